@@ -1,0 +1,1 @@
+"""The ingest job: raw topics in, ordered topics out."""

@@ -1,0 +1,1 @@
+"""The query job: ordered topics in, final results out."""

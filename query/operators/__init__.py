@@ -1,0 +1,1 @@
+"""One module per operator; each computes over a finished slice of time."""

@@ -1,0 +1,1 @@
+"""The query language: Stream Analytics SQL as text, tree and bound names."""

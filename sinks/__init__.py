@@ -1,0 +1,1 @@
+"""Destinations of ordered events and results, each with its idempotence contract."""

@@ -1,0 +1,1 @@
+"""What both jobs stand on (runtime) and the command line (cli)."""

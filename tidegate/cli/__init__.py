@@ -1,0 +1,1 @@
+"""The command line; its commands are found by entry point."""

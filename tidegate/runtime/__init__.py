@@ -1,0 +1,1 @@
+"""Adapters to the outside world: settings, logs, metrics, Spark, Kafka, Redis, the embedded stack."""

@@ -1,0 +1,1 @@
+"""Kafka both ways: ranges, cached consumers, frames, time index, writer."""
