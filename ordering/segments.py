@@ -1,0 +1,82 @@
+"""
+Running maxima and binary searches over many timelines at once.
+
+A column is cut into *segments*: runs of rows of one timeline, in their order. Both functions give for every segment
+what numpy's own function gives for a single array, in a handful of numpy calls for all of them. They do so by lifting
+each segment above the one before (value + segment * span); where that would overflow int64 they take a slower road
+to the same answer.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+
+_ROOM = 2**62
+
+
+class Lift:
+    """Places the values of *segments* segments, all between *low* and *high*, on one rising line."""
+
+    def __init__(self, low: int, high: int, segments: int) -> None:
+        self.low, self.span = low, high - low + 2
+        self.fits = self.span * max(segments, 1) < _ROOM
+
+    def up(self, values: Ints, segment: Ints) -> Ints:
+        """Return the lifted values; those outside the span are moved to its nearest end."""
+        clipped: Ints = np.clip(values, self.low, self.low + self.span - 1) - self.low
+        lifted: Ints = clipped + segment * self.span
+        return lifted
+
+
+def running_max(values: Ints, segment: Ints) -> Ints:
+    """Return, for each row, the largest value of its segment so far (itself included). *segment* is 0,0,..,1,1,.. rising."""
+    if len(values) == 0:
+        return values
+    lift = Lift(int(values.min()), int(values.max()), int(segment[-1]) + 1)
+    if lift.fits:
+        top: Ints = np.maximum.accumulate(lift.up(values, segment)) - segment * lift.span + lift.low
+        return top
+    return _running_max_by_doubling(values, segment)
+
+
+def _running_max_by_doubling(values: Ints, segment: Ints) -> Ints:
+    top, reach = values.copy(), 1
+    while reach < len(values):
+        same = segment[reach:] == segment[:-reach]
+        if not same.any():
+            break
+        top[reach:] = np.where(same, np.maximum(top[reach:], top[:-reach]), top[reach:])
+        reach *= 2
+    return top
+
+
+def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_segment: Ints) -> Ints:
+    """
+    For each value find the first row of its segment whose entry exceeds it.
+
+    Args:
+        rising: Entries that never fall within a segment.
+        segment: Segment of each entry, 0,0,..,1,1,.. rising.
+        starts: First row of each segment, and one past the last row at the end.
+        values: The values to look up.
+        value_segment: The segment each is looked up in.
+
+    Returns:
+        Row numbers into *rising*; the segment's end where no entry exceeds the value.
+    """
+    if len(values) == 0 or len(rising) == 0:
+        return starts[value_segment] if len(rising) else np.zeros(len(values), dtype=np.int64)
+    lift = Lift(int(rising.min()) - 1, int(rising.max()), len(starts) - 1)
+    if lift.fits:
+        return np.searchsorted(lift.up(rising, segment), lift.up(values, value_segment), side="right").astype(np.int64)
+    low, high = starts[value_segment].copy(), starts[value_segment + 1].copy()
+    while (low < high).any():
+        middle = (low + high) // 2
+        above = rising[np.minimum(middle, len(rising) - 1)] > values
+        open_ = low < high
+        high = np.where(open_ & above, middle, high)
+        low = np.where(open_ & ~above, middle + 1, low)
+    return low
