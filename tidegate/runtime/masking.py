@@ -1,0 +1,72 @@
+"""
+Secrets: passwords, tokens and private keys that must never be shown.
+
+Law: text that passed :func:`scrub` holds neither a secret that was read as a setting nor the password of any URL.
+A setting is secret by its name (:func:`is_secret_key`); its value is remembered once read, so it is found again
+wherever it turns up later: in another setting, a log event, a traceback of somebody else's library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from urllib.parse import unquote
+
+MASK = "***"
+SECRET_LENGTH_MIN = 4
+"""Shorter secrets are hidden where they stand but not searched for elsewhere: masking every ``a`` would hide the log."""
+
+_SECRET_KEY = re.compile(
+    r"passw(or)?d|passphrase|secret|token(?!.*(url|uri|scope))|credential|sasl\.jaas|sasl\.oauthbearer\.config"
+    r"|ssl[._]key([._]pem)?$|private[._-]?key|api[._-]?key|access[._-]?key",
+    re.IGNORECASE,
+)
+_NOT_SECRET = re.compile(r"(location|path|file|method|url|uri|algorithm|provider|class|enabled?|ms)$", re.IGNORECASE)
+_URL_USER = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<user>[^\s/@:]*):(?P<password>[^\s/]+)@")
+
+_remembered: set[str] = set()
+
+
+def is_secret_key(name: str) -> bool:
+    """Return whether a setting or log field called *name* (dotted or not) holds a secret; a path to one is none."""
+    return bool(_SECRET_KEY.search(name)) and not _NOT_SECRET.search(name)
+
+
+def remember(secret: str) -> None:
+    """Have *secret*, and the password of a URL in it, masked by :func:`scrub` from now on, in this process."""
+    for match in _URL_USER.finditer(secret):
+        _keep(match["password"])
+        _keep(unquote(match["password"]))
+    if "://" not in secret:
+        _keep(secret)
+
+
+def _keep(secret: str) -> None:
+    if len(secret) >= SECRET_LENGTH_MIN:
+        _remembered.add(secret)
+
+
+def scrub(text: str) -> str:
+    """Return *text* with URL passwords and every remembered secret replaced by ``***``."""
+    text = _URL_USER.sub(rf"\g<scheme>\g<user>:{MASK}@", text)
+    for secret in sorted(_remembered, key=len, reverse=True):
+        text = text.replace(secret, MASK)
+    return text
+
+
+def shown(name: str, value: str) -> str:
+    """Return *value* as it may be shown for a setting called *name*."""
+    return MASK if is_secret_key(name) and value else scrub(value)
+
+
+def scrub_value(name: str, value: object) -> object:
+    """Scrub one field of a log event, nested tables and lists included; numbers, booleans and None pass."""
+    if isinstance(value, Mapping):
+        return {scrub(str(key)): scrub_value(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [scrub_value(name, inner) for inner in value]
+    if is_secret_key(name) and value not in (None, ""):
+        return MASK
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return scrub(value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value))
