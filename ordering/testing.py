@@ -1,0 +1,179 @@
+"""
+Helpers for tests of anything that stands on the time model: a clock set by hand, logs written as plain lists, and
+transcripts that show event by event what the policies did. Public: whoever configures policies may try them here.
+
+Law: a transcript runs the very ``ordering.step.Model`` that the ingest job runs, one record at a time.
+
+::
+
+    print(transcript(log_of([("12:07", "12:07", "a"), ("12:12", "12:17", "b")]), Policies()))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ordering.oracle import Record
+from ordering.policies import Policies
+from ordering.state import Objects
+from ordering.step import Batch, Model, Reason, Step
+from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
+from ordering.wire import Flag
+
+
+class ManualClock:
+    """A clock that moves only when told. Call it for its time in microseconds."""
+
+    def __init__(self, now: int | str = 0) -> None:
+        self._now_us = tick(now)
+
+    def __call__(self) -> int:
+        return self._now_us
+
+    def advance(self, duration: int | str) -> int:
+        """Move on by microseconds or by a duration such as ``5s``; return the new time."""
+        self._now_us += parse_duration(duration) if isinstance(duration, str) else duration
+        return self._now_us
+
+
+def tick(time: int | str) -> int:
+    """
+    Read a time: ticks as they are, ``hh:mm`` and ``hh:mm:ss`` on the first day of the epoch, or ISO-8601.
+
+    Raises:
+        TickRangeError: The text is no time.
+    """
+    if isinstance(time, int):
+        return time
+    return parse_tick(f"1970-01-01T{time}") if len(time) > 2 and time[2] == ":" else parse_tick(time)
+
+
+def clock_text(time_us: int) -> str:
+    """Write a time as :func:`tick` reads it, as short as it can be."""
+    if not 0 <= time_us < DAY_US or time_us % SECOND_US:
+        return "never" if time_us <= NEVER else format_tick(time_us)
+    text = f"{time_us // HOUR_US:02}:{time_us % HOUR_US // MINUTE_US:02}"
+    seconds = time_us % MINUTE_US // SECOND_US
+    return f"{text}:{seconds:02}" if seconds else text
+
+
+def log_of(rows: Iterable[tuple[int | str | None, int | str, str | bytes]], first_offset: int = 1) -> list[Record]:
+    """Return the raw log with these (event time, arrival, key); offsets follow each other, event time None is unreadable."""
+    return [
+        Record(offset, tick(arrival), None if time is None else tick(time), key.encode() if isinstance(key, str) else key)
+        for offset, (time, arrival, key) in enumerate(rows, first_offset)
+    ]
+
+
+def batch_of(
+    records: Sequence[Record],
+    *,
+    over: bool = False,
+    end_offset: int | None = None,
+    estimates: Sequence[tuple[int, int]] = (),
+    finish: bool = False,
+) -> Batch:
+    """
+    Return *records* as one batch for ``Model.step``.
+
+    Args:
+        records: A contiguous range of a raw log.
+        over: Whether keys are substreams.
+        end_offset: The offset after the range; by default that after its last record. Needed where there is none.
+        estimates: See ``Batch``.
+        finish: See ``Batch``.
+    """
+    if end_offset is None:
+        end_offset = records[-1].offset + 1
+    key = _objects([record.key for record in records])
+    return Batch(
+        offset=np.array([record.offset for record in records], dtype=np.int64),
+        arrival_us=np.array([record.arrival_us for record in records], dtype=np.int64),
+        event_time_us=np.array([record.event_time_us or 0 for record in records], dtype=np.int64),
+        readable=np.array([record.event_time_us is not None for record in records], dtype=np.bool_),
+        substream=key if over else None,
+        key=key,
+        value=_objects([str(record.offset).encode() for record in records]),
+        end_offset=end_offset,
+        estimates=tuple(estimates),
+        finish=finish,
+    )
+
+
+@dataclass
+class Transcript:
+    """
+    What became of a log. Events are named by their offset, times written by :func:`clock_text`.
+
+    ``released`` stands in release order, ``held`` in the order in which it would be released; both have (offset, system
+    time, policies that adjusted it). ``dropped`` has (offset, policy). ``str()`` shows it all, record by record.
+    """
+
+    released: list[tuple[int, str, str]] = field(default_factory=list)
+    held: list[tuple[int, str, str]] = field(default_factory=list)
+    dropped: list[tuple[int, str]] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines, f"held: {_listed(self.held)}"])
+
+
+def transcript(
+    log: Sequence[Record], policies: Policies, *, over: bool = False, output_partitions: int = 1, finish: bool = False
+) -> Transcript:
+    """
+    Run the model over *log*, record by record, and tell what happened upon each.
+
+    Args:
+        log: See :func:`log_of`.
+        policies: The input's time policies.
+        over: Whether each key has a timeline of its own.
+        output_partitions: Partitions of the ordered topic.
+        finish: Whether the input ends after the log, which releases everything held.
+    """
+    model = Model(policies, over, output_partitions)
+    state = model.new_state()
+    told = Transcript()
+    for record in log:
+        step = model.step(state, batch_of([record], over=over))
+        time = "unreadable" if record.event_time_us is None else clock_text(record.event_time_us)
+        name = f"{record.offset:>4} {time} arriving {clock_text(record.arrival_us)} {record.key.decode(errors='replace')}".rstrip()
+        told.lines.append(f"{name}: {_told(step, told)}; c = {clock_text(state.c)}")
+    if finish:
+        told.lines.append(f" end: {_told(model.step(state, batch_of([], over=over, end_offset=state.next_offset, finish=True)), told)}")
+    held = state.held.take(np.lexsort((state.held.offset, state.held.system_us)))
+    told.held = _named(held.offset.tolist(), held.system_us.tolist(), held.flags.tolist())
+    return told
+
+
+def _told(step: Step, told: Transcript) -> str:
+    left = step.released
+    released = _named(left.offset.tolist(), left.system_us.tolist(), left.flags.tolist())
+    dropped = [
+        (offset, Reason(reason).name.lower())
+        for offset, reason in zip(step.dropped.offset.tolist(), step.dropped.reason.tolist(), strict=True)
+    ]
+    told.released += released
+    told.dropped += dropped
+    return "; ".join([f"dropped as {reason}" for _, reason in dropped] + [f"releases {_listed(released)}"])
+
+
+def _named(offsets: list[int], system_us: list[int], flags: list[int]) -> list[tuple[int, str, str]]:
+    return [(offset, clock_text(time), _policies(flag)) for offset, time, flag in zip(offsets, system_us, flags, strict=True)]
+
+
+def _policies(flags: int) -> str:
+    return "+".join(flag.name.lower() for flag in Flag if flags & flag and flag.name)
+
+
+def _listed(events: list[tuple[int, str, str]]) -> str:
+    return ", ".join(f"{offset} at {time}" + (f" ({policies})" if policies else "") for offset, time, policies in events) or "nothing"
+
+
+def _objects(values: list[bytes]) -> Objects:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column
