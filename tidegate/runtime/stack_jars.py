@@ -1,0 +1,237 @@
+"""
+The jars of Apache Kafka, resolved once per user and checked every time.
+
+``kafka_jars.sha256`` beside this file names each jar and its SHA-256. A folder of jars is used only if it holds exactly
+those files with exactly those bytes; whatever fetched them needs no trust. Fetching is done by the Ivy that PySpark
+carries, through Ivy's own default resolver; two processes that resolve at once do it once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from ordering.errors import TidegateError
+
+JAVA_MIN = 17
+KAFKA_VERSION = "4.3.1"
+_RESOLVE_TIMEOUT_S = 300
+
+
+class StackError(TidegateError):
+    """The embedded Kafka and Valkey cannot be started, reached or stopped."""
+
+    exit_code = 4
+    default_code = "TG-STACK"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One jar and the SHA-256 its bytes must have."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The jar's name in a resolved folder."""
+        return f"{self.artifact}-{self.version}.jar"
+
+
+def kafka_pins() -> list[Pin]:
+    """Return the jars that the embedded Kafka is made of."""
+    lines = Path(__file__).with_name("kafka_jars.sha256").read_text().splitlines()
+    return [_pin(line) for line in lines if line and not line.startswith("#")]
+
+
+def _pin(line: str) -> Pin:
+    sha256, coordinates = line.split()
+    group, artifact, version = coordinates.split(":")
+    return Pin(group, artifact, version, sha256)
+
+
+def cache_folder() -> Path:
+    """Return the per-user folder for what was resolved: ``$XDG_CACHE_HOME/tidegate``, else ``~/.cache/tidegate``."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
+
+
+def kafka_jars(folder: Path | None = None) -> Path:
+    """
+    Return a folder with every jar of Kafka, resolved now if it is not there yet.
+
+    Args:
+        folder: Where the jars are kept; by default a folder of the user's cache named after Kafka's version.
+
+    Raises:
+        StackError: ``TG-STACK-CHECKSUM``, ``TG-STACK-RESOLVE`` or ``TG-STACK-JAVA``.
+    """
+    return resolve(kafka_pins(), folder or cache_folder() / f"kafka-{KAFKA_VERSION}")
+
+
+def resolve(pins: Sequence[Pin], folder: Path) -> Path:
+    """
+    Return *folder* once it holds exactly the jars of *pins*, fetching them if it does not exist.
+
+    Raises:
+        StackError: ``TG-STACK-CHECKSUM`` if a jar has other bytes than its pin says, whether fetched or found;
+            ``TG-STACK-RESOLVE`` if it cannot be fetched; ``TG-STACK-JAVA`` if there is no Java to run Ivy with.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with exclusive(folder.with_name(folder.name + ".lock")):
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as scratch:
+                fetched = _fetch(pins, Path(scratch))
+                verify(pins, fetched)
+                fetched.rename(folder)
+        else:
+            verify(pins, folder)
+    return folder
+
+
+def verify(pins: Sequence[Pin], folder: Path) -> None:
+    """
+    Check that *folder* holds the jars of *pins*, byte for byte, and no other.
+
+    Raises:
+        StackError: ``TG-STACK-CHECKSUM``, naming the file, what was expected and what was found.
+    """
+    expected = {pin.file_name: pin.sha256 for pin in pins}
+    found = {path.name: _sha256(path) for path in folder.glob("*.jar")}
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise StackError(
+                f"{name} is not the file this version of Tidegate was made with: expected sha256 "
+                f"{expected.get(name, '(no such file)')}, found {found.get(name, '(no such file)')}",
+                code="TG-STACK-CHECKSUM",
+                where=str(folder / name),
+                fix="delete the folder and run the command again; if the error comes back, ask who stands between you and the repository",
+            )
+
+
+def find_java() -> Path:
+    """
+    Return a ``java`` that can run Kafka and Spark: that of ``JAVA_HOME``, else the first on the ``PATH``.
+
+    Raises:
+        StackError: ``TG-STACK-JAVA``: there is none, or it is older than :data:`JAVA_MIN`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    where = "JAVA_HOME" if home else "PATH"
+    if not java or not Path(java).is_file():
+        raise _java_error("no Java was found", where)
+    banner = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    version = re.search(r'version "(?:1\.)?(\d+)', banner.stderr + banner.stdout)
+    if not version:
+        raise _java_error(f"{java} -version does not say its version: {(banner.stderr or banner.stdout).strip()[:200]}", where)
+    if int(version[1]) < JAVA_MIN:
+        raise _java_error(f"{java} is Java {version[1]}, which is too old", where)
+    return Path(java)
+
+
+def _java_error(what: str, where: str) -> StackError:
+    return StackError(
+        what,
+        code="TG-STACK-JAVA",
+        where=where,
+        fix=f"install a Java runtime, version {JAVA_MIN} or newer, and put it on the PATH or set JAVA_HOME",
+        example="apt-get install openjdk-17-jre-headless",
+    )
+
+
+@contextlib.contextmanager
+def exclusive(lock_file: Path) -> Iterator[None]:
+    """Hold *lock_file* against other processes; it ends with the process, however that ends."""
+    with lock_file.open("a") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _fetch(pins: Sequence[Pin], scratch: Path) -> Path:
+    settings, modules, jars = scratch / "ivysettings.xml", scratch / "ivy.xml", scratch / "jars"
+    settings.write_text(_ivy_settings(scratch / "cache"))
+    modules.write_text(_ivy_modules(pins))
+    pattern = f"{jars}/[artifact]-[revision].[ext]"
+    command = [str(find_java()), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(_ivy_jar())]
+    command += ["-settings", str(settings), "-ivy", str(modules), "-confs", "default", "-retrieve", pattern]
+    for last_try in (False, True):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S)
+            output, failed = done.stdout + done.stderr, done.returncode != 0
+        except subprocess.TimeoutExpired:
+            output, failed = f"no answer within {_RESOLVE_TIMEOUT_S} s", True
+        if not failed:
+            return jars
+        if last_try:
+            raise StackError(
+                "the jars of Apache Kafka could not be fetched: " + _ivy_complaint(output),
+                code="TG-STACK-RESOLVE",
+                fix="check the network and the proxy settings of Java, or name a Maven repository you can reach",
+                example="TIDEGATE_MAVEN_REPOSITORY=<address of your mirror> tidegate up",
+            )
+    raise AssertionError("unreachable: the last try returns or raises")
+
+
+def _ivy_settings(cache: Path) -> str:
+    # No POM is read and no other checksum asked for: the pins already say everything, and that is four times as fast.
+    mirror = os.environ.get("TIDEGATE_MAVEN_REPOSITORY")
+    root = f" root={quoteattr(mirror)}" if mirror else ""
+    return (
+        '<ivysettings><settings defaultResolver="public"/><property name="ivy.checksums" value=""/>'
+        f"<caches defaultCacheDir={quoteattr(str(cache))}/>"
+        f'<resolvers><ibiblio name="public" m2compatible="true" usepoms="false"{root}/></resolvers></ivysettings>'
+    )
+
+
+def _ivy_modules(pins: Sequence[Pin]) -> str:
+    dependencies = "".join(
+        f'<dependency org="{pin.group}" name="{pin.artifact}" rev="{pin.version}" transitive="false" conf="default->default"/>'
+        for pin in pins
+    )
+    return (
+        '<ivy-module version="2.0"><info organisation="tidegate" module="kafka"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+    )
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    folders = (spec.submodule_search_locations or []) if spec else []
+    jars = [jar for folder in folders for jar in Path(folder, "jars").glob("ivy-*.jar")]
+    if not jars:
+        raise StackError(
+            "the Ivy jar that PySpark carries was not found",
+            code="TG-STACK-RESOLVE",
+            where=", ".join(folders),
+            fix="install pyspark as this project's lock file says",
+        )
+    return jars[0]
+
+
+def _ivy_complaint(output: str) -> str:
+    telling = [line.strip() for line in output.splitlines() if re.search(r"error|unresolved|not found|no answer", line, re.IGNORECASE)]
+    return "; ".join(telling[:3]) or output.strip()[-300:]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    # For images: resolve into the folder given, so that a container needs no network when it starts.
+    sys.stdout.write(f"{kafka_jars(*(Path(argument).resolve() for argument in sys.argv[1:]))}\n")
