@@ -1,0 +1,67 @@
+"""
+DuckDB as a calculator: one in-memory database per process and thread, one thread inside, nothing of the outside.
+
+Why one thread: results must be the same bytes whatever machine computes them, and the order of rows within a
+projection is kept only without parallel scans. Every aggregate computed here is one whose value cannot depend on the
+order of its rows (counts, exact integer sums, minima, maxima).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import duckdb
+import pyarrow as pa
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "threads": 1,
+    "preserve_insertion_order": True,
+    "enable_external_access": False,
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+    "allow_community_extensions": False,
+    "python_enable_replacements": False,
+}
+# Datetimes are int64 microseconds; ISO-8601 with as few fraction digits as ordering.ticks.format_tick writes.
+_MACROS = """
+CREATE MACRO iso8601(us) AS CASE
+    WHEN us % 1000000 = 0 THEN strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%SZ')
+    WHEN us % 1000 = 0 THEN strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%S.%gZ')
+    ELSE strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%S.%fZ') END
+"""
+
+_local = threading.local()
+
+
+def connection() -> duckdb.DuckDBPyConnection:
+    """Return this thread's connection; a forked process gets its own."""
+    if getattr(_local, "pid", None) != os.getpid():
+        _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
+        _local.connection.execute("SET TimeZone = 'UTC'")
+        _local.connection.execute(_MACROS)
+        _local.pid = os.getpid()
+    found: duckdb.DuckDBPyConnection = _local.connection
+    return found
+
+
+def run(sql: str, **tables: pa.Table) -> pa.Table:
+    """
+    Run one SELECT over Arrow tables given by name; return its rows as one Arrow table.
+
+    Raises:
+        duckdb.Error: The statement failed on some row.
+    """
+    con = connection()
+    for name, table in tables.items():
+        con.register(name, table)
+    try:
+        return con.sql(sql).to_arrow_table()
+    finally:
+        for name in tables:
+            con.unregister(name)
+
+
+def quoted(text: str) -> str:
+    """Write *text* as an SQL string literal."""
+    return "'" + text.replace("'", "''") + "'"

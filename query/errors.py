@@ -1,0 +1,67 @@
+"""
+Errors of scripts: each names its place, what to write instead, and the nearest correct spelling.
+
+A script is known only by its text, so a place is an offset into it until it is told to a person, who wants
+``file:line:column`` counted from 1. The stable codes:
+
+========================  ==========================================================================================
+``TG-QUERY-SYNTAX``       the text is no SQL of this dialect
+``TG-QUERY-NOT-YET``      ASA knows it, this engine does not yet
+``TG-QUERY-INPUT``        FROM names no configured input
+``TG-QUERY-OUTPUT``       INTO is missing, or differs from what was given on the command line
+``TG-QUERY-TIMESTAMP``    TIMESTAMP BY contradicts the input's
+``TG-QUERY-OVER``         OVER contradicts the input's, or its key is not among the grouping keys
+``TG-QUERY-FIELD``        the input has no such field
+``TG-QUERY-FUNCTION``     no such function, or a wrong number of arguments
+``TG-QUERY-TYPE``         an operation cannot work on values of this type
+``TG-QUERY-GROUP``        a selected value is neither grouped nor aggregated, or grouping lacks a window
+``TG-QUERY-WINDOW``       a window's arguments are wrong
+``TG-QUERY-NAME``         two output columns have the same name
+``TG-QUERY-SIZE``         the script is too big or nested too deeply
+``TG-QUERY-SQLGLOT``      the installed sqlglot is the compiled one
+========================  ==========================================================================================
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from ordering.errors import QueryError
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A script's text and the name it goes by in messages."""
+
+    text: str
+    file: str = "<script>"
+
+    def place(self, offset: int) -> str:
+        """Return ``file:line:column`` of a character offset, both counted from 1; the file alone when it is negative."""
+        if offset < 0:
+            return self.file
+        before = self.text[:offset]
+        return f"{self.file}:{before.count(chr(10)) + 1}:{offset - (before.rfind(chr(10)) + 1) + 1}"
+
+    def error(self, what: str, *, code: str, at: int, fix: str = "", example: str = "") -> QueryError:
+        """Build the error of what stands at offset *at*."""
+        return QueryError(what, code=f"TG-QUERY-{code}", where=self.place(at), fix=fix, example=example)
+
+    def not_yet(self, what: str, *, at: int, fix: str = "") -> QueryError:
+        """Build the error of a construct that ASA has and this engine has not yet."""
+        return self.error(f"{what} not supported yet", code="NOT-YET", at=at, fix=fix)
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """Return the candidate spelled most like *name*, ignoring case, or an empty string when none is close."""
+    known = {candidate.lower(): candidate for candidate in candidates}
+    matches = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return known[matches[0]] if matches else ""
+
+
+def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
+    """Return ``did you mean X?`` for the nearest candidate, else *otherwise*."""
+    found = nearest(name, candidates)
+    return f"did you mean {found}?" if found else otherwise

@@ -1,0 +1,200 @@
+"""
+Evaluating row-level expressions over whole columns.
+
+Law: the value of an expression in a row depends on that row alone. Rows are sorted by *signature* - the kind each
+leaf has in the row - and each signature gets its own statically typed DuckDB statement; nearly always there is one. A
+row in which a leaf is NULL joins the rows of another signature only where that cannot show.
+
+A row *fails* when a conversion in it fails or an operation meets a kind it cannot work on. Failing is a result: the
+caller decides whether the row becomes a dead letter or the value NULL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query import functions
+from query.conversions import DUCK_TYPES, Typed, convert, unify
+from query.duck import quoted, run
+from query.expressions import Call, Case, Cast, Expr, Literal
+from query.kinds import Kind, KindMismatch
+from query.variant import Variant, finite, gather
+
+_KINDS = tuple(Kind)
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Rows in which one expression failed, and why; the reason is the same for every cut of the stream into batches."""
+
+    rows: Rows
+    reason: str
+
+
+def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:
+    """
+    Evaluate expressions over columns of *length* rows.
+
+    Args:
+        exprs: What to compute.
+        leaves: The column of every leaf that occurs in them.
+        length: Number of rows.
+
+    Returns:
+        One column per expression, NULL where it failed, and the failures.
+    """
+    columns: list[Variant] = []
+    failures: list[Failure] = []
+    for expr in exprs:
+        if expr in leaves:
+            columns.append(leaves[expr])
+            continue
+        pieces = []
+        for rows, signature in _signatures(expr, leaves, length):
+            inputs = {leaf: leaves[leaf] if len(rows) == length else leaves[leaf].take(rows) for leaf in expr.leaves()}
+            piece, failed = _evaluate_signature(expr, signature, inputs, len(rows))
+            pieces.append((rows, piece))
+            failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
+        columns.append(gather(length, pieces))
+    return columns, failures
+
+
+def static_kind(expr: Expr) -> Kind | None:
+    """Return the one kind the values of *expr* have, or None when it differs from row to row."""
+    if isinstance(expr, (Literal, Cast)):
+        return expr.kind
+    if isinstance(expr, Call) and (found := functions.find(expr.name)) and found.result:
+        return found.result
+    if isinstance(expr, Call) and expr.name == "like":
+        return Kind.BIT
+    if isinstance(expr, (Call, Case)):
+        kinds = [static_kind(part) for part in expr.parts]
+        if None not in kinds:
+            stand_ins = {part: Typed("NULL", kind) for part, kind in zip(expr.parts, kinds, strict=True) if kind is not None}
+            return _emit(expr, stand_ins).kind
+    return None
+
+
+def check_kinds(expr: Expr) -> None:
+    """
+    Check the outermost operation of *expr* as far as its arguments have one kind.
+
+    Raises:
+        KindMismatch: It cannot work on them.
+    """
+    kinds = {part: static_kind(part) for part in expr.parts}
+    known = {part: Typed("NULL", kind) for part, kind in kinds.items() if kind is not None}
+    if len(known) == len(kinds):
+        _emit(expr, known)
+
+
+def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[Rows, tuple[Kind, ...]]]:
+    """Yield the rows of each signature with the kinds of the leaves in them, in a fixed order."""
+    columns = [leaves[leaf] for leaf in expr.leaves()]
+    everything = np.arange(length, dtype=np.int64)
+    if all(len(column.kinds) <= 1 for column in columns):
+        merged = tuple(column.kinds[0] if column.kinds else Kind.NULL for column in columns)
+        if all(_full(column) for column in columns) or _hides_nulls(expr, merged):
+            yield everything, merged
+            return
+    combined = np.zeros(length, dtype=np.int64)
+    for column in columns:
+        combined = combined * len(_KINDS) + column.codes()
+    for code in np.unique(combined):
+        kinds = []
+        rest = int(code)
+        for _ in columns:
+            rest, number = divmod(rest, len(_KINDS))
+            kinds.append(_KINDS[number])
+        yield np.flatnonzero(combined == code).astype(np.int64), tuple(reversed(kinds))
+
+
+def _full(column: Variant) -> bool:
+    return not column.kinds or all(part.null_count == 0 for part in column.parts.values())
+
+
+@lru_cache(maxsize=4096)
+def _hides_nulls(expr: Expr, signature: tuple[Kind, ...]) -> bool:
+    """Tell whether a NULL leaf may be treated as a NULL of the kind *signature* gives it."""
+    if any(isinstance(node, Case) or (isinstance(node, Call) and _blends(node)) for node in expr.walk()):
+        return False
+    return not isinstance(_statement(expr, signature), str)
+
+
+def _blends(call: Call) -> bool:
+    found = functions.find(call.name)
+    return found is not None and found.blends
+
+
+@lru_cache(maxsize=4096)
+def _statement(expr: Expr, signature: tuple[Kind, ...]) -> Typed | str:
+    """Return the DuckDB expression over columns c0, c1, ... or, when the kinds do not fit, why."""
+    columns = {leaf: Typed(f"c{at}", kind) for at, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
+    try:
+        return _emit(expr, columns)
+    except KindMismatch as mismatch:
+        return str(mismatch)
+
+
+def _evaluate_signature(
+    expr: Expr, signature: tuple[Kind, ...], inputs: Mapping[Expr, Variant], length: int
+) -> tuple[Variant, list[Failure]]:
+    statement = _statement(expr, signature)
+    if isinstance(statement, str):
+        return Variant.of(length, {}), [Failure(np.arange(length, dtype=np.int64), f"{statement}: {expr}")]
+    if statement.kind is Kind.NULL:
+        return Variant.of(length, {}), []
+    arrays = {f"c{at}": inputs[leaf].only(kind) for at, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
+    table = pa.table(arrays or {"row": np.zeros(length, dtype=np.int8)})
+    sql = f"CAST({statement.sql} AS {DUCK_TYPES[statement.kind]})"
+    failed: list[Failure] = []
+    try:
+        values = run(f"SELECT {sql} AS v FROM input", input=table)["v"]
+    except duckdb.Error:
+        # Some row fails: ask again row by row. A failing row gives no struct, a NULL value a struct that holds NULL.
+        found = run(f"SELECT TRY({{'v': {sql}}}) AS o FROM input", input=table)["o"].combine_chunks()
+        values = pc.struct_field(found, "v")
+        rows = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
+        failed = [Failure(rows, f"conversion failed: {expr}")]
+    if statement.kind is Kind.FLOAT:
+        values = finite(values)
+    return Variant.of(length, {statement.kind: values}), failed
+
+
+def _emit(expr: Expr, known: Mapping[Expr, Typed]) -> Typed:
+    if expr in known:
+        return known[expr]
+    if isinstance(expr, Literal):
+        return _emit_literal(expr)
+    if isinstance(expr, Cast):
+        return Typed(convert(_emit(expr.arg, known), expr.kind, lenient=expr.lenient), expr.kind)
+    if isinstance(expr, Case):
+        return _emit_case(expr, known)
+    if isinstance(expr, Call) and expr.name == "like":
+        return functions.emit_like(_emit(expr.args[0], known), expr.args[1])
+    if isinstance(expr, Call):
+        return functions.FUNCTIONS[expr.name].rule([_emit(arg, known) for arg in expr.args])
+    raise AssertionError(f"no column for {expr!r}")
+
+
+def _emit_literal(literal: Literal) -> Typed:
+    if literal.kind is Kind.NULL:
+        return Typed("NULL", Kind.NULL)
+    value = quoted(str(literal.value)) if literal.kind is Kind.NVARCHAR else repr(literal.value)
+    return Typed(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind)
+
+
+def _emit_case(case: Case, known: Mapping[Expr, Typed]) -> Typed:
+    values, kind = unify([_emit(value, known) for _, value in case.whens] + [_emit(case.otherwise, known)])
+    conditions = [functions.condition(_emit(condition, known)) for condition, _ in case.whens]
+    whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in zip(conditions, values, strict=False))
+    return Typed(f"CASE {whens} ELSE {values[-1]} END", kind)

@@ -1,0 +1,194 @@
+"""
+Expressions: what a query computes from one row, as frozen values that print themselves.
+
+Two expressions are equal when they mean the same: names are compared ignoring case, places in the script do not count.
+A *leaf* is a value that comes from outside the expression; before aggregation that is a payload field, the event's
+system timestamp or its partition; after it, a grouping key, an aggregate or the window's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from query.kinds import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """Root of all expressions. ``at`` is the offset in the script, or -1."""
+
+    at: int = field(default=-1, compare=False, repr=False, kw_only=True)
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The expressions directly inside this one."""
+        return ()
+
+    def walk(self) -> Iterator[Expr]:
+        """Yield this expression and everything inside it, outermost first."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    def leaves(self) -> tuple[Expr, ...]:
+        """Return the distinct leaves in order of appearance."""
+        return tuple(dict.fromkeys(node for node in self.walk() if isinstance(node, Leaf)))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf(Expr):
+    """A value from outside the expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Leaf):
+    """A payload field by its path. ``path`` keeps the script's spelling, ``folded`` decides equality."""
+
+    path: tuple[str, ...] = field(compare=False)
+    folded: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folded", tuple(name.lower() for name in self.path))
+
+    def __str__(self) -> str:
+        return ".".join(name if name.isidentifier() else f"[{name}]" for name in self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTimestamp(Leaf):
+    """System.Timestamp() of an event."""
+
+    def __str__(self) -> str:
+        return "System.Timestamp()"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionId(Leaf):
+    """The event's input partition."""
+
+    def __str__(self) -> str:
+        return "PartitionId"
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Leaf):
+    """The grouping key number ``index`` of a group; prints as the key's expression."""
+
+    index: int
+    title: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return self.title
+
+
+@dataclass(frozen=True, slots=True)
+class Total(Leaf):
+    """The aggregate number ``index`` of a group; prints as the aggregate."""
+
+    index: int
+    title: str = field(compare=False)
+
+    def __str__(self) -> str:
+        return self.title
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEnd(Leaf):
+    """System.Timestamp() of a window's result: the window's end."""
+
+    def __str__(self) -> str:
+        return "System.Timestamp()"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expr):
+    """A constant. NULL has kind ``Kind.NULL`` and value None."""
+
+    value: str | int | float | bool | None
+    kind: Kind
+
+    def __str__(self) -> str:
+        if self.kind is Kind.NULL:
+            return "NULL"
+        return "'" + str(self.value).replace("'", "''") + "'" if self.kind is Kind.NVARCHAR else repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expr):
+    """A function or operator of :mod:`query.functions` applied to arguments."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def __str__(self) -> str:
+        if self.name in ("is null", "number", "comparable"):
+            return f"{self.args[0]} IS NULL" if self.name == "is null" else str(self.args[0])
+        if self.name == "negate" or self.name == "not":
+            return f"-({self.args[0]})" if self.name == "negate" else f"NOT ({self.args[0]})"
+        if self.name == "in":
+            return f"{self.args[0]} IN ({', '.join(map(str, self.args[1:]))})"
+        if self.name == "between":
+            return f"{self.args[0]} BETWEEN {self.args[1]} AND {self.args[2]}"
+        if len(self.args) == 2 and (not self.name.isalpha() or self.name in ("and", "or", "like")):
+            left, right = (f"({arg})" if isinstance(arg, Call) and len(arg.args) == 2 else str(arg) for arg in self.args)
+            return f"{left} {self.name.upper()} {right}"
+        return f"{self.name.upper()}({', '.join(map(str, self.args))})"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expr):
+    """
+    A conversion to ``kind``. One that fails makes the row fail; with ``lenient`` (TRY_CAST) it gives NULL instead.
+
+    ``declared`` marks the conversion of a field to its declared type, which prints as the field itself.
+    """
+
+    arg: Expr
+    kind: Kind
+    lenient: bool = False
+    declared: bool = False
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def __str__(self) -> str:
+        if self.declared:
+            return str(self.arg)
+        return f"{'TRY_CAST' if self.lenient else 'CAST'}({self.arg} AS {self.kind.title})"
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Expr):
+    """CASE: the value of the first condition that is true, else ``otherwise``."""
+
+    whens: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return tuple(part for when in self.whens for part in when) + (self.otherwise,)
+
+    def __str__(self) -> str:
+        whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in self.whens)
+        return f"CASE {whens} ELSE {self.otherwise} END"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Expr):
+    """An aggregate over the rows of a group: ``count``, ``sum``, ``avg``, ``min`` or ``max``; ``arg`` None is COUNT(*)."""
+
+    function: str
+    arg: Expr | None
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return () if self.arg is None else (self.arg,)
+
+    def __str__(self) -> str:
+        return f"{self.function.upper()}({'*' if self.arg is None else self.arg})"

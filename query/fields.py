@@ -1,0 +1,246 @@
+"""
+Fields: payload bytes -> columns of the few field paths a query needs.
+
+Law: what a field of one payload is, depends on that payload and the path alone. The member with the path's exact
+spelling counts; without one, the first whose name matches ignoring case. A missing member and a JSON null are NULL. A
+number without point and exponent that fits 64 bits is a bigint, any other a float (one that is not finite is NULL);
+true and false are bit; an object is a record and an array an array, kept as compact JSON text.
+
+A payload that is missing, is no UTF-8, no JSON, or no JSON object is bad: flagged, with a reason, and NULL in every
+column. All payloads of a block are parsed by one DuckDB call; only rows with names spelled otherwise are looked at one
+by one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.duck import quoted, run
+from query.expressions import Field
+from query.kinds import Kind
+from query.variant import Variant, finite
+
+NO_PAYLOAD = "payload is missing"
+NOT_UTF8 = "payload is not UTF-8"
+NOT_JSON = "payload is not JSON"
+NOT_OBJECT = "payload is not a JSON object"
+
+_INT64_DIGITS = 18
+"""Every number of this many characters fits 64 bits."""
+_FEW = 64
+"""So few rows are looked at one by one rather than by a pattern."""
+_LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """
+    Columns taken from payloads.
+
+    Args:
+        columns: One column per field asked for.
+        bad: Rows without a usable payload.
+        reasons: One reason per bad row, in row order.
+    """
+
+    columns: dict[Field, Variant]
+    bad: npt.NDArray[np.int64]
+    reasons: list[str]
+
+
+def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted:
+    """Take *fields* out of *payloads* (binary); with no field to take, nothing is parsed and nothing is bad."""
+    length = len(payloads)
+    if not fields or not length:
+        return Extracted({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
+    texts, reasons = _texts(payloads)
+    texts, values = _members(texts, fields, reasons)
+    columns = {}
+    for field, found in zip(fields, values, strict=True):
+        columns[field] = _variant(_with_other_spellings(texts, field, found))
+    rows = sorted(reasons)
+    return Extracted(columns, np.array(rows, dtype=np.int64), [reasons[row] for row in rows])
+
+
+def _texts(payloads: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+    """Return payloads as strings, null where bad, and why."""
+    whole = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
+    whole = whole if pa.types.is_binary(whole.type) or pa.types.is_large_binary(whole.type) else whole.cast(pa.binary())
+    reasons = dict.fromkeys(np.flatnonzero(whole.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_PAYLOAD) if whole.null_count else {}
+    string = pa.large_string() if pa.types.is_large_binary(whole.type) else pa.string()
+    try:
+        texts = whole.view(string)
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        decoded = [_decoded(value) for value in whole.to_pylist()]
+        reasons |= {row: NOT_UTF8 for row, text in enumerate(decoded) if text is None and row not in reasons}
+        texts = pa.array(decoded, string)
+    return texts, reasons
+
+
+def _decoded(payload: bytes | None) -> str | None:
+    try:
+        return None if payload is None else payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
+    """Return the JSON text of each field's exactly spelled member, null where there is none; add what is bad to *reasons*."""
+    objects = pc.fill_null(pc.starts_with(texts, "{"), False)
+    if not pc.all(objects).as_py():
+        objects = pc.fill_null(pc.match_substring_regex(texts, r"^[ \t\r\n]*\{"), False)
+    paths = ", ".join(quoted(_json_path(field.path)) for field in fields)
+    sql = f"SELECT {', '.join(f'm[{at + 1}]' for at in range(len(fields)))} FROM (SELECT json_extract(v, [{paths}]) AS m FROM input)"
+    try:
+        found = run(sql, input=pa.table({"v": texts}))
+    except duckdb.Error:
+        valid = run("SELECT json_valid(v) AS ok FROM input", input=pa.table({"v": texts}))["ok"].combine_chunks()
+        valid = pc.fill_null(valid, False)
+        reasons |= {row: NOT_JSON for row in _rows(pc.invert(valid)) if row not in reasons}
+        texts = pc.if_else(valid, texts, None)
+        found = run(sql, input=pa.table({"v": texts}))
+    if not pc.all(objects).as_py():
+        reasons |= {row: NOT_OBJECT for row in _rows(pc.invert(objects)) if row not in reasons}
+        texts = pc.if_else(objects, texts, None)
+    return texts, [column.combine_chunks() for column in found.columns]
+
+
+def _json_path(path: Sequence[str]) -> str:
+    return "$" + "".join('."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in path)
+
+
+def _rows(mask: pa.Array) -> list[int]:
+    rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return rows
+
+
+def _with_other_spellings(texts: pa.Array, field: Field, found: pa.Array) -> pa.Array:
+    """Fill in members whose name differs from the field's in case only."""
+    if found.null_count == 0:
+        return found
+    absent = np.flatnonzero(pc.and_(found.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False))
+    if not len(absent):
+        return found
+    # Each name must occur, in some case; an escape in a name (\\u0041) hides it from this quick test.
+    pattern = "(?i)" + re.escape(f'"{field.path[-1]}"') + r"|\\u"
+    candidates = absent[pc.match_substring_regex(texts.take(pa.array(absent)), pattern).to_numpy(zero_copy_only=False)]
+    if not len(candidates):
+        return found
+    chosen = texts.take(pa.array(candidates))
+    where = np.zeros(len(texts), dtype=np.bool_)
+    where[candidates] = True
+    return pc.replace_with_mask(found, pa.array(where), _respelled(chosen, field).cast(found.type))
+
+
+def _respelled(texts: pa.Array, field: Field) -> pa.Array:
+    """Return the member of each payload by the spelling it has there."""
+    members = pa.nulls(len(texts), pa.string())
+    groups: dict[tuple[str, ...], npt.NDArray[np.int64]] = {(): np.arange(len(texts))}
+    for name in field.path:
+        groups = _next_level(texts, groups, name)
+    for spelling, rows in groups.items():
+        sql = f"SELECT json_extract(v, {quoted(_json_path(spelling))}) AS m FROM input"
+        found = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["m"].combine_chunks()
+        where = np.zeros(len(texts), dtype=np.bool_)
+        where[rows] = True
+        members = pc.replace_with_mask(members, pa.array(where), found.cast(pa.string()))
+    return members
+
+
+def _next_level(
+    texts: pa.Array, groups: dict[tuple[str, ...], npt.NDArray[np.int64]], name: str
+) -> dict[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Split rows, grouped by the path so far, by how each spells the next *name*; rows without it are left out."""
+    found: dict[tuple[str, ...], list[npt.NDArray[np.int64]]] = {}
+    for path, rows in groups.items():
+        sql = f"SELECT CAST(to_json(json_keys(v, {quoted(_json_path(path))})) AS VARCHAR) AS k FROM input"
+        keys = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["k"].combine_chunks().dictionary_encode()
+        numbers = pc.fill_null(keys.indices, -1).to_numpy(zero_copy_only=False)
+        for number, members in enumerate(keys.dictionary.to_pylist()):
+            names = json.loads(members) or []
+            spelled = name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+            if spelled is not None:
+                found.setdefault((*path, spelled), []).append(rows[numbers == number])
+    return {path: np.concatenate(pieces) for path, pieces in found.items()}
+
+
+def _variant(members: pa.Array) -> Variant:
+    """Turn JSON texts of values into a column of values."""
+    length = len(members)
+    first = _first_bytes(members)
+    parts: dict[Kind, pa.Array] = {}
+    numbers = (first == ord("-")) | ((first >= ord("0")) & (first <= ord("9")))
+    # NaN and Infinity are no JSON, yet the parser lets them pass; like every float that is not finite they are NULL.
+    if numbers.any():
+        parts |= _numbers(members, numbers)
+    for kind in (Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY, Kind.BIT):
+        mask = np.isin(first, [byte for byte, named in _LITERAL_KINDS.items() if named is kind])
+        if mask.any():
+            chosen = _masked(members, mask)
+            parts[kind] = _strings(chosen) if kind is Kind.NVARCHAR else pc.equal(chosen, "true") if kind is Kind.BIT else chosen
+    return Variant.of(length, parts)
+
+
+def _first_bytes(members: pa.Array) -> npt.NDArray[np.uint8]:
+    offset_type = np.int64 if pa.types.is_large_string(members.type) else np.int32
+    offsets = np.frombuffer(members.buffers()[1], dtype=offset_type)[members.offset : members.offset + len(members) + 1]
+    data = members.buffers()[2]
+    first = np.zeros(len(members), dtype=np.uint8)
+    if data is None or data.size == 0:
+        return first
+    filled = offsets[1:] > offsets[:-1]
+    filled &= members.is_valid().to_numpy(zero_copy_only=False)
+    first[filled] = np.frombuffer(data, dtype=np.uint8)[offsets[:-1][filled]]
+    return first
+
+
+def _masked(values: pa.Array, mask: Mask) -> pa.Array:
+    return values if mask.all() else pc.if_else(pa.array(mask), values, None)
+
+
+def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
+    chosen = _masked(members, mask)
+    if _fits_bigint(chosen):
+        return {Kind.BIGINT: chosen.cast(pa.int64())}
+    whole = mask & ~pc.fill_null(pc.match_substring(chosen, "."), True).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(whole).tolist() if whole.sum() < _FEW else _suspicious(chosen, whole):
+        text = chosen[row].as_py()
+        whole[row] = text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
+    floats = _masked(members, mask & ~whole)
+    return {Kind.BIGINT: _masked(members, whole).cast(pa.int64()), Kind.FLOAT: finite(floats.cast(pa.float64()))}
+
+
+def _suspicious(numbers: pa.Array, rows: Mask) -> list[int]:
+    """Return those of *rows* whose number, though without a point, may be no bigint: it has an exponent or many digits."""
+    simple = pc.and_(pc.match_substring_regex(numbers, "^-?[0-9]+$"), pc.less_equal(pc.binary_length(numbers), _INT64_DIGITS))
+    found: list[int] = np.flatnonzero(rows & ~pc.fill_null(simple, True).to_numpy(zero_copy_only=False)).tolist()
+    return found
+
+
+def _fits_bigint(numbers: pa.Array) -> bool:
+    try:
+        numbers.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _strings(quotations: pa.Array) -> pa.Array:
+    """Remove the quotes of JSON strings, and resolve their escapes."""
+    escaped = pc.fill_null(pc.match_substring(quotations, "\\"), False)
+    bare = pc.binary_slice(quotations.cast(pa.binary()), 1, -1).cast(pa.string())
+    if not pc.any(escaped).as_py():
+        return bare
+    resolved = [json.loads(text) for text in quotations.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(bare, escaped, pa.array(resolved, pa.string()))

@@ -1,0 +1,279 @@
+"""
+Functions and operators: for each name how many arguments it takes, and how DuckDB computes it for given kinds.
+
+Arithmetic that has no result - division by zero, a bigint outside 64 bits, a float that is not finite, the root of a
+negative number - is NULL, as in T-SQL with ARITHABORT OFF. Any other NULL argument makes the result NULL, unless the
+function says otherwise (COALESCE, ISNULL, CONCAT, IS NULL). ``7 / 2`` of bigints is 3, rounded towards zero.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from query.conversions import Typed, convert, unify
+from query.duck import quoted
+from query.expressions import Expr, Literal
+from query.kinds import Kind, KindMismatch
+
+Rule = Callable[[Sequence[Typed]], Typed]
+ARGUMENTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """
+    One function or operator.
+
+    Args:
+        least: Fewest arguments.
+        most: Most arguments.
+        rule: Arguments of known kinds -> DuckDB expression and its kind; raises KindMismatch.
+        result: The kind of its values where that depends on no argument.
+        blends: Its kind depends on arguments whose value it does not use, so a NULL of unknown kind must not be taken
+            for a NULL of another row's kind.
+    """
+
+    least: int
+    most: int
+    rule: Rule
+    result: Kind | None = None
+    blends: bool = False
+
+
+def find(name: str) -> Function | None:
+    """Return the function of that name (lower case), operators included."""
+    return FUNCTIONS.get(name)
+
+
+def like_pattern(pattern: str) -> str:
+    """Translate a LIKE pattern of T-SQL (``%``, ``_``, ``[a-c]``, ``[^x]``) to a regular expression over the whole value."""
+    out, rest = "", pattern
+    while rest:
+        bracket = re.match(r"\[(\^?)(\]?[^\]]*)\]", rest)
+        if bracket and bracket[2]:
+            out += f"[{bracket[1]}{_escape_set(bracket[2])}]"
+            rest = rest[bracket.end() :]
+        else:
+            out += {"%": ".*", "_": "."}.get(rest[0]) or re.escape(rest[0])
+            rest = rest[1:]
+    return out
+
+
+def emit_like(value: Typed, pattern: Expr) -> Typed:
+    """Return ``value LIKE pattern``; the pattern is a constant, which the binder has checked."""
+    text = pattern.value if isinstance(pattern, Literal) else None
+    if text is None:
+        return Typed("CAST(NULL AS BOOLEAN)", Kind.BIT)
+    return Typed(f"regexp_full_match({_text(value)}, {quoted(like_pattern(str(text)))}, 's')", Kind.BIT)
+
+
+def _escape_set(inside: str) -> str:
+    return re.sub(r"([\\\[\]^&~])", r"\\\1", inside)
+
+
+def _text(value: Typed) -> str:
+    return convert(value, Kind.NVARCHAR)
+
+
+def _number(value: Typed, least: Kind = Kind.BIGINT) -> Typed:
+    if value.kind in (Kind.BIGINT, Kind.FLOAT):
+        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
+    if value.kind in (Kind.NULL, Kind.BIT):
+        return Typed(convert(value, least), least)
+    if value.kind is Kind.NVARCHAR:
+        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT)
+    raise KindMismatch(f"a number is needed, not {value.kind.title}")
+
+
+def _whole(sql: str) -> Typed:
+    return Typed(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
+
+
+def _arithmetic(operator: str) -> Rule:
+    def rule(args: Sequence[Typed]) -> Typed:
+        left, right = args
+        if operator == "+" and {left.kind, right.kind} <= {Kind.NVARCHAR, Kind.NULL}:
+            return Typed(f"({_text(left)} || {_text(right)})", Kind.NVARCHAR)
+        if Kind.NVARCHAR in (left.kind, right.kind):
+            (left_sql, right_sql), kind = unify((left, right))
+            left, right = Typed(left_sql, kind), Typed(right_sql, kind)
+        a, b = _number(left), _number(right)
+        divisor = "NULLIF({}, 0)" if operator in "/%" else "{}"
+        if Kind.FLOAT in (a.kind, b.kind):
+            return Typed(f"({convert(a, Kind.FLOAT)} {operator} {divisor.format(convert(b, Kind.FLOAT))})", Kind.FLOAT)
+        # 128 bits hold every sum and product of two bigints, so only the result can be out of range.
+        whole_operator = "//" if operator == "/" else operator
+        return _whole(f"CAST({a.sql} AS HUGEINT) {whole_operator} {divisor.format(f'CAST({b.sql} AS HUGEINT)')}")
+
+    return rule
+
+
+def _negate(args: Sequence[Typed]) -> Typed:
+    value = _number(args[0])
+    return Typed(f"(-{value.sql})", Kind.FLOAT) if value.kind is Kind.FLOAT else _whole(f"-CAST({value.sql} AS HUGEINT)")
+
+
+def _comparison(operator: str) -> Rule:
+    def rule(args: Sequence[Typed]) -> Typed:
+        (left, right), kind = unify(args)
+        if kind in (Kind.RECORD, Kind.ARRAY):
+            raise KindMismatch(f"values of type {kind.title} cannot be compared")
+        return Typed(f"({left} {operator} {right})", Kind.BIT)
+
+    return rule
+
+
+def _in(args: Sequence[Typed]) -> Typed:
+    (value, *options), _ = unify(args)
+    return Typed(f"({value} IN ({', '.join(options)}))", Kind.BIT)
+
+
+def _between(args: Sequence[Typed]) -> Typed:
+    (value, low, high), _ = unify(args)
+    return Typed(f"({value} BETWEEN {low} AND {high})", Kind.BIT)
+
+
+def _logic(operator: str) -> Rule:
+    return lambda args: Typed("(" + f" {operator} ".join(condition(arg) for arg in args) + ")", Kind.BIT)
+
+
+def condition(value: Typed) -> str:
+    """Return the DuckDB condition of a bit value; anything else raises KindMismatch."""
+    if value.kind not in (Kind.BIT, Kind.NULL):
+        raise KindMismatch(f"a condition is needed, not {value.kind.title}")
+    return convert(value, Kind.BIT)
+
+
+def _floats(template: str) -> Rule:
+    return lambda args: Typed(template.format(*(_number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
+
+
+def _same_kind(template: str, whole: str = "") -> Rule:
+    def rule(args: Sequence[Typed]) -> Typed:
+        value = _number(args[0])
+        if value.kind is Kind.FLOAT:
+            return Typed(template.format(value.sql), Kind.FLOAT)
+        return _whole(whole.format(value.sql)) if whole else value
+
+    return rule
+
+
+def _round(args: Sequence[Typed]) -> Typed:
+    value, places = _number(args[0]), (_integer(args[1]) if len(args) > 1 else "0")
+    if value.kind is Kind.FLOAT:
+        return Typed(f"round({value.sql}, CAST({places} AS INTEGER))", Kind.FLOAT)
+    return _whole(f"round({value.sql}, CAST({places} AS INTEGER))")
+
+
+def _integer(value: Typed) -> str:
+    if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
+        raise KindMismatch(f"a bigint is needed, not {value.kind.title}")
+    return convert(value, Kind.BIGINT)
+
+
+def _texts(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
+    def rule(args: Sequence[Typed]) -> Typed:
+        return Typed(template.format(*(_integer(arg) if at in numbers else _text(arg) for at, arg in enumerate(args))), kind)
+
+    return rule
+
+
+def _concat(args: Sequence[Typed]) -> Typed:
+    return Typed("(" + " || ".join(f"coalesce({_text(arg)}, '')" for arg in args) + ")", Kind.NVARCHAR)
+
+
+def _charindex(args: Sequence[Typed]) -> Typed:
+    needle, text = _text(args[0]), _text(args[1])
+    if len(args) == 2:
+        return Typed(f"CAST(strpos({text}, {needle}) AS BIGINT)", Kind.BIGINT)
+    start = f"greatest({_integer(args[2])}, 1)"
+    found = f"strpos(substring({text}, {start}), {needle})"
+    return Typed(f"CAST(CASE WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END AS BIGINT)", Kind.BIGINT)
+
+
+def _coalesce(args: Sequence[Typed]) -> Typed:
+    values, kind = unify(args)
+    return Typed(f"coalesce({', '.join(values)})", kind)
+
+
+def _nullif(args: Sequence[Typed]) -> Typed:
+    value, other = args
+    (left, right), _ = unify(args)
+    return Typed(f"CASE WHEN {left} = {right} THEN NULL ELSE {value.sql} END", value.kind)
+
+
+def _iif(args: Sequence[Typed]) -> Typed:
+    condition_value, yes, no = args
+    (yes_sql, no_sql), kind = unify((yes, no))
+    return Typed(f"CASE WHEN {condition(condition_value)} THEN {yes_sql} ELSE {no_sql} END", kind)
+
+
+def _must_be_number(args: Sequence[Typed]) -> Typed:
+    if args[0].kind not in (Kind.BIGINT, Kind.FLOAT, Kind.NULL):
+        raise KindMismatch(f"SUM and AVG need a number, not {args[0].kind.title}")
+    return args[0]
+
+
+def _must_be_comparable(args: Sequence[Typed]) -> Typed:
+    if args[0].kind in (Kind.RECORD, Kind.ARRAY):
+        raise KindMismatch(f"MIN and MAX cannot compare values of type {args[0].kind.title}")
+    return args[0]
+
+
+_SUBSTRING = "substring({0}, CAST({1} AS BIGINT), CAST(greatest({2}, 0) AS BIGINT))"
+
+FUNCTIONS: dict[str, Function] = {
+    **{operator: Function(2, 2, _arithmetic(operator)) for operator in ("+", "-", "*", "/", "%")},
+    **{operator: Function(2, 2, _comparison(operator), Kind.BIT) for operator in ("=", "<>", "<", "<=", ">", ">=")},
+    "negate": Function(1, 1, _negate),
+    "and": Function(2, ARGUMENTS_MAX, _logic("AND"), Kind.BIT),
+    "or": Function(2, ARGUMENTS_MAX, _logic("OR"), Kind.BIT),
+    "not": Function(1, 1, lambda args: Typed(f"(NOT {condition(args[0])})", Kind.BIT), Kind.BIT),
+    "is null": Function(1, 1, lambda args: Typed(f"({args[0].sql} IS NULL)", Kind.BIT), Kind.BIT),
+    "in": Function(2, ARGUMENTS_MAX, _in, Kind.BIT),
+    "between": Function(3, 3, _between, Kind.BIT),
+    "number": Function(1, 1, _must_be_number),
+    "comparable": Function(1, 1, _must_be_comparable),
+    "abs": Function(1, 1, _same_kind("abs({})", "abs(CAST({} AS HUGEINT))")),
+    "ceiling": Function(1, 1, _same_kind("ceil({})")),
+    "floor": Function(1, 1, _same_kind("floor({})")),
+    "sign": Function(1, 1, _same_kind("CAST(sign({}) AS DOUBLE)", "sign({})")),
+    "round": Function(1, 2, _round),
+    "square": Function(1, 1, _floats("pow({}, 2)"), Kind.FLOAT),
+    "sqrt": Function(1, 1, _floats("sqrt(CASE WHEN {0} >= 0 THEN {0} END)"), Kind.FLOAT),
+    "power": Function(2, 2, _floats("pow({}, {})"), Kind.FLOAT),
+    "exp": Function(1, 1, _floats("exp({})"), Kind.FLOAT),
+    "log": Function(1, 1, _floats("ln(CASE WHEN {0} > 0 THEN {0} END)"), Kind.FLOAT),
+    "log10": Function(1, 1, _floats("log10(CASE WHEN {0} > 0 THEN {0} END)"), Kind.FLOAT),
+    "len": Function(1, 1, _texts("CAST(length(rtrim({}, ' ')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
+    "lower": Function(1, 1, _texts("lower({})"), Kind.NVARCHAR),
+    "upper": Function(1, 1, _texts("upper({})"), Kind.NVARCHAR),
+    "ltrim": Function(1, 1, _texts("ltrim({}, ' ')"), Kind.NVARCHAR),
+    "rtrim": Function(1, 1, _texts("rtrim({}, ' ')"), Kind.NVARCHAR),
+    "trim": Function(1, 1, _texts("trim({}, ' ')"), Kind.NVARCHAR),
+    "left": Function(2, 2, _texts("substring({0}, 1, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
+    "right": Function(2, 2, _texts("right({0}, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
+    "substring": Function(3, 3, _texts(_SUBSTRING, numbers=(1, 2)), Kind.NVARCHAR),
+    "replace": Function(3, 3, _texts("replace({}, {}, {})"), Kind.NVARCHAR),
+    "concat": Function(2, ARGUMENTS_MAX, _concat, Kind.NVARCHAR),
+    "charindex": Function(2, 3, _charindex, Kind.BIGINT),
+    "coalesce": Function(1, ARGUMENTS_MAX, _coalesce, blends=True),
+    "isnull": Function(2, 2, _coalesce, blends=True),
+    "nullif": Function(2, 2, _nullif, blends=True),
+    "iif": Function(3, 3, _iif, blends=True),
+}
+"""Every function and operator by its name in lower case; ``like`` is emitted by :func:`emit_like`."""
+
+AGGREGATES = ("count", "sum", "avg", "min", "max")
+"""The aggregates there are."""
+WINDOWS = ("tumblingwindow", "hoppingwindow")
+"""The window functions there are."""
+KNOWN_LATER = frozenset(
+    """abs acos collect collecttop cos cot datename datepart datediff dateadd dateadd day month year datetimefromparts degrees
+    first_value getarrayelement getarrayelements getarraylength getrecordproperties getrecordpropertyvalue getmetadatapropertyvalue
+    getdate isfirst lag last nchar newid patindex percentile_cont percentile_disc radians regexmatch reverse sessionwindow sin
+    slidingwindow snapshotwindow stdev stdevp stuff tan try_convert convert topone unicode var varp windows window""".split()
+)
+"""Names Stream Analytics knows and this engine does not yet; they get their own message."""

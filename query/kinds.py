@@ -1,0 +1,68 @@
+"""
+The kinds of value a query knows: ASA's types, seen one value at a time.
+
+A declared field or a CAST has one kind for ever. An undeclared JSON field has the kind each event gives it: a number
+without point and exponent that fits is a bigint, any other number a float. No kind is ever concluded from other rows
+(spec section 5), so how the stream was cut into batches cannot change a result.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pyarrow as pa
+
+
+class Kind(StrEnum):
+    """A kind of value; its letter is the suffix of the columns that hold such values."""
+
+    NULL = "n"
+    BIT = "b"
+    BIGINT = "i"
+    FLOAT = "f"
+    DATETIME = "t"
+    NVARCHAR = "s"
+    RECORD = "r"
+    ARRAY = "a"
+
+    @property
+    def title(self) -> str:
+        """The kind as ASA spells it."""
+        return _TITLES[self]
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The Arrow type of its columns; a datetime is microseconds since 1970, a record or array its JSON text."""
+        return _ARROW[self]
+
+
+_TITLES = {
+    Kind.NULL: "NULL",
+    Kind.BIT: "bit",
+    Kind.BIGINT: "bigint",
+    Kind.FLOAT: "float",
+    Kind.DATETIME: "datetime",
+    Kind.NVARCHAR: "nvarchar(max)",
+    Kind.RECORD: "record",
+    Kind.ARRAY: "array",
+}
+_ARROW = {
+    Kind.NULL: pa.null(),
+    Kind.BIT: pa.bool_(),
+    Kind.BIGINT: pa.int64(),
+    Kind.FLOAT: pa.float64(),
+    Kind.DATETIME: pa.int64(),
+    Kind.NVARCHAR: pa.string(),
+    Kind.RECORD: pa.string(),
+    Kind.ARRAY: pa.string(),
+}
+
+VALUE_KINDS = tuple(kind for kind in Kind if kind is not Kind.NULL)
+"""Every kind a value that is not NULL can have, in the order in which values of different kinds are sorted."""
+
+DECLARABLE = {kind.title: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.NVARCHAR}
+"""Names of types as a script or a configuration may spell them (in lower case)."""
+
+
+class KindMismatch(Exception):
+    """An operation met a kind of value it cannot work on; inside the engine only: callers turn it into a verdict."""

@@ -1,0 +1,143 @@
+"""
+Text -> tree: one script, its statements, and where each of their words stands.
+
+Nothing is looked up here. What is refused: text that is no SQL of this dialect, text too long or nested too deeply for
+a person to have written it (both found before the parser could drown in them).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokens import Token, TokenType
+
+from query.errors import Source
+from query.sql.dialect import Asa
+
+SCRIPT_CHARACTERS_MAX = 262_144
+"""Longest script accepted."""
+NESTING_MAX = 100
+"""Deepest nesting of brackets and CASE accepted."""
+TREE_DEPTH_MAX = 120
+"""Deepest tree accepted: a chain of operators nests it though no bracket shows."""
+
+_OPENING = {TokenType.L_PAREN, TokenType.CASE}
+_CLOSING = {TokenType.R_PAREN, TokenType.END}
+_PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+_REASONS = {
+    "Invalid expression / Unexpected token": "unexpected word",
+    "Required keyword": "an operand is missing",
+}
+_EXAMPLE = "SELECT origin, COUNT(*) AS n INTO out FROM flights TIMESTAMP BY scheduled GROUP BY origin, TumblingWindow(hour, 1)"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A parsed script: its source and its statements as sqlglot trees."""
+
+    source: Source
+    statements: tuple[exp.Expr, ...]
+
+
+def parse_script(text: str, file: str = "<script>") -> Script:
+    """
+    Parse a script.
+
+    Args:
+        text: The script.
+        file: The name errors give it.
+
+    Raises:
+        QueryError: The text is too long, nested too deeply, or no SQL of this dialect; with line and column.
+    """
+    source = Source(text, file)
+    if len(text) > SCRIPT_CHARACTERS_MAX:
+        raise source.error(
+            f"the script has {len(text)} characters, more than {SCRIPT_CHARACTERS_MAX}",
+            code="SIZE",
+            at=-1,
+            fix="split it into several queries; each runs as its own job",
+        )
+    tokens = _tokens(source)
+    _refuse_deep(tokens, source)
+    try:
+        trees = Asa.Parser(dialect=Asa()).parse(tokens, text)
+    except ParseError as error:
+        raise _syntax_error(error, source) from None
+    except RecursionError:
+        raise source.error("the script is nested too deeply", code="SIZE", at=-1, fix="write shorter expressions") from None
+    statements = tuple(tree for tree in trees if tree is not None)
+    for statement in statements:
+        _refuse_deep_tree(statement, source)
+    if not statements:
+        raise source.error("the script has no statement", code="SYNTAX", at=-1, fix="write a SELECT", example=_EXAMPLE)
+    return Script(source, statements)
+
+
+def parse_expression(text: str, where: str) -> exp.Expr:
+    """
+    Parse one expression, such as the ``timestamp_by`` of an input's configuration, called *where* in errors.
+
+    Raises:
+        QueryError: The text is no expression.
+    """
+    statement = parse_script(f"SELECT {text}", where).statements[0]
+    chosen = statement.expressions
+    if not isinstance(statement, exp.Select) or len(chosen) != 1:
+        raise Source(text, where).error(f"{text!r} is not one expression", code="SYNTAX", at=-1, fix="give a field path or an expression")
+    found: exp.Expr = chosen[0]
+    return found
+
+
+def offset_of(node: exp.Expr) -> int:
+    """Return the offset of the first word of *node* in its script, or -1 when the tree does not say."""
+    offsets = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
+    return min(offsets, default=-1)
+
+
+def _tokens(source: Source) -> list[Token]:
+    try:
+        return Asa().tokenize(source.text)
+    except TokenError as error:
+        at = max(source.text.rfind("'"), source.text.rfind("["), source.text.rfind('"'))
+        reason = str(error.__cause__ or error).split(". ")[0].splitlines()[0]
+        raise source.error(f"unreadable text: {reason}", code="SYNTAX", at=at, fix="close every quote and bracket") from None
+
+
+def _refuse_deep(tokens: list[Token], source: Source) -> None:
+    depth, prefixes = 0, 0
+    for token in tokens:
+        kind = token.token_type
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        prefixes = prefixes + 1 if kind in _PREFIXES else 0
+        if depth > NESTING_MAX or prefixes > NESTING_MAX:
+            raise source.error(f"nested more than {NESTING_MAX} deep", code="SIZE", at=token.start, fix="write shorter expressions")
+
+
+def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
+    pending = [(statement, 1)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > TREE_DEPTH_MAX:
+            raise source.error(
+                f"more than {TREE_DEPTH_MAX} operators in one chain",
+                code="SIZE",
+                at=offset_of(node),
+                fix="write shorter expressions; IN takes long lists of values",
+            )
+        pending.extend((child, depth + 1) for child in node.iter_expressions())
+
+
+def _syntax_error(error: ParseError, source: Source) -> Exception:
+    first = error.errors[0] if error.errors else {}
+    line, column, word = first.get("line"), first.get("col"), first.get("highlight") or ""
+    at = -1
+    if isinstance(line, int) and isinstance(column, int):
+        # sqlglot counts columns at the last character of a word.
+        at = sum(len(text) + 1 for text in source.text.split("\n")[: line - 1]) + column - max(len(word), 1)
+    reason = str(first.get("description") or "this is no SQL").rstrip(".")
+    reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
+    near = f" near {word!r}" if word else ""
+    return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix="correct the script at this place", example=_EXAMPLE)
