@@ -1,0 +1,104 @@
+"""
+The ``tidegate`` program: one command for each entry point of the group ``tidegate.commands``.
+
+It imports no package by name. Only the command that was asked for is loaded; for the others their first line of
+documentation is read from the source, so that help comes at once and one broken package does not take the rest along.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint, entry_points, version
+from pathlib import Path
+
+import typer
+
+from ordering.errors import TidegateError
+from tidegate.runtime.console import report, reporting, wants_json
+
+GROUP = "tidegate.commands"
+
+
+class CommandError(TidegateError):
+    """A registered command cannot be loaded."""
+
+    default_code = "TG-COMMAND"
+
+
+def main() -> None:
+    """Run the program with the arguments of this process."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"tidegate {version('tidegate')}")
+        return
+    try:
+        app = build(asked_for=sys.argv[1] if len(sys.argv) > 1 else "")
+    except TidegateError as error:
+        report(error, as_json=wants_json(sys.argv[1:]))
+        raise SystemExit(error.exit_code) from error
+    app(prog_name="tidegate")
+
+
+def build(asked_for: str) -> typer.Typer:
+    """
+    Return the application, with the command *asked_for* loaded and the others named only.
+
+    Raises:
+        CommandError: The command asked for cannot be loaded.
+    """
+    app = typer.Typer(
+        add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Order event streams once, then query them."
+    )
+    app.callback()(_program)
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name)):
+        if entry.name == asked_for:
+            app.command(entry.name)(reporting(load(entry)))
+        else:
+            app.command(entry.name, help=summary(entry))(_program)
+    return app
+
+
+def load(entry: EntryPoint) -> Callable[..., None]:
+    """
+    Import the function behind *entry*.
+
+    Raises:
+        CommandError: Its module cannot be imported, or has no such function; says why.
+    """
+    try:
+        command: Callable[..., None] = entry.load()
+    except (ImportError, AttributeError) as error:
+        raise CommandError(
+            f"the command {entry.name!r} cannot be loaded: {error}",
+            where=entry.value,
+            fix="reinstall tidegate with everything its lock file names, or the package that registers this command",
+            example="make install",
+        ) from error
+    return command
+
+
+def summary(entry: EntryPoint) -> str:
+    """Return the first line of documentation of the function behind *entry*, without running its module."""
+    try:
+        spec = importlib.util.find_spec(entry.module)
+    except ImportError:
+        spec = None
+    if spec is None or not spec.origin or not spec.origin.endswith(".py"):
+        return "(cannot be loaded)"
+    for node in ast.parse(Path(spec.origin).read_text("utf-8")).body:
+        if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
+            return (ast.get_docstring(node) or "").partition("\n")[0]
+    return ""
+
+
+def _program() -> None:
+    """Order event streams once, then query them."""
+
+
+_USUAL_ORDER = ("up", "status", "down", "config", "ingest", "query", "plan")
+
+
+def _rank(name: str) -> tuple[int, str]:
+    return (_USUAL_ORDER.index(name), name) if name in _USUAL_ORDER else (len(_USUAL_ORDER), name)

@@ -1,0 +1,102 @@
+"""
+The commands ``tidegate up``, ``tidegate down`` and ``tidegate status``: a Kafka and a Valkey of one's own.
+"""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.runtime.stack import DEFAULT_DIRECTORY, EmbeddedStack
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidegate.runtime.stack import StackStatus
+
+
+class Format(StrEnum):
+    """How a command prints its result."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+Directory = Annotated[Path, typer.Option("--dir", envvar="TIDEGATE_STACK_DIR", help="The stack's folder: data, logs, stack.json.")]
+Output = Annotated[Format, typer.Option("--format", help="What is printed on standard output.")]
+Port = Annotated[int | None, typer.Option(min=1, max=65535, help="Loopback port; default: a free one, then the same again.")]
+
+
+def up(
+    directory: Directory = DEFAULT_DIRECTORY,
+    kafka_port: Port = None,
+    redis_port: Port = None,
+    heap: Annotated[str, typer.Option(envvar="TIDEGATE_STACK_HEAP", help="Largest heap of Kafka, as Java writes it.")] = "1g",
+    output: Output = Format.TEXT,
+) -> None:
+    """Start a real Kafka and a real Valkey in this folder, or find the running ones."""
+    from rich.console import Console
+
+    stack = EmbeddedStack(directory, kafka_port, redis_port, heap)
+    with Console(stderr=True).status("starting") as spinner:
+        stack.start(spinner.update)
+    _show(stack.status(), output)
+
+
+def down(
+    directory: Directory = DEFAULT_DIRECTORY,
+    wipe: Annotated[bool, typer.Option("--wipe", help="Delete the stack's data, logs and configuration too.")] = False,
+    output: Output = Format.TEXT,
+) -> None:
+    """Stop the Kafka and the Valkey of this folder."""
+    stack = EmbeddedStack(directory)
+    stopped = [service.name for service in stack.status().services if service.pid is not None]
+    stack.stop(wipe)
+    if output is Format.JSON:
+        typer.echo(json.dumps({"directory": str(stack.directory), "stopped": stopped, "wiped": wipe}))
+        return
+    typer.echo(f"stopped {' and '.join(stopped)}" if stopped else f"nothing was running in {stack.directory}")
+    if wipe:
+        typer.echo(f"deleted {stack.directory}")
+
+
+def status(directory: Directory = DEFAULT_DIRECTORY, output: Output = Format.TEXT) -> None:
+    """Show addresses, processes and health; exit with 1 if a server does not answer."""
+    found = EmbeddedStack(directory).status()
+    _show(found, output)
+    if not found.healthy:
+        raise typer.Exit(1)
+
+
+def _show(found: StackStatus, output: Format) -> None:
+    if output is Format.JSON:
+        typer.echo(json.dumps(found.as_dict()))
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(_table(found))
+    console.print(f"[dim]{found.directory}[/dim]", soft_wrap=True)
+
+
+def _table(found: StackStatus) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table("server", "address", "health", "pid", "up for", box=box.SIMPLE)
+    for service in found.services:
+        health = "[green]answers[/green]" if service.healthy else "[yellow]silent[/yellow]" if service.pid else "[red]down[/red]"
+        table.add_row(service.name, service.address or "-", health, str(service.pid or "-"), _duration(service.uptime_s))
+    return table
+
+
+def _duration(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"

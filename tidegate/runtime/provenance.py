@@ -1,0 +1,50 @@
+"""
+Whose packages are these? ``ordering``, ``ingest``, ``query`` and ``sinks`` are names that others may use too.
+
+Law: a command runs only if all of them were found beside this very ``tidegate`` package.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import tidegate
+from ordering.errors import TidegateError
+
+PACKAGES = ("ordering", "ingest", "query", "sinks")
+
+
+class ShadowedError(TidegateError):
+    """Somebody else's module stands where one of this distribution's packages should be."""
+
+    exit_code = 2
+    default_code = "TG-SHADOWED"
+
+
+def check_provenance() -> None:
+    """
+    Check that Python finds this distribution's packages under their names.
+
+    Raises:
+        ShadowedError: Another module of that name comes first, or there is none; names it.
+    """
+    home = Path(next(iter(tidegate.__path__))).resolve().parent
+    for name in PACKAGES:
+        found = _found_at(name)
+        if found != home / name:
+            raise ShadowedError(
+                f"{name!r} is {found or 'nowhere to be found'}, not Tidegate's own package",
+                where=str(home / name),
+                fix="remove or rename the intruder, start from another folder, or give Tidegate a virtual environment of its own",
+            )
+
+
+def _found_at(name: str) -> Path | None:
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        return None
+    if spec.origin is None:  # a bare folder of that name: it has places instead of a file
+        return Path(next(iter(spec.submodule_search_locations or []), "")).resolve()
+    origin = Path(spec.origin).resolve()
+    return origin.parent if origin.name == "__init__.py" else origin
