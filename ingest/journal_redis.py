@@ -1,0 +1,231 @@
+"""
+The journal in Redis or Valkey: each call is one atomic script, and one round trip however many partitions it is for.
+
+Law: it behaves as :class:`~ordering.journal.MemoryJournal`, also under several processes, and what a call returned is
+on the server's disk, so a crash of the server takes none of it back. Every script writes, even one that only reads:
+the server's promise about its disk covers what *this* connection wrote, and all that was written before it.
+
+Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION`` and, below it, ``:estimates`` (a hash, position to frontier) and
+``:positions`` (a sorted set). Numbers are 19 decimal digits with leading zeros, compared as text: a script's own
+numbers are floating point and would round microseconds after the year 2255.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from ordering.errors import RefusedError, TickRangeError, UnreachableError
+from ordering.journal import JournalKey
+from ordering.ticks import MILLISECOND_US, SECOND_US, format_duration
+from tidegate.runtime.logs import get_logger
+from tidegate.runtime.redis import connect, translated
+from tidegate.runtime.setting_tables import RedisSettings
+
+DISK_TIMEOUT_US = 5 * SECOND_US
+"""How long the server may take to write to its disk."""
+
+_ESTIMATE = """
+local out = {}
+for i = 1, #ARGV / 2 do
+  local facts, estimates, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
+  local position, frontier = ARGV[2 * i - 1], ARGV[2 * i]
+  local closed = redis.call('HGET', facts, 'closed')
+  if closed and position < closed then
+    out[i] = ''
+  else
+    local known = redis.call('HGET', estimates, position)
+    if known and known > frontier then frontier = known end
+    redis.call('HSET', estimates, position, frontier)
+    redis.call('ZADD', positions, 0, position)
+    out[i] = frontier
+  end
+end
+return out
+"""
+
+_CLOSE = """
+for i = 1, #ARGV do
+  local facts = KEYS[3 * i - 2]
+  local closed = redis.call('HGET', facts, 'closed')
+  if not closed or closed < ARGV[i] then closed = ARGV[i] end
+  redis.call('HSET', facts, 'closed', closed)
+end
+return #ARGV
+"""
+
+_READ = """
+local out = {}
+for i = 1, #ARGV / 2 do
+  local facts, estimates, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
+  redis.call('HSET', facts, 'read', 1)
+  local found = {}
+  for _, position in ipairs(redis.call('ZRANGEBYLEX', positions, '[' .. ARGV[2 * i - 1], '[' .. ARGV[2 * i])) do
+    found[#found + 1] = position
+    found[#found + 1] = redis.call('HGET', estimates, position)
+  end
+  out[i] = found
+end
+return out
+"""
+
+_BASE = """
+local base = redis.call('HGET', KEYS[1], 'base') or ARGV[1]
+redis.call('HSET', KEYS[1], 'base', base)
+return base
+"""
+
+_CLOSED = """
+redis.call('HSET', KEYS[1], 'read', 1)
+return redis.call('HGET', KEYS[1], 'closed') or '0'
+"""
+
+
+class RedisJournal:
+    """
+    The :class:`~ordering.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it.
+
+    Args:
+        client: A client that answers (:func:`tidegate.runtime.redis.connect`).
+        address: The server as it may be shown.
+        waits_for_disk: Ask the server after each call whether it is on disk; False where every write is anyway before
+            it is answered, or where durability was given up.
+    """
+
+    def __init__(self, client: redis.Redis, address: str, *, waits_for_disk: bool) -> None:
+        self._client, self._address, self._waits_for_disk = client, address, waits_for_disk
+
+    @classmethod
+    def open(cls, settings: RedisSettings) -> RedisJournal:
+        """
+        Connect, and check that the server keeps what it is told.
+
+        Raises:
+            UnreachableError: It does not answer within ``redis.connect_timeout``.
+            RefusedError: It would drop or lose facts, and ``redis.journal_durability`` does not allow that.
+        """
+        client = connect(settings)
+        with translated(settings.address):
+            _refuse_eviction(client, settings.address)
+            return cls(client, settings.address, waits_for_disk=_durability(client, settings))
+
+    def estimate(self, key: JournalKey, next_offset: int, frontier_us: int) -> int | None:
+        """See :meth:`ordering.journal.Journal.estimate`."""
+        return self.estimate_many([(key, next_offset, frontier_us)])[0]
+
+    def estimate_many(self, estimates: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
+        """See :meth:`ordering.journal.Journal.estimate_many`."""
+        arguments = [_digits(number) for _, next_offset, frontier_us in estimates for number in (next_offset, frontier_us)]
+        answers = self._run(_ESTIMATE, [key for key, _, _ in estimates], arguments, [])
+        return [int(answer) if answer else None for answer in answers]
+
+    def close(self, key: JournalKey, below: int) -> None:
+        """See :meth:`ordering.journal.Journal.close`."""
+        self.close_many([(key, below)])
+
+    def close_many(self, positions: Sequence[tuple[JournalKey, int]]) -> None:
+        """See :meth:`ordering.journal.Journal.close_many`."""
+        self._run(_CLOSE, [key for key, _ in positions], [_digits(below) for _, below in positions], 0)
+
+    def closed(self, key: JournalKey) -> int:
+        """See :meth:`ordering.journal.Journal.closed`."""
+        return int(self._run(_CLOSED, [key], [], "0"))
+
+    def estimates(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
+        """See :meth:`ordering.journal.Journal.estimates`."""
+        return self.estimates_many([(key, start, end)])[0]
+
+    def estimates_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
+        """See :meth:`ordering.journal.Journal.estimates_many`."""
+        arguments = [_digits(number) for _, start, end in ranges for number in (start, end)]
+        answers = self._run(_READ, [key for key, _, _ in ranges], arguments, [])
+        return [[(int(position), int(frontier)) for position, frontier in zip(found[::2], found[1::2], strict=True)] for found in answers]
+
+    def base(self, key: JournalKey, frontier_us: int) -> int:
+        """See :meth:`ordering.journal.Journal.base`."""
+        return int(self._run(_BASE, [key], [_digits(frontier_us)], "0"))
+
+    def close_connection(self) -> None:
+        """Give the connection back; the journal cannot be used afterwards."""
+        self._client.close()
+
+    def _run(self, script: str, keys: Sequence[JournalKey], arguments: Sequence[str], nothing: Any) -> Any:
+        """Run *script* and wait until its writes are on disk; *nothing* is the answer where no partition is asked for."""
+        if not keys:
+            return nothing
+        names = [name for key in keys for name in _redis_keys(key)]
+        with translated(self._address), self._client.pipeline(transaction=False) as pipe:
+            pipe.eval(script, len(names), *names, *arguments)
+            if self._waits_for_disk:
+                pipe.waitaof(1, 0, DISK_TIMEOUT_US // MILLISECOND_US)
+            answer, *disk = pipe.execute()
+        if disk and int(disk[0][0]) < 1:
+            raise UnreachableError(
+                f"Redis at {self._address} did not confirm within {format_duration(DISK_TIMEOUT_US)} that the journal is on its disk",
+                code="TG-JOURNAL-DISK",
+                where="redis.url",
+                fix="look at the server's disk; set appendfsync to always or everysec",
+            )
+        return answer
+
+
+def _redis_keys(key: JournalKey) -> tuple[str, str, str]:
+    # The braces keep all keys of a job in one slot of a cluster: one script may then touch them together.
+    facts = f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
+    return facts, f"{facts}:estimates", f"{facts}:positions"
+
+
+def _digits(number: int) -> str:
+    if not 0 <= number < 2**63:
+        raise TickRangeError(f"{number} cannot stand in the journal: it is negative or wider than 63 bits")
+    return f"{number:019d}"
+
+
+def _refuse_eviction(client: redis.Redis, address: str) -> None:
+    memory: Any = client.info("memory")
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if policy != "noeviction" and int(memory.get("maxmemory", 0)) > 0:
+        raise RefusedError(
+            f"Redis at {address} drops keys when memory is short (maxmemory-policy {policy}): the journal could lose facts",
+            code="TG-JOURNAL-EVICTION",
+            where="redis.url",
+            fix="set maxmemory-policy to noeviction, or give the journal a server of its own",
+            example="CONFIG SET maxmemory-policy noeviction",
+        )
+
+
+def _durability(client: redis.Redis, settings: RedisSettings) -> bool:
+    """Return whether to wait for the disk after each call; refuse or warn where the server can lose what it answered."""
+    if settings.journal_durability == "memory":
+        get_logger().warning("a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory")
+        return False
+    reason = _why_no_waitaof(client)
+    if reason is None:
+        return True
+    if _syncs_every_write(client):
+        return False
+    raise RefusedError(
+        f"Redis at {settings.address} can lose what it has answered ({reason}), and with it estimates already used",
+        code="TG-JOURNAL-DURABILITY",
+        where="redis.journal_durability",
+        fix="switch its append-only file on (before version 7.2 with appendfsync always), or accept the risk",
+        example='[redis]\njournal_durability = "memory"',
+    )
+
+
+def _why_no_waitaof(client: redis.Redis) -> str | None:
+    try:
+        client.waitaof(1, 0, 1)
+    except redis.ResponseError as error:
+        return str(error)
+    return None
+
+
+def _syncs_every_write(client: redis.Redis) -> bool:
+    try:
+        found: Any = client.config_get("append*")
+    except redis.ResponseError:  # hosted servers often forbid CONFIG
+        return False
+    return bool(found.get("appendonly") == "yes" and found.get("appendfsync") == "always")

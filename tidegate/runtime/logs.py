@@ -1,0 +1,89 @@
+"""
+Logging: one event a line, for people on a terminal, as JSON for programs.
+
+Law: nothing that :mod:`tidegate.runtime.masking` knows as secret leaves through here, neither from our own events
+nor from those of libraries, nor inside a traceback. Field names are the glossary's; topic, partition and offset are
+bound once with ``get_logger().bind(topic=..., partition=..., offset=...)``.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import MutableMapping
+from typing import Any, TextIO, cast
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from ordering.errors import TidegateError
+from tidegate.runtime.masking import scrub, scrub_value
+from tidegate.runtime.setting_tables import LoggingSettings
+
+_NOISY = ("py4j", "pyspark", "urllib3")
+
+
+def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
+    """
+    Send all events of this process to *stream* (standard error) in the format asked for. Call it again to change it.
+
+    Args:
+        settings: Format and least level. ``auto`` means console on a terminal, JSON elsewhere.
+        stream: Where to write.
+    """
+    out = sys.stderr if stream is None else stream
+    console = settings.format == "console" or (settings.format == "auto" and out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_shared(), processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_ending(console, out)]
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+    for name in _NOISY:
+        logging.getLogger(name).setLevel(logging.WARNING)
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,  # a later configure must reach loggers made at import
+    )
+
+
+def get_logger(name: str = "tidegate", **bound: Any) -> FilteringBoundLogger:
+    """Return a logger whose events carry *bound*; usable before :func:`configure`, which then shapes its output."""
+    return cast(FilteringBoundLogger, structlog.stdlib.get_logger(name, **bound))
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        _spread_error,
+    ]
+
+
+def _ending(console: bool, out: TextIO) -> list[Processor]:
+    """Format exceptions to text *before* scrubbing, so that a secret in a traceback is met as well."""
+    processors: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.UnicodeDecoder(), scrub_event]
+    if console:
+        return [*processors, structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="time")]
+    return [*processors, structlog.processors.EventRenamer("event"), structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
+
+
+def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Show a TidegateError given as ``error=`` by its parts: programs look for the code, people for the fix."""
+    error = event.get("error")
+    if isinstance(error, TidegateError):
+        event["error"] = error.as_dict()
+    return event
+
+
+def scrub_event(_logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Mask every secret in an event, in names, values, message and traceback."""
+    return {scrub(str(name)): scrub_value(name, value) for name, value in event.items()}

@@ -1,0 +1,132 @@
+"""
+Redis (or Valkey): a client that answers soon or says why not.
+
+Law: :func:`connect` returns a client that has answered, or raises within ``redis.connect_timeout``; every error names
+the address, never the password. Any call through :func:`translated` fails with a TidegateError only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.retry import Retry
+
+from ordering.errors import RefusedError, SettingError, UnreachableError
+from ordering.ticks import SECOND_US, format_duration
+from tidegate.runtime.masking import remember, scrub
+from tidegate.runtime.setting_tables import RedisSettings
+
+ANSWER_TIMEOUT_US = 6 * SECOND_US
+"""How long one call may take: a little more than the longest wait for the disk."""
+_RETRIES = 2
+_PAUSE_S = 0.2
+
+
+def connect(settings: RedisSettings) -> redis.Redis:
+    """
+    Return a client of the server in *settings*; texts go in and out as str.
+
+    Raises:
+        UnreachableError: Nothing answered within ``redis.connect_timeout`` (code TG-REDIS-UNREACHABLE), or the server
+            does not let us in (TG-REDIS-AUTH).
+        SettingError: The URL has a part that the client does not know.
+    """
+    remember(settings.connection_url())
+    deadline_s = time.monotonic() + settings.connect_timeout_us / SECOND_US
+    while True:
+        try:
+            _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
+            return _client(settings, ANSWER_TIMEOUT_US / SECOND_US, Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES))
+        except redis.AuthenticationError as error:
+            raise _locked(settings.address, error) from None
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            if time.monotonic() + _PAUSE_S > deadline_s:
+                raise _silent(settings, error) from None
+            time.sleep(_PAUSE_S)
+        except redis.ResponseError as error:
+            raise _locked(settings.address, error) from None
+
+
+def _probe(settings: RedisSettings, left_s: float) -> None:
+    # Half of what is left to connect and half to answer: a server that accepts and then hangs costs no more.
+    with _client(settings, left_s / 2, Retry(NoBackoff(), 0)) as client:
+        client.ping()
+
+
+def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Redis:
+    try:
+        return redis.Redis.from_url(
+            settings.connection_url(),
+            socket_connect_timeout=timeout_s,
+            socket_timeout=timeout_s,
+            retry=retry,
+            decode_responses=True,
+            protocol=2,
+            client_name="tidegate",
+        )
+    except (ValueError, TypeError) as error:
+        what = f"redis.url = {settings.address} cannot be used: {scrub(str(error))}"
+        raise SettingError(what, code="TG-SETTING-VALUE", where="redis.url", example="redis://localhost:6379/0") from None
+
+
+def _silent(settings: RedisSettings, error: Exception) -> UnreachableError:
+    waited = format_duration(settings.connect_timeout_us)
+    return UnreachableError(
+        f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}",
+        code="TG-REDIS-UNREACHABLE",
+        where="redis.url",
+        fix="start it (tidegate up starts one), or correct redis.url",
+        example='[redis]\nurl = "redis://localhost:6379/0"',
+    )
+
+
+def _locked(address: str, error: Exception) -> UnreachableError:
+    return UnreachableError(
+        f"Redis at {address} does not let us in: {scrub(str(error))}",
+        code="TG-REDIS-AUTH",
+        where="redis.url",
+        fix="put user and password into redis.url, best as file:PATH or env:NAME",
+        example='url = "env:REDIS_URL"',
+    )
+
+
+@contextmanager
+def translated(address: str) -> Iterator[None]:
+    """
+    Turn the client's errors in the block into ours.
+
+    Args:
+        address: The server as it may be shown.
+
+    Raises:
+        UnreachableError: It does not answer (TG-REDIS-UNREACHABLE), or answers that it cannot do it now (TG-REDIS-FAILED).
+        RefusedError: It refuses the command to this user (TG-REDIS-DENIED).
+    """
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+        raise UnreachableError(
+            f"Redis at {address} stopped answering: {scrub(str(error))}",
+            code="TG-REDIS-UNREACHABLE",
+            where="redis.url",
+            fix="bring it back; the job goes on by itself without using what is not journaled",
+        ) from error
+    except redis.exceptions.NoPermissionError as error:
+        raise RefusedError(
+            f"Redis at {address} denies a command: {scrub(str(error))}",
+            code="TG-REDIS-DENIED",
+            where="redis.url",
+            fix="allow the user to run scripts, WAITAOF and INFO on keys tidegate:*",
+            example="ACL SETUSER tidegate on >PASSWORD ~tidegate:* +@all",
+        ) from error
+    except redis.RedisError as error:
+        raise UnreachableError(
+            f"Redis at {address} cannot do what is needed: {scrub(str(error))}",
+            code="TG-REDIS-FAILED",
+            where="redis.url",
+            fix="look at the server's memory, disk and role (it must be a primary that can write)",
+        ) from error
