@@ -53,22 +53,22 @@ class Disk:
 
 @dataclass
 class Run:
-    """What a run of the model left: every step with the range it walked, and its last state."""
+    """What a run of the model left: every step, and its last state."""
 
-    steps: list[tuple[Range, Step]]
+    steps: list[Step]
     state: State
 
     def events(self) -> list[tuple[Any, ...]]:
         """Return every released event, in release order."""
-        return [event for _, step in self.steps for event in events_of(step)]
+        return [event for step in self.steps for event in events_of(step)]
 
     def drops(self) -> list[tuple[int, str]]:
         """Return every dropped offset with its reason."""
-        return [drop for _, step in self.steps for drop in drops_of(step)]
+        return [drop for step in self.steps for drop in drops_of(step)]
 
     def ctis(self) -> list[Cti]:
         """Return every CTI."""
-        return [cti for _, step in self.steps for cti in step.ctis]
+        return [cti for step in self.steps for cti in step.ctis]
 
 
 def walk(case: Case) -> Run:
@@ -87,7 +87,7 @@ def walk(case: Case) -> Run:
             assert plain(again) == plain(step), "a batch run again after a crash gives the same"
             step = again
         disk.save(state)
-        steps.append((cut, step))
+        steps.append(step)
     return Run(steps, state)
 
 
@@ -179,13 +179,14 @@ def tell_case(case: Case, **changed: Any) -> Story:
     )
 
 
-def tell_until(case: Case, cut: Range, finish: bool) -> Story:
-    """Tell the story of the log up to the end of *cut*, as far as estimates were heard by then."""
+def tell_until(case: Case, walked: int, finish: bool) -> Story:
+    """Tell the story of the log up to the end of the first *walked* ranges, as far as estimates were heard by then."""
     heard: dict[int, int] = {}
-    for walked in case.ranges[: case.ranges.index(cut) + 1]:
-        for position, frontier_us in walked.estimates:
+    for cut in case.ranges[:walked]:
+        for position, frontier_us in cut.estimates:
             heard[position] = max(frontier_us, heard.get(position, frontier_us))
-    return tell_case(case, records=case.records[: first_at(case.records, cut.end)], estimates=heard, finish=finish)
+    end = case.ranges[walked - 1].end
+    return tell_case(case, records=case.records[: first_at(case.records, end)], estimates=heard, finish=finish)
 
 
 def verdicts(counts: Mapping[str, int]) -> dict[str, int]:
@@ -199,7 +200,7 @@ def test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates(case
     run, story = walk(case), tell_case(case)
     assert run.events() == told(story)
     assert run.drops() == [(drop.offset, drop.reason) for drop in story.dropped]
-    assert {step.released.number for _, step in run.steps} == {case.number}
+    assert {step.released.number for step in run.steps} == {case.number}
     assert sorted(run.state.held.offset.tolist()) == story.held
 
 
@@ -208,11 +209,11 @@ def test_counts_add_up_to_what_the_oracle_counts(case: Case) -> None:
     """Level 1: how often each policy spoke does not depend on cuts either; nothing is lost between in, out and held."""
     run, story = walk(case), tell_case(case)
     total: dict[str, int] = {}
-    for _, step in run.steps:
+    for step in run.steps:
         total = {name: total.get(name, 0) + value for name, value in asdict(step.counts).items()}
     assert verdicts(total) == verdicts(story.counts)
     assert (total["events_in"], total["released"]) == (len(case.records), len(story.ordered))
-    held = run.steps[-1][1].counts.held
+    held = run.steps[-1].counts.held
     assert held == len(story.held)
     assert total["events_in"] == total["unreadable"] + len(story.dropped) + total["released"] + held
 
@@ -223,10 +224,8 @@ def test_each_batch_releases_all_that_the_log_allows_by_then(case: Case) -> None
     case = replace(case, ranges=tuple(replace(cut, restored=False, torn=False) for cut in case.ranges))
     released = 0
     said: dict[int, tuple[int, int, int]] = {}
-    for at, (_, step) in enumerate(walk(case).steps):
-        finish = case.finish and at == len(case.ranges) - 1
-        so_far = replace(case, ranges=case.ranges[: at + 1])
-        story = tell_until(so_far, so_far.ranges[-1], finish)
+    for walked, step in enumerate(walk(case).steps, start=1):
+        story = tell_until(case, walked, finish=case.finish and walked == len(case.ranges))
         released += len(step.released)
         assert (released, step.counts.held) == (len(story.ordered), len(story.held))
         said |= {cti.output_partition: (cti.c, cti.n, cti.ahead) for cti in step.ctis}
@@ -261,7 +260,7 @@ def test_ctis_only_rise_and_are_never_broken(case: Case) -> None:
 def test_the_final_cti_closes_every_channel(case: Case) -> None:
     """Level 1: a finished input leaves nothing held and promises infinity in each channel it can write to."""
     run = walk(replace(case, finish=True))
-    final = {cti.output_partition: cti for cti in run.steps[-1][1].ctis}
+    final = {cti.output_partition: cti for cti in run.steps[-1].ctis}
     assert set(final) == (set(range(case.output_partitions)) if case.over else {case.number % case.output_partitions})
     assert {(cti.c, cti.ahead) for cti in final.values()} == {(INFINITY, 0)}
     story = tell_case(case, finish=True)
