@@ -1,0 +1,43 @@
+# One door for everything: 'make help' lists what there is.
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench lock clean
+
+BIN := .venv/bin
+PACKAGES := ordering ingest query sinks tidegate
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: .venv/installed  ## make .venv with all that requirements.lock names (done by the other doors when needed)
+
+.venv/installed: requirements.lock pyproject.toml scripts/install.sh
+	@echo "installing into .venv (about a minute; pyspark is 450 MB) ..."
+	@scripts/install.sh
+	@touch $@
+
+demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
+	@$(BIN)/python examples/flights/demo.py
+
+test: install  ## run every test; real services in containers if Docker answers, else the embedded ones
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: install  ## check style, formatting and types
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy --strict $(PACKAGES)
+
+format: install  ## put imports and formatting right
+	$(BIN)/ruff check --select I --fix
+	$(BIN)/ruff format
+
+bench: install  ## measure throughput and CPU beside a plain copy of the same topic
+	@$(BIN)/python benchmarks/run.py
+
+lock: install  ## write requirements.lock anew from pyproject.toml
+	@{ sed -n 1p requirements.lock; $(BIN)/uv pip compile pyproject.toml --quiet --group dev --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate --no-header --upgrade; } > requirements.lock.new
+	@mv requirements.lock.new requirements.lock
+
+clean:  ## stop the embedded stack of this folder and delete all that the doors made
+	@test ! -x $(BIN)/tidegate || $(BIN)/tidegate down --wipe
+	@rm -rf .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
