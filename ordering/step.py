@@ -56,7 +56,7 @@ class Batch:
         arrival_us: Arrival times as stamped (not yet clamped), microseconds.
         event_time_us: Event times, microseconds; anything where not *readable*.
         readable: False for records without a valid event time: they move the arrival frontier and nothing else.
-        substream: Substream key bytes (binary column or bytes objects), or None without OVER.
+        substream: Substream key bytes (binary or dictionary column, or bytes objects), or None without OVER.
         key: Record keys (bytes or None), passed on untouched.
         value: Payloads (bytes), passed on untouched.
         end_offset: The offset after the range.
@@ -89,7 +89,6 @@ class Counts:
     out_of_order_adjusted: int = 0
     out_of_order_dropped: int = 0
     arrival_clamps: int = 0
-    null_substreams: int = 0
     released: int = 0
     held: int = 0
 
@@ -182,7 +181,7 @@ class Model:
         counts.arrival_clamps = int((arrival[:-1] > batch.arrival_us).sum())
         system_us, flags, reason = self._judge_early_and_late(batch, arrival[:-1], counts)
         kept = np.flatnonzero(batch.readable & (reason == 0))
-        timeline = self._timelines_of(state, batch, kept, counts)
+        timeline = self._timelines_of(state, batch, kept)
         walk = Walk(kept, timeline, system_us[kept], state.timelines)
         walk.judge(self.policies.reorder_us, self.policies.out_of_order_action)
         counts.out_of_order_adjusted = int(np.count_nonzero(walk.adjusted))
@@ -234,15 +233,16 @@ class Model:
                 flags[late], counts.late_adjusted = Flag.LATE, int(np.count_nonzero(late))
         return system_us, flags, reason
 
-    def _timelines_of(self, state: State, batch: Batch, kept: Ints, counts: Counts) -> Ints:
+    def _timelines_of(self, state: State, batch: Batch, kept: Ints) -> Ints:
         if not self.over:
             if not len(state.timelines):
                 state.timelines.find(pa.array([b""], type=pa.binary()))
             return np.zeros(len(kept), dtype=np.int64)
         substream = batch.substream if isinstance(batch.substream, pa.Array) else pa.array(batch.substream, type=pa.binary())
+        if substream.null_count:
+            substream = substream.fill_null(b"")
         keys = substream if len(kept) == len(substream) else substream.take(pa.array(kept))
-        counts.null_substreams = keys.null_count
-        return state.timelines.find(keys.fill_null(b"") if keys.null_count else keys)
+        return state.timelines.find(keys)
 
     def _rows(self, state: State, batch: Batch, arrival: Ints, flags: NDArray[np.uint16], walk: Walk) -> tuple[Rows, Ints]:
         """Return what was held before and what this batch keeps, as one table, and the step at which each came."""

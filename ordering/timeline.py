@@ -61,11 +61,11 @@ class Timelines:
         return self._keys
 
     def find(self, keys: pa.Array) -> Ints:
-        """Return the row of each substream key (binary column without nulls), adding timelines not yet known."""
+        """Return the row of each substream key (binary or dictionary column without nulls), adding timelines not yet known."""
         encoded = keys.dictionary_encode()
         unique: list[bytes] = encoded.dictionary.to_pylist()
         known = self._rows
-        fresh = [key for key in unique if key not in known]
+        fresh = list(dict.fromkeys(key for key in unique if key not in known))
         if fresh:
             self._add(fresh)
         rows = np.fromiter((known[key] for key in unique), dtype=np.int64, count=len(unique))

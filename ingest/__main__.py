@@ -1,0 +1,65 @@
+"""
+The command ``tidegate ingest``, also ``python -m ingest``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def ingest(
+    name: Annotated[str, typer.Argument(help="Which [inputs.NAME] to order.")],
+    until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, write the final CTI and stop.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: inputs.flights.late=3h")] = None,
+    format: Annotated[str, typer.Option(help="text or json: what is printed on standard output.")] = "text",
+) -> None:
+    """Put one input in order: read its raw topic, apply its time policies, write its ordered topic."""
+    from rich.console import Console
+
+    from ingest import job
+    from ingest.progress import IngestProgress
+    from tidegate.runtime import logs
+    from tidegate.runtime.driving import drive, print_json, stopped_by_signal
+    from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+    from tidegate.runtime.spark import WorkerLog, session
+
+    settings = load(config, parse_assignments(assign or []))
+    logs.configure(settings.logging)
+    plan = job.prepare(settings, name, until_end)
+    ends = Admin(plan.kafka).ends(plan.partitions) if until_end else {}
+    progress = IngestProgress(sum(end - plan.starts[partition] for partition, end in ends.items()))
+    console = Console(stderr=True)
+
+    def on_reports(reports: list[dict[str, Any]]) -> None:
+        progress.take(reports)
+        if format == "json":
+            print_json({"event": "batch", **progress.summary()})
+
+    def on_tick() -> None:
+        worker_log.follow()
+        progress.show(bar, task)
+
+    with stopped_by_signal() as stop, progress.bar(console) as bar:
+        task = bar.add_task(f"ingest {name}", total=progress.total, line="starting Spark")
+        worker_log = WorkerLog(Path(plan.checkpoint))
+        spark = session(settings, f"ingest-{name}", Path(plan.checkpoint))
+        try:
+            query = job.start(spark, settings, plan, on_reports)
+            drive(query, stop, Path(plan.checkpoint), on_tick)
+        finally:
+            spark.stop()
+    if format == "json":
+        print_json({"event": "end", **progress.summary()})
+    else:
+        summary = progress.summary()
+        console.print(f"ingest {name}: {progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s")
+
+
+if __name__ == "__main__":
+    typer.run(ingest)

@@ -1,0 +1,135 @@
+"""
+The ingest job on one page: raw topic in, ordered topic out.
+
+::
+
+    planner --ranges--> (shuffle by input partition) --> stateful stage --reports--> driver
+    ends, estimates                                       Kafka -> ordering.step -> Kafka
+       | journal (Redis)
+
+Spark carries ranges and reports. Events go from Kafka through the stage to Kafka and never touch the JVM.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ingest.config import IngestPlan, Partition
+from ingest.journal_redis import RedisJournal
+from ingest.processor import REPORT_SCHEMA, IngestProcessor
+from ingest.source import source_of
+from ordering.errors import RefusedError
+from ordering.ticks import SECOND_US
+from tidegate.runtime.binding import bind, checkpoint_state
+from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.tails import finished
+from tidegate.runtime.logs import get_logger
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.spark import checkpoint_folder, even_labels
+
+Report = dict[str, Any]
+PLANNER_WAIT_US = 2 * SECOND_US
+"""How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job."""
+_log = get_logger(__name__)
+
+
+def prepare(settings: Settings, name: str, until_end: bool) -> IngestPlan:
+    """
+    Look at topics, journal and checkpoint; make what is missing; return the plan of the job.
+
+    Raises:
+        UnreachableError: Kafka or Redis does not answer.
+        RefusedError: A topic is missing or not as it must be, or the checkpoint belongs to other settings.
+    """
+    chosen = settings.input(name)
+    kafka = settings.kafka.client_properties()
+    admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
+    admin.check_reachable()
+    RedisJournal.open(settings.redis).close_connection()
+    raw = [admin.require(topic) for topic in sorted(chosen.topics)]
+    partitions: tuple[Partition, ...] = tuple((topic.name, number) for topic in raw for number in range(topic.partitions))
+    log_append = all(topic.log_append_time for topic in raw)
+    if not log_append:
+        _log.warning("arrival times are the producers' clocks: the raw topic is set to CreateTime", topic=",".join(chosen.topics))
+    if chosen.policies().late_us is None:
+        _log.warning("late is off: silence cannot advance time", input=name)
+    output_partitions = chosen.output_partitions or len(partitions)
+    largest = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
+    ordered = admin.ensure_ordered_topic(chosen.ordered_topic, output_partitions, chosen.retention_us, largest, chosen.replication_factor)
+    admin.find(chosen.dead_letter_topic) or admin.create(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
+    topic_ids = {topic.name: topic.topic_id for topic in raw}
+    folder = checkpoint_folder(settings, f"ingest-{name}")
+    bind(
+        folder,
+        {
+            **chosen.fingerprint(),
+            "output_partitions": str(output_partitions),
+            "input_partitions": str(len(partitions)),
+            "topic_ids": json.dumps(topic_ids, sort_keys=True),
+            "ordered_topic_id": ordered.topic_id,
+            "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
+        },
+    )
+    _check_unwritten(admin, kafka, chosen.ordered_topic, output_partitions, folder)
+    return IngestPlan(
+        settings=chosen,
+        kafka=kafka,
+        redis=settings.redis.model_copy(update={"connect_timeout_us": min(settings.redis.connect_timeout_us, PLANNER_WAIT_US)}),
+        partitions=partitions,
+        topic_ids=topic_ids,
+        labels=tuple(even_labels(len(partitions), settings.spark.shuffle_partitions)),
+        starts=admin.starts(partitions),
+        output_partitions=output_partitions,
+        estimates=chosen.idle == "on" or (chosen.idle == "auto" and log_append),
+        until_end=until_end,
+        checkpoint=str(folder),
+    )
+
+
+def _check_unwritten(admin: Admin, kafka: dict[str, str], topic: str, partitions: int, folder: Any) -> None:
+    """Refuse to write where another run has ended the topic, or where a run left events whose checkpoint is gone."""
+    state = checkpoint_state(folder)
+    if state == "pending":
+        return
+    ends = admin.ends([(topic, number) for number in range(partitions)])
+    if state == "empty" and any(ends.values()):
+        raise RefusedError(
+            f"ordered topic {topic} holds events, but there is no checkpoint that says how far they go",
+            code="TG-CHECKPOINT-LOST",
+            where=str(folder),
+            fix="bring the checkpoint back, or set ordered_topic to a topic that is not there yet: ingest then starts from the raw topic",
+        )
+    if any(ends.values()) and finished(kafka, topic, ends):
+        raise RefusedError(
+            f"ordered topic {topic} has ended: its final CTI is written",
+            code="TG-TOPIC-ENDED",
+            where=topic,
+            fix="write to a new ordered topic (set ordered_topic), or delete this topic and its checkpoint to run again",
+        )
+
+
+def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: Callable[[list[Report]], None]) -> StreamingQuery:
+    """Start the job; *on_reports* is called in the driver with the reports of each batch."""
+    source = source_of(plan)
+    spark.dataSource.register(source)
+    ranges = spark.readStream.format(source.name()).load()
+    reports = ranges.groupBy("label").transformWithStateInPandas(
+        IngestProcessor(plan), outputStructType=REPORT_SCHEMA, outputMode="append", timeMode="none"
+    )
+
+    def collect(batch: DataFrame, batch_id: int) -> None:
+        on_reports([json.loads(row["report"]) for row in batch.collect()])
+
+    writer = (
+        reports.writeStream.queryName(f"ingest-{plan.settings.name}")
+        .option("checkpointLocation", f"{plan.checkpoint}/spark")
+        .foreachBatch(collect)
+    )
+    trigger_ms = settings.spark.trigger_us // 1000
+    writer = writer.trigger(availableNow=True) if plan.until_end else writer.trigger(processingTime=f"{trigger_ms} milliseconds")
+    return writer.start()

@@ -1,0 +1,99 @@
+"""What an ingest job shows while it runs, and its summary at the end."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from ordering.ticks import INFINITY, NEVER, format_tick
+
+DROPPED = ("early", "late_dropped", "out_of_order_dropped")
+SHOWN = ("events_in", "released", "early", "late_adjusted", "late_dropped", "out_of_order_adjusted", "out_of_order_dropped", "unreadable")
+
+
+class IngestProgress:
+    """
+    Collects the reports of all input partitions.
+
+    Args:
+        total: Events up to the present end, for the bar; 0 where the job has no end.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._partitions: dict[int, dict[str, Any]] = {}
+        self._first: tuple[float, int] | None = None
+        self._seconds: Counter[str] = Counter()
+        self.batches = 0
+
+    def take(self, reports: list[dict[str, Any]]) -> None:
+        """Take the reports of one batch."""
+        self.batches += 1
+        for report in reports:
+            self._partitions[report["number"]] = report
+            self._seconds.update(report["seconds"])
+        if self._first is None:
+            self._first = time.monotonic(), self.totals()["events_in"]
+
+    def totals(self) -> Counter[str]:
+        """Return the counts over all partitions since the ordered topic was begun."""
+        totals: Counter[str] = Counter()
+        for report in self._partitions.values():
+            totals.update(report["totals"])
+        return totals
+
+    def rate(self) -> float:
+        """Return events a second since the end of the first batch (the first one pays for cold workers)."""
+        if self._first is None or self.batches < 2:
+            return 0.0
+        since, before = self._first
+        return (self.totals()["events_in"] - before) / max(time.monotonic() - since, 1e-9)
+
+    def summary(self) -> dict[str, Any]:
+        """Return everything known, for ``--format json``."""
+        totals = self.totals()
+        partitions = self._partitions.values()
+        reached = min((report["c"] for report in partitions), default=NEVER)
+        return {
+            **{name: totals[name] for name in sorted({*totals, *SHOWN})},
+            "held": sum(report["held"] for report in partitions),
+            "substreams": sum(report["substreams"] for report in partitions),
+            "watermark": None if reached == NEVER else format_tick(reached),
+            "finished": bool(self._partitions) and all(report["c"] == INFINITY for report in partitions),
+            "batches": self.batches,
+            "events_per_second": round(self.rate()),
+            "seconds": {name: round(spent, 2) for name, spent in self._seconds.items()},
+        }
+
+    def line(self) -> str:
+        """Return the numbers in one line."""
+        totals = self.totals()
+        dropped = sum(totals[name] for name in DROPPED)
+        return (
+            f"in {totals['events_in']:,}  ordered {totals['released']:,}  late {totals['late_adjusted']:,}  "
+            f"out of order {totals['out_of_order_adjusted']:,}  dropped {dropped:,}  unreadable {totals['unreadable']:,}"
+        )
+
+    def bar(self, console: Console) -> Progress:
+        """Return the live display; call :meth:`show` now and then."""
+        return Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[line]}"),
+            TimeElapsedColumn(),
+            console=console,
+        )
+
+    def show(self, bar: Progress, task: Any) -> None:
+        """Bring the live display up to date."""
+        bar.update(task, completed=self.totals()["events_in"], line=self.line())
+
+    @property
+    def total(self) -> int | None:
+        """Events to come to the present end, None where there is no end."""
+        return self._total or None

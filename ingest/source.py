@@ -1,0 +1,226 @@
+"""
+The planner: which ranges of which input partitions the next batch reads, and how far time has moved where nothing came.
+
+It runs in a Python process beside the driver and is the only place where a clock, the brokers' ends and the journal
+meet. What it decides is written into the offset, which Spark logs before the batch runs; so a batch that is run again
+decides nothing again. An estimate changes the offset and thereby starts a batch without data: batches run exactly when
+time moves. A broker or journal that does not answer never ends the job: the planner plans nothing until it does.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import KafkaException
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+from structlog.typing import FilteringBoundLogger
+
+from ingest.config import IngestPlan, Partition
+from ingest.idle import Silences
+from ingest.journal_redis import RedisJournal
+from ingest.offsets import RANGE_SCHEMA, Offset, Planned
+from ordering.errors import TidegateError
+from ordering.journal import JournalKey
+from ordering.ticks import MILLISECOND_US
+from tidegate.runtime.kafka.admin import MAX_TIMESTAMP, Admin
+from tidegate.runtime.logs import get_logger
+from tidegate.runtime.spark import quiet_worker
+
+_RETRY_S = 1.0
+_ANSWER_S = 5.0
+
+
+def source_of(plan: IngestPlan) -> type[DataSource]:
+    """Return the data source of one job, carrying *plan* inside the class: Spark's options would show it in query plans."""
+
+    class Ranges(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "tidegate_ranges"
+
+        def schema(self) -> StructType:
+            return RANGE_SCHEMA
+
+        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+            return Planner(plan)
+
+    return Ranges
+
+
+class _Rows(InputPartition):
+    """All ranges of a batch; they are few and tiny, so one task hands them out."""
+
+    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
+        self.rows = rows
+
+
+class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The planner of one ingest job, in the words of Spark's data source interface."""
+
+    def __init__(self, plan: IngestPlan) -> None:
+        self._plan = plan
+        self._frozen: dict[Partition, int] | None = None
+        self._unclosed: dict[Partition, int] = {}
+        self._journal: RedisJournal | None = None
+        self._journal_lost = False
+        self._journal_retry_s = 0.0
+        settings = plan.settings
+        self._silences = Silences(settings.idle_cadence_us, settings.idle_margin_us)
+        self._keys = {
+            partition: JournalKey(settings.ordered_topic, plan.topic_ids[partition[0]], partition[1]) for partition in plan.partitions
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark sends the reader to the task that hands out ranges; connections stay behind.
+        return Planner, (self._plan,)
+
+    @cached_property
+    def _admin(self) -> Admin:
+        return Admin(self._plan.kafka, _ANSWER_S)
+
+    @cached_property
+    def _log(self) -> FilteringBoundLogger:
+        quiet_worker()
+        return get_logger(__name__).bind(input=self._plan.settings.name)
+
+    def initialOffset(self) -> dict[str, Any]:
+        return Offset({partition: Planned(start) for partition, start in self._plan.starts.items()}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._frozen = self._admin.ends(self._plan.partitions)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        here = Offset.from_json(start)
+        if here.final:
+            return start
+        try:
+            there = self._advance(here)
+        except (KafkaException, TidegateError) as error:
+            self._log.warning("nothing planned", reason=str(error))
+            time.sleep(_RETRY_S)
+            return start
+        return there.to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        here, there = Offset.from_json(start), Offset.from_json(end)
+        rows = []
+        for partition, planned, until in here.ranges(there):
+            number = self._plan.partitions.index(partition)
+            marks = [value for mark in until.marks for value in mark]
+            if until.frontier_us:
+                marks += [until.next_offset, until.frontier_us]
+            label = self._plan.labels[number]
+            rows.append((label, number, *partition, planned.next_offset, until.next_offset, marks, until.planned_ms, there.final))
+        return [_Rows(rows)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        assert isinstance(partition, _Rows)
+        return iter(partition.rows)
+
+    def _advance(self, here: Offset) -> Offset:
+        asked_us = time.monotonic_ns() // 1000
+        ends = self._frozen or self._admin.ends(self._plan.partitions)
+        self._silences.observe(ends, time.monotonic_ns() // 1000)
+        planned = self._plan_ranges(here, ends)
+        if planned:
+            return Offset({**here.partitions, **planned})
+        if self._plan.until_end and self._frozen is not None:
+            return Offset(here.partitions, final=True)
+        if self._plan.estimates:
+            return Offset({**here.partitions, **self._estimate(here, asked_us)})
+        return here
+
+    def _plan_ranges(self, here: Offset, ends: dict[Partition, int]) -> dict[Partition, Planned]:
+        behind = {partition: at for partition, at in here.partitions.items() if ends[partition] > at.next_offset}
+        if not behind:
+            return {}
+        share = max(self._plan.settings.max_events_per_batch // len(behind), 1)
+        until = {partition: min(ends[partition], at.next_offset + share) for partition, at in behind.items()}
+        marks = self._close(behind, until)
+        now_ms = time.time_ns() // 1_000_000
+        return {partition: Planned(end, 0, marks.get(partition, ()), now_ms) for partition, end in until.items()}
+
+    def _close(self, here: dict[Partition, Planned], until: dict[Partition, int]) -> dict[Partition, tuple[tuple[int, int], ...]]:
+        """Close the positions about to be judged and return the journaled estimates among them; none while Redis is away."""
+        self._unclosed.update(until)
+        journal = self._reach_journal()
+        if journal is None:
+            return {}
+        try:
+            journal.close_many([(self._keys[partition], below) for partition, below in self._unclosed.items()])
+            self._unclosed.clear()
+            found = journal.estimates_many(
+                [(self._keys[partition], at.next_offset, until[partition] - 1) for partition, at in here.items()]
+            )
+        except TidegateError as error:
+            self._lose_journal(error)
+            return {}
+        return {partition: tuple(marks) for partition, marks in zip(here, found, strict=True)}
+
+    def _estimate(self, here: Offset, asked_us: int) -> dict[Partition, Planned]:
+        """Return the silent partitions at raised frontiers, each raise journaled first."""
+        due = self._silences.due({partition: at.next_offset for partition, at in here.partitions.items()}, asked_us)
+        journal = self._reach_journal() if due else None
+        if journal is None:
+            return {}
+        try:
+            # Below an open transaction nothing has been read yet: the end must be the same with and without.
+            ends = self._admin.ends(due, committed=False)
+            due = [partition for partition in due if ends[partition] == here.partitions[partition].next_offset]
+            self._learn_last_arrivals(journal, due, here)
+            wanted = [(partition, raised) for partition in due if (raised := self._silences.estimate(partition, asked_us)) is not None]
+            rising = [(partition, raised) for partition, raised in wanted if raised > here.partitions[partition].frontier_us]
+            agreed = journal.estimate_many([(self._keys[partition], ends[partition], raised) for partition, raised in rising])
+        except TidegateError as error:
+            self._lose_journal(error)
+            return {}
+        return {
+            partition: Planned(ends[partition], frontier_us)
+            for (partition, _), frontier_us in zip(rising, agreed, strict=True)
+            if frontier_us is not None and frontier_us > here.partitions[partition].frontier_us
+        }
+
+    def _learn_last_arrivals(self, journal: RedisJournal, due: list[Partition], here: Offset) -> None:
+        unknown = [partition for partition in due if self._silences.needs_last_arrival(partition)]
+        if not unknown:
+            return
+        found = self._admin.offsets(self._plan.partitions, MAX_TIMESTAMP)
+        known = {
+            partition: at.timestamp * MILLISECOND_US
+            for partition, at in found.items()
+            if 0 <= at.offset < here.partitions[partition].next_offset and at.timestamp > 0
+        }
+        for partition in unknown:
+            if partition in known:
+                self._silences.last_arrival(partition, known[partition])
+            elif here.partitions[partition].next_offset == 0 and known:
+                # It never had a record: it starts from where the slowest of the others stands, and keeps that for good.
+                slowest = min(max(arrival, here.partitions[other].frontier_us) for other, arrival in known.items())
+                self._silences.last_arrival(partition, journal.base(self._keys[partition], slowest))
+
+    def _reach_journal(self) -> RedisJournal | None:
+        if self._journal is None and time.monotonic() >= self._journal_retry_s:
+            try:
+                self._journal = RedisJournal.open(self._plan.redis)
+            except TidegateError as error:
+                self._lose_journal(error)
+            else:
+                if self._journal_lost:
+                    self._log.info("the journal answers again", redis=self._plan.redis.address)
+                self._journal_lost = False
+        return self._journal
+
+    def _lose_journal(self, error: TidegateError) -> None:
+        if not self._journal_lost:
+            self._log.warning(
+                "the journal does not answer: no idle estimates until it does", redis=self._plan.redis.address, reason=error.what
+            )
+        self._journal, self._journal_lost, self._journal_retry_s = None, True, time.monotonic() + _RETRY_S

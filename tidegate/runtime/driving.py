@@ -1,0 +1,101 @@
+"""
+Driving a running job: wait for it, stop it on a signal, and turn what Spark raises into one clear error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ordering.errors import TidegateError
+from tidegate.runtime.masking import scrub
+
+_CODE = re.compile(r"(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
+FAILURE_FILE = "failure.log"
+_RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
+_PART = re.compile(r"  (where|fix|example): (.*)")
+
+
+class Stop:
+    """Becomes true when the process is asked to end (SIGTERM, SIGINT), or by :meth:`ask`."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def ask(self, *_: Any) -> None:
+        """End the job after the batch under way."""
+        self.asked = True
+
+
+@contextmanager
+def stopped_by_signal() -> Iterator[Stop]:
+    """Give a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual."""
+    stop = Stop()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.ask()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def drive(query: StreamingQuery, stop: Stop, folder: Path, on_tick: Callable[[], None] = lambda: None) -> None:
+    """
+    Return when *query* has ended by itself or *stop* was asked for; *on_tick* is called about once a second.
+
+    Args:
+        query: The running query.
+        stop: Asks for an end.
+        folder: The job's checkpoint folder; if the query fails, Spark's whole report is left there.
+        on_tick: What to do meanwhile.
+
+    Raises:
+        TidegateError: The query failed; an error raised on purpose in a worker comes back as it was raised.
+    """
+    try:
+        while not query.awaitTermination(timeout=1):  # Spark takes whole seconds here
+            on_tick()
+            if stop.asked:
+                query.stop()
+                break
+    except (PySparkException, Py4JError) as error:
+        report = folder / FAILURE_FILE
+        report.write_text(scrub(str(error)))
+        raise error_of(str(error), str(report)) from None
+    on_tick()
+
+
+def error_of(text: str, report: str) -> TidegateError:
+    """Return the TidegateError that a Spark failure's text carries, or one that says Spark failed and where its *report* is."""
+    found = _CODE.search(text)
+    if found is not None:
+        parts = dict(_PART.findall(found.group(3)))
+        return TidegateError(found.group(2), code=found.group(1), **parts)
+    raised = _RAISED.findall(text)
+    what = raised[-1] if raised else text.strip()[:500]
+    return TidegateError(
+        f"the Spark job failed: {scrub(what)}", code="TG-SPARK", where=report, fix="read the report; starting again resumes"
+    )
+
+
+def print_json(fields: dict[str, Any]) -> None:
+    """Print one JSON object a line on standard output, for programs."""
+    sys.stdout.write(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,220 @@
+"""
+Asking and telling the brokers: which topics there are, how they are set up, where they end.
+
+Every call has a time limit and raises :class:`UnreachableError` with the address when nobody answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+
+from ordering.errors import RefusedError, TidegateError, UnreachableError
+
+_T = TypeVar("_T")
+_spec: Any = OffsetSpec  # its constructors carry no types
+LATEST, EARLIEST, MAX_TIMESTAMP = _spec.latest(), _spec.earliest(), _spec.max_timestamp()
+
+ORDERED_TOPIC_CONFIG = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "cleanup.policy": "delete",
+    "unclean.leader.election.enable": "false",
+}
+"""What an ordered topic must be set to (spec section 4): its record timestamps are event times of any age."""
+
+HEADER_ROOM_BYTES = 4096
+"""How much larger than the raw topic's a record of the ordered topic may be."""
+
+_NO_ANSWER = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the brokers describe it. ``topic_id`` changes when a topic is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    config: Mapping[str, str]
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether record timestamps are the broker's clock (else the producers')."""
+        return self.config.get("message.timestamp.type") == "LogAppendTime"
+
+
+class Admin:
+    """
+    One admin client with a time limit.
+
+    Args:
+        properties: librdkafka properties, with ``bootstrap.servers``.
+        timeout_s: Seconds to wait for each answer.
+    """
+
+    def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
+        self.bootstrap, self._timeout_s = properties["bootstrap.servers"], timeout_s
+        self._client = AdminClient({**properties, "log_level": 2})
+
+    def check_reachable(self) -> None:
+        """
+        Return when a broker answers.
+
+        Raises:
+            UnreachableError: None did within the time limit.
+        """
+        self._answer(lambda: self._client.list_topics(timeout=self._timeout_s))
+
+    def find(self, name: str) -> Topic | None:
+        """Return the topic, or None if there is none."""
+        try:
+            described = self._wait(self._client.describe_topics(TopicCollection([name]))[name])
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self._wait(self._client.describe_configs([resource])[resource])
+        config = {key: str(entry.value) for key, entry in entries.items()}
+        return Topic(name, str(described.topic_id), len(described.partitions), config)
+
+    def require(self, name: str) -> Topic:
+        """
+        Return the topic.
+
+        Raises:
+            RefusedError: There is no such topic.
+        """
+        topic = self.find(name)
+        if topic is None:
+            known = sorted(self._answer(lambda: self._client.list_topics(timeout=self._timeout_s)).topics)
+            raise RefusedError(
+                f"there is no topic {name!r} on {self.bootstrap}",
+                code="TG-TOPIC-MISSING",
+                where=name,
+                fix=f"create it, or name one of: {', '.join(known[:10]) or 'none yet'}",
+            )
+        return topic
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
+        """Make a topic unless it is there already, and return it."""
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
+        try:
+            self._wait(self._client.create_topics([new])[name])
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        while (topic := self.find(name)) is None or topic.partitions == 0:
+            pass
+        return topic
+
+    def ensure_ordered_topic(
+        self, name: str, partitions: int, retention_us: int | None, record_bytes_max: int, replication_factor: int = 1
+    ) -> Topic:
+        """
+        Return the ordered topic, made when missing, with the settings spec section 4 asks for.
+
+        Args:
+            name: Its name.
+            partitions: N, fixed for the topic's life.
+            retention_us: How long events are kept, by system timestamp; None: for ever.
+            record_bytes_max: Largest record of the topic it is made from.
+            replication_factor: Copies of each partition.
+
+        Raises:
+            RefusedError: It exists with another N, or with settings that would lose or refuse events.
+        """
+        wanted = {
+            **ORDERED_TOPIC_CONFIG,
+            "retention.ms": "-1" if retention_us is None else str(retention_us // 1000),
+            "max.message.bytes": str(record_bytes_max + HEADER_ROOM_BYTES),
+        }
+        topic = self.find(name) or self.create(name, partitions, wanted, replication_factor)
+        if topic.partitions != partitions:
+            raise RefusedError(
+                f"ordered topic {name} has {topic.partitions} partitions, the settings ask for {partitions}",
+                code="TG-TOPIC-PARTITIONS",
+                where=name,
+                fix=f"set output_partitions = {topic.partitions}, or write to a new ordered topic: N is fixed, since keys would move",
+            )
+        wrong = [key for key, value in wanted.items() if not _as_good(key, topic.config.get(key, ""), value)]
+        if wrong:
+            raise RefusedError(
+                f"topic {name} has {', '.join(f'{key}={topic.config.get(key)}' for key in wrong)}",
+                code="TG-TOPIC-CONFIG",
+                where=name,
+                fix=f"set {', '.join(f'{key}={wanted[key]}' for key in wrong)} on the topic, or name a topic that is not there yet",
+            )
+        return topic
+
+    def offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, committed: bool = True) -> dict[tuple[str, int], Any]:
+        """Return the offset (with its timestamp) each partition has for *spec*; *committed*: below open transactions only."""
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        futures = self._client.list_offsets(
+            {TopicPartition(*partition): spec for partition in partitions}, isolation_level=level, request_timeout=self._timeout_s
+        )
+        return {(asked.topic, asked.partition): self._wait(future) for asked, future in futures.items()}
+
+    def ends(self, partitions: Iterable[tuple[str, int]], committed: bool = True) -> dict[tuple[str, int], int]:
+        """Return the offset after the last record of each partition."""
+        return {partition: found.offset for partition, found in self.offsets(partitions, LATEST, committed).items()}
+
+    def starts(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the first offset each partition still has."""
+        return {partition: found.offset for partition, found in self.offsets(partitions, EARLIEST).items()}
+
+    def offsets_from(self, partitions: Iterable[tuple[str, int]], time_us: int) -> dict[tuple[str, int], int]:
+        """Return the first offset of each partition with a record timestamp of *time_us* or more; its end where there is none."""
+        wanted = list(partitions)
+        ends = self.ends(wanted)
+        found = self.offsets(wanted, OffsetSpec.for_timestamp(max(time_us // 1000, 0)))
+        return {partition: found[partition].offset if found[partition].offset >= 0 else ends[partition] for partition in wanted}
+
+    def _wait(self, future: Future[_T]) -> _T:
+        return self._answer(lambda: future.result(timeout=self._timeout_s + 5))
+
+    def _answer(self, ask: Callable[[], _T]) -> _T:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() in _NO_ANSWER:
+                raise self._unreachable() from error
+            raise
+        except TimeoutError as error:
+            raise self._unreachable() from error
+
+    def _unreachable(self) -> UnreachableError:
+        return UnreachableError(
+            f"no Kafka broker answers at {self.bootstrap}",
+            code="TG-KAFKA-UNREACHABLE",
+            where=self.bootstrap,
+            fix="start one with `tidegate up`, or set kafka.bootstrap (and [kafka.client] for TLS or SASL)",
+            example='bootstrap = "localhost:9092"',
+        )
+
+
+def _as_good(key: str, there: str, wanted: str) -> bool:
+    if key == "retention.ms":
+        return there == "-1" or (wanted != "-1" and int(there) >= int(wanted))
+    if key == "max.message.bytes" or key.endswith(".max.ms"):
+        return int(there or 0) >= int(wanted)
+    return there == wanted
+
+
+def kafka_failure(error: KafkaError, where: str) -> TidegateError:
+    """Return what to raise for a librdkafka error that waiting will not mend."""
+    return TidegateError(f"Kafka refused: {error.str()}", code="TG-KAFKA", where=where, fix="see the broker's log")

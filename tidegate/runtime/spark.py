@@ -1,0 +1,180 @@
+"""
+The Spark session both jobs run in, and what Spark must be told so that results do not depend on it.
+
+Spark schedules, keeps state and checkpoints; it never sees a single event. Its own watermark is not used (it is a
+maximum over all partitions and moves per batch), nor its timers: the source's offset is the only clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ordering.errors import TidegateError
+from tidegate.runtime.logs import configure, get_logger
+from tidegate.runtime.setting_tables import LoggingSettings
+from tidegate.runtime.settings import Settings
+
+WORKER_LOG = "spark.log"
+_STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+_LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
+_FIXED = {
+    "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.compactOnCommit": "false",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "64",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.reuse": "true",
+    "spark.python.daemon.killWorkerOnFlushFailure": "true",
+    "spark.python.worker.idleTimeoutSeconds": "0",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.cleaner.periodicGC.interval": "5min",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+}
+
+
+def session(settings: Settings, job: str, folder: Path) -> SparkSession:
+    """
+    Start Spark for one job; ``[spark.conf]`` may override what is not fixed by the design.
+
+    The JVM and the Python workers write what they have to say into ``spark.log`` in *folder*; :class:`WorkerLog` brings
+    the jobs' own events from there to the terminal.
+
+    Raises:
+        TidegateError: Java is missing or Spark does not start.
+    """
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    spark = settings.spark
+    conf = {
+        "spark.app.name": f"{spark.app_name}-{job}",
+        "spark.driver.memory": spark.driver_memory,
+        "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
+        # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=4 -Xss4m -Dlog4j2.configurationFile={_LOG4J}",
+        **_FIXED,
+        **spark.properties(),
+    }
+    if not spark.master.startswith("local"):
+        conf.pop("spark.driver.host")
+        conf.pop("spark.driver.bindAddress")
+    builder: Any = SparkSession.builder
+    builder = builder.master(spark.master)
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    try:
+        with _stderr_to(folder / WORKER_LOG):
+            started: SparkSession = builder.getOrCreate()
+    except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
+        raise TidegateError(
+            f"Spark does not start on {spark.master}: {error}",
+            code="TG-SPARK-START",
+            where="spark.master",
+            fix="install Java 17 and check spark.master",
+            example='master = "local[*]"',
+        ) from error
+    return started
+
+
+@contextmanager
+def _stderr_to(file: Path) -> Iterator[None]:
+    """Let child processes started meanwhile write their standard error to *file*."""
+    kept = os.dup(2)
+    with file.open("ab") as log:
+        os.dup2(log.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
+class WorkerLog:
+    """Follows ``spark.log`` and says again what planner and workers logged: they are processes without a terminal."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / WORKER_LOG
+        self._read = self._file.stat().st_size if self._file.exists() else 0
+        self._log = get_logger("worker")
+
+    def follow(self) -> None:
+        """Log the events that came since the last call."""
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as log:
+            log.seek(self._read)
+            lines = log.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            self._read += len(line)
+            if line.startswith(b'{"'):
+                self._say(line)
+
+    def _say(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            level = getattr(self._log, event.pop("level"))
+        except (ValueError, KeyError, AttributeError):
+            return
+        event.pop("time", None)
+        event.pop("logger", None)
+        level(event.pop("event", ""), **event)
+
+
+def quiet_worker() -> None:
+    """In a planner or worker process: write events as JSON lines, which the driver's :class:`WorkerLog` picks up."""
+    configure(LoggingSettings(format="json"))
+
+
+def even_labels(count: int, tasks: int) -> list[int]:
+    """
+    Return *count* distinct keys that Spark's hash partitioning spreads evenly over *tasks* shuffle partitions.
+
+    Spark hashes keys, and small ones unevenly: 0, 1, 2, 3 over two partitions fall 1, 1, 0, 1.
+    """
+    labels: list[int] = []
+    candidate = 0
+    for number in range(count):
+        while _murmur3_of_int(candidate) % tasks != number % tasks:
+            candidate += 1
+        labels.append(candidate)
+        candidate += 1
+    return labels
+
+
+def _murmur3_of_int(value: int, seed: int = 42) -> int:
+    """Spark's hash of an int column, as a signed number."""
+    mask = 0xFFFFFFFF
+
+    def rotated(word: int, by: int) -> int:
+        return ((word << by) | (word >> (32 - by))) & mask
+
+    mixed = rotated((value & mask) * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
+    hashed = (rotated(seed ^ mixed, 13) * 5 + 0xE6546B64) & mask
+    hashed ^= 4
+    hashed = (hashed ^ (hashed >> 16)) * 0x85EBCA6B & mask
+    hashed = (hashed ^ (hashed >> 13)) * 0xC2B2AE35 & mask
+    hashed ^= hashed >> 16
+    return hashed - (1 << 32) if hashed >> 31 else hashed
+
+
+def checkpoint_folder(settings: Settings, job: str) -> Path:
+    """Return the folder that holds everything one job must find again: Spark's checkpoint and what it is bound to."""
+    return Path(settings.spark.checkpoint_dir) / job
