@@ -8,6 +8,8 @@ wherever it turns up later: in another setting, a log event, a traceback of some
 
 from __future__ import annotations
 
+import difflib
+import functools
 import re
 from collections.abc import Mapping
 from urllib.parse import unquote
@@ -21,15 +23,24 @@ _SECRET_KEY = re.compile(
     r"|ssl[._]key([._]pem)?$|private[._-]?key|api[._-]?key|access[._-]?key",
     re.IGNORECASE,
 )
+_SECRET_WORDS = ("password", "passphrase", "secret", "token", "credentials")
 _NOT_SECRET = re.compile(r"(location|path|file|method|url|uri|algorithm|provider|class|enabled?|ms)$", re.IGNORECASE)
 _URL_USER = re.compile(r"(?P<scheme>[a-zA-Z][a-zA-Z0-9+.-]*://)(?P<user>[^\s/@:]*):(?P<password>[^\s/]+)@")
 
 _remembered: set[str] = set()
 
 
+@functools.lru_cache(maxsize=4096)
 def is_secret_key(name: str) -> bool:
-    """Return whether a setting or log field called *name* (dotted or not) holds a secret; a path to one is none."""
-    return bool(_SECRET_KEY.search(name)) and not _NOT_SECRET.search(name)
+    """
+    Return whether a setting or log field called *name* (dotted or not) holds a secret; a path to one is none.
+
+    A misspelled ``passwrod`` counts: its value is a password all the same.
+    """
+    if _NOT_SECRET.search(name):
+        return False
+    words = re.split(r"[._-]", name.lower())
+    return bool(_SECRET_KEY.search(name)) or any(difflib.get_close_matches(word, _SECRET_WORDS, n=1, cutoff=0.82) for word in words)
 
 
 def remember(secret: str) -> None:

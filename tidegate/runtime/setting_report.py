@@ -92,7 +92,8 @@ def _value(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str
     value = entries[key].value if key in entries else details["input"]
     if isinstance(value, dict):
         return "{...}" if value else "{}"
-    return f'"{value}"' if isinstance(value, str) else _json(value)
+    # An address with user:password@ that is no URL is wrong, and must not be repeated either.
+    return re.sub(r":[^:@\s]+@", f":{MASK}@", f'"{value}"' if isinstance(value, str) else _json(value))
 
 
 def _json(value: object) -> str:

@@ -162,6 +162,9 @@ def _dead_letter_topic(data: dict[str, Any]) -> str:
     return f"{data['ordered_topic']}.dead"
 
 
+_EVENT_TIME_SETTINGS = ("early", "late", "late_action", "reorder", "out_of_order_action", "timestamp_format", "over")
+
+
 class InputSettings(Table):
     """[inputs.NAME]: one input, its time policies and its ordered topic (spec sections 1 to 4)."""
 
@@ -230,15 +233,14 @@ class InputSettings(Table):
             raise Contradiction(conflicts)
         return self
 
-    def _without_event_time(self) -> list[tuple[str, str, str]]:
-        if self.timestamp_by is not None:
-            return []
-        useless = {"early", "late", "late_action", "reorder", "out_of_order_action", "timestamp_format", "over"}
-        given = [name for name in self._given() if name in useless]
-        return [(name, f"{name} means nothing without timestamp_by", f"set timestamp_by, or remove {name}") for name in given]
+    def unused(self) -> set[str]:
+        """Return the settings that mean nothing for this input: without ``timestamp_by`` all that judge event time."""
+        return set() if self.timestamp_by is not None else set(_EVENT_TIME_SETTINGS)
 
-    def _given(self) -> list[str]:
-        return sorted(name.removesuffix("_us") for name in self.model_fields_set)
+    def _without_event_time(self) -> list[tuple[str, str, str]]:
+        given = sorted(name.removesuffix("_us") for name in self.model_fields_set)
+        useless = [name for name in given if name in self.unused()]
+        return [(name, f"{name} means nothing without timestamp_by", f"set timestamp_by, or remove {name}") for name in useless]
 
     def _over_needs_a_floor(self) -> list[tuple[str, str, str]]:
         if self.over is None or self.late_us is not None:

@@ -49,7 +49,8 @@ from tidegate.runtime.setting_types import plain
 
 DEFAULT_FILE = "tidegate.toml"
 DEFAULT_ORIGIN = "default"
-STACK_DIR = Path(".tidegate/stack")
+STACK_DIR = ".tidegate/stack"
+STACK_VARIABLE = "TIDEGATE_STACK_DIR"
 
 STACK_ORIGIN = "embedded stack"
 
@@ -148,9 +149,11 @@ class Settings(BaseSettings):
         return _named(self.outputs, name, "output")
 
     def origins(self) -> dict[str, tuple[str, str]]:
-        """Return every setting's (value as text, origin) by dotted key; secrets are masked. Origins: default, file:line, variable, flag."""
-        values = {key: text for key, text in _flat(self.model_dump(mode="json", by_alias=True), ()) if key[-1] != "__name__"}
-        return {dotted(key): (shown(dotted(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in values.items()}
+        """Return every setting's (value as text, origin) by dotted key: secrets masked, empty what is not in force."""
+        shown_as = dict(_flat(self.model_dump(mode="json", by_alias=True), ()))
+        for name, settings in self.inputs.items():
+            shown_as.update({("inputs", name, setting): "" for setting in settings.unused()})
+        return {dotted(key): (shown(dotted(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in shown_as.items()}
 
 
 _T = TypeVar("_T")
@@ -191,7 +194,7 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     for layer in layers:
         resolve_secrets(layer, env)
         problems += layer.problems
-    layers.insert(0, _stack_layer(layers))
+    layers.insert(0, _stack_layer(layers, env))
     entries = {key: entry for layer in layers for key, entry in layer.entries.items()}
     try:
         settings = Settings(layers=layers[::-1])  # type: ignore[call-arg]
@@ -212,15 +215,16 @@ def _file_layer(path: Path | None, env: Mapping[str, str]) -> Layer:
     return read_file(default) if default.exists() else Layer()
 
 
-def _stack_layer(layers: list[Layer]) -> Layer:
+def _stack_layer(layers: list[Layer], env: Mapping[str, str]) -> Layer:
     """Use the addresses of a running embedded stack where none are given."""
     layer = Layer()
     wanted = {("kafka", "bootstrap"), ("redis", "url")} - {key for given in layers for key in given.entries}
-    if not wanted or not STACK_DIR.is_dir():
+    folder = Path(env.get(STACK_VARIABLE, STACK_DIR))
+    if not wanted or not folder.is_dir():
         return layer
     from tidegate.runtime.stack import EmbeddedStack  # only who runs a stack needs what starts one
 
-    stack = EmbeddedStack.find(STACK_DIR)
+    stack = EmbeddedStack.find(folder)
     if stack is not None:
         found = {("kafka", "bootstrap"): stack.bootstrap, ("redis", "url"): stack.redis_url}
         layer.entries = {key: Entry(found[key], STACK_ORIGIN) for key in sorted(wanted)}

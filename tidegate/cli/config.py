@@ -1,0 +1,131 @@
+"""
+The command ``tidegate config``: every setting with its value and where it came from, and the manual of all settings.
+
+Law: what is printed is what a job started here with the same flags would run under; no secret is printed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tidegate.runtime.setting_docs import SettingDoc, as_markdown, document, field_at
+from tidegate.runtime.setting_sources import as_key, dotted, parse_assignments
+from tidegate.runtime.settings import DEFAULT_ORIGIN, Settings, load
+
+_PIPE_WIDTH = 1_000
+
+
+class Format(StrEnum):
+    """How the settings are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    TOML = "toml"
+    MARKDOWN = "markdown"
+
+
+def config(
+    file: Annotated[
+        Path | None, typer.Option("--config", help="The file to read; default: TIDEGATE_CONFIG, else tidegate.toml here.")
+    ] = None,
+    assignments: Annotated[list[str] | None, typer.Option("--set", help="key=value, over file and environment; may be repeated.")] = None,
+    output: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
+    schema: Annotated[bool, typer.Option("--schema", help="Describe all settings instead: key, unit, default, meaning.")] = False,
+) -> None:
+    """Print every setting with its value and its origin, after checking them all."""
+    if schema:
+        _print_schema(output)
+        return
+    origins = load(file, parse_assignments(assignments or [])).origins()
+    if output is Format.JSON:
+        typer.echo(
+            json.dumps({key: {"value": value, "origin": origin} for key, (value, origin) in origins.items()}, indent=2, ensure_ascii=False)
+        )
+    elif output is Format.TOML:
+        typer.echo(as_toml(origins), nl=False)
+    elif output is Format.MARKDOWN:
+        typer.echo(_markdown_table(("setting", "value", "origin"), ((key, *pair) for key, pair in origins.items())))
+    else:
+        _print_table(("setting", "value", "origin"), ((key, *pair) for key, pair in origins.items()), dim=DEFAULT_ORIGIN)
+
+
+def _print_schema(output: Format) -> None:
+    docs = list(document(Settings))
+    if output is Format.MARKDOWN:
+        typer.echo(settings_manual(), nl=False)
+    elif output is Format.JSON:
+        typer.echo(
+            json.dumps(
+                [{"key": doc.key, "unit": doc.unit, "default": doc.default, "doc": doc.doc} for doc in docs], indent=2, ensure_ascii=False
+            )
+        )
+    elif output is Format.TOML:
+        typer.echo(_commented_toml(docs), nl=False)
+    else:
+        _print_table(("setting", "unit or form", "default", "meaning"), ((doc.key, doc.unit, doc.default, doc.doc) for doc in docs))
+
+
+def settings_manual() -> str:
+    """Return docs/settings.md as it should stand; the file is this text, which a test checks."""
+    return as_markdown(document(Settings))
+
+
+def as_toml(origins: Mapping[str, tuple[str, str]]) -> str:
+    """Write settings as a ``tidegate.toml`` that means the same, each value with its origin as a comment; masked secrets aside."""
+    tables: dict[str, list[str]] = {}
+    for key, (value, origin) in origins.items():
+        table, name = split_key(key)
+        if value and table:
+            lines = tables.setdefault(table, [])
+            if value != "{}":
+                lines.append(f"{name} = {_toml_value(key, value)}  # {origin}\n")
+    return "\n".join(f"[{table}]\n{''.join(lines)}" for table, lines in tables.items())
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Split a dotted key into the TOML table it stands in and its name there, quoted where it has dots itself."""
+    *table, name = as_key(key.split("."))
+    return dotted(table), json.dumps(name) if "." in name else name
+
+
+def _toml_value(key: str, value: str) -> str:
+    info = field_at(Settings, tuple(key.split(".")))
+    number = info is not None and info.annotation in (int, int | None) and value.isdecimal()
+    several_topics = key.endswith(".topic") and value.startswith("[")
+    return value if number or several_topics else json.dumps(value, ensure_ascii=False)
+
+
+def _commented_toml(docs: Iterable[SettingDoc]) -> str:
+    tables: dict[str, list[str]] = {}
+    for doc in docs:
+        table, _, name = doc.key.rpartition(".")
+        default = doc.default if doc.default == "{}" else _toml_value(doc.key, doc.default)
+        tables.setdefault(table, []).append(f"# {name} = {default}  # {doc.unit}: {doc.doc}\n")
+    return "\n".join(f"# [{table}]\n{''.join(lines)}" for table, lines in tables.items())
+
+
+def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], dim: str = "") -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*head, box=box.SIMPLE)
+    table.columns[0].no_wrap = True
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row), style="dim" if dim and row[-1] == dim else None)
+    console = Console()
+    if not console.is_terminal:  # into a pipe nothing is cut: grep wants whole lines
+        console = Console(width=_PIPE_WIDTH)
+    console.print(table)
+
+
+def _markdown_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
