@@ -1,0 +1,159 @@
+"""
+Results as files: one NDJSON or Parquet file for each sheet, named by its span and partition.
+
+Law: a file appears whole or not at all (written beside, synced, renamed), and the bytes of a file are a function of
+its sheet's rows alone (for Parquet: and of the pyarrow version, which writes its own name into each file). Names sort
+by time: ``2001-01-01T00-00-00Z.p00003.ndjson``. Files whose names begin with a dot are unfinished; readers skip them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.json
+import pyarrow.parquet
+
+from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
+from sinks.base import Row, SinkError, in_order
+
+RAW_SCHEMA = pa.schema(
+    [
+        pa.field("system_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("key", pa.binary(), nullable=False),
+        pa.field("value", pa.string(), nullable=False),
+    ]
+)
+"""Columns of a Parquet file without a declared schema: the value stays JSON text, because a type is never guessed from rows."""
+
+_RENAME_ATTEMPTS = 20
+_ROW_GROUP_ROWS = 1 << 20
+
+
+class FileSink:
+    """
+    The :class:`~sinks.base.Sink` that writes files into one folder, made when missing.
+
+    Args:
+        folder: Where the files go. One query writes it.
+        file_format: ``ndjson`` or ``parquet``.
+        span_us: Length of a span, microseconds. Another length names other files: use a new folder for it.
+        schema: For Parquet: the columns, one for each field of the JSON objects; None: :data:`RAW_SCHEMA`.
+    """
+
+    def __init__(self, folder: Path | str, file_format: str, span_us: int, schema: pa.Schema | None = None) -> None:
+        assert file_format in ("ndjson", "parquet"), "settings allow no other format"
+        assert span_us > 0, "a span has a length"
+        self._folder, self._format, self._span_us, self._schema = Path(folder), file_format, span_us, schema
+
+    def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        """
+        See :meth:`sinks.base.Sink.publish`.
+
+        Raises:
+            SinkError: The folder cannot be written (TG-SINK-FILE), or a value is not of the declared type (TG-SINK-TYPE).
+        """
+        ordered = in_order(rows, span_start_us, self._span_us)
+        if not ordered:
+            return
+        target = self.path(span_start_us, partition)
+        content = self._parquet(ordered, target) if self._format == "parquet" else _ndjson(ordered)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            _replace(target, content)
+        except OSError as error:
+            raise SinkError(
+                f"{target} cannot be written: {error.strerror or error}",
+                code="TG-SINK-FILE",
+                where=str(target),
+                fix="make room, or make the folder writable; then start the job again, it writes this file anew",
+            ) from error
+
+    def path(self, span_start_us: int, partition: int) -> Path:
+        """Return where the sheet of *partition* and the span starting at *span_start_us* (microseconds) is published."""
+        return self._folder / f"{self._moment(span_start_us)}.p{partition:05d}.{self._format}"
+
+    def _moment(self, tick: int) -> str:
+        """Write a time for a file name, always with the same digits for the same span length, so that names sort by time."""
+        seconds = format_tick(tick - tick % SECOND_US).removesuffix("Z").replace(":", "-")
+        digits = 0 if self._span_us % SECOND_US == 0 else 3 if self._span_us % MILLISECOND_US == 0 else 6
+        return seconds + (f".{tick % SECOND_US:06d}"[: digits + 1] if digits else "") + "Z"
+
+    def _parquet(self, rows: list[Row], target: Path) -> bytes:
+        table = _raw(rows) if self._schema is None else _typed(rows, self._schema, target)
+        out = io.BytesIO()
+        # Every choice that a later pyarrow could make differently is written down.
+        pa.parquet.write_table(
+            table,
+            out,
+            version="2.6",
+            data_page_version="1.0",
+            data_page_size=1 << 20,
+            row_group_size=_ROW_GROUP_ROWS,
+            use_dictionary=True,
+            dictionary_pagesize_limit=1 << 20,
+            compression="zstd",
+            compression_level=3,
+            write_statistics=True,
+            store_schema=True,
+        )
+        return out.getvalue()
+
+
+def _ndjson(rows: list[Row]) -> bytes:
+    # A line break in JSON can only be white space between tokens: inside text it is written as \n.
+    return b"".join(row.value.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for row in rows)
+
+
+def _raw(rows: list[Row]) -> pa.Table:
+    columns = [[row.system_us for row in rows], [row.key for row in rows], [row.value.decode("utf-8") for row in rows]]
+    return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
+
+
+def _typed(rows: list[Row], schema: pa.Schema, target: Path) -> pa.Table:
+    content = _ndjson(rows)
+    try:
+        table = pa.json.read_json(
+            io.BytesIO(content),
+            read_options=pa.json.ReadOptions(use_threads=False, block_size=len(content)),
+            parse_options=pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"),
+        )
+        return table.select(schema.names).cast(schema)
+    except pa.ArrowException as error:
+        raise SinkError(
+            f"a result does not fit the declared columns: {error}",
+            code="TG-SINK-TYPE",
+            where=str(target),
+            fix="cast the column in the query to the declared type, or write ndjson, which has no columns",
+        ) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Put *content* at *target* in one step, surviving a power cut, whoever else does the same."""
+    for attempt in range(_RENAME_ATTEMPTS):
+        for leftover in target.parent.glob(f".{target.name}.*.tmp"):
+            leftover.unlink(missing_ok=True)  # of a writer that was killed here
+        beside = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            beside.rename(target)
+            break
+        except FileNotFoundError:  # another writer of this sheet took ours for a leftover; its bytes are the same
+            if attempt == _RENAME_ATTEMPTS - 1:
+                raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

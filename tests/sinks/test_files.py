@@ -1,0 +1,158 @@
+"""Files by spans: whole or not there, the same bytes however often and in whatever order rows were handed over."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
+from sinks.base import SinkError, span_start
+from sinks.files import FileSink
+from sinks.memory import MemorySink
+
+START_US = parse_tick("2001-01-01T00:00:00Z")
+SCHEMA = pa.schema([("n", pa.int64()), ("avg", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("name", pa.string())])
+ROWS = [
+    (START_US + 2, b"b", b'{"n": 3, "avg": 1.5, "at": "2001-01-01T00:00:00.000002Z", "name": "x"}'),
+    (START_US + 1, b"b", b'{"n": 2, "avg": 2, "at": null, "name": "\\u00e9"}'),
+    (START_US + 1, b"a", b'{"n": 1}'),
+    (START_US + 1, b"b", b'{"n": 9007199254740993}'),
+]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Return what a reader sees in *folder*."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if not path.name.startswith(".")}
+
+
+def test_ndjson_lines_stand_by_time_key_and_row(tmp_path: Path) -> None:
+    """One object a line, in the one order, under the name of span and partition."""
+    FileSink(tmp_path, "ndjson", MINUTE_US).publish(START_US, 3, ROWS)
+    (name,) = contents(tmp_path)
+    assert name == "2001-01-01T00-00-00Z.p00003.ndjson"
+    assert [json.loads(line)["n"] for line in contents(tmp_path)[name].splitlines()] == [1, 2, 9007199254740993, 3]
+
+
+@pytest.mark.parametrize("schema", [None, SCHEMA], ids=["raw", "declared"])
+def test_parquet_has_the_declared_columns(tmp_path: Path, schema: pa.Schema | None) -> None:
+    """Types come from the caller; without them the value stays text."""
+    sink = FileSink(tmp_path, "parquet", MINUTE_US, schema)
+    sink.publish(START_US, 0, ROWS)
+    table = pa.parquet.read_table(sink.path(START_US, 0))
+    if schema is None:
+        assert table.column_names == ["system_timestamp", "key", "value"]
+        assert table["key"].to_pylist() == [b"a", b"b", b"b", b"b"]
+        assert table["system_timestamp"].cast(pa.int64()).to_pylist() == [START_US + 1] * 3 + [START_US + 2]
+    else:
+        assert table.schema.equals(schema)
+        assert table["n"].to_pylist() == [1, 2, 9007199254740993, 3]
+        assert table["avg"].to_pylist() == [None, 2.0, None, 1.5]
+        assert table["name"].to_pylist() == [None, "é", None, "x"]
+
+
+@pytest.mark.parametrize("file_format", ["ndjson", "parquet"])
+@settings(max_examples=25)
+@given(data=st.data())
+def test_a_sheet_published_again_is_the_same_bytes(file_format: str, data: st.DataObject) -> None:
+    """Law of the sink: repeated, interleaved and re-cut handing over of the same rows shows the same files."""
+    rows = data.draw(st.lists(st.tuples(st.integers(0, 5 * SECOND_US), st.sampled_from([b"", b"a", b"b"]), st.integers(0, 2)), max_size=20))
+    sheets: dict[int, list[tuple[int, bytes, bytes]]] = {}
+    for second, key, number in rows:
+        sheets.setdefault(span_start(START_US + second, SECOND_US), []).append((START_US + second, key, b'{"n": %d}' % number))
+    calls = data.draw(st.permutations(list(sheets) * 2))
+    with tempfile.TemporaryDirectory() as once, tempfile.TemporaryDirectory() as often:
+        for start in sheets:
+            FileSink(once, file_format, SECOND_US).publish(start, 0, sheets[start])
+        for start in calls:
+            FileSink(often, file_format, SECOND_US).publish(start, 0, sheets[start])
+        assert contents(Path(once)) == contents(Path(often))
+
+
+@given(seconds=st.lists(st.integers(0, 200), max_size=20))
+def test_files_hold_what_the_memory_sink_shows(seconds: list[int]) -> None:
+    """Read by name, the files are the rows in order of span and partition."""
+    with tempfile.TemporaryDirectory() as folder:
+        files, memory = FileSink(folder, "ndjson", MINUTE_US), MemorySink(MINUTE_US)
+        for start in {span_start(START_US + second * SECOND_US, MINUTE_US) for second in seconds}:
+            times = [START_US + second * SECOND_US for second in seconds]
+            rows = [(tick, b"", b'{"t": %d}' % tick) for tick in times if start <= tick < start + MINUTE_US]
+            for sink in (files, memory):
+                sink.publish(start, 0, rows)
+        read = b"".join(contents(Path(folder)).values()).splitlines()
+        assert read == [row.value for row in memory.rows()]
+
+
+@pytest.mark.parametrize("span_us", [1, 1_000, 250_000, SECOND_US, MINUTE_US])
+def test_names_sort_by_time(tmp_path: Path, span_us: int) -> None:
+    """Whatever the span length, also where some spans start at a full second."""
+    sink = FileSink(tmp_path, "ndjson", span_us)
+    names = [sink.path(START_US + step * span_us, 0).name for step in range(12)]
+    assert names == sorted(set(names))
+
+
+def test_no_rows_make_no_file(tmp_path: Path) -> None:
+    """An empty sheet is not shown."""
+    FileSink(tmp_path / "new", "ndjson", MINUTE_US).publish(START_US, 0, [])
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_line_break_between_tokens_does_not_break_the_line(tmp_path: Path) -> None:
+    """Each result is one line, however its JSON was laid out."""
+    sink = FileSink(tmp_path, "ndjson", MINUTE_US)
+    sink.publish(START_US, 0, [(START_US, b"", b'{\r\n "a": "x\\ny"}')])
+    (line,) = sink.path(START_US, 0).read_bytes().splitlines()
+    assert json.loads(line) == {"a": "x\ny"}
+
+
+def test_a_value_of_another_type_is_refused(tmp_path: Path) -> None:
+    """Nothing is guessed, nothing is half written."""
+    with pytest.raises(SinkError) as refusal:
+        FileSink(tmp_path, "parquet", MINUTE_US, SCHEMA).publish(START_US, 0, [(START_US, b"", b'{"n": "many"}')])
+    assert refusal.value.code == "TG-SINK-TYPE"
+    assert contents(tmp_path) == {}
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """A file stands where the folder should."""
+    (tmp_path / "out").write_text("")
+    with pytest.raises(SinkError) as refusal:
+        FileSink(tmp_path / "out", "ndjson", MINUTE_US).publish(START_US, 0, ROWS)
+    assert refusal.value.code == "TG-SINK-FILE"
+    assert str(tmp_path / "out") in refusal.value.where
+
+
+def _publish_for_ever(folder: Path) -> None:
+    sink = FileSink(folder, "ndjson", MINUTE_US)
+    rows = [(START_US + n, b"k", b'{"n": %d}' % n) for n in range(20_000)]
+    while True:
+        sink.publish(START_US, 0, rows)
+
+
+def test_a_reader_sees_whole_files_only_whatever_is_killed(tmp_path: Path) -> None:
+    """Two writers of one sheet, killed at some moment: the file is whole each time it is looked at, and leftovers go."""
+    context = multiprocessing.get_context("fork")
+    writers = [context.Process(target=_publish_for_ever, args=(tmp_path,)) for _ in range(2)]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    deadline_s = time.monotonic() + 1.5
+    while time.monotonic() < deadline_s:
+        seen.update(contents(tmp_path).values())
+    for writer in writers:
+        assert writer.is_alive()
+        os.kill(writer.pid or 0, signal.SIGKILL)
+        writer.join()
+    assert len(seen) == 1
+    FileSink(tmp_path, "ndjson", MINUTE_US).publish(START_US, 0, [(START_US, b"k", b'{"n": 0}')])
+    assert len(list(tmp_path.iterdir())) == 1
