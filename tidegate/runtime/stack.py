@@ -8,8 +8,8 @@ it again finds them, and nothing that is not ours is ever stopped.
 ::
 
     FOLDER/stack.json     ports and processes
-    FOLDER/kafka/         server.properties, log4j2.properties, kafka.log, data/
-    FOLDER/redis/         redis.conf, redis.log, data/
+    FOLDER/kafka/         server.properties, log4j2.properties, kafka.log, kafka.out, data/
+    FOLDER/redis/         redis.conf, redis.log, redis.out, data/
 """
 
 from __future__ import annotations
@@ -201,14 +201,14 @@ class EmbeddedStack:
         folder = self.directory / "redis"
         config = stack_config.write_redis(folder, port)
         progress(f"Valkey: starting on port {port}")
-        self._record("redis", launch([stack_config.valkey_binary(), config], config, folder / "redis.log"))
+        self._record("redis", launch([stack_config.valkey_binary(), config], config, folder / "redis.out"))
 
     def _wait(self, progress: Progress, names: tuple[str, ...] = ("redis", "kafka")) -> None:
         for name in names:
             server = self._server(name)
             assert server is not None, f"{name} was launched before it is waited for"
-            log = self.directory / name / f"{name}.log"
-            wait_healthy(_TITLES[name], server, functools.partial(self._healthy, name), log, START_TIMEOUT_S)
+            logs = [self.directory / name / f"{name}{ending}" for ending in (".log", ".out")]
+            wait_healthy(_TITLES[name], server, functools.partial(self._healthy, name), logs, START_TIMEOUT_S)
             progress(f"{_TITLES[name]}: ready at {self._address(name)}")
 
     def _stop(self, name: str, grace_s: float) -> None:

@@ -133,7 +133,7 @@ def find_java() -> Path:
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     where = "JAVA_HOME" if home else "PATH"
     if not java or not Path(java).is_file():
-        raise _java_error("no Java was found", where)
+        raise _java_error(f"no Java was found{f' at {java}' if java else ''}", where)
     banner = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(?:1\.)?(\d+)', banner.stderr + banner.stdout)
     if not version:

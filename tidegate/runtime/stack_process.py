@@ -22,6 +22,7 @@ _START_TOLERANCE_S = 5.0
 """The start time the kernel tells follows the wall clock, which may have been set since."""
 _POLL_S = 0.05
 _SETTLE_S = 1.0
+_FEW_LINES = 5
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> Detache
     return server
 
 
-def wait_healthy(name: str, server: Detached, healthy: Callable[[], bool], output: Path, timeout_s: float) -> None:
+def wait_healthy(name: str, server: Detached, healthy: Callable[[], bool], logs: Sequence[Path], timeout_s: float) -> None:
     """
-    Return once *healthy* says yes.
+    Return once *healthy* says yes; *logs* are where the server writes, the likelier place of a complaint first.
 
     Raises:
         StackError: ``TG-STACK-START``: *server* ended first, or *timeout_s* seconds passed; with its last words.
@@ -99,10 +100,10 @@ def wait_healthy(name: str, server: Detached, healthy: Callable[[], bool], outpu
         ended = server.process() is None
         if ended or time.monotonic() > deadline_s:
             raise StackError(
-                f"{name} {'ended while starting' if ended else f'did not answer within {timeout_s:g} s'}: {_last_words(output)}",
+                f"{name} {'ended while starting' if ended else f'did not answer within {timeout_s:g} s'}: {_last_words(logs)}",
                 code="TG-STACK-START",
-                where=str(output),
-                fix="read the log; if a port is taken give another one, if memory is short give a smaller heap",
+                where=str(logs[0].parent),
+                fix="read its logs; if a port is taken give another one, if memory is short give a smaller heap",
                 example="tidegate up --heap 512m",
             )
         time.sleep(_POLL_S)
@@ -128,7 +129,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _last_words(output: Path) -> str:
-    lines = output.read_text(errors="replace").strip().splitlines() if output.exists() else []
-    telling = [line for line in lines if any(word in line for word in ("ERROR", "FATAL", "Exception", "rror:", "atal"))]
-    return " | ".join((telling or lines)[-3:])[-600:] or "it printed nothing"
+def _last_words(logs: Sequence[Path]) -> str:
+    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
+    telling = [line for line in lines if any(sign in line for sign in ("ERROR", "FATAL", "Exception", "rror:", "atal"))]
+    return " | ".join((telling[-3:] if len(lines) > _FEW_LINES else lines) or lines[-3:])[-600:] or "it printed nothing"
