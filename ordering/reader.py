@@ -163,12 +163,12 @@ class _Channel:
             completed = offset if n <= before + 1 else max(offset, int(taken.position[n - 2 - before]))
             harvest.applied.append((completed, self.number, c))
 
-    def collect(self, events: _Stretch, promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
-        """Gather events and let each CTI vouch for those below its n, until one settles the channel."""
+    def collect(self, events: _Stretch, wanted: NDArray[np.bool_], promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
+        """Gather the *wanted* events (s >= X) and let each CTI vouch for those below its n, until one settles the channel."""
         done = 0
         for index, (offset, n, c) in enumerate(promises):
             until = int(np.searchsorted(events.position, offset))
-            self._gather(events[done:until], harvest)
+            self._gather(events[done:until], wanted[done:until], harvest)
             done = until
             below = int(np.searchsorted(self.collected.seq, n))
             harvest.taken.append(self.collected[:below].upon(offset))
@@ -178,12 +178,12 @@ class _Channel:
                 left, self.collected, self.settled = self.collected.upon(offset), self.collected[:0], True
                 self.follow(_Stretch.join([left, events[done:]]), promises[index + 1 :], harvest)
                 return
-        self._gather(events[done:], harvest)
+        self._gather(events[done:], wanted[done:], harvest)
 
-    def _gather(self, events: _Stretch, harvest: _Harvest) -> None:
-        together = _Stretch.join([self.collected, events[np.flatnonzero(events.seq > self.last)]])
+    def _gather(self, events: _Stretch, wanted: NDArray[np.bool_], harvest: _Harvest) -> None:
+        together = _Stretch.join([self.collected, events[np.flatnonzero(wanted & (events.seq > self.last))]])
         _, first = np.unique(together.seq, return_index=True)
-        harvest.duplicates += len(self.collected) + len(events) - len(first)
+        harvest.duplicates += len(self.collected) + int(np.count_nonzero(wanted)) - len(first)
         self.collected = together[first]
 
 
@@ -251,9 +251,8 @@ class PartitionReader:
             channel = self._channels.setdefault(number, _Channel(number, settled=self.start_us is None))
             settled &= channel.settled
             if self.start_us is not None and not channel.settled:
-                rows = np.arange(len(log))[rows]
-                rows = rows[log.system_us[rows] >= self.start_us]
-                channel.collect(_stretch(log, rows, first_row), promises.get(number, []), self.start_us, harvest)
+                wanted = log.system_us[rows] >= self.start_us
+                channel.collect(_stretch(log, rows, first_row), wanted, promises.get(number, []), self.start_us, harvest)
             else:
                 channel.follow(_stretch(log, rows, first_row), promises.get(number, []), harvest)
         self.duplicates += harvest.duplicates
