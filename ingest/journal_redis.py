@@ -19,13 +19,10 @@ import redis
 
 from ordering.errors import RefusedError, TickRangeError, UnreachableError
 from ordering.journal import JournalKey
-from ordering.ticks import MILLISECOND_US, SECOND_US, format_duration
+from ordering.ticks import MILLISECOND_US, format_duration
 from tidegate.runtime.logs import get_logger
-from tidegate.runtime.redis import connect, translated
+from tidegate.runtime.redis import answer_timeout_us, connect, translated
 from tidegate.runtime.setting_tables import RedisSettings
-
-DISK_TIMEOUT_US = 5 * SECOND_US
-"""How long the server may take to write to its disk."""
 
 _ESTIMATE = """
 local out = {}
@@ -90,12 +87,12 @@ class RedisJournal:
     Args:
         client: A client that answers (:func:`tidegate.runtime.redis.connect`).
         address: The server as it may be shown.
-        waits_for_disk: Ask the server after each call whether it is on disk; False where every write is anyway before
-            it is answered, or where durability was given up.
+        disk_timeout_us: How long the server may take to tell that a call is on its disk, microseconds; 0: do not ask,
+            because every write is there before it is answered, or because durability was given up.
     """
 
-    def __init__(self, client: redis.Redis, address: str, *, waits_for_disk: bool) -> None:
-        self._client, self._address, self._waits_for_disk = client, address, waits_for_disk
+    def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int) -> None:
+        self._client, self._address, self._disk_timeout_us = client, address, disk_timeout_us
 
     @classmethod
     def open(cls, settings: RedisSettings) -> RedisJournal:
@@ -109,7 +106,8 @@ class RedisJournal:
         client = connect(settings)
         with translated(settings.address):
             _refuse_eviction(client, settings.address)
-            return cls(client, settings.address, waits_for_disk=_durability(client, settings))
+            # The answer about the disk must come before the client gives up on the call.
+            return cls(client, settings.address, answer_timeout_us(settings) * 4 // 5 if _asks_for_disk(client, settings) else 0)
 
     def estimate(self, key: JournalKey, next_offset: int, frontier_us: int) -> int | None:
         """See :meth:`ordering.journal.Journal.estimate`."""
@@ -158,12 +156,12 @@ class RedisJournal:
         names = [name for key in keys for name in _redis_keys(key)]
         with translated(self._address), self._client.pipeline(transaction=False) as pipe:
             pipe.eval(script, len(names), *names, *arguments)
-            if self._waits_for_disk:
-                pipe.waitaof(1, 0, DISK_TIMEOUT_US // MILLISECOND_US)
+            if self._disk_timeout_us:
+                pipe.waitaof(1, 0, self._disk_timeout_us // MILLISECOND_US)
             answer, *disk = pipe.execute()
         if disk and int(disk[0][0]) < 1:
             raise UnreachableError(
-                f"Redis at {self._address} did not confirm within {format_duration(DISK_TIMEOUT_US)} that the journal is on its disk",
+                f"Redis at {self._address} did not confirm within {format_duration(self._disk_timeout_us)} that the journal is on its disk",
                 code="TG-JOURNAL-DISK",
                 where="redis.url",
                 fix="look at the server's disk; set appendfsync to always or everysec",
@@ -196,8 +194,8 @@ def _refuse_eviction(client: redis.Redis, address: str) -> None:
         )
 
 
-def _durability(client: redis.Redis, settings: RedisSettings) -> bool:
-    """Return whether to wait for the disk after each call; refuse or warn where the server can lose what it answered."""
+def _asks_for_disk(client: redis.Redis, settings: RedisSettings) -> bool:
+    """Return whether to ask for the disk after each call; refuse or warn where the server can lose what it answered."""
     if settings.journal_durability == "memory":
         get_logger().warning("a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory")
         return False

@@ -201,6 +201,22 @@ def test_a_full_server_says_so(tmp_path: Path) -> None:
         server.kill()
 
 
+def test_a_server_that_hangs_costs_one_answer_timeout(tmp_path: Path) -> None:
+    """Stopped in the middle of a run, it is given up soon; when it goes on, so does the journal."""
+    server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    try:
+        journal = RedisJournal.open(server.settings(connect_timeout="1s"))
+        server.process.send_signal(signal.SIGSTOP)
+        started_s = time.monotonic()
+        with pytest.raises(UnreachableError):
+            journal.estimate(KEY, 1, 5)
+        assert time.monotonic() - started_s < 3
+        server.process.send_signal(signal.SIGCONT)
+        assert journal.estimate(KEY, 1, 4) in (4, 5)
+    finally:
+        server.kill()
+
+
 def test_a_silent_server_is_named_in_time_and_without_its_password() -> None:
     """A port that accepts and never answers costs no more than the connect timeout."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

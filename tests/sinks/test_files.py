@@ -145,7 +145,7 @@ def test_a_reader_sees_whole_files_only_whatever_is_killed(tmp_path: Path) -> No
     writers = [context.Process(target=_publish_for_ever, args=(tmp_path,)) for _ in range(2)]
     for writer in writers:
         writer.start()
-    seen = set()
+    seen: set[bytes] = set()
     deadline_s = time.monotonic() + 1.5
     while time.monotonic() < deadline_s:
         seen.update(contents(tmp_path).values())

@@ -20,10 +20,14 @@ from ordering.ticks import SECOND_US, format_duration
 from tidegate.runtime.masking import remember, scrub
 from tidegate.runtime.setting_tables import RedisSettings
 
-ANSWER_TIMEOUT_US = 6 * SECOND_US
-"""How long one call may take: a little more than the longest wait for the disk."""
+ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2
 _PAUSE_S = 0.2
+
+
+def answer_timeout_us(settings: RedisSettings) -> int:
+    """Return how long one call may take, in microseconds: never longer than connecting may."""
+    return min(ANSWER_TIMEOUT_US_MAX, settings.connect_timeout_us)
 
 
 def connect(settings: RedisSettings) -> redis.Redis:
@@ -40,7 +44,7 @@ def connect(settings: RedisSettings) -> redis.Redis:
     while True:
         try:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
-            return _client(settings, ANSWER_TIMEOUT_US / SECOND_US, Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES))
+            return _client(settings, answer_timeout_us(settings) / SECOND_US, _patience())
         except redis.AuthenticationError as error:
             raise _locked(settings.address, error) from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
@@ -49,6 +53,11 @@ def connect(settings: RedisSettings) -> redis.Redis:
             time.sleep(_PAUSE_S)
         except redis.ResponseError as error:
             raise _locked(settings.address, error) from None
+
+
+def _patience() -> Retry:
+    # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
+    return Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES, supported_errors=(redis.ConnectionError,))
 
 
 def _probe(settings: RedisSettings, left_s: float) -> None:
