@@ -91,7 +91,7 @@ def convert(value: Typed, to: Kind, *, lenient: bool = False) -> str:
     if template is None:
         if lenient:
             return f"CAST(NULL AS {DUCK_TYPES[to]})"
-        raise KindMismatch(f"{value.kind.title} cannot be converted to {to.title}")
+        raise KindMismatch(f"{value.kind.asa_name} cannot be converted to {to.asa_name}")
     return template.format(x=value.sql, cast="TRY_CAST" if lenient else "CAST")
 
 
@@ -115,4 +115,4 @@ def unify(values: Sequence[Typed]) -> tuple[tuple[str, ...], Kind]:
 
 
 def _listed(kinds: set[Kind]) -> str:
-    return " and ".join(sorted(kind.title for kind in kinds))
+    return " and ".join(sorted(kind.asa_name for kind in kinds))

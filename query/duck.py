@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import duckdb
 import pyarrow as pa
@@ -45,6 +47,19 @@ def connection() -> duckdb.DuckDBPyConnection:
     return found
 
 
+@contextmanager
+def registered(**tables: pa.Table) -> Iterator[None]:
+    """Make Arrow tables known by name for a while."""
+    con = connection()
+    for name, table in tables.items():
+        con.register(name, table)
+    try:
+        yield
+    finally:
+        for name in tables:
+            con.unregister(name)
+
+
 def run(sql: str, **tables: pa.Table) -> pa.Table:
     """
     Run one SELECT over Arrow tables given by name; return its rows as one Arrow table.
@@ -52,14 +67,8 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
     Raises:
         duckdb.Error: The statement failed on some row.
     """
-    con = connection()
-    for name, table in tables.items():
-        con.register(name, table)
-    try:
-        return con.sql(sql).to_arrow_table()
-    finally:
-        for name in tables:
-            con.unregister(name)
+    with registered(**tables):
+        return connection().sql(sql).to_arrow_table()
 
 
 def quoted(text: str) -> str:

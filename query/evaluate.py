@@ -22,9 +22,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query import functions
-from query.conversions import DUCK_TYPES, Typed, convert, unify
+from query.conversions import DUCK_TYPES, TooLong, Typed, convert, unify
 from query.duck import quoted, run
-from query.expressions import Call, Case, Cast, Expr, Literal
+from query.expressions import (
+    Aggregate,
+    Call,
+    Case,
+    Cast,
+    Expr,
+    Key,
+    Leaf,
+    Literal,
+    PartitionId,
+    SystemTimestamp,
+    Total,
+    WindowEnd,
+)
 from query.kinds import Kind, KindMismatch
 from query.variant import Variant, finite, gather
 
@@ -70,8 +83,15 @@ def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int)
 
 def static_kind(expr: Expr) -> Kind | None:
     """Return the one kind the values of *expr* have, or None when it differs from row to row."""
-    if isinstance(expr, (Literal, Cast)):
+    if isinstance(expr, (Literal, Cast, Key, Total)):
         return expr.kind
+    if isinstance(expr, (SystemTimestamp, WindowEnd)):
+        return Kind.DATETIME
+    if isinstance(expr, PartitionId):
+        return Kind.BIGINT
+    if isinstance(expr, Aggregate):
+        fixed = {"count": Kind.BIGINT, "avg": Kind.FLOAT}.get(expr.function)
+        return fixed or (static_kind(expr.arg) if expr.arg else None)
     if isinstance(expr, Call) and (found := functions.find(expr.name)) and found.result:
         return found.result
     if isinstance(expr, Call) and expr.name == "like":
@@ -95,6 +115,25 @@ def check_kinds(expr: Expr) -> None:
     known = {part: Typed("NULL", kind) for part, kind in kinds.items() if kind is not None}
     if len(known) == len(kinds):
         _emit(expr, known)
+
+
+def check_size(expr: Expr) -> None:
+    """
+    Check that *expr* can be computed at all, whatever kinds its leaves turn out to have.
+
+    Raises:
+        TooLong: It would become too long a text.
+    """
+    for kind in (Kind.FLOAT, Kind.NVARCHAR):
+        known: dict[Expr, Typed] = {
+            part: Typed("c0", static_kind(part) or kind) for part in expr.walk() if isinstance(part, (Leaf, Aggregate))
+        }
+        try:
+            _emit(expr, known)
+        except TooLong:
+            raise
+        except KindMismatch:
+            continue
 
 
 def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[Rows, tuple[Kind, ...]]]:

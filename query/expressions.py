@@ -73,10 +73,11 @@ class PartitionId(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Key(Leaf):
-    """The grouping key number ``index`` of a group; prints as the key's expression."""
+    """The grouping key number ``index`` of a group; prints as the key's expression. ``kind`` is None when values differ in kind."""
 
     index: int
     title: str = field(compare=False)
+    kind: Kind | None = field(compare=False)
 
     def __str__(self) -> str:
         return self.title
@@ -88,6 +89,7 @@ class Total(Leaf):
 
     index: int
     title: str = field(compare=False)
+    kind: Kind | None = field(compare=False)
 
     def __str__(self) -> str:
         return self.title
@@ -114,6 +116,22 @@ class Literal(Expr):
         return "'" + str(self.value).replace("'", "''") + "'" if self.kind is Kind.NVARCHAR else repr(self.value)
 
 
+_SPELLINGS = {
+    "is null": "{0} IS NULL",
+    "condition": "{0}",
+    "number": "{0}",
+    "comparable": "{0}",
+    "negate": "-({0})",
+    "not": "NOT ({0})",
+    "in": "{0} IN ({rest})",
+    "between": "{0} BETWEEN {1} AND {2}",
+}
+
+
+def _is_infix(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.name not in _SPELLINGS and (expr.name in ("and", "or", "like") or not expr.name.isidentifier())
+
+
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
     """A function or operator of :mod:`query.functions` applied to arguments."""
@@ -126,18 +144,12 @@ class Call(Expr):
         return self.args
 
     def __str__(self) -> str:
-        if self.name in ("is null", "number", "comparable"):
-            return f"{self.args[0]} IS NULL" if self.name == "is null" else str(self.args[0])
-        if self.name == "negate" or self.name == "not":
-            return f"-({self.args[0]})" if self.name == "negate" else f"NOT ({self.args[0]})"
-        if self.name == "in":
-            return f"{self.args[0]} IN ({', '.join(map(str, self.args[1:]))})"
-        if self.name == "between":
-            return f"{self.args[0]} BETWEEN {self.args[1]} AND {self.args[2]}"
-        if len(self.args) == 2 and (not self.name.isalpha() or self.name in ("and", "or", "like")):
-            left, right = (f"({arg})" if isinstance(arg, Call) and len(arg.args) == 2 else str(arg) for arg in self.args)
-            return f"{left} {self.name.upper()} {right}"
-        return f"{self.name.upper()}({', '.join(map(str, self.args))})"
+        args = [str(arg) for arg in self.args]
+        if self.name in _SPELLINGS:
+            return _SPELLINGS[self.name].format(*args, rest=", ".join(args[1:]))
+        if self.name in ("and", "or", "like") or not self.name.isidentifier():
+            return f" {self.name.upper()} ".join(f"({arg})" if _is_infix(part) else arg for part, arg in zip(self.args, args, strict=True))
+        return f"{self.name.upper()}({', '.join(args)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +172,7 @@ class Cast(Expr):
     def __str__(self) -> str:
         if self.declared:
             return str(self.arg)
-        return f"{'TRY_CAST' if self.lenient else 'CAST'}({self.arg} AS {self.kind.title})"
+        return f"{'TRY_CAST' if self.lenient else 'CAST'}({self.arg} AS {self.kind.asa_name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +184,7 @@ class Case(Expr):
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        return tuple(part for when in self.whens for part in when) + (self.otherwise,)
+        return (*(part for when in self.whens for part in when), self.otherwise)
 
     def __str__(self) -> str:
         whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in self.whens)

@@ -194,7 +194,8 @@ def _variant(members: pa.Array) -> Variant:
 
 def _first_bytes(members: pa.Array) -> npt.NDArray[np.uint8]:
     offset_type = np.int64 if pa.types.is_large_string(members.type) else np.int32
-    offsets = np.frombuffer(members.buffers()[1], dtype=offset_type)[members.offset : members.offset + len(members) + 1]
+    whole = np.frombuffer(members.buffers()[1], dtype=offset_type).astype(np.int64, copy=False)
+    offsets = whole[members.offset : members.offset + len(members) + 1]
     data = members.buffers()[2]
     first = np.zeros(len(members), dtype=np.uint8)
     if data is None or data.size == 0:

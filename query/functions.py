@@ -84,7 +84,7 @@ def _number(value: Typed, least: Kind = Kind.BIGINT) -> Typed:
         return Typed(convert(value, least), least)
     if value.kind is Kind.NVARCHAR:
         return Typed(convert(value, Kind.FLOAT), Kind.FLOAT)
-    raise KindMismatch(f"a number is needed, not {value.kind.title}")
+    raise KindMismatch(f"a number is needed, not {value.kind.asa_name}")
 
 
 def _whole(sql: str) -> Typed:
@@ -119,7 +119,7 @@ def _comparison(operator: str) -> Rule:
     def rule(args: Sequence[Typed]) -> Typed:
         (left, right), kind = unify(args)
         if kind in (Kind.RECORD, Kind.ARRAY):
-            raise KindMismatch(f"values of type {kind.title} cannot be compared")
+            raise KindMismatch(f"values of type {kind.asa_name} cannot be compared")
         return Typed(f"({left} {operator} {right})", Kind.BIT)
 
     return rule
@@ -142,7 +142,7 @@ def _logic(operator: str) -> Rule:
 def condition(value: Typed) -> str:
     """Return the DuckDB condition of a bit value; anything else raises KindMismatch."""
     if value.kind not in (Kind.BIT, Kind.NULL):
-        raise KindMismatch(f"a condition is needed, not {value.kind.title}")
+        raise KindMismatch(f"a condition is needed, not {value.kind.asa_name}")
     return convert(value, Kind.BIT)
 
 
@@ -169,7 +169,7 @@ def _round(args: Sequence[Typed]) -> Typed:
 
 def _integer(value: Typed) -> str:
     if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
-        raise KindMismatch(f"a bigint is needed, not {value.kind.title}")
+        raise KindMismatch(f"a bigint is needed, not {value.kind.asa_name}")
     return convert(value, Kind.BIGINT)
 
 
@@ -199,7 +199,7 @@ def _coalesce(args: Sequence[Typed]) -> Typed:
 
 
 def _nullif(args: Sequence[Typed]) -> Typed:
-    value, other = args
+    value = args[0]
     (left, right), _ = unify(args)
     return Typed(f"CASE WHEN {left} = {right} THEN NULL ELSE {value.sql} END", value.kind)
 
@@ -212,13 +212,13 @@ def _iif(args: Sequence[Typed]) -> Typed:
 
 def _must_be_number(args: Sequence[Typed]) -> Typed:
     if args[0].kind not in (Kind.BIGINT, Kind.FLOAT, Kind.NULL):
-        raise KindMismatch(f"SUM and AVG need a number, not {args[0].kind.title}")
+        raise KindMismatch(f"SUM and AVG need a number, not {args[0].kind.asa_name}")
     return args[0]
 
 
 def _must_be_comparable(args: Sequence[Typed]) -> Typed:
     if args[0].kind in (Kind.RECORD, Kind.ARRAY):
-        raise KindMismatch(f"MIN and MAX cannot compare values of type {args[0].kind.title}")
+        raise KindMismatch(f"MIN and MAX cannot compare values of type {args[0].kind.asa_name}")
     return args[0]
 
 
@@ -234,6 +234,7 @@ FUNCTIONS: dict[str, Function] = {
     "is null": Function(1, 1, lambda args: Typed(f"({args[0].sql} IS NULL)", Kind.BIT), Kind.BIT),
     "in": Function(2, ARGUMENTS_MAX, _in, Kind.BIT),
     "between": Function(3, 3, _between, Kind.BIT),
+    "condition": Function(1, 1, lambda args: Typed(condition(args[0]), Kind.BIT), Kind.BIT),
     "number": Function(1, 1, _must_be_number),
     "comparable": Function(1, 1, _must_be_comparable),
     "abs": Function(1, 1, _same_kind("abs({})", "abs(CAST({} AS HUGEINT))")),
@@ -266,14 +267,21 @@ FUNCTIONS: dict[str, Function] = {
 }
 """Every function and operator by its name in lower case; ``like`` is emitted by :func:`emit_like`."""
 
+INTERNAL = frozenset({"negate", "and", "or", "not", "is null", "in", "between", "condition", "number", "comparable"})
+"""Operators that are no functions of the language."""
+CALLABLE = tuple(name for name in FUNCTIONS if name.isidentifier() and name not in INTERNAL)
+"""What a script can call by name."""
 AGGREGATES = ("count", "sum", "avg", "min", "max")
 """The aggregates there are."""
 WINDOWS = ("tumblingwindow", "hoppingwindow")
 """The window functions there are."""
 KNOWN_LATER = frozenset(
-    """abs acos collect collecttop cos cot datename datepart datediff dateadd dateadd day month year datetimefromparts degrees
-    first_value getarrayelement getarrayelements getarraylength getrecordproperties getrecordpropertyvalue getmetadatapropertyvalue
-    getdate isfirst lag last nchar newid patindex percentile_cont percentile_disc radians regexmatch reverse sessionwindow sin
-    slidingwindow snapshotwindow stdev stdevp stuff tan try_convert convert topone unicode var varp windows window""".split()
+    (
+        "acos collect collecttop convert cos cot dateadd datediff datename datepart datetimefromparts day "
+        "degrees first_value getarrayelement getarrayelements getarraylength getdate getmetadatapropertyvalue "
+        "getrecordproperties getrecordpropertyvalue isfirst lag last max_by min_by month nchar newid patindex "
+        "percentile_cont percentile_disc radians regexmatch reverse sessionwindow sin slidingwindow "
+        "snapshotwindow stdev stdevp stuff tan topone try_convert unicode var varp window windows year "
+    ).split()
 )
 """Names Stream Analytics knows and this engine does not yet; they get their own message."""

@@ -26,7 +26,7 @@ class Kind(StrEnum):
     ARRAY = "a"
 
     @property
-    def title(self) -> str:
+    def asa_name(self) -> str:
         """The kind as ASA spells it."""
         return _TITLES[self]
 
@@ -60,7 +60,7 @@ _ARROW = {
 VALUE_KINDS = tuple(kind for kind in Kind if kind is not Kind.NULL)
 """Every kind a value that is not NULL can have, in the order in which values of different kinds are sorted."""
 
-DECLARABLE = {kind.title: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.NVARCHAR}
+DECLARABLE = {kind.asa_name: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.NVARCHAR}
 """Names of types as a script or a configuration may spell them (in lower case)."""
 
 

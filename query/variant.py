@@ -33,7 +33,9 @@ class Variant:
     @classmethod
     def of(cls, length: int, parts: Mapping[Kind, pa.Array | pa.ChunkedArray]) -> Variant:
         """Build a variant; parts without values are left out, and kinds are put in their fixed order."""
-        kept = {kind: _whole(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length}
+        kept: dict[Kind, pa.Array] = {
+            kind: _whole(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length
+        }
         return cls(length, kept)
 
     @property
@@ -79,7 +81,7 @@ class Variant:
 def from_columns(table: pa.Table, name: str) -> Variant:
     """Read back what :meth:`Variant.columns` wrote into *table*."""
     present = set(table.column_names)
-    found = {kind: table[column] for kind in VALUE_KINDS if (column := f"{name}_{kind.value}") in present}
+    found: dict[Kind, pa.ChunkedArray] = {kind: table[column] for kind in VALUE_KINDS if (column := f"{name}_{kind.value}") in present}
     return Variant.of(table.num_rows, found)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from query.errors import Source
 from query.sql.dialect import Asa
@@ -61,7 +61,7 @@ def parse_script(text: str, file: str = "<script>") -> Script:
             fix="split it into several queries; each runs as its own job",
         )
     tokens = _tokens(source)
-    _refuse_deep(tokens, source)
+    _refuse_beforehand(tokens, source)
     try:
         trees = Asa.Parser(dialect=Asa()).parse(tokens, text)
     except ParseError as error:
@@ -106,14 +106,16 @@ def _tokens(source: Source) -> list[Token]:
         raise source.error(f"unreadable text: {reason}", code="SYNTAX", at=at, fix="close every quote and bracket") from None
 
 
-def _refuse_deep(tokens: list[Token], source: Source) -> None:
+def _refuse_beforehand(tokens: list[Token], source: Source) -> None:
     depth, prefixes = 0, 0
-    for token in tokens:
+    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
         if depth > NESTING_MAX or prefixes > NESTING_MAX:
             raise source.error(f"nested more than {NESTING_MAX} deep", code="SIZE", at=token.start, fix="write shorter expressions")
+        if following and (token.text.upper(), following.text.upper()) == ("LIMIT", "DURATION"):
+            raise source.not_yet("LIMIT DURATION is", at=token.start)
 
 
 def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:

@@ -1,0 +1,89 @@
+"""
+The row stage every operator begins with: take fields out of payloads, apply WHERE, compute row-level expressions once.
+
+A row fails - becomes the query's dead letter - when its payload is unusable, when WHERE fails on it, or when it passes
+WHERE and an expression fails on it. The first reason counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.evaluate import Failure, evaluate
+from query.expressions import Expr, Field, PartitionId, SystemTimestamp
+from query.fields import extract
+from query.kinds import Kind
+from query.operators.base import BAD_SCHEMA
+from query.variant import Variant
+
+
+@dataclass(frozen=True)
+class RowStage:
+    """
+    Args:
+        predicate: The condition of WHERE; None keeps every row.
+        exprs: What to compute for each row kept.
+    """
+
+    predicate: Expr | None
+    exprs: tuple[Expr, ...]
+
+    def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
+        """Return the events kept, a column per expression over them, and the bad rows."""
+        count = events.num_rows
+        leaves, reasons = self._leaves(events)
+        alive = np.ones(count, dtype=np.bool_)
+        if self.predicate is not None:
+            (verdict,), failures = evaluate([self.predicate], leaves, count)
+            _note(reasons, failures, np.arange(count))
+            alive = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False).copy()
+        alive[list(reasons)] = False
+        rows = np.flatnonzero(alive)
+        columns, failures = evaluate(self.exprs, _filtered(leaves, alive), len(rows))
+        _note(reasons, failures, rows)
+        if failures:
+            fine = np.ones(count, dtype=np.bool_)
+            fine[list(reasons)] = False
+            columns = [column.filter(fine[rows]) for column in columns]
+            rows = rows[fine[rows]]
+        kept = events if len(rows) == count else events.take(pa.array(rows))
+        return kept, columns, _bad(events, reasons)
+
+    def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, str]]:
+        wanted = self._distinct_leaves()
+        extracted = extract(events["value"], [leaf for leaf in wanted if isinstance(leaf, Field)])
+        leaves: dict[Expr, Variant] = {}
+        for leaf in wanted:
+            if isinstance(leaf, Field):
+                leaves[leaf] = extracted.columns[leaf]
+            elif isinstance(leaf, SystemTimestamp):
+                leaves[leaf] = Variant.of(events.num_rows, {Kind.DATETIME: events["system_us"]})
+            elif isinstance(leaf, PartitionId):
+                leaves[leaf] = Variant.of(events.num_rows, {Kind.BIGINT: events["partition_id"].cast(pa.int64())})
+        return leaves, dict(zip(extracted.bad.tolist(), extracted.reasons, strict=True))
+
+    def _distinct_leaves(self) -> tuple[Expr, ...]:
+        exprs = self.exprs if self.predicate is None else (self.predicate, *self.exprs)
+        return tuple(dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves()))
+
+
+def _filtered(leaves: dict[Expr, Variant], alive: npt.NDArray[np.bool_]) -> dict[Expr, Variant]:
+    return leaves if alive.all() else {leaf: column.filter(alive) for leaf, column in leaves.items()}
+
+
+def _note(reasons: dict[int, str], failures: Iterable[Failure], rows: npt.NDArray[np.int64]) -> None:
+    for failure in failures:
+        for row in rows[failure.rows].tolist():
+            reasons.setdefault(row, failure.reason)
+
+
+def _bad(events: pa.Table, reasons: dict[int, str]) -> pa.Table:
+    rows = sorted(reasons)
+    positions = events["position"].take(pa.array(rows, pa.int64())).combine_chunks()
+    return pa.table({"position": positions, "reason": pa.array([reasons[row] for row in rows], pa.string())}, schema=BAD_SCHEMA)

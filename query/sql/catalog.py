@@ -1,0 +1,62 @@
+"""
+What a script may name: the inputs as they are configured, and the types their fields were declared to have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ordering.errors import SettingError
+from query.errors import suggest
+from query.kinds import DECLARABLE, Kind
+
+ANY = "any"
+"""A field that is known to exist but has the kind each event gives it."""
+
+
+@dataclass(frozen=True)
+class InputSchema:
+    """
+    One input as the binder sees it.
+
+    Args:
+        name: The name FROM gives it.
+        timestamp_by: The event time of its configuration, a field path or an expression; None: arrival time.
+        over: The substream key of its configuration; None: one timeline per input partition.
+        fields: Declared types by field path (``a.b``), as names of types, or ``any``. Others may occur.
+        is_result: It is the result of another query: event time is its system timestamp.
+        closed: No field occurs but those in ``fields``.
+
+    Raises:
+        SettingError: A declared type is unknown.
+    """
+
+    name: str
+    timestamp_by: str | None = None
+    over: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
+    is_result: bool = False
+    closed: bool = False
+
+    def __post_init__(self) -> None:
+        for name, declared in self.fields.items():
+            if declared.lower() not in DECLARABLE and declared != ANY:
+                raise SettingError(
+                    f"{declared!r} is no type",
+                    code="TG-SETTING-TYPE",
+                    where=f"inputs.{self.name}.fields.{name}",
+                    fix=suggest(declared, DECLARABLE, f"types are {', '.join(DECLARABLE)}"),
+                    example=f'{name} = "bigint"',
+                )
+
+    def kind(self, path: tuple[str, ...]) -> Kind | None:
+        """Return the declared kind of a field, names compared ignoring case; None when it has none."""
+        wanted = ".".join(path).lower()
+        declared = next((kind for name, kind in self.fields.items() if name.lower() == wanted), ANY)
+        return DECLARABLE.get(declared.lower())
+
+    def has(self, path: tuple[str, ...]) -> bool:
+        """Tell whether an event may have this field."""
+        first = path[0].lower()
+        return not self.closed or any(name.lower().split(".")[0] == first for name in self.fields)

@@ -1,0 +1,377 @@
+"""
+Binding of expressions: sqlglot's tree of words -> :mod:`query.expressions`, names resolved, kinds checked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from sqlglot import exp
+
+from query import functions
+from query.conversions import TooLong
+from query.errors import Source, suggest
+from query.evaluate import check_kinds, check_size, static_kind
+from query.expressions import Aggregate, Call, Case, Cast, Expr, Field, Literal, PartitionId, SystemTimestamp
+from query.functions import AGGREGATES, CALLABLE, FUNCTIONS, KNOWN_LATER, WINDOWS
+from query.kinds import Kind, KindMismatch
+from query.sql.catalog import InputSchema
+from query.sql.parse import offset_of
+
+_BINARY: dict[type[Any], str] = {
+    exp.Add: "+",
+    exp.Sub: "-",
+    exp.Mul: "*",
+    exp.Div: "/",
+    exp.Mod: "%",
+    exp.EQ: "=",
+    exp.NEQ: "<>",
+    exp.LT: "<",
+    exp.LTE: "<=",
+    exp.GT: ">",
+    exp.GTE: ">=",
+}
+_PARTS = frozenset(
+    {
+        "this",
+        "expression",
+        "expressions",
+        "negate",
+        "low",
+        "high",
+        "ifs",
+        "default",
+        "to",
+        "safe",
+        "requires_string",
+        "typed",
+        "is_string",
+        "table",
+        "db",
+        "catalog",
+        "quoted",
+        "join_mark",
+    }
+)
+"""The parts of a tree's nodes that binding reads or may ignore."""
+_TYPES = {
+    "BIGINT": Kind.BIGINT,
+    "FLOAT": Kind.FLOAT,
+    "DOUBLE": Kind.FLOAT,
+    "NVARCHAR": Kind.NVARCHAR,
+    "DATETIME": Kind.DATETIME,
+    "BIT": Kind.BIT,
+    "BOOLEAN": Kind.BIT,
+    "ARRAY": Kind.ARRAY,
+}
+_TYPE_NAMES = "bigint, float, nvarchar(max), datetime, bit, record, array"
+_INSTEAD_OF_TYPE = {
+    "INT": "bigint",
+    "SMALLINT": "bigint",
+    "TINYINT": "bigint",
+    "DECIMAL": "float",
+    "VARCHAR": "nvarchar(max)",
+    "TEXT": "nvarchar(max)",
+}
+
+
+class ScalarBinder:
+    """
+    Binds expressions over the events of one input.
+
+    Args:
+        source: The script, for error places.
+        schema: The input.
+        aliases: Names that may stand before a field's (``f.origin``), in lower case.
+    """
+
+    def __init__(self, source: Source, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> None:
+        self.source, self.schema, self.aliases = source, schema, aliases
+        self._inside_aggregate = False
+
+    def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
+        """
+        Bind one expression.
+
+        Args:
+            node: The tree.
+            aggregates: Empty where aggregates may stand; else the clause that forbids them, for the message.
+
+        Raises:
+            QueryError: A name, a function or a type is wrong; with its place.
+        """
+        bound = self._bind(node)
+        self._refuse_long(bound, node)
+        found = next((part for part in bound.walk() if isinstance(part, Aggregate)), None)
+        if aggregates and found is not None:
+            fix = "put the condition on groups into HAVING" if aggregates == "WHERE" else "name the aggregate in SELECT"
+            raise self.source.error(
+                f"{aggregates} works on single events, so {found} cannot stand there", code="GROUP", at=found.at, fix=fix
+            )
+        return bound
+
+    def _refuse_long(self, bound: Expr, node: exp.Expr) -> None:
+        for expr in (bound, *(part.arg for part in bound.walk() if isinstance(part, Aggregate) and part.arg)):
+            try:
+                check_size(expr)
+            except TooLong as problem:
+                raise self.source.error(str(problem), code="SIZE", at=offset_of(node), fix="write shorter expressions") from None
+
+    def condition(self, node: exp.Expr, clause: str) -> Expr:
+        """Bind the condition of WHERE or HAVING."""
+        bound = self.bind(node, aggregates=clause if clause == "WHERE" else "")
+        return self._checked(Call("condition", (bound,), at=bound.at), node)
+
+    def _bind(self, node: exp.Expr) -> Expr:
+        for kind, handler in _HANDLERS.items():
+            if isinstance(node, kind):
+                self._refuse_other_parts(node)
+                return handler(self, node)
+        raise self._not_yet(node, f"{self._words(node)} is")
+
+    def _refuse_other_parts(self, node: exp.Expr) -> None:
+        """Refuse a construct of which the tree holds a part that nobody here would read."""
+        other = next((name for name, value in node.args.items() if value and name not in _PARTS), None)
+        if other and not isinstance(node, (exp.Query, exp.Window)):
+            raise self._not_yet(node, f"{other.upper()} in {self._words(node)} is")
+
+    def _checked(self, expr: Expr, node: exp.Expr) -> Expr:
+        try:
+            check_kinds(expr)
+        except KindMismatch as problem:
+            raise self.source.error(
+                f"{problem}: {expr}", code="TYPE", at=offset_of(node), fix="convert with CAST or TRY_CAST", example="CAST(delay AS bigint)"
+            ) from None
+        return expr
+
+    def _not_yet(self, node: exp.Expr, what: str) -> Exception:
+        return self.source.not_yet(what, at=offset_of(node))
+
+    def _words(self, node: exp.Expr) -> str:
+        return node.key.upper() if len(text := node.sql(dialect="tsql")) > 60 else text
+
+    # Leaves
+
+    def _column(self, node: exp.Expr) -> Expr:
+        names = [part.name for part in _identifiers(node)]
+        at = offset_of(node)
+        if node.find(exp.Star):
+            raise self._not_yet(node, "* beside other columns is")
+        if [name.lower() for name in names] == ["system", "timestamp"]:
+            return SystemTimestamp(at=at)
+        if len(names) > 1 and names[0].lower() in self.aliases:
+            names = names[1:]
+        return self._field(tuple(names), at)
+
+    def _field(self, path: tuple[str, ...], at: int) -> Expr:
+        if len(path) == 1 and self.schema.kind(path) is None:
+            if path[0].lower() == "partitionid":
+                return PartitionId(at=at)
+            if path[0].lower() in ("eventenqueuedutctime", "eventprocessedutctime"):
+                raise self.source.not_yet(f"{path[0]} is", at=at)
+        if not self.schema.has(path):
+            known = [name.split(".")[0] for name in self.schema.fields]
+            fix = suggest(path[0], known, f"its fields are {', '.join(known)}")
+            raise self.source.error(f"{self.schema.name} has no field {path[0]}", code="FIELD", at=at, fix=fix)
+        kind = self.schema.kind(path)
+        field = Field(path, at=at)
+        return field if kind is None else Cast(field, kind, declared=True, at=at)
+
+    def _dot(self, node: exp.Expr) -> Expr:
+        if not isinstance(node.expression, exp.Anonymous):
+            if node.find(exp.Anonymous):
+                raise self._not_yet(node, f"{self._words(node)} is")
+            return self._column(node)
+        owner, name = node.this, str(node.expression.name)
+        if isinstance(owner, exp.Identifier) and owner.name.lower() == "system" and name.lower() == "timestamp":
+            return SystemTimestamp(at=offset_of(node))
+        if name.lower() in ("window", *KNOWN_LATER):
+            raise self._not_yet(node, f"{owner.name}.{name}() is")
+        raise self.source.error(
+            f"there is no function {owner.name}.{name}()", code="FUNCTION", at=offset_of(node), fix=suggest(name, ["System.Timestamp()"])
+        )
+
+    def _literal(self, node: exp.Expr) -> Expr:
+        text, at = str(node.this), offset_of(node)
+        if node.is_string or isinstance(node, exp.National):
+            return Literal(text, Kind.NVARCHAR, at=at)
+        if text.isdigit() and int(text) < 2**63:
+            return Literal(int(text), Kind.BIGINT, at=at)
+        return Literal(float(text), Kind.FLOAT, at=at)
+
+    def _null(self, node: exp.Expr) -> Expr:
+        return Literal(None, Kind.NULL, at=offset_of(node))
+
+    def _boolean(self, node: exp.Expr) -> Expr:
+        return Literal(bool(node.this), Kind.BIT, at=offset_of(node))
+
+    # Operators
+
+    def _call(self, name: str, node: exp.Expr, *args: exp.Expr) -> Expr:
+        return self._checked(Call(name, tuple(self._bind(arg) for arg in args), at=offset_of(node)), node)
+
+    def _binary(self, node: exp.Expr) -> Expr:
+        return self._call(_BINARY[type(node)], node, node.this, node.expression)
+
+    def _logic(self, node: exp.Expr) -> Expr:
+        operands = [operand.unnest() for operand in node.flatten()]
+        return self._call("and" if isinstance(node, exp.And) else "or", node, *operands)
+
+    def _negative(self, node: exp.Expr) -> Expr:
+        value = self._bind(node.this)
+        if isinstance(value, Literal) and isinstance(value.value, (int, float)) and value.kind in (Kind.BIGINT, Kind.FLOAT):
+            return Literal(-value.value, value.kind, at=value.at)
+        return self._checked(Call("negate", (value,), at=offset_of(node)), node)
+
+    def _is(self, node: exp.Expr) -> Expr:
+        if not isinstance(node.expression, exp.Null):
+            raise self.source.error(f"IS takes NULL: {self._words(node)}", code="SYNTAX", at=offset_of(node), fix="compare with =")
+        return self._call("is null", node, node.this)
+
+    def _in(self, node: exp.Expr) -> Expr:
+        if not node.expressions:
+            raise self._not_yet(node, "IN with a subquery is")
+        return self._call("in", node, node.this, *node.expressions)
+
+    def _between(self, node: exp.Expr) -> Expr:
+        return self._call("between", node, node.this, node.args["low"], node.args["high"])
+
+    def _like(self, node: exp.Expr) -> Expr:
+        pattern = self._bind(node.expression)
+        if not isinstance(pattern, Literal):
+            raise self._not_yet(node.expression, "LIKE with a pattern that is no constant is")
+        if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
+            raise self.source.error("the pattern of LIKE is text", code="TYPE", at=pattern.at, fix="quote it", example="origin LIKE 'A%'")
+        like = self._checked(Call("like", (self._bind(node.this), pattern), at=offset_of(node)), node)
+        return Call("not", (like,), at=like.at) if node.args.get("negate") else like
+
+    def _case(self, node: exp.Expr) -> Expr:
+        whens = []
+        for branch in node.args["ifs"]:
+            condition = self._bind(branch.this)
+            if node.this is not None:
+                condition = self._checked(Call("=", (self._bind(node.this), condition), at=condition.at), branch)
+            whens.append((condition, self._bind(branch.args["true"])))
+        default = node.args.get("default")
+        otherwise = Literal(None, Kind.NULL) if default is None else self._bind(default)
+        return self._checked(Case(tuple(whens), otherwise, at=offset_of(node)), node)
+
+    def _cast(self, node: exp.Expr) -> Expr:
+        lenient = isinstance(node, exp.TryCast)
+        return self._checked(Cast(self._bind(node.this), self._type(node), lenient=lenient, at=offset_of(node)), node)
+
+    def _type(self, node: exp.Expr) -> Kind:
+        to = node.args["to"]
+        name = to.this.name if hasattr(to.this, "name") else str(to.this)
+        if name == "USERDEFINED" and str(to.args.get("kind", "")).lower() == "record":
+            return Kind.RECORD
+        limited = [param for param in to.expressions if param.name.upper() != "MAX"]
+        if name in _TYPES and not limited:
+            return _TYPES[name]
+        spelled = str(to.args.get("kind") or to.sql(dialect="tsql")).lower()
+        instead = _INSTEAD_OF_TYPE.get(name) or ("nvarchar(max)" if limited and "CHAR" in name else "")
+        fix = f"write {instead}" if instead else suggest(spelled, _TYPE_NAMES.split(", "), f"types are {_TYPE_NAMES}")
+        raise self.source.error(f"there is no type {spelled}", code="TYPE", at=offset_of(node), fix=fix, example="CAST(delay AS bigint)")
+
+    # Functions
+
+    def _function(self, node: exp.Expr) -> Expr:
+        spelled, at = str(node.name), offset_of(node)
+        name, args = spelled.lower(), node.expressions
+        if name in AGGREGATES:
+            return self._aggregate(name, node)
+        if name in WINDOWS:
+            raise self.source.error(
+                f"{spelled} can stand in GROUP BY only", code="WINDOW", at=at, fix=f"write GROUP BY ..., {spelled}(...)"
+            )
+        if name not in CALLABLE:
+            if name in KNOWN_LATER:
+                raise self.source.not_yet(f"{spelled} is", at=at)
+            known = [known.upper() for known in (*CALLABLE, *AGGREGATES)]
+            raise self.source.error(
+                f"there is no function {spelled}", code="FUNCTION", at=at, fix=suggest(spelled, known, "see the list of functions")
+            )
+        function = FUNCTIONS[name]
+        if not function.least <= len(args) <= function.most:
+            raise self.source.error(
+                f"{spelled} takes {_counted(function)}, not {len(args)}", code="FUNCTION", at=at, fix="give it what it takes"
+            )
+        return self._call(name, node, *args)
+
+    def _aggregate(self, name: str, node: exp.Expr) -> Expr:
+        at, args = offset_of(node), node.expressions
+        if self._inside_aggregate:
+            raise self.source.error(f"{name.upper()} cannot stand inside an aggregate", code="GROUP", at=at, fix="aggregate once per query")
+        if len(args) != 1:
+            raise self.source.error(f"{name.upper()} takes 1 argument, not {len(args)}", code="FUNCTION", at=at, example="COUNT(*)")
+        if isinstance(args[0], exp.Star):
+            if name != "count":
+                raise self.source.error(
+                    f"{name.upper()} takes a value, not *", code="FUNCTION", at=at, fix="name a field", example="SUM(delay)"
+                )
+            return Aggregate("count", None, at=at)
+        if isinstance(args[0], exp.Distinct):
+            raise self.source.not_yet(f"{name.upper()}(DISTINCT ...) is", at=at)
+        self._inside_aggregate = True
+        try:
+            arg = self._bind(args[0])
+        finally:
+            self._inside_aggregate = False
+        wanted = {"sum": "number", "avg": "number", "min": "comparable", "max": "comparable"}.get(name)
+        if wanted and static_kind(arg) not in (Kind.BIGINT, Kind.FLOAT):
+            arg = self._checked(Call(wanted, (arg,), at=arg.at), node)
+        return Aggregate(name, arg, at=at)
+
+    def _window_function(self, node: exp.Expr) -> Expr:
+        raise self._not_yet(node, "OVER in SELECT is")
+
+    def _subquery(self, node: exp.Expr) -> Expr:
+        raise self._not_yet(node, "a subquery is")
+
+    def _star(self, node: exp.Expr) -> Expr:
+        raise self._not_yet(node, "* beside other columns is")
+
+
+def _counted(function: functions.Function) -> str:
+    if function.least == function.most:
+        return f"{function.least} argument{'s' if function.least > 1 else ''}"
+    most = "more" if function.most == functions.ARGUMENTS_MAX else str(function.most)
+    return f"{function.least} or {most} arguments"
+
+
+def _identifiers(node: exp.Expr) -> Iterator[exp.Expr]:
+    if isinstance(node, exp.Column):
+        yield from node.parts
+    elif isinstance(node, exp.Dot):
+        yield from _identifiers(node.this)
+        yield from _identifiers(node.expression)
+    else:
+        yield node
+
+
+_HANDLERS: dict[type[Any], Callable[[ScalarBinder, exp.Expr], Expr]] = {
+    exp.Column: ScalarBinder._column,
+    exp.Dot: ScalarBinder._dot,
+    exp.Literal: ScalarBinder._literal,
+    exp.National: ScalarBinder._literal,
+    exp.Null: ScalarBinder._null,
+    exp.Boolean: ScalarBinder._boolean,
+    exp.Paren: lambda binder, node: binder._bind(node.this),
+    **dict.fromkeys(_BINARY, ScalarBinder._binary),
+    exp.And: ScalarBinder._logic,
+    exp.Or: ScalarBinder._logic,
+    exp.Not: lambda binder, node: binder._call("not", node, node.this),
+    exp.Neg: ScalarBinder._negative,
+    exp.Is: ScalarBinder._is,
+    exp.In: ScalarBinder._in,
+    exp.Between: ScalarBinder._between,
+    exp.Like: ScalarBinder._like,
+    exp.Case: ScalarBinder._case,
+    exp.Cast: ScalarBinder._cast,
+    exp.Anonymous: ScalarBinder._function,
+    exp.Window: ScalarBinder._window_function,
+    exp.Query: ScalarBinder._subquery,
+    exp.Exists: ScalarBinder._subquery,
+    exp.Star: ScalarBinder._star,
+}
