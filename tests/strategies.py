@@ -84,7 +84,7 @@ def clock_text(tick: int) -> str:
 def policies(draw: st.DrawFn, over: bool = False, scale: int = 1) -> Policies:
     """Draw policies with tolerances of a few *scale* ticks; late may be off only without OVER."""
     late = st.integers(0, 12) if over else st.none() | st.integers(0, 12)
-    early_us, late_us, reorder_us = draw(st.none() | st.integers(0, 10)), draw(late), draw(st.integers(-1, 8))
+    early_us, late_us, reorder_us = draw(st.none() | st.integers(0, 10)), draw(late), draw(st.integers(-1, 8) | st.integers(-1, 0))
     return Policies(
         early_us=None if early_us is None else early_us * scale,
         late_us=None if late_us is None else late_us * scale,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -24,7 +24,7 @@ from ordering.policies import Action, Policies
 from ordering.punctuation import Cti
 from ordering.state import State
 from ordering.step import Batch, Model, Reason, Step
-from ordering.ticks import INFINITY, MINUTE_US, SECOND_US
+from ordering.ticks import INFINITY, MINUTE_US, SECOND_US, TICK_MAX, TICK_MIN
 from ordering.wire import Flag
 
 _POLICY_FLAGS = {"late": Flag.LATE, "out_of_order": Flag.OUT_OF_ORDER}
@@ -286,15 +286,15 @@ def test_the_golden_log_comes_out_as_written_by_hand(variant: str, size: int) ->
     assert rows == toll_expected(variant)
 
 
-def long_log(seed: int, count: int, key_of: Callable[[random.Random, int], bytes]) -> tuple[Record, ...]:
+def long_log(seed: int, count: int, keys: int) -> tuple[Record, ...]:
     """Return a seeded log of realistic spread: bursts, silences, stragglers, an occasional broken record."""
     draw = random.Random(seed)
     records, offset, arrival_us = [], 0, 10**15
-    for at in range(count):
+    for _ in range(count):
         arrival_us += draw.choice([0, 0, 1, 5, 40]) * SECOND_US if draw.random() < 0.97 else -30 * SECOND_US
         lateness_us = int(draw.gauss(20, 60) * SECOND_US) if draw.random() < 0.95 else draw.randint(-900, 1200) * SECOND_US
         event_time_us = None if draw.random() < 0.02 else arrival_us - lateness_us
-        records.append(Record(offset, arrival_us, event_time_us, key_of(draw, at)))
+        records.append(Record(offset, arrival_us, event_time_us, b"key %d" % draw.randrange(keys)))
         offset += 1 if draw.random() < 0.98 else 3
     return tuple(records)
 
@@ -338,21 +338,48 @@ def long_case(seed: int, records: tuple[Record, ...], over: bool) -> Case:
 @pytest.mark.parametrize("seed", range(4))
 def test_long_logs_keep_the_law_too(seed: int, over: bool) -> None:
     """Level 1: thousands of records, dozens of keys, hundreds in a batch: what small logs cannot reach."""
-    case = long_case(seed, long_log(seed, 2_000, lambda draw, _: b"key %d" % draw.randint(0, 40)), over)
+    case = long_case(seed, long_log(seed, 2_000, keys=40), over)
     run, story = walk(case), tell_case(case)
     assert run.events() == told(story)
     assert run.drops() == [(drop.offset, drop.reason) for drop in story.dropped]
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_forgetting_timelines_changes_nothing_but_the_size_of_the_state(seed: int) -> None:
-    """Level 1: keys come, go silent and return; the model forgets most of them, the oracle none."""
+def crowd_log(seed: int) -> tuple[Record, ...]:
+    """Return a log of a few keys that keep coming back, close to the floor, in a crowd of keys seen once."""
+    draw = random.Random(seed)
+    records, arrival_us = [], 10**15
+    for offset in range(2_500):
+        arrival_us += draw.choice([0, 0, 0, 1]) * SECOND_US
+        regular = draw.random() < 0.5
+        key = b"regular %d" % draw.randint(0, 30) if regular else b"passer-by %d" % offset
+        lateness_us = draw.randint(-2 if regular else 6, 13) * SECOND_US
+        records.append(Record(offset, arrival_us, arrival_us - lateness_us, key))
+    return tuple(records)
 
-    def passing_by(draw: random.Random, at: int) -> bytes:
-        return b"key %d" % (at // 2 + draw.randint(0, 20) if draw.random() < 0.8 else draw.randint(0, 1_000))
 
-    case = replace(long_case(seed + 100, long_log(seed, 2_000, passing_by), over=True), finish=False)
+@pytest.mark.parametrize("reorder_us", [-1, 0, 4 * SECOND_US])
+@pytest.mark.parametrize("action", Action)
+def test_forgetting_timelines_changes_nothing_but_the_size_of_the_state(action: Action, reorder_us: int) -> None:
+    """Level 1: the model forgets more than a thousand substreams, the oracle none; those that return tell no difference."""
+    records = crowd_log(reorder_us)
+    tolerant = Policies(early_us=None, late_us=12 * SECOND_US, reorder_us=reorder_us, out_of_order_action=action)
+    case = replace(long_case(reorder_us, records, over=True), policies=tolerant, finish=False)
     run, story = walk(case), tell_case(case)
     assert run.events() == told(story)
-    assert len({record.key for record in case.records}) > 800
-    assert len(run.state.timelines) < 100
+    assert run.drops() == [(drop.offset, drop.reason) for drop in story.dropped]
+    assert len({record.key for record in records}) > 1_000
+    assert len(run.state.timelines) < 200
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_times_millennia_apart_keep_the_law_too(seed: int) -> None:
+    """Level 1: with early off an event may lie anywhere in time; many substreams, each with a far end of its own."""
+    draw = random.Random(seed)
+    records = long_log(seed, 1_000, keys=150)
+    anywhere = {record.offset: draw.randint(TICK_MIN, TICK_MAX) for record in records if draw.random() < 0.1}
+    records = tuple(replace(record, event_time_us=anywhere.get(record.offset, record.event_time_us)) for record in records)
+    case = long_case(seed, records, over=True)
+    case = replace(case, policies=replace(case.policies, early_us=None), finish=True)
+    run, story = walk(case), tell_case(case)
+    assert run.events() == told(story)
+    assert run.drops() == [(drop.offset, drop.reason) for drop in story.dropped]
