@@ -14,6 +14,8 @@ export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-${UV_INDEX_URL:-${PIP_INDEX_URL:-}}
 export SSL_CERT_FILE="${SSL_CERT_FILE:-${PIP_CERT:-}}"
 [ -n "$SSL_CERT_FILE" ] || unset SSL_CERT_FILE
 
+export UV_SYSTEM_CERTS=1  # trust whom this machine trusts, as pip does
+
 with_uv() {
   awk '/^uv==/ {found = 1} found {print} found && !/\\$/ {exit}' requirements.lock > .venv/uv.lock
   "${pip[@]}" install --quiet --require-hashes -r .venv/uv.lock

@@ -1,0 +1,90 @@
+"""
+Real services for the integration tests: containers if a Docker engine answers, else the embedded stack.
+
+``TIDEGATE_TEST_STACK=containers`` or ``embedded`` forces one of them; containers forced without an engine are a failure,
+never a skip. Which path was taken is said at the end of the run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tidegate.runtime.stack import EmbeddedStack
+
+_taken: list[str] = []
+
+
+class Stack(Protocol):
+    """A running Kafka and Redis, with switches for the faults that tests make."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka's address."""
+
+    @property
+    def redis_url(self) -> str:
+        """Redis's address."""
+
+    def stop_kafka(self, grace_s: float = 30.0) -> None:
+        """Stop the broker; with *grace_s* 0 as a power cut would."""
+
+    def start_kafka(self) -> None:
+        """Bring the broker back at the same address."""
+
+    def stop_redis(self, grace_s: float = 30.0) -> None:
+        """Stop Redis; with *grace_s* 0 as a power cut would."""
+
+    def start_redis(self) -> None:
+        """Bring Redis back at the same address."""
+
+
+@pytest.fixture(scope="session")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One Kafka and one Redis for the whole run; a test that stops one of them starts it again."""
+    if _chosen() == "containers":
+        yield from _containers()
+    else:
+        yield from _embedded(tmp_path_factory.mktemp("stack"))
+
+
+def _chosen() -> str:
+    from integration import containers
+
+    chosen = os.environ.get("TIDEGATE_TEST_STACK", "")
+    answers = chosen != "embedded" and containers.engine_answers()
+    if chosen not in ("", "containers", "embedded"):
+        pytest.fail(f"TIDEGATE_TEST_STACK={chosen!r}: write containers or embedded", pytrace=False)
+    if chosen == "containers" and not answers:
+        pytest.fail("TIDEGATE_TEST_STACK=containers, but no Docker engine answers", pytrace=False)
+    return "containers" if answers else "embedded"
+
+
+def _containers() -> Iterator[Stack]:
+    from integration import containers
+
+    running = containers.ContainerStack()
+    _taken.append(f"containers ({containers.KAFKA_IMAGE} and {containers.REDIS_IMAGE})")
+    try:
+        running.start()
+        yield running
+    finally:
+        running.stop()
+
+
+def _embedded(folder: Path) -> Iterator[Stack]:
+    _taken.append("the embedded stack (no containers)")
+    with EmbeddedStack(folder, heap="512m") as running:
+        yield running
+        running.stop(wipe=True)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what the integration tests ran on."""
+    for path in _taken:
+        terminalreporter.section("services")
+        terminalreporter.write_line(f"the integration tests ran on {path}")
