@@ -10,9 +10,9 @@ Law: what is accepted, and upon which record, depends on the log alone. Cuts of 
 restoring between them, change nothing.
 
 **Starting in the middle, at time X.** The caller starts at the first offset whose Kafka timestamp is not below X's
-millisecond. Every copy of an event with s >= X therefore lies ahead; copies of earlier events may be missing, also
-between two that are met, so ``last + 1`` cannot be asked for yet. What helps is that a CTI is written only after all
-events below its ``n`` are in the log:
+millisecond, or anywhere before it. Every copy of an event with s >= X therefore lies ahead; copies of earlier events
+may be missing, also between two that are met, so ``last + 1`` cannot be asked for yet. What helps is that a CTI is
+written only after all events below its ``n`` are in the log:
 
 - At any CTI of the channel, all events with s >= X and seq < n have been met. So each CTI accepts the distinct events
   collected below its ``n``, in the order of seq, and ``last`` becomes ``n - 1``: also a CTI that finds none, or comes

@@ -324,12 +324,12 @@ def written(draw: st.DrawFn, zombies: bool | None = None) -> Written:
     return write(draw(st.integers(0, 2**32)), raws, draw(policies(over, scale)), over, partitions, zombies)
 
 
-def middle_of(lines: Sequence[Line], start_us: int) -> list[Line]:
-    """Return the log from the first record whose Kafka timestamp is not below X's millisecond."""
+def middle_of(lines: Sequence[Line], start_us: int, back: int = 0) -> list[Line]:
+    """Return the log from the first record whose Kafka timestamp is not below X's millisecond, or *back* records before."""
     for at, (_, record) in enumerate(lines):
         if (record.largest_us if isinstance(record, Cti) else record.system_us) // 1000 >= start_us // 1000:
-            return list(lines[at:])
-    return []
+            return list(lines[max(at - back, 0) :])
+    return list(lines[max(len(lines) - back, 0) :])
 
 
 def check_promises(heard: Heard, least_us: int, truth: dict[int, list[Event]]) -> None:
@@ -365,13 +365,21 @@ def test_torn_writes_rewrites_and_zombies_change_nothing(topic: Written, cuts: l
         check_promises(heard, 0, truth)
 
 
-@given(written(), st.integers(-30, 60), st.lists(st.integers(0, 200), max_size=6), st.lists(st.booleans(), max_size=8))
-def test_a_reader_in_the_middle_takes_exactly_the_events_from_x_on(topic: Written, ahead: int, cuts: list[int], saved: list[bool]) -> None:
+@given(
+    written(),
+    st.integers(-30, 60),
+    st.just(0) | st.integers(0, 20),
+    st.lists(st.integers(0, 200), max_size=6),
+    st.lists(st.booleans(), max_size=8),
+)
+def test_a_reader_in_the_middle_takes_exactly_the_events_from_x_on(
+    topic: Written, ahead: int, back: int, cuts: list[int], saved: list[bool]
+) -> None:
     """Level 1: started at time X, a reader takes each true event with s >= X once, in order, and no promise is broken."""
     times = sorted({each.system_us for events in topic.truth.values() for each in events} | {10**6})
     start_us = times[min(max(ahead, 0), len(times) - 1)] + min(ahead, 0)
     for partition, lines in enumerate(topic.partitions):
-        rest = middle_of(lines, start_us)
+        rest = middle_of(lines, start_us, back)
         event(f"skipped {len(rest) < len(lines)}")
         reader, heard = read(rest, partition, len(topic.partitions), start_us, [min(cut, len(rest)) for cut in cuts], saved)
         late = {number: [each for each in events if each.system_us >= start_us] for number, events in channels_in(topic, partition).items()}
