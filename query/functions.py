@@ -275,13 +275,12 @@ AGGREGATES = ("count", "sum", "avg", "min", "max")
 """The aggregates there are."""
 WINDOWS = ("tumblingwindow", "hoppingwindow")
 """The window functions there are."""
-KNOWN_LATER = frozenset(
-    (
-        "acos collect collecttop convert cos cot dateadd datediff datename datepart datetimefromparts day "
-        "degrees first_value getarrayelement getarrayelements getarraylength getdate getmetadatapropertyvalue "
-        "getrecordproperties getrecordpropertyvalue isfirst lag last max_by min_by month nchar newid patindex "
-        "percentile_cont percentile_disc radians regexmatch reverse sessionwindow sin slidingwindow "
-        "snapshotwindow stdev stdevp stuff tan topone try_convert unicode var varp window windows year "
-    ).split()
-)
+_LATER = """
+acos collect collecttop convert cos cot dateadd datediff datename datepart datetimefromparts day degrees first_value
+getarrayelement getarrayelements getarraylength getdate getmetadatapropertyvalue getrecordproperties
+getrecordpropertyvalue isfirst lag last max_by min_by month nchar newid patindex percentile_cont percentile_disc radians
+regexmatch reverse sessionwindow sin slidingwindow snapshotwindow stdev stdevp stuff tan topone try_convert unicode var
+varp window windows year
+"""
+KNOWN_LATER = frozenset(re.findall(r"\w+", _LATER))
 """Names Stream Analytics knows and this engine does not yet; they get their own message."""

@@ -1,8 +1,8 @@
 """
 Aggregates over tumbling and hopping windows.
 
-Rows are first added up by (substream, group, pane), then panes to windows, so the cost of a hopping window hardly grows
-as its hop shrinks. Every state added up is exact - counts, 128-bit integer sums, exact float sums
+Rows are first added up by (substream, group, pane), then runs of panes make windows (:mod:`query.operators.panes`), so
+the cost does not grow as the hop shrinks. Every state is exact - counts, 128-bit integer sums, float sums
 (:mod:`query.operators.exact_sum`), minima and maxima - so neither order nor cuts can show in a result.
 
 COUNT, SUM, AVG, MIN and MAX leave NULL out; all but COUNT are NULL over no values. SUM of bigints is a bigint, NULL when
@@ -20,21 +20,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.duck import connection, registered, run
+from query.duck import run
 from query.encode import canonical, encode_keys, encode_objects
 from query.evaluate import evaluate
 from query.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd
 from query.kinds import Kind
 from query.operators.base import RESULT_SCHEMA, Ticks, by_substream, ticks
-from query.operators.exact_sum import pieces
+from query.operators.panes import slide
 from query.operators.rows import RowStage
-from query.operators.totals import States, extreme, mean, summed
+from query.operators.totals import Totals, finish_total, with_pieces
 from query.operators.windows import Window
 from query.plan import Plan, WindowedAggregate
 from query.variant import Variant, from_columns
 
-CELLS_MAX = 4_000_000
-"""Most (pane, window) pairs computed at once; bounds memory where hops are many."""
+RESULTS_MAX = 2_000_000
+"""Most results computed at once; bounds memory where hops are many."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class WindowAggregation:
 
     plan: Plan
     node: WindowedAggregate
-    cells_max: int = CELLS_MAX
+    results_max: int = RESULTS_MAX
     values: tuple[Expr, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -100,61 +100,33 @@ class WindowAggregation:
         """Yield the windows, in order of their ends, as tables: sub, system_us, keys, states."""
         if not rows.num_rows:
             return
-        states = States(rows.column_names, self.node.totals, tuple(map(self._value_of, self.node.totals)))
+        numbers = tuple(map(self._value_of, self.node.totals))
+        summed = {at for total, at in zip(self.node.totals, numbers, strict=True) if total.function in ("sum", "avg") and at is not None}
+        rows, limbs = with_pieces(rows, sorted(at for at in summed if f"v{at}_f" in rows.column_names))
+        states = Totals(self.node.totals, numbers, rows.column_names, limbs).states()
         groups = ["sub", *sorted(name for name in rows.column_names if name.startswith("g"))]
+        by = ", ".join(groups)
+        sql = f"SELECT {by}, pane, {', '.join(f'{state.collect} AS {state.name}' for state in states)} FROM input GROUP BY {by}, pane"
         if self.window.tumbling:
-            yield self._one_slice(rows, states, groups)
-        else:
-            yield from self._hopping(rows, closing, states, groups)
+            cells = run(sql, input=rows)
+            yield cells.rename_columns(["system_us" if name == "pane" else name for name in cells.column_names])
+            return
+        cells = run(f"{sql} ORDER BY {', '.join(f'{name} NULLS FIRST' for name in (*groups, 'pane'))}", input=rows)
+        for low, high in self._chunks(cells, closing):
+            windows = slide(cells, groups, states, self.window, low, high, closing)
+            if windows.num_rows:
+                yield windows
 
-    def _one_slice(self, rows: pa.Table, states: States, groups: list[str]) -> pa.Table:
-        by = ", ".join(["pane", *groups])
-        cells = f"SELECT {by}, {states.collect} FROM input GROUP BY {by}"
-        windows = run(f"SELECT pane AS system_us, {', '.join(groups)}, {states.export} FROM ({cells})", input=rows)
-        for at in states.float_values:
-            limbs = run(f"SELECT {by}, limb, sum(piece) AS amount FROM input GROUP BY {by}, limb", input=_pieces(rows, at, groups))
-            windows = _with_limbs(windows, limbs.rename_columns({"pane": "system_us"}), at, groups)
-        return windows
-
-    def _hopping(self, rows: pa.Table, closing: pa.Table, states: States, groups: list[str]) -> Iterator[pa.Table]:
-        by, window = ", ".join(["pane", *groups]), self.window
-        con = connection()
-        try:
-            with registered(input=rows):
-                con.execute(f"CREATE OR REPLACE TEMP TABLE cells AS SELECT {by}, {states.collect} FROM input GROUP BY {by}")
-            for at in states.float_values:
-                with registered(input=_pieces(rows, at, groups)):
-                    con.execute(
-                        f"CREATE OR REPLACE TEMP TABLE limbs{at} AS SELECT {by}, limb, sum(piece) AS amount FROM input GROUP BY {by}, limb"
-                    )
-            counts = con.sql("SELECT pane, count(*) AS n FROM cells GROUP BY pane ORDER BY pane").to_arrow_table()
-            for low, high in self._chunks(ticks(counts, "pane"), ticks(counts, "n"), closing):
-                spread = _spread(window, low, high)
-                each = ", ".join(["system_us", *groups])
-                sql = f"SELECT {each}, {states.merge} FROM ({spread.format(table='cells')}) GROUP BY {each}"
-                windows = run(f"SELECT {each}, {states.export} FROM ({sql})", closing=closing)
-                for at in states.float_values:
-                    table = spread.format(table=f"limbs{at}")
-                    limbs = run(f"SELECT {each}, limb, sum(amount) AS amount FROM ({table}) GROUP BY {each}, limb", closing=closing)
-                    windows = _with_limbs(windows, limbs, at, groups)
-                if windows.num_rows:
-                    yield windows
-        finally:
-            for name in ("cells", *(f"limbs{at}" for at in states.float_values)):
-                con.execute(f"DROP TABLE IF EXISTS {name}")
-
-    def _chunks(self, panes: Ticks, counts: Ticks, closing: pa.Table) -> Iterator[tuple[int, int]]:
-        """Yield ranges [low, high) of window ends, few enough each that *cells_max* pairs are not exceeded (or one end)."""
+    def _chunks(self, cells: pa.Table, closing: pa.Table) -> Iterator[tuple[int, int]]:
+        """Yield ranges [low, high) of window ends, each with at most *results_max* results (or of one end)."""
         window, hop = self.window, self.window.hop_us
-        before = np.concatenate([[0], np.cumsum(counts)])
+        panes = np.sort(ticks(cells, "pane"))
         earliest = np.array([max(int(panes[0]), int(ticks(closing, "from_us").min()))])
         low = int(window.first_end(earliest)[0])
         stop = min(int(window.last_end(panes[-1:])[0]) + 1, int(ticks(closing, "to_us").max()))
         while low < stop:
             ends = -(-(stop - low) // hop)
-            while (
-                ends > 1 and _cells(panes, before, low - window.size_us, low + (ends - 1) * hop) * min(ends, window.hops) > self.cells_max
-            ):
+            while ends > 1 and _cells(panes, low - window.size_us, low + (ends - 1) * hop) * min(ends, window.hops) > self.results_max:
                 ends = (ends + 1) // 2
             yield low, low + ends * hop
             low += ends * hop
@@ -193,18 +165,8 @@ class WindowAggregation:
         for at in range(len(self.node.keys)):
             leaves[Key(at, "", None)] = from_columns(windows, f"g{at}")
         for at, total in enumerate(self.node.totals):
-            leaves[Total(at, "", None)] = self._total(total, windows)
+            leaves[Total(at, "", None)] = finish_total(windows, total, self._value_of(total))
         return leaves
-
-    def _total(self, total: Aggregate, windows: pa.Table) -> Variant:
-        value = self._value_of(total)
-        if total.function == "count":
-            column = windows["n" if value is None else f"c{value}"]
-            return Variant.of(windows.num_rows, {Kind.BIGINT: column})
-        assert value is not None
-        if total.function in ("sum", "avg"):
-            return (summed if total.function == "sum" else mean)(windows, value)
-        return extreme(windows, value, largest=total.function == "max")
 
     def _value_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)
@@ -225,45 +187,7 @@ def _argument(total: Aggregate) -> Expr | None:
     return total.arg
 
 
-def _cells(panes: Ticks, before: Ticks, after_us: int, until_us: int) -> int:
-    """Count the cells with pane in (after_us, until_us]."""
+def _cells(panes: Ticks, after_us: int, until_us: int) -> int:
+    """Count the cells with pane in (after_us, until_us]; *panes* are sorted."""
     start, end = np.searchsorted(panes, [after_us, until_us], side="right")
-    return int(before[end] - before[start])
-
-
-def _spread(window: Window, low: int, high: int) -> str:
-    """Return a query that repeats each cell of {table} for every closing window end in [low, high) that it counts for."""
-    first = f"pane + ((({window.offset_us} - pane) % {window.hop_us}) + {window.hop_us}) % {window.hop_us}"
-    beyond = f"pane + {window.size_us - window.pane_us + 1}"
-    ends = f"unnest(range(greatest({first}, {low}), least({beyond}, {high}), {window.hop_us}))"
-    return (
-        f"SELECT s.* FROM (SELECT *, {ends} AS system_us FROM {{table}} WHERE pane < {high} AND pane > {low - window.size_us}) AS s "
-        "JOIN closing AS c ON s.sub = c.sub WHERE system_us >= c.from_us AND system_us < c.to_us"
-    )
-
-
-def _pieces(rows: pa.Table, value: int, groups: list[str]) -> pa.Table:
-    """Return the pieces of a value's floats with the groups they belong to; pieces of nothing are left out."""
-    floats = rows[f"v{value}_f"].combine_chunks()
-    having = rows.select(["pane", *groups]).filter(floats.is_valid())
-    tables = []
-    for limb, piece in pieces(floats.drop_null().to_numpy()):
-        table = having.append_column("limb", pa.array(limb)).append_column("piece", pa.array(piece))
-        tables.append(table.filter(pa.array(piece != 0)))
-    return pa.concat_tables(tables)
-
-
-def _with_limbs(windows: pa.Table, limbs: pa.Table, value: int, groups: list[str]) -> pa.Table:
-    """Add the limbs of a float sum to the windows they belong to, as two list columns."""
-    same = " AND ".join(f"w.{name} IS NOT DISTINCT FROM l.{name}" for name in ("system_us", *groups))
-    sql = (
-        f"SELECT w.row, list(l.limb ORDER BY l.limb) AS limbs, list(CAST(l.amount AS BIGINT) ORDER BY l.limb) AS amounts "
-        f"FROM windows AS w JOIN limbs AS l ON {same} GROUP BY w.row ORDER BY w.row"
-    )
-    found = run(sql, windows=windows.append_column("row", pa.array(np.arange(windows.num_rows))), limbs=limbs)
-    at = np.full(windows.num_rows, -1, dtype=np.int64)
-    at[ticks(found, "row")] = np.arange(found.num_rows)
-    rows = pa.array(at, mask=at < 0)
-    for name in ("limbs", "amounts"):
-        windows = windows.append_column(f"{name}{value}", found[name].take(rows))
-    return windows
+    return int(end - start)

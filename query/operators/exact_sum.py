@@ -2,50 +2,67 @@
 Exact sums of floats: the float nearest to the true sum, whatever the order and the grouping of the additions.
 
 Each float is an integer times a power of two. It is cut into three pieces of 18 bits, each filed under a *limb*, a
-multiple of eight binary places. Pieces of one limb are added as 64-bit integers, which is exact for 2**38 rows; only at
-the end are the limbs put together and rounded, once. So sums of panes can be added to sums of windows, and no result
-depends on how rows were cut into batches or panes (a plain float sum does).
+multiple of sixteen binary places. Pieces of one limb are added as 64-bit integers, which is exact for 2**30 rows; only at
+the end are the limbs put together and rounded, once. So sums of panes can be added to - and taken from - sums of windows,
+and no result depends on how rows were cut into batches or panes (a plain float sum does).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+Floats = npt.NDArray[np.float64]
+Whole = npt.NDArray[np.int64]
+
+PIECES = 3
 _PIECE_BITS = 18
-_LIMB_BITS = 8
-_SCALE = 1_126
-"""The smallest positive float is 2**-1074 and its mantissa has 53 bits: no bit lies below 2**-1126."""
+_LIMB_BITS = 16
+_LIMB_SHIFT = 4
+_SCALE = 1_136
+"""The smallest positive float is 2**-1074 and its mantissa has 53 bits: no bit lies below 2**-1126. A multiple of 16."""
 
 
-def pieces(values: npt.NDArray[np.float64]) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
-    """Cut finite floats into pieces: pairs (limb, piece), three per value, whose sum of ``piece * 2**(8 * limb - 1126)`` is it."""
+def pieces(values: Floats) -> list[tuple[Whole, Whole]]:
+    """Cut finite floats into pieces: pairs (limb, piece), three per value, whose sum of ``piece * 2**(16 * limb - 1136)`` is it."""
     mantissa, exponent = np.frexp(values)
     whole = (mantissa * 2.0**53).astype(np.int64)
-    place = exponent.astype(np.int64) - 53 + _SCALE
-    sign, size = np.sign(whole), np.abs(whole)
+    place = exponent.astype(np.int64) + (_SCALE - 53)
+    size, sign = np.abs(whole), np.sign(whole)
     found = []
-    for number in range(3):
+    for number in range(PIECES):
         bits = (size >> (_PIECE_BITS * number)) & ((1 << _PIECE_BITS) - 1)
         at = place + _PIECE_BITS * number
-        found.append((at // _LIMB_BITS, sign * (bits << (at % _LIMB_BITS))))
+        found.append((at >> _LIMB_SHIFT, sign * (bits << (at & (_LIMB_BITS - 1)))))
     return found
 
 
-def total(limbs: Iterable[int], sums: Iterable[int], whole: int = 0) -> float | None:
+def rounded(limbs: Mapping[int, Whole], whole: Sequence[int]) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """
-    Put the sums of pieces together and add the integer *whole*; round once.
+    Put sums of pieces together, add integers, and round each total once.
+
+    Args:
+        limbs: For each limb the sums of its pieces, one per total.
+        whole: The integers, one per total.
 
     Returns:
-        The nearest float, or None when it is not finite.
+        The nearest floats, and which of them are finite.
     """
-    exact = whole << _SCALE
-    for limb, amount in zip(limbs, sums, strict=True):
-        exact += amount << (_LIMB_BITS * limb)
+    lowest = min([*limbs, _SCALE // _LIMB_BITS])
+    exact = np.array(whole, dtype=object) << (_SCALE - _LIMB_BITS * lowest)
+    for limb, sums in limbs.items():
+        exact = exact + (sums.astype(object) << (_LIMB_BITS * (limb - lowest)))
+    divisor = 1 << (_SCALE - _LIMB_BITS * lowest)
+    floats = [_divided(value, divisor) for value in exact.tolist()]
+    finite = np.array([value is not None for value in floats], dtype=np.bool_)
+    return np.array([value or 0.0 for value in floats]), finite
+
+
+def _divided(value: int, divisor: int) -> float | None:
     try:
         # True division of integers rounds correctly, subnormal results included.
-        return exact / (1 << _SCALE) + 0.0
+        return value / divisor
     except OverflowError:
         return None
