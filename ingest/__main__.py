@@ -23,7 +23,7 @@ def ingest(
     from ingest import job
     from ingest.progress import IngestProgress
     from tidegate.runtime import logs
-    from tidegate.runtime.driving import drive, print_json, stopped_by_signal
+    from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.kafka.admin import Admin
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
@@ -41,12 +41,12 @@ def ingest(
         if format == "json":
             print_json({"event": "batch", **progress.summary()})
 
-    def on_tick() -> None:
-        worker_log.follow()
-        progress.show(bar, task)
+    with stopped_by_signal() as stop, live_line(console, f"ingest {name}", progress.total) as show:
 
-    with stopped_by_signal() as stop, progress.bar(console) as bar:
-        task = bar.add_task(f"ingest {name}", total=progress.total, line="starting Spark")
+        def on_tick() -> None:
+            worker_log.follow()
+            show(progress.line(), progress.totals()["events_in"])
+
         worker_log = WorkerLog(Path(plan.checkpoint))
         spark = session(settings, f"ingest-{name}", Path(plan.checkpoint))
         try:

@@ -21,14 +21,16 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal_redis import RedisJournal
+from ingest.offsets import RANGE_SCHEMA
 from ingest.processor import REPORT_SCHEMA, IngestProcessor
-from ingest.source import source_of
+from ingest.source import Planner
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
 from tidegate.runtime.binding import bind, checkpoint_state
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.planning import source_of
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.spark import checkpoint_folder, even_labels
 
@@ -115,7 +117,7 @@ def _check_unwritten(admin: Admin, kafka: dict[str, str], topic: str, partitions
 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: Callable[[list[Report]], None]) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
-    source = source_of(plan)
+    source = source_of(lambda: Planner(plan), RANGE_SCHEMA)
     spark.dataSource.register(source)
     ranges = spark.readStream.format(source.name()).load()
     reports = ranges.groupBy("label").transformWithStateInPandas(

@@ -6,9 +6,6 @@ import time
 from collections import Counter
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
 from ordering.ticks import INFINITY, NEVER, format_tick
 
 DROPPED = ("early", "late_dropped", "out_of_order_dropped")
@@ -77,21 +74,6 @@ class IngestProgress:
             f"in {totals['events_in']:,}  ordered {totals['released']:,}  late {totals['late_adjusted']:,}  "
             f"out of order {totals['out_of_order_adjusted']:,}  dropped {dropped:,}  unreadable {totals['unreadable']:,}"
         )
-
-    def bar(self, console: Console) -> Progress:
-        """Return the live display; call :meth:`show` now and then."""
-        return Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[line]}"),
-            TimeElapsedColumn(),
-            console=console,
-        )
-
-    def show(self, bar: Progress, task: Any) -> None:
-        """Bring the live display up to date."""
-        bar.update(task, completed=self.totals()["events_in"], line=self.line())
 
     @property
     def total(self) -> int | None:

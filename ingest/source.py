@@ -10,70 +10,45 @@ time moves. A broker or journal that does not answer never ends the job: the pla
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
 from confluent_kafka import KafkaException
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.idle import Silences
 from ingest.journal_redis import RedisJournal
-from ingest.offsets import RANGE_SCHEMA, Offset, Planned
+from ingest.offsets import Offset, Planned
 from ordering.errors import TidegateError
 from ordering.journal import JournalKey
-from ordering.ticks import MILLISECOND_US
+from ordering.ticks import INFINITY, MILLISECOND_US
 from tidegate.runtime.kafka.admin import MAX_TIMESTAMP, Admin
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.planning import RangePlanner, Ranges
 from tidegate.runtime.spark import quiet_worker
 
 _RETRY_S = 1.0
 _ANSWER_S = 5.0
 
 
-def source_of(plan: IngestPlan) -> type[DataSource]:
-    """Return the data source of one job, carrying *plan* inside the class: Spark's options would show it in query plans."""
-
-    class Ranges(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return "tidegate_ranges"
-
-        def schema(self) -> StructType:
-            return RANGE_SCHEMA
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return Planner(plan)
-
-    return Ranges
-
-
-class _Rows(InputPartition):
-    """All ranges of a batch; they are few and tiny, so one task hands them out."""
-
-    def __init__(self, rows: list[tuple[Any, ...]]) -> None:
-        self.rows = rows
-
-
-class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class Planner(RangePlanner):
     """The planner of one ingest job, in the words of Spark's data source interface."""
 
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         self._frozen: dict[Partition, int] | None = None
         self._unclosed: dict[Partition, int] = {}
+        self._closed: dict[Partition, int] = {}
         self._journal: RedisJournal | None = None
         self._journal_lost = False
         self._journal_retry_s = 0.0
         settings = plan.settings
         self._silences = Silences(settings.idle_cadence_us, settings.idle_margin_us)
-        self._keys = {
-            partition: JournalKey(settings.ordered_topic, plan.topic_ids[partition[0]], partition[1]) for partition in plan.partitions
-        }
+        self._keys = {partition: JournalKey(partition[0], plan.topic_ids[partition[0]], partition[1]) for partition in plan.partitions}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark sends the reader to the task that hands out ranges; connections stay behind.
@@ -90,9 +65,6 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         return Offset({partition: Planned(start) for partition, start in self._plan.starts.items()}).to_json()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._admin.ends(self._plan.partitions)
@@ -119,11 +91,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 marks += [until.next_offset, until.frontier_us]
             label = self._plan.labels[number]
             rows.append((label, number, *partition, planned.next_offset, until.next_offset, marks, until.planned_ms, there.final))
-        return [_Rows(rows)]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        assert isinstance(partition, _Rows)
-        return iter(partition.rows)
+        return [Ranges(rows)]
 
     def _advance(self, here: Offset) -> Offset:
         asked_us = time.monotonic_ns() // 1000
@@ -142,6 +110,11 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         behind = {partition: at for partition, at in here.partitions.items() if ends[partition] > at.next_offset}
         if not behind:
             return {}
+        if self._reach_journal() is None:
+            # What nobody has judged yet has no estimates; what was judged before (a replay) may have some, and must wait.
+            behind = {partition: at for partition, at in behind.items() if at.next_offset >= self._closed.get(partition, INFINITY)}
+        if not behind:
+            return {}
         share = max(self._plan.settings.max_events_per_batch // len(behind), 1)
         until = {partition: min(ends[partition], at.next_offset + share) for partition, at in behind.items()}
         marks = self._close(behind, until)
@@ -150,7 +123,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _close(self, here: dict[Partition, Planned], until: dict[Partition, int]) -> dict[Partition, tuple[tuple[int, int], ...]]:
         """Close the positions about to be judged and return the journaled estimates among them; none while Redis is away."""
-        self._unclosed.update(until)
+        self._unclosed |= until
         journal = self._reach_journal()
         if journal is None:
             return {}
@@ -210,6 +183,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._journal is None and time.monotonic() >= self._journal_retry_s:
             try:
                 self._journal = RedisJournal.open(self._plan.redis)
+                self._closed = {partition: self._journal.closed(key) for partition, key in self._keys.items()}
             except TidegateError as error:
                 self._lose_journal(error)
             else:

@@ -18,10 +18,10 @@ from typing import NamedTuple, Protocol
 
 class JournalKey(NamedTuple):
     """
-    One input partition as one ingest job walks it.
+    One input partition; its facts are shared by all jobs that read it, so that they agree.
 
     Args:
-        job: The name of the ordered topic the job writes: it has exactly one ingest job.
+        job: What the keys are grouped by: the input topic.
         topic_id: Kafka's id of the input topic: a topic deleted and made again is another one.
         partition: The Kafka partition.
     """

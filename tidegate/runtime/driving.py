@@ -9,7 +9,7 @@ import re
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,6 +17,8 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.query import StreamingQuery
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ordering.errors import TidegateError
 from tidegate.runtime.masking import scrub
@@ -93,6 +95,24 @@ def error_of(text: str, report: str) -> TidegateError:
     return TidegateError(
         f"the Spark job failed: {scrub(what)}", code="TG-SPARK", where=report, fix="read the report; starting again resumes"
     )
+
+
+@contextmanager
+def live_line(console: Console, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """
+    Show one live line on a terminal: call what this gives with the text, and with how much of *total* is done.
+
+    Where there is no terminal nothing is drawn; the summary at the end tells.
+    """
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn(bar_width=20)] if total else [])]
+    progress = Progress(*columns, TextColumn("{task.fields[line]}"), TimeElapsedColumn(), console=console, transient=True)
+    with progress if console.is_terminal else nullcontext():
+        task = progress.add_task(title, total=total, line="starting Spark")
+
+        def show(line: str, done: int = 0) -> None:
+            progress.update(task, completed=done, line=line)
+
+        yield show
 
 
 def print_json(fields: dict[str, Any]) -> None:

@@ -20,7 +20,8 @@ from ordering.errors import TidegateError
 from tidegate.runtime.masking import scrub, scrub_value
 from tidegate.runtime.setting_tables import LoggingSettings
 
-_NOISY = ("py4j", "pyspark", "urllib3")
+# py4j logs the traceback of every failed callback; the job reports it once, readably.
+_NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": logging.WARNING}
 
 
 def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
@@ -42,8 +43,8 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.level.upper())
-    for name in _NOISY:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name, level in _NOISY.items():
+        logging.getLogger(name).setLevel(level)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),

@@ -67,7 +67,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=4 -Xss4m -Dlog4j2.configurationFile={_LOG4J}",
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m -Dlog4j2.configurationFile={_LOG4J}",
         **_FIXED,
         **spark.properties(),
     }

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
 
@@ -32,6 +33,7 @@ ORDERED_TOPIC_CONFIG = {
 HEADER_ROOM_BYTES = 4096
 """How much larger than the raw topic's a record of the ordered topic may be."""
 
+_NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 _NO_ANSWER = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -164,10 +166,15 @@ class Admin:
     def offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, committed: bool = True) -> dict[tuple[str, int], Any]:
         """Return the offset (with its timestamp) each partition has for *spec*; *committed*: below open transactions only."""
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        futures = self._client.list_offsets(
-            {TopicPartition(*partition): spec for partition in partitions}, isolation_level=level, request_timeout=self._timeout_s
-        )
-        return {(asked.topic, asked.partition): self._wait(future) for asked, future in futures.items()}
+        wanted = {TopicPartition(*partition): spec for partition in partitions}
+
+        def ask() -> dict[tuple[str, int], Any]:
+            futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
+            return {(asked.topic, asked.partition): self._wait(future) for asked, future in futures.items()}
+
+        # A topic that was just made, or whose leader moves, has no leader for a moment.
+        settled = Retrying(retry=retry_if_exception(_passes), stop=stop_after_delay(self._timeout_s), wait=wait_fixed(0.1), reraise=True)
+        return settled(ask) if wanted else {}
 
     def ends(self, partitions: Iterable[tuple[str, int]], committed: bool = True) -> dict[tuple[str, int], int]:
         """Return the offset after the last record of each partition."""
@@ -205,6 +212,10 @@ class Admin:
             fix="start one with `tidegate up`, or set kafka.bootstrap (and [kafka.client] for TLS or SASL)",
             example='bootstrap = "localhost:9092"',
         )
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _NO_LEADER
 
 
 def _as_good(key: str, there: str, wanted: str) -> bool:

@@ -1,0 +1,87 @@
+"""
+The commands ``tidegate query`` (also ``python -m query``) and ``tidegate plan``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+Script = Annotated[Path, typer.Argument(help="The query, a .sql file.")]
+Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
+Config = Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")]
+Assign = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")]
+Format = Annotated[str, typer.Option(help="text or json: what is printed on standard output.")]
+
+
+def query(
+    script: Script,
+    into: Into = None,
+    start: Annotated[str | None, typer.Option(help="Results from this time on (ISO-8601); default: all of them.")] = None,
+    until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, close every window and stop.")] = False,
+    config: Config = None,
+    assign: Assign = None,
+    format: Format = "text",
+) -> None:
+    """Run one query over an ordered topic; it stops by itself when its input has ended."""
+    from rich.console import Console
+
+    from ordering.ticks import parse_tick
+    from query import job
+    from query.progress import QueryProgress
+    from tidegate.runtime import logs
+    from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+    from tidegate.runtime.spark import WorkerLog, session
+
+    settings = load(config, parse_assignments(assign or []))
+    logs.configure(settings.logging)
+    plan = job.prepare(settings, job.read_plan(settings, script, into), None if start is None else parse_tick(start), until_end)
+    progress = QueryProgress(plan.topic, plan.buckets)
+    console = Console(stderr=True)
+    folder = Path(plan.checkpoint)
+    name = plan.output.name
+
+    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show:
+
+        def on_reports(reports: list[dict[str, Any]]) -> None:
+            progress.take(reports)
+            if format == "json":
+                print_json({"event": "batch", **progress.summary()})
+            if progress.finished:
+                stop.ask()
+
+        def on_tick() -> None:
+            worker_log.follow()
+            show(progress.line())
+            progress.check_gaps()
+
+        worker_log = WorkerLog(folder)
+        spark = session(settings, f"query-{name}", folder)
+        try:
+            drive(job.start(spark, settings, plan, on_reports), stop, folder, on_tick)
+        finally:
+            spark.stop()
+    if progress.finished:
+        (folder / job.FINISHED_FILE).touch()
+    if format == "json":
+        print_json({"event": "end", **progress.summary()})
+    else:
+        console.print(f"query {name}: {progress.line()}")
+
+
+def plan(script: Script, into: Into = None, config: Config = None, assign: Assign = None) -> None:
+    """Show what a query computes, without running it."""
+    from query import job
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+
+    settings = load(config, parse_assignments(assign or []))
+    typer.echo(job.read_plan(settings, script, into).explain())
+
+
+if __name__ == "__main__":
+    typer.run(query)

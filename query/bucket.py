@@ -1,0 +1,312 @@
+"""
+A bucket: the part of a query's work that one writer does in one fixed order, and its memory.
+
+A bucket reads ordered partitions by the reader's rule, keeps the rows that later results need, and gives out results
+that are final, numbered in their channel, with the CTI that follows them. Two kinds:
+
+- :class:`~query.substreams.SubstreamBucket` (OVER): one ordered partition. A substream has moved past an instant when an event above it
+  was accepted or its channel's CTI passed it. Law, level 2: results come after each accepted record, ordered (s, key)
+  within it; they depend on the log alone, not on batches.
+- :class:`~query.merged.MergedBucket` (no OVER): all ordered partitions, merged up to the least of their frontiers in the order
+  (s, input partition, offset). Law, level 3: results depend on the events alone.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ordering.punctuation import Cause, Cti, Roster
+from ordering.reader import Accepted, Log, PartitionReader
+from ordering.step import Released
+from ordering.ticks import INFINITY, NEVER, TICK_MIN
+from query.compile import CompiledQuery
+from query.decode import Events
+from query.retention import Changes, Retention, largest
+
+Ints = NDArray[np.int64]
+Objects = NDArray[np.object_]
+
+BUCKET_STATE_VERSION = 1
+
+
+@dataclass(slots=True)
+class Bad:
+    """Rows that the query could not evaluate: payload and reason of each."""
+
+    value: list[bytes]
+    reason: list[str]
+
+
+@dataclass(slots=True)
+class _Numbering:
+    """The bucket's own channel: the next number, and the released results not below the last CTI."""
+
+    seq: int = 0
+    c: int = NEVER
+    largest_us: int = TICK_MIN
+    written: tuple[int, int] | None = None
+    ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+
+class Bucket(ABC):
+    """
+    What both kinds share: readers, retention, numbering, result files.
+
+    Args:
+        compiled: The query.
+        number: The bucket's number, which is its roster number and partition in the result topic.
+        roster: The result topic's roster.
+        partitions: The ordered partitions it reads.
+        output_partitions: How many partitions the ordered topic has.
+        start_us: S: results from here on, None for all.
+        read_from_us: X: events from here on count, None for all.
+        span_us: Span of System.Timestamp of a result file; None without files.
+    """
+
+    def __init__(
+        self,
+        compiled: CompiledQuery,
+        number: int,
+        roster: Roster,
+        partitions: tuple[int, ...],
+        output_partitions: int,
+        start_us: int | None,
+        read_from_us: int | None,
+        span_us: int | None,
+    ) -> None:
+        self._compiled, self._number, self._roster = compiled, number, roster
+        self._start_us = NEVER if start_us is None else start_us
+        self._span_us = span_us
+        self._output_partitions = output_partitions
+        self.readers = {partition: PartitionReader(partition, output_partitions, read_from_us) for partition in partitions}
+        self._carried = {partition: Events.none() for partition in partitions}
+        self._retention = Retention()
+        self._numbering = _Numbering()
+        self._next_offset = dict.fromkeys(partitions, 0)
+        self._position = 0
+        self._ended = False
+        self.totals: dict[str, int] = {}
+        self._bad = Bad([], [])
+
+    @property
+    def c(self) -> int:
+        """No later result has a System.Timestamp below this; ``INFINITY`` once the input has ended."""
+        return INFINITY if self._ended else self._frontier()
+
+    def _frontier(self) -> int:
+        return min(reader.frontier for reader in self.readers.values())
+
+    def take(self, partition: int, log: Log, events: Events, next_offset: int) -> Released:
+        """Take the next range of a partition's log; return the results that became final, numbered."""
+        accepted = self.readers[partition].accept(log)
+        self._next_offset[partition] = next_offset
+        carried = self._carried[partition]
+        both = Events.concat([carried, events]) if len(carried) else events
+        self._carried[partition] = both.take(accepted.carried)
+        self._add("events", len(accepted.rows))
+        return self._release(self._accept(both.take(accepted.rows), accepted))
+
+    def end(self) -> Released:
+        """Close everything: the run ends here."""
+        self._ended = True
+        return self._release(self._close())
+
+    def settle(self) -> Released:
+        """Return the results that only now, after all ranges of the batch, became final."""
+        return self._release(self._close())
+
+    @abstractmethod
+    def _accept(self, events: Events, accepted: Accepted) -> pa.Table | None:
+        """Take accepted events; return results in emission order, if any are final."""
+
+    @abstractmethod
+    def _close(self) -> pa.Table | None:
+        """Return the results that became final without further events."""
+
+    def cti(self) -> Cti | None:
+        """Return the CTI to write once everything released so far is acknowledged; None if it would say nothing new."""
+        numbering = self._numbering
+        numbering.c = max(numbering.c, self.c)
+        numbering.ahead = numbering.ahead[numbering.ahead >= numbering.c]
+        promise = numbering.c, numbering.seq
+        if numbering.c == NEVER or promise == numbering.written:
+            return None
+        numbering.written = promise
+        return Cti(
+            number=self._number,
+            output_partition=self._number,
+            c=numbering.c,
+            n=numbering.seq,
+            ahead=len(numbering.ahead),
+            next_offset=sum(self._next_offset.values()),
+            arrival_us=numbering.c,
+            largest_us=numbering.largest_us,
+            roster=self._roster,
+            cause=Cause.SHUTDOWN if numbering.c == INFINITY else Cause.EVENT,
+        )
+
+    def full_spans(self) -> list[tuple[int, list[tuple[int, bytes, bytes]]]]:
+        """Return (span start, rows) of each result file that no later result can belong to, and forget its rows."""
+        rows = self._retention.rows("results") if self._span_us else None
+        if rows is None or self._span_us is None:
+            return []
+        span_us = self._span_us
+        until = self.c // span_us * span_us if self.c < INFINITY else INFINITY
+        if until <= int(pc.min(rows["system_us"]).as_py()):
+            return []
+        due = rows.filter(pc.less(rows["system_us"], until))
+        spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
+        for system_us, key, value in zip(*(due[name].to_pylist() for name in ("system_us", "key", "value")), strict=True):
+            spans.setdefault(system_us // span_us * span_us, []).append((system_us, key, value))
+        self._retention.reduce("results", lambda table: table.filter(pc.greater_equal(table["system_us"], until)))
+        return sorted(spans.items())
+
+    def bad(self) -> Bad:
+        """Return the rows that could not be evaluated since the last call."""
+        bad, self._bad = self._bad, Bad([], [])
+        return bad
+
+    def _prepare(self, events: Events, sub: Ints, position: Ints) -> pa.Table:
+        """Evaluate what is computed per row; return what later windows need."""
+        table = pa.table(
+            {
+                "position": position,
+                "sub": sub,
+                "system_us": events.system_us,
+                "partition_id": events.number.astype(np.int32),
+                "value": pa.array(events.value, type=pa.binary()),
+            }
+        )
+        kept, bad = self._compiled.prepare(table)
+        for place, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
+            self._bad.value.append(events.value[int(np.searchsorted(position, place))])
+            self._bad.reason.append(reason)
+        self._add("bad_rows", bad.num_rows)
+        return kept
+
+    def _finish(self, closing: pa.Table, until_us: int) -> pa.Table | None:
+        """Return the results of the windows in *closing* (sub, from_us, to_us), unordered between substreams."""
+        pieces = [part for part in self._retention.parts("rows") if int(pc.min(part["system_us"]).as_py()) < until_us]
+        if not pieces or not closing.num_rows:
+            return None
+        rows = self._compiled.concat(pieces)
+        # Windows beyond the last row's are empty; an end at infinity must not be counted up to.
+        last_us = largest(rows, "system_us") + self._compiled.lookback_us + 1
+        to_us = pc.min_element_wise(closing["to_us"], pa.scalar(last_us, pa.int64()))
+        results = self._compiled.finish(rows, closing.set_column(2, "to_us", to_us))
+        self._retention.reduce("rows", lambda table: self._compiled.expire(table, closing.select(["sub", "to_us"])))
+        return results
+
+    def _release(self, results: pa.Table | None) -> Released:
+        if results is None or not results.num_rows:
+            return _released(self._number, self._numbering.seq, np.empty(0, dtype=np.int64), [], [])
+        if self._span_us:
+            self._retention.add("results", results.select(["system_us", "key", "value"]))
+        system_us = results["system_us"].to_numpy()
+        numbering = self._numbering
+        released = _released(self._number, numbering.seq, system_us, results["key"].to_pylist(), results["value"].to_pylist())
+        numbering.seq += len(released)
+        numbering.largest_us = max(numbering.largest_us, int(system_us.max()))
+        numbering.ahead = np.concatenate([numbering.ahead, system_us])
+        self._add("results", len(released))
+        return released
+
+    def _add(self, name: str, count: int) -> None:
+        if count:
+            self.totals[name] = self.totals.get(name, 0) + count
+
+    def save(self) -> tuple[bytes, Changes]:
+        """Return the small head and the changed chunks that make the last saved bucket this one. Call once after each batch."""
+        numbering = self._numbering
+        self._keep_progress()
+        changes = self._retention.save()
+        head = {
+            "version": BUCKET_STATE_VERSION,
+            "readers": {str(partition): reader.save().decode() for partition, reader in self.readers.items()},
+            "carried": {str(partition): b64encode(_octets(events)).decode() for partition, events in self._carried.items() if len(events)},
+            "next_offset": {str(partition): offset for partition, offset in self._next_offset.items()},
+            "numbering": [numbering.seq, numbering.c, numbering.largest_us, numbering.written, numbering.ahead.tolist()],
+            "chunks": self._retention.head(),
+            "position": self._position,
+            "ended": self._ended,
+            "totals": self.totals,
+            **self._own_head(),
+        }
+        return json.dumps(head, sort_keys=True).encode(), changes
+
+    def restore(self, head: bytes, chunks: dict[int, bytes]) -> None:
+        """Become the bucket that was saved."""
+        fields = json.loads(head)
+        self.readers = {
+            int(partition): PartitionReader.restore(saved.encode(), int(partition), self._output_partitions)
+            for partition, saved in fields["readers"].items()
+        }
+        for partition, text in fields["carried"].items():
+            self._carried[int(partition)] = events_of(pa.ipc.open_stream(b64decode(text)).read_all())
+        self._next_offset = {int(partition): offset for partition, offset in fields["next_offset"].items()}
+        seq, c, largest_us, written, ahead = fields["numbering"]
+        promise = None if written is None else (written[0], written[1])
+        self._numbering = _Numbering(seq, c, largest_us, promise, np.array(ahead, dtype=np.int64))
+        self._position, self._ended, self.totals = fields["position"], fields["ended"], fields["totals"]
+        self._retention = Retention.restore(fields["chunks"], chunks)
+        self._restored(fields)
+        if self._span_us and c > NEVER:
+            until = c // self._span_us * self._span_us if c < INFINITY else INFINITY
+            self._retention.reduce("results", lambda table: table.filter(pc.greater_equal(table["system_us"], until)))
+
+    @abstractmethod
+    def _keep_progress(self) -> None:
+        """Add to the retention what a restore needs beyond the head."""
+
+    @abstractmethod
+    def _own_head(self) -> dict[str, Any]:
+        """Return the kind's own part of the head."""
+
+    @abstractmethod
+    def _restored(self, fields: dict[str, Any]) -> None:
+        """Read the kind's own part, and drop restored rows that are no longer needed."""
+
+
+def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: list[bytes]) -> Released:
+    count = len(system_us)
+    keys, values = np.empty(count, dtype=object), np.empty(count, dtype=object)
+    keys[:], values[:] = key, value
+    numbers = np.arange(seq, seq + count)
+    flags = np.zeros(count, dtype=np.uint16)
+    return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, keys, values)
+
+
+_HELD = pa.schema([("number", pa.int64()), ("offset", pa.int64()), ("system_us", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
+
+
+def table_of(events: Events) -> pa.Table:
+    """Return events as an Arrow table, to be kept."""
+    columns = [events.number, events.offset, events.system_us]
+    return pa.Table.from_arrays(
+        [*map(pa.array, columns), pa.array(events.key, pa.binary()), pa.array(events.value, pa.binary())], schema=_HELD
+    )
+
+
+def events_of(table: pa.Table) -> Events:
+    """Return the events of a table made by :func:`table_of`."""
+    key, value = np.empty(table.num_rows, dtype=object), np.empty(table.num_rows, dtype=object)
+    key[:], value[:] = table["key"].to_pylist(), table["value"].to_pylist()
+    return Events(table["number"].to_numpy(), table["offset"].to_numpy(), table["system_us"].to_numpy(), key, value)
+
+
+def _octets(events: Events) -> bytes:
+    table = table_of(events)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets

@@ -1,0 +1,85 @@
+"""From Kafka records of an ordered partition to columns: events, and the CTIs between them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordering.errors import ProtocolError
+from ordering.reader import Log
+from ordering.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers
+from tidegate.runtime.kafka.ranges import Records
+
+Ints = NDArray[np.int64]
+Objects = NDArray[np.object_]
+
+
+@dataclass(slots=True)
+class Events:
+    """Events of an ordered partition as columns: roster number, origin offset, s in microseconds, key and payload."""
+
+    number: Ints
+    offset: Ints
+    system_us: Ints
+    key: Objects
+    value: Objects
+
+    def __len__(self) -> int:
+        return len(self.number)
+
+    def take(self, rows: Any) -> Events:
+        """Return the chosen rows."""
+        return Events(self.number[rows], self.offset[rows], self.system_us[rows], self.key[rows], self.value[rows])
+
+    @staticmethod
+    def concat(parts: list[Events]) -> Events:
+        """Return all rows of *parts*, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ("number", "offset", "system_us", "key", "value")
+        return Events(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+
+    @staticmethod
+    def none() -> Events:
+        """Return no events."""
+        ints, objects = np.empty(0, dtype=np.int64), np.empty(0, dtype=object)
+        return Events(ints, ints, ints, objects, objects)
+
+
+def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
+    """
+    Split *records* into what the reader's rule needs and the events themselves, row by row alike.
+
+    Raises:
+        ProtocolError: A record is neither an event nor a CTI.
+    """
+    assert records.headers is not None
+    octets = [_header(headers) for headers in records.headers]
+    size = np.fromiter(map(len, octets), dtype=np.int64, count=len(octets))
+    rows = np.flatnonzero(size == EVENT_HEADER_BYTES)
+    others = np.flatnonzero(size != EVENT_HEADER_BYTES).tolist()
+    for row in others:
+        if size[row] != CTI_HEADER_BYTES:
+            raise ProtocolError(
+                "a record has no tidegate header",
+                where=f"{topic}-{partition}@{records.offset[row]}",
+                fix="only tidegate may write to an ordered topic: is another producer using it?",
+            )
+    ctis = [(int(records.offset[row]), decode_cti(octets[row], records.value[row], partition)) for row in others]
+    table = decode_event_headers([octets[row] for row in rows.tolist()] if others else octets)
+    number, system_us = table["number"].astype(np.int64), table["system_us"].astype(np.int64)
+    log = Log(records.offset[rows], number, table["seq"].astype(np.int64), system_us, ctis)
+    key = records.key[rows] if others else records.key
+    value = records.value[rows] if others else records.value
+    return log, Events(number, table["offset"].astype(np.int64), system_us, key, value)
+
+
+def _header(headers: Any) -> bytes:
+    for name, octets in headers or ():
+        if name == HEADER_NAME:
+            found: bytes = octets or b""
+            return found
+    return b""

@@ -1,0 +1,201 @@
+"""
+The query job on one page: ordered topic in, final results out.
+
+::
+
+    planner --ranges--> (shuffle by bucket) --> stateful stage --reports--> driver
+    ends of the topic                            Kafka -> reader's rule -> query -> Kafka, files
+
+With OVER each ordered partition is a bucket, and buckets run side by side; without it one bucket merges all partitions.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from ordering.errors import QueryError, RefusedError, SettingError
+from query.config import Partition, QueryPlan
+from query.offsets import RANGE_SCHEMA
+from query.plan import Plan
+from query.processor import REPORT_SCHEMA, QueryProcessor
+from query.source import Planner
+from query.sql.bind import bind_script
+from query.sql.catalog import InputSchema
+from query.sql.parse import parse_script
+from tidegate.runtime.binding import bind, checkpoint_state
+from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
+from tidegate.runtime.kafka.tails import finished
+from tidegate.runtime.planning import source_of
+from tidegate.runtime.setting_tables import OutputSettings
+from tidegate.runtime.settings import Settings
+from tidegate.runtime.spark import checkpoint_folder, even_labels
+
+Report = dict[str, Any]
+EVENTS_PER_BATCH = 1_000_000
+FINISHED_FILE = "finished"
+
+
+def read_plan(settings: Settings, script: Path, into: str | None) -> Plan:
+    """
+    Parse and bind a script against the configured inputs and outputs.
+
+    Raises:
+        QueryError: The script is wrong, or cannot be read.
+    """
+    try:
+        text = script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise QueryError(f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script)) from None
+    inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
+    results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
+    plan = bind_script(parse_script(text, str(script)), [*inputs, *results], into=into)
+    if plan.over is not None and plan.input in settings.outputs:
+        raise QueryError(
+            f"OVER is not supported yet on {plan.input}, the result of another query",
+            code="TG-QUERY-NOT-YET",
+            where=str(script),
+            fix="leave OVER out: the query then advances by the floor of all substreams",
+        )
+    return plan
+
+
+def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: bool) -> QueryPlan:
+    """
+    Look at topics and checkpoint; make what is missing; return the plan of the job.
+
+    Raises:
+        UnreachableError: Kafka does not answer.
+        RefusedError: A topic is missing or not as it must be, or the checkpoint belongs to another query.
+    """
+    kafka = settings.kafka.client_properties()
+    admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
+    admin.check_reachable()
+    output = settings.output(plan.output)
+    ordered = admin.require(_topic_of(settings, plan))
+    partitions = [(ordered.name, partition) for partition in range(ordered.partitions)]
+    over = plan.over is not None
+    buckets = ordered.partitions if over else 1
+    _check_partitions(output, buckets, over)
+    record_bytes_max = max(int(ordered.config.get("max.message.bytes", 1_048_588)) - HEADER_ROOM_BYTES, 1_048_588)
+    if output.topic:
+        admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
+    folder = checkpoint_folder(settings, f"query-{output.name}")
+    bind(
+        folder,
+        {
+            "plan": plan.explain(),
+            "plan_id": hashlib.sha256(plan.explain().encode()).hexdigest()[:16],
+            "start": "" if start_us is None else str(start_us),
+            "ordered_topic_id": ordered.topic_id,
+            "partitions": str(ordered.partitions),
+            "output": json.dumps([output.topic, output.files, output.file_format, output.file_span_us]),
+            "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
+        },
+    )
+    _check_unwritten(admin, kafka, output, buckets, folder)
+    read_from_us = None if start_us is None else start_us - plan.lookback_us
+    prepared = QueryPlan(
+        plan=plan,
+        output=output,
+        kafka=kafka,
+        topic=ordered.name,
+        partitions=ordered.partitions,
+        over=over,
+        labels=tuple(even_labels(buckets, settings.spark.shuffle_partitions)),
+        starts=_starts(admin, partitions, read_from_us),
+        start_us=start_us,
+        until_end=until_end,
+        events_per_batch=EVENTS_PER_BATCH,
+        checkpoint=str(folder),
+    )
+    if admin.find(prepared.dead_letter_topic) is None:
+        admin.create(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, output.replication_factor)
+    return prepared
+
+
+def _topic_of(settings: Settings, plan: Plan) -> str:
+    if plan.input in settings.inputs:
+        return settings.input(plan.input).ordered_topic
+    return str(settings.output(plan.input).topic)
+
+
+def _check_partitions(output: OutputSettings, buckets: int, over: bool) -> None:
+    if output.partitions in (None, buckets):
+        return
+    why = "as many as the ordered topic it reads" if over else "one, as the query has no substreams to spread"
+    raise SettingError(
+        f"the result topic of this query has {buckets} partitions: {why}",
+        code="TG-SETTING-PARTITIONS",
+        where=f"outputs.{output.name}.partitions",
+        fix="leave partitions out",
+        example=f"partitions = {buckets}",
+    )
+
+
+def _starts(admin: Admin, partitions: list[Partition], read_from_us: int | None) -> dict[Partition, int]:
+    """Return where to start reading; refuse where what must be read is gone."""
+    if read_from_us is not None:
+        return admin.offsets_from(partitions, read_from_us)
+    starts = admin.starts(partitions)
+    cut = [f"{topic}-{partition}@{offset}" for (topic, partition), offset in starts.items() if offset > 0]
+    if cut:
+        raise RefusedError(
+            "retention has deleted the beginning of the ordered topic",
+            code="TG-RETENTION",
+            where=", ".join(cut),
+            fix="start from a time that is still there, and give the topic a longer retention",
+            example="--start 2001-01-02T00:00:00Z",
+        )
+    return starts
+
+
+def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings, buckets: int, folder: Path) -> None:
+    """Refuse to write where a run has ended, or where one left results whose checkpoint is gone."""
+    state = checkpoint_state(folder)
+    if state == "pending":
+        return
+    ends = admin.ends([(output.topic, number) for number in range(buckets)]) if output.topic else {}
+    ended = (folder / FINISHED_FILE).exists() or (bool(ends) and output.topic and finished(kafka, output.topic, ends))
+    if state == "settled" and ended:
+        raise RefusedError(
+            f"output {output.name} has ended: its input was read to the final CTI",
+            code="TG-TOPIC-ENDED",
+            where=output.name,
+            fix=f"write to a new output, or delete its topic and {folder} to run again",
+        )
+    if state == "empty" and any(ends.values()):
+        raise RefusedError(
+            f"result topic {output.topic} holds results, but there is no checkpoint that says how far they go",
+            code="TG-CHECKPOINT-LOST",
+            where=str(folder),
+            fix="bring the checkpoint back, or name an output topic that is not there yet",
+        )
+
+
+def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: Callable[[list[Report]], None]) -> StreamingQuery:
+    """Start the job; *on_reports* is called in the driver with the reports of each batch."""
+    source = source_of(lambda: Planner(plan), RANGE_SCHEMA)
+    spark.dataSource.register(source)
+    ranges = spark.readStream.format(source.name()).load()
+    reports = ranges.groupBy("label").transformWithStateInPandas(
+        QueryProcessor(plan), outputStructType=REPORT_SCHEMA, outputMode="append", timeMode="none"
+    )
+
+    def collect(batch: DataFrame, batch_id: int) -> None:
+        on_reports([json.loads(row["report"]) for row in batch.collect()])
+
+    writer = (
+        reports.writeStream.queryName(f"query-{plan.output.name}")
+        .option("checkpointLocation", f"{plan.checkpoint}/spark")
+        .foreachBatch(collect)
+    )
+    trigger_ms = settings.spark.trigger_us // 1000
+    writer = writer.trigger(availableNow=True) if plan.until_end else writer.trigger(processingTime=f"{trigger_ms} milliseconds")
+    return writer.start()

@@ -1,0 +1,64 @@
+"""
+A query without OVER: all ordered partitions in one line, merged up to the least of their frontiers.
+
+Law, level 3: events are taken in the order (s, input partition, offset) and windows close as the merged frontier
+passes them, so results and their order depend on the events alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.reader import Accepted
+from query.bucket import Bucket, events_of, table_of
+from query.decode import Events
+
+
+class MergedBucket(Bucket):
+    """All ordered partitions in one line; see the module."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._closed_us = self._start_us
+
+    def _accept(self, events: Events, accepted: Accepted) -> None:
+        if len(events):
+            self._retention.add("held", table_of(events))
+
+    def _close(self) -> pa.Table | None:
+        until_us = self.c
+        if until_us <= self._closed_us:
+            return None
+        self._merge(until_us)
+        closing = pa.table({"sub": [0], "from_us": [self._closed_us], "to_us": [until_us]})
+        self._closed_us = until_us
+        return self._finish(closing, until_us)
+
+    def _merge(self, until_us: int) -> None:
+        held = self._retention.rows("held")
+        if held is None:
+            return
+        due = held.filter(pc.less(held["system_us"], until_us))
+        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
+        if due.num_rows:
+            due = due.sort_by([("system_us", "ascending"), ("number", "ascending"), ("offset", "ascending")])
+            events = events_of(due)
+            position = np.arange(self._position, self._position + len(events))
+            self._position += len(events)
+            self._retention.add("rows", self._prepare(events, np.zeros(len(events), dtype=np.int64), position))
+
+    def _keep_progress(self) -> None:
+        pass  # the head says how far it has merged
+
+    def _own_head(self) -> dict[str, Any]:
+        return {"closed_us": self._closed_us}
+
+    def _restored(self, fields: dict[str, Any]) -> None:
+        self._closed_us = fields["closed_us"]
+        closed = pa.table({"sub": [0], "to_us": [self._closed_us]})
+        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], self._closed_us)))
+        self._retention.reduce("rows", lambda table: self._compiled.expire(table, closed))

@@ -1,0 +1,38 @@
+"""The source's offset: how far each partition of the ordered topic is planned. JSON of integers with sorted keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
+
+RANGE_SCHEMA = StructType(
+    [
+        StructField("label", IntegerType()),
+        StructField("bucket", IntegerType()),
+        StructField("partition", IntegerType()),
+        StructField("start", LongType()),
+        StructField("end", LongType()),
+        StructField("final", BooleanType()),
+    ]
+)
+"""What the source hands to the stateful stage: ranges of the ordered topic, never events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """The next offset of each ordered partition; *final* once a run to the present end has reached it."""
+
+    positions: Mapping[int, int]
+    final: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the offset as Spark stores it."""
+        return {"final": int(self.final), "positions": {str(partition): self.positions[partition] for partition in sorted(self.positions)}}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Offset:
+        """Read a stored offset."""
+        return cls({int(partition): position for partition, position in stored["positions"].items()}, bool(stored["final"]))

@@ -1,0 +1,181 @@
+"""
+The stateful stage: one bucket's ranges are read, its results computed and written, and its state moves on.
+
+It is a thin adapter between Kafka, :mod:`query.bucket` and Spark's state store. Spark sees ranges go in and a row of
+counts come out; a batch that is run again writes the same bytes with the same numbers.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from ordering.ticks import INFINITY
+from query.bucket import Bucket
+from query.config import QueryPlan
+from query.decode import decode
+from query.merged import MergedBucket
+from query.substreams import SubstreamBucket
+from sinks.files import FileSink
+from tidegate.runtime.kafka.ranges import cached_reader, drop_reader
+from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.runtime.spark import quiet_worker
+
+REPORT_SCHEMA = "report string"
+"""What the stage returns: one JSON object a bucket and batch."""
+CHUNK_EVENTS = 100_000
+
+_NONCE_BYTES = 16
+_buckets: dict[tuple[str, int], tuple[bytes, Bucket]] = {}
+"""Buckets this worker process still has in memory, each with the nonce under which the store knows it."""
+
+
+class QueryProcessor(StatefulProcessor):
+    """The stateful stage of one query job, in the words of Spark's interface."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        self._plan = plan
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the bucket's state. Called once per task."""
+        self._head = handle.getValueState("head", "head binary")
+        self._chunks = handle.getMapState("chunks", "number bigint", "octets binary")
+        # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
+        gc.disable()
+        quiet_worker()
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        """Take the ranges of one bucket."""
+        ranges = sorted((planned for frame in rows for planned in frame.itertuples(index=False)), key=lambda planned: planned.partition)
+        yield pd.DataFrame({"report": [self._run(ranges)]})
+        gc.collect(0)
+
+    def close(self) -> None:
+        """Nothing to close: readers and producers outlive the task."""
+
+    def _run(self, ranges: list[Any]) -> str:
+        number = int(ranges[0].bucket)
+        bucket = self._load(number)
+        try:
+            report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
+        except BaseException:
+            # What the producer still holds and where readers stand is unknown: none may be used again.
+            drop_producer(self._plan.kafka)
+            for planned in ranges:
+                drop_reader(self._plan.kafka, self._plan.topic, planned.partition, headers=True)
+            raise
+        self._save(bucket, number)
+        return report
+
+    def _load(self, number: int) -> Bucket:
+        stored = self._head.get() if self._head.exists() else None
+        nonce, kept = _buckets.pop((self._plan.checkpoint, number), (b"", None))
+        octets = b"" if stored is None else bytes(stored[0])
+        if kept is not None and octets[:_NONCE_BYTES] == nonce:
+            return kept
+        bucket = new_bucket(self._plan, number)
+        if octets:
+            chunks = {int(found[0]): bytes(chunk[0]) for found, chunk in self._chunks.iterator()}
+            bucket.restore(octets[_NONCE_BYTES:], chunks)
+        return bucket
+
+    def _save(self, bucket: Bucket, number: int) -> None:
+        head, changes = bucket.save()
+        # The nonce tells whether the bucket in memory is the one in the store; it is no part of any result.
+        nonce = uuid.uuid4().bytes
+        for chunk in changes.delete:
+            self._chunks.removeKey((chunk,))
+        for chunk, octets in changes.put.items():
+            self._chunks.updateValue((chunk,), (octets,))
+        self._head.update((nonce + head,))
+        _buckets[self._plan.checkpoint, number] = nonce, bucket
+
+
+def new_bucket(plan: QueryPlan, number: int) -> Bucket:
+    """Return a bucket before its first record."""
+    kind = SubstreamBucket if plan.over else MergedBucket
+    span_us = plan.output.file_span_us if plan.output.files else None
+    partitions = plan.partitions_of(number)
+    return kind(plan.compiled(), number, plan.roster, partitions, plan.partitions, plan.start_us, plan.read_from_us, span_us)
+
+
+class BucketRun:
+    """One batch of one bucket, from Kafka to Kafka and files."""
+
+    def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer) -> None:
+        self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
+        self._topic = plan.output.topic
+        self._writer = ChannelWriter(producer, self._topic) if self._topic else None
+        self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
+        self._clock = time.perf_counter()
+
+    def run(self, ranges: list[Any]) -> str:
+        """Take the ranges; return the report as JSON."""
+        for planned in ranges:
+            self._read(int(planned.partition), int(planned.start), int(planned.end))
+        self._write(self._bucket.settle())
+        if ranges[0].final:
+            self._write(self._bucket.end())
+        self._producer.flush(self._topic or self._plan.topic)
+        cti = self._bucket.cti()
+        if cti is not None and self._writer is not None:
+            self._writer.ctis([cti])
+            self._producer.flush(self._topic or self._plan.topic)
+        self._publish()
+        self._spent("acknowledge")
+        return self._report()
+
+    def _read(self, partition: int, start: int, end: int) -> None:
+        if end == start:
+            return
+        reader = cached_reader(self._plan.kafka, self._plan.topic, partition, headers=True)
+        for records in reader.read(start, end, CHUNK_EVENTS):
+            self._spent("read")
+            log, events = decode(records, self._plan.topic, partition)
+            released = self._bucket.take(partition, log, events, int(records.offset[-1]) + 1)
+            self._spent("compute")
+            self._write(released)
+
+    def _write(self, released: Any) -> None:
+        self._spent("compute")
+        if self._writer is not None:
+            self._writer.events(released)
+        bad = self._bucket.bad()
+        for value, reason in zip(bad.value, bad.reason, strict=True):
+            self._producer.send_plain(self._plan.dead_letter_topic, value, None, [("reason", reason.encode())])
+        self._spent("write")
+
+    def _publish(self) -> None:
+        if self._plan.output.files is None:
+            return
+        output = self._plan.output
+        sink = FileSink(Path(str(output.files)), output.file_format, output.file_span_us)
+        for start_us, rows in self._bucket.full_spans():
+            sink.publish(start_us, self._number, rows)
+
+    def _spent(self, on: str) -> None:
+        now = time.perf_counter()
+        self._seconds[on] += now - self._clock
+        self._clock = now
+
+    def _report(self) -> str:
+        bucket = self._bucket
+        waiting = [[partition, number, n, last] for partition, reader in bucket.readers.items() for number, n, last in reader.waiting()]
+        fields = {
+            "bucket": self._number,
+            "c": bucket.c,
+            "final": bucket.c == INFINITY,
+            "totals": bucket.totals,
+            "duplicates": sum(reader.duplicates for reader in bucket.readers.values()),
+            "waiting": waiting,
+            "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
+        }
+        return json.dumps(fields, separators=(",", ":"))

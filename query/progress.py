@@ -1,0 +1,84 @@
+"""What a query job shows while it runs, its summary at the end, and the watch over gaps that never close."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import Any
+
+from ordering.reader import unmet
+from ordering.ticks import INFINITY, NEVER, format_tick
+
+GAP_WAIT_S = 60.0
+"""How long a CTI may promise events that are not there (spec section 4)."""
+
+
+class QueryProgress:
+    """
+    Collects the reports of all buckets.
+
+    Args:
+        topic: The ordered topic, for errors.
+        buckets: How many buckets there are.
+    """
+
+    def __init__(self, topic: str, buckets: int) -> None:
+        self._topic, self._buckets = topic, buckets
+        self._reports: dict[int, dict[str, Any]] = {}
+        self._waiting: dict[tuple[int, ...], float] = {}
+        self._first: tuple[float, int] | None = None
+        self.batches = 0
+
+    def take(self, reports: list[dict[str, Any]]) -> None:
+        """Take the reports of one batch."""
+        self.batches += 1
+        now = time.monotonic()
+        for report in reports:
+            self._reports[report["bucket"]] = report
+        waiting = {tuple(entry) for report in self._reports.values() for entry in report["waiting"]}
+        self._waiting = {entry: self._waiting.get(entry, now) for entry in waiting}
+        if self._first is None:
+            self._first = now, self.totals()["events"]
+
+    def check_gaps(self) -> None:
+        """
+        Look whether a gap has stayed open for too long.
+
+        Raises:
+            GapError: One has, for a minute.
+        """
+        for (partition, number, n, last), since in self._waiting.items():
+            if time.monotonic() - since > GAP_WAIT_S:
+                raise unmet(self._topic, partition, number, n, last)
+
+    @property
+    def finished(self) -> bool:
+        """Whether every bucket has read the final CTI of its input."""
+        return len(self._reports) == self._buckets and all(report["final"] for report in self._reports.values())
+
+    def totals(self) -> Counter[str]:
+        """Return the counts over all buckets since the output was begun."""
+        totals: Counter[str] = Counter()
+        for report in self._reports.values():
+            totals.update(report["totals"])
+        return totals
+
+    def summary(self) -> dict[str, Any]:
+        """Return everything known, for ``--format json``."""
+        totals, reached = self.totals(), min((report["c"] for report in self._reports.values()), default=NEVER)
+        since, before = self._first or (time.monotonic(), 0)
+        return {
+            **{name: totals[name] for name in sorted({*totals, "events", "results", "bad_rows"})},
+            "duplicates": sum(report["duplicates"] for report in self._reports.values()),
+            "watermark": None if reached == NEVER else format_tick(reached),
+            "finished": self.finished,
+            "batches": self.batches,
+            "events_per_second": round((totals["events"] - before) / max(time.monotonic() - since, 1e-9)) if self.batches > 1 else 0,
+        }
+
+    def line(self) -> str:
+        """Return the numbers in one line."""
+        totals = self.totals()
+        reached = min((report["c"] for report in self._reports.values()), default=NEVER)
+        until = "" if reached == NEVER else "  until the end" if reached == INFINITY else f"  until {format_tick(reached)}"
+        return f"events {totals['events']:,}  results {totals['results']:,}{until}"

@@ -1,0 +1,81 @@
+"""
+The planner: which ranges of the ordered topic the next batch reads. It runs in a Python process beside the driver.
+
+Time comes from the topic itself, so there is nothing to decide but how much to read; brokers that do not answer never
+end the job.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from confluent_kafka import KafkaException
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from ordering.errors import TidegateError
+from query.config import Partition, QueryPlan
+from query.offsets import Offset
+from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.logs import get_logger
+from tidegate.runtime.planning import RangePlanner, Ranges
+from tidegate.runtime.spark import quiet_worker
+
+_RETRY_S = 1.0
+_ANSWER_S = 5.0
+
+
+class Planner(RangePlanner):
+    """The planner of one query job, in the words of Spark's data source interface."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        self._plan = plan
+        self._frozen: dict[Partition, int] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark sends the reader to the task that hands out ranges; connections stay behind.
+        return Planner, (self._plan,)
+
+    @cached_property
+    def _admin(self) -> Admin:
+        quiet_worker()
+        return Admin(self._plan.kafka, _ANSWER_S)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the job starts."""
+        return Offset({partition: start for (_, partition), start in self._plan.starts.items()}).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the present end."""
+        self._frozen = self._admin.ends(self._plan.starts)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; *start* itself when there is nothing to do."""
+        here = Offset.from_json(start)
+        if here.final:
+            return start
+        try:
+            ends = self._frozen or self._admin.ends(self._plan.starts)
+        except (KafkaException, TidegateError) as error:
+            get_logger(__name__).warning("nothing planned", topic=self._plan.topic, reason=str(error))
+            time.sleep(_RETRY_S)
+            return start
+        behind = {partition: end for (_, partition), end in ends.items() if end > here.positions[partition]}
+        if not behind:
+            return Offset(here.positions, final=True).to_json() if self._frozen is not None else start
+        share = max(self._plan.events_per_batch // len(behind), 1)
+        there = {partition: min(end, here.positions[partition] + share) for partition, end in behind.items()}
+        return Offset({**here.positions, **there}).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the ranges between two offsets."""
+        here, there = Offset.from_json(start), Offset.from_json(end)
+        rows = []
+        for partition, until in sorted(there.positions.items()):
+            if until > here.positions[partition] or there.final:
+                bucket = self._plan.bucket_of(partition)
+                rows.append((self._plan.labels[bucket], bucket, partition, here.positions[partition], until, there.final))
+        return [Ranges(rows)]

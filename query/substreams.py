@@ -1,0 +1,177 @@
+"""
+A query with OVER: one ordered partition, substream by substream.
+
+A substream (input partition, key) has moved past an instant once an event of it above that instant was accepted, or
+its channel's CTI rose above it. Law, level 2: results come upon the record that made them final, ordered (s, key
+bytes) within it, so the sequence depends on the log alone and not on batches.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.reader import Accepted, PartitionReader
+from ordering.segments import first_above, running_max
+from ordering.ticks import INFINITY, NEVER
+from query.bucket import Bucket
+from query.decode import Events
+
+Ints = NDArray[np.int64]
+_SUBS_MIN = 1024
+
+
+class SubstreamBucket(Bucket):
+    """One ordered partition, substream by substream; see the module."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._subs: dict[tuple[int, bytes], int] = {}
+        self._number_of: Ints = np.empty(0, dtype=np.int64)
+        self._progress: Ints = np.empty(0, dtype=np.int64)
+        self._touched: list[Ints] = []
+        self._subs_after_prune = 0
+
+    @property
+    def _reader(self) -> PartitionReader:
+        return next(iter(self.readers.values()))
+
+    def _accept(self, events: Events, accepted: Accepted) -> pa.Table | None:
+        sub = self._find(events)
+        position = np.arange(self._position, self._position + len(events))
+        self._position += len(events)
+        if len(events):
+            self._retention.add("rows", self._prepare(events, sub, position))
+        before = self._progress.copy()
+        np.maximum.at(self._progress, sub, events.system_us)
+        self._touched.append(np.unique(sub))
+        results = self._close_from(before)
+        if results is None or not results.num_rows:
+            return None
+        return results.take(pa.array(_order(self._upon(results, sub, events.system_us, accepted), results)))
+
+    def _close(self) -> pa.Table | None:
+        results = self._close_from(self._progress.copy()) if self._ended else None
+        if results is None or not results.num_rows:
+            return None
+        return results.take(pa.array(_order(np.zeros(results.num_rows, dtype=np.int64), results)))
+
+    def _find(self, events: Events) -> Ints:
+        """Return the dense number of each event's substream (input partition, key), adding those not yet known."""
+        subs = self._subs
+        pairs = list(zip(events.number.tolist(), events.key.tolist(), strict=True))
+        fresh = [pair for pair in dict.fromkeys(pairs) if pair not in subs]
+        if fresh:
+            subs.update(zip(fresh, range(len(subs), len(subs) + len(fresh)), strict=True))
+            self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
+            self._progress = np.concatenate([self._progress, np.full(len(fresh), self._start_us, dtype=np.int64)])
+        return np.fromiter((subs[pair] for pair in pairs), dtype=np.int64, count=len(pairs))
+
+    def _floors(self) -> Ints:
+        """Return how far the channel of each substream has come."""
+        floors = np.full(int(self._number_of.max(initial=-1)) + 1, INFINITY if self._ended else NEVER, dtype=np.int64)
+        if not self._ended:
+            for number in np.unique(self._number_of).tolist():
+                floors[number] = self._reader.c(number)
+        return floors[self._number_of]
+
+    def _close_from(self, before: Ints) -> pa.Table | None:
+        """Return the results of all windows that substreams have moved past since *before*."""
+        np.maximum(self._progress, self._floors(), out=self._progress)
+        moved = np.flatnonzero(self._progress > before)
+        if not len(moved):
+            return None
+        closing = pa.table({"sub": moved, "from_us": before[moved], "to_us": self._progress[moved]})
+        return self._finish(closing, int(self._progress[moved].max()))
+
+    def _upon(self, results: pa.Table, sub: Ints, system_us: Ints, accepted: Accepted) -> Ints:
+        """Return the log offset of the record upon which each result became final."""
+        ends, owner = results["system_us"].to_numpy(), results["sub"].to_numpy()
+        upon = np.full(len(ends), INFINITY, dtype=np.int64)
+        order = np.argsort(sub, kind="stable")
+        counts = np.bincount(sub, minlength=len(self._subs))
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        if len(order):
+            rising = running_max(system_us[order], sub[order])
+            found = first_above(rising, sub[order], starts, ends, owner)
+            passed = found < starts[owner + 1]
+            upon[passed] = accepted.position[order][found[passed]]
+        numbers = self._number_of[owner]
+        for number in np.unique(numbers).tolist():
+            steps = [(offset, c) for offset, channel, c in accepted.progress if channel == number]
+            if steps:
+                offsets, promised = np.array(steps, dtype=np.int64).T
+                rows = np.flatnonzero(numbers == number)
+                place = np.searchsorted(promised, ends[rows], side="right")
+                reached = place < len(steps)
+                upon[rows[reached]] = np.minimum(upon[rows[reached]], offsets[place[reached]])
+        return upon
+
+    def _keep_progress(self) -> None:
+        self._prune()
+        touched = np.unique(np.concatenate(self._touched)) if self._touched else np.empty(0, dtype=np.int64)
+        self._touched = []
+        if not len(touched):
+            return
+        # An older entry of a substream says nothing that the newest does not.
+        self._retention.reduce("progress", lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
+        names = list(self._subs)
+        entries = {
+            "sub": touched,
+            "number": self._number_of[touched],
+            "key": pa.array([names[sub][1] for sub in touched.tolist()], type=pa.binary()),
+            "progress_us": self._progress[touched],
+        }
+        self._retention.add("progress", pa.table(entries))
+
+    def _prune(self) -> None:
+        """Forget substreams without rows that the floor has passed, once most are such; all others are numbered anew."""
+        if len(self._subs) < max(2 * self._subs_after_prune, _SUBS_MIN):
+            return
+        needed = self._progress > self._floors()
+        for part in self._retention.parts("rows"):
+            needed[part["sub"].to_numpy()] = True
+        moved = np.where(needed, np.cumsum(needed) - 1, -1).astype(np.int64)
+        self._subs_after_prune = int(np.count_nonzero(needed))
+        if 2 * self._subs_after_prune > len(self._subs):
+            return
+        self._subs = {pair: int(moved[sub]) for pair, sub in self._subs.items() if moved[sub] >= 0}
+        self._number_of, self._progress = self._number_of[needed], self._progress[needed]
+        self._touched = [np.arange(len(self._subs))]
+        self._retention.reduce("progress", lambda table: table.slice(0, 0))
+        self._retention.rewrite("rows", lambda table: _renumbered(table, moved))
+
+    def _own_head(self) -> dict[str, Any]:
+        return {"subs": len(self._subs)}
+
+    def _restored(self, fields: dict[str, Any]) -> None:
+        self._number_of = np.zeros(fields["subs"], dtype=np.int64)
+        self._progress = np.full(fields["subs"], self._start_us, dtype=np.int64)
+        names: list[tuple[int, bytes] | None] = [None] * fields["subs"]
+        for entries in self._retention.parts("progress"):
+            sub = entries["sub"].to_numpy()
+            self._number_of[sub] = entries["number"].to_numpy()
+            np.maximum.at(self._progress, sub, entries["progress_us"].to_numpy())
+            for at, number, key in zip(sub.tolist(), entries["number"].to_pylist(), entries["key"].to_pylist(), strict=True):
+                names[at] = number, key
+        self._subs = {name: sub for sub, name in enumerate(names) if name is not None}
+        assert len(self._subs) == fields["subs"], "every substream has a saved entry"
+        np.maximum(self._progress, self._floors(), out=self._progress)
+        horizon = pa.table({"sub": np.arange(len(self._progress)), "to_us": self._progress})
+        self._retention.reduce("rows", lambda table: self._compiled.expire(table, horizon))
+
+
+def _renumbered(table: pa.Table, moved: Ints) -> pa.Table:
+    place = table.schema.get_field_index("sub")
+    return table.set_column(place, "sub", pa.array(moved[table["sub"].to_numpy()]))
+
+
+def _order(upon: Ints, results: pa.Table) -> Ints:
+    """Return the order (record, s, key bytes, fixed row order) of results."""
+    keys = results["key"].to_pylist()
+    ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    rank = np.fromiter((ranked[key] for key in keys), dtype=np.int64, count=len(keys))
+    return np.lexsort((np.arange(len(keys)), rank, results["system_us"].to_numpy(), upon))
