@@ -3,21 +3,24 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
+# UV_SYSTEM_CERTS: trust whom the base trusts, as pip does.
+ENV UV_SYSTEM_CERTS=1 UV_NO_CACHE=1 VIRTUAL_ENV=/opt/tidegate
 RUN python3 -c "import ensurepip" || (apt-get update && apt-get install -y --no-install-recommends python3-venv)
-RUN python3 -m venv /opt/tidegate
-COPY requirements.lock /src/
+RUN python3 -m venv /opt/tidegate && python3 -m venv /opt/uv
+WORKDIR /src
+COPY requirements.lock pyproject.toml ./
+RUN awk '/^uv==/ {found = 1} found {print} found && !/\\$/ {exit}' requirements.lock > uv.lock \
+    && /opt/uv/bin/pip install --no-cache-dir --quiet --require-hashes -r uv.lock
 # The lock's versions and hashes bind, but its developer tools stay out: they are constraints, not wishes.
-RUN cd /src && awk '/^uv==/ {found = 1} found {print} found && !/\\$/ {exit}' requirements.lock > uv.lock \
-    && /opt/tidegate/bin/pip install --no-cache-dir --quiet --require-hashes -r uv.lock
-COPY pyproject.toml README.md LICENSE /src/
-COPY ordering /src/ordering
-COPY ingest /src/ingest
-COPY query /src/query
-COPY sinks /src/sinks
-COPY tidegate /src/tidegate
-RUN cd /src && UV_SYSTEM_CERTS=1 /opt/tidegate/bin/uv pip install --no-cache --quiet --python /opt/tidegate/bin/python --constraint requirements.lock \
-    --config-settings-package 'pyspark:--build-option=--compression=stored' . \
-    && /opt/tidegate/bin/uv pip uninstall --quiet --python /opt/tidegate/bin/python uv
+RUN /opt/uv/bin/uv pip install --quiet --constraint requirements.lock \
+    --config-settings-package 'pyspark:--build-option=--compression=stored' -r pyproject.toml
+COPY README.md LICENSE ./
+COPY ordering ordering
+COPY ingest ingest
+COPY query query
+COPY sinks sinks
+COPY tidegate tidegate
+RUN /opt/uv/bin/uv pip install --quiet --no-deps --build-constraint requirements.lock .
 
 FROM ${BASE}
 RUN command -v java >/dev/null || (apt-get update && apt-get install -y --no-install-recommends openjdk-17-jre-headless \

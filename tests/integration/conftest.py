@@ -1,8 +1,8 @@
 """
-Real services for the integration tests: containers if a Docker engine answers, else the embedded stack.
+Real services for the integration tests: containers if a Docker engine answers and has the images, else the embedded stack.
 
-``TIDEGATE_TEST_STACK=containers`` or ``embedded`` forces one of them; containers forced without an engine are a failure,
-never a skip. Which path was taken is said at the end of the run.
+``TIDEGATE_TEST_STACK=containers`` or ``embedded`` forces one of them; containers forced without an engine or an image are
+a failure, never a skip. Which path was taken, and why, is said at the end of the run.
 """
 
 from __future__ import annotations
@@ -46,22 +46,26 @@ class Stack(Protocol):
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """One Kafka and one Redis for the whole run; a test that stops one of them starts it again."""
-    if _chosen() == "containers":
-        yield from _containers()
+    wish = os.environ.get("TIDEGATE_TEST_STACK", "")
+    if wish not in ("", "containers", "embedded"):
+        pytest.fail(f"TIDEGATE_TEST_STACK={wish!r}: write containers or embedded", pytrace=False)
+    obstacle = "TIDEGATE_TEST_STACK=embedded" if wish == "embedded" else _obstacle()
+    if wish == "containers" and obstacle:
+        pytest.fail(f"TIDEGATE_TEST_STACK=containers, but {obstacle}", pytrace=False)
+    if obstacle:
+        yield from _embedded(tmp_path_factory.mktemp("stack"), obstacle)
     else:
-        yield from _embedded(tmp_path_factory.mktemp("stack"))
+        yield from _containers()
 
 
-def _chosen() -> str:
+def _obstacle() -> str:
+    """Say what stands against containers; empty if nothing does."""
     from integration import containers
 
-    chosen = os.environ.get("TIDEGATE_TEST_STACK", "")
-    answers = chosen != "embedded" and containers.engine_answers()
-    if chosen not in ("", "containers", "embedded"):
-        pytest.fail(f"TIDEGATE_TEST_STACK={chosen!r}: write containers or embedded", pytrace=False)
-    if chosen == "containers" and not answers:
-        pytest.fail("TIDEGATE_TEST_STACK=containers, but no Docker engine answers", pytrace=False)
-    return "containers" if answers else "embedded"
+    if not containers.engine_answers():
+        return "no Docker engine answers"
+    missing = containers.missing_images()
+    return f"the engine cannot get {' nor '.join(missing)}" if missing else ""
 
 
 def _containers() -> Iterator[Stack]:
@@ -76,8 +80,8 @@ def _containers() -> Iterator[Stack]:
         running.stop()
 
 
-def _embedded(folder: Path) -> Iterator[Stack]:
-    _taken.append("the embedded stack (no containers)")
+def _embedded(folder: Path, reason: str) -> Iterator[Stack]:
+    _taken.append(f"the embedded stack ({reason})")
     with EmbeddedStack(folder, heap="512m") as running:
         yield running
         running.stop(wipe=True)

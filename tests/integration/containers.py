@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import docker
-from docker.errors import DockerException
+from docker.errors import DockerException, ImageNotFound
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
@@ -41,6 +41,26 @@ def engine_answers() -> bool:
             client.close()
     except DockerException:
         return False
+
+
+def missing_images() -> list[str]:
+    """Return those of the two images that the engine neither has nor can pull."""
+    client = docker.from_env()
+    try:
+        return [image for image in (KAFKA_IMAGE, REDIS_IMAGE) if not _has(client, image)]
+    finally:
+        client.close()
+
+
+def _has(client: docker.DockerClient, image: str) -> bool:
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        try:
+            client.images.pull(image)
+        except DockerException:
+            return False
+    return True
 
 
 class KafkaContainer(DockerContainer):
