@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 from produce import flights, produce
 
@@ -15,10 +15,13 @@ PARTITIONS = 4
 def main(bootstrap: str, sample: Path) -> None:
     """Produce every flight of *sample*, unless the topic was there before."""
     kafka = {"bootstrap.servers": bootstrap}
+    admin = AdminClient(kafka)
     try:
-        AdminClient(kafka).create_topics([NewTopic("flights", PARTITIONS, 1)])["flights"].result(30)
+        admin.create_topics([NewTopic("flights", PARTITIONS, 1)])["flights"].result(30)
     except KafkaException as error:
-        print(f"nothing to do: {error}")
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise
+        print("the topic is there: nothing to do")
         return
     chosen = flights(sample)
     produce(kafka, "flights", chosen, PARTITIONS)
