@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from ordering.ticks import INFINITY, NEVER, format_tick
+from ordering.ticks import INFINITY, NEVER, format_duration, format_tick
 
 DROPPED = ("early", "late_dropped", "out_of_order_dropped")
 SHOWN = ("events_in", "released", "early", "late_adjusted", "late_dropped", "out_of_order_adjusted", "out_of_order_dropped", "unreadable")
@@ -59,12 +59,18 @@ class IngestProgress:
             **{name: totals[name] for name in sorted({*totals, *SHOWN})},
             "held": sum(report["held"] for report in partitions),
             "substreams": sum(report["substreams"] for report in partitions),
+            "watermark_delay": self._delay(),
             "watermark": None if reached == NEVER else format_tick(reached),
             "finished": bool(self._partitions) and all(report["c"] == INFINITY for report in partitions),
             "batches": self.batches,
             "events_per_second": round(self.rate()),
             "seconds": {name: round(spent, 2) for name, spent in self._seconds.items()},
         }
+
+    def _delay(self) -> str | None:
+        """Return how far the slowest partition's watermark stands behind its newest arrival."""
+        delays = [report["arrival_us"] - report["c"] for report in self._partitions.values() if NEVER < report["c"] < INFINITY]
+        return format_duration(max(delays)) if delays else None
 
     def line(self) -> str:
         """Return the numbers in one line."""

@@ -103,7 +103,13 @@ class Bucket(ABC):
         return INFINITY if self._ended else self._frontier()
 
     def _frontier(self) -> int:
-        return min(reader.frontier for reader in self.readers.values())
+        rosters = [reader.roster for reader in self.readers.values() if reader.roster is not None]
+        if not rosters:
+            return NEVER
+        newest = max(rosters, key=lambda roster: roster.version)
+        # With more output partitions than inputs some have no channel: nothing will ever come there.
+        writing = [reader for partition, reader in self.readers.items() if len(newest.channels_of(partition, self._output_partitions))]
+        return min(reader.frontier for reader in writing)
 
     def take(self, partition: int, log: Log, events: Events, next_offset: int) -> Released:
         """Take the next range of a partition's log; return the results that became final, numbered."""

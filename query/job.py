@@ -39,6 +39,7 @@ from tidegate.runtime.spark import checkpoint_folder, even_labels
 
 Report = dict[str, Any]
 EVENTS_PER_BATCH = 1_000_000
+TAIL_RECORDS = 1_000
 FINISHED_FILE = "finished"
 
 
@@ -141,9 +142,11 @@ def _check_partitions(output: OutputSettings, buckets: int, over: bool) -> None:
 
 def _starts(admin: Admin, partitions: list[Partition], read_from_us: int | None) -> dict[Partition, int]:
     """Return where to start reading; refuse where what must be read is gone."""
-    if read_from_us is not None:
-        return admin.offsets_from(partitions, read_from_us)
     starts = admin.starts(partitions)
+    if read_from_us is not None:
+        # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
+        found, ends = admin.offsets_from(partitions, read_from_us), admin.ends(partitions)
+        return {partition: min(found[partition], max(starts[partition], ends[partition] - TAIL_RECORDS)) for partition in partitions}
     cut = [f"{topic}-{partition}@{offset}" for (topic, partition), offset in starts.items() if offset > 0]
     if cut:
         raise RefusedError(

@@ -1,5 +1,6 @@
-"""``python -m tidegate``: the same as the ``tidegate`` program."""
+"""``python -m tidegate`` is the command ``tidegate``."""
 
 from tidegate.cli.main import main
 
-main()
+if __name__ == "__main__":
+    main()

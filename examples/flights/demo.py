@@ -1,0 +1,216 @@
+"""
+The demo: a week of real flights, produced in the order of their arrival, put in order, counted and averaged by four
+Spark jobs that know of each other only through topics - and checked, byte for byte, against an independent computation.
+
+Usage: make demo, or python examples/flights/demo.py [--flights N] [--keep]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from expected import expected_lines, written_lines
+from produce import Flight, flights, produce
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+from rich.table import Table
+
+from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.stack import EmbeddedStack
+
+HERE = Path(__file__).parent
+PARTITIONS = 4
+QUERIES = {"departures": "departures.sql", "mean_delay": "mean_delay.sql", "daily": "daily.sql"}
+READS = {"departures": "flights.ordered", "mean_delay": "flights.ordered", "daily": "departures"}
+console = Console()
+
+
+class Job:
+    """A tidegate command in a process of its own, with the last JSON line it printed."""
+
+    def __init__(self, name: str, work: Path, arguments: list[str], environment: dict[str, str]) -> None:
+        self.name, self.last = name, {}  # type: str, dict[str, Any]
+        self.before_end: dict[str, Any] = {}
+        self._errors = (work / f"{name}.log").open("wb")
+        command = [sys.executable, "-m", "tidegate", *arguments, "--format", "json"]
+        self.process = subprocess.Popen(command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=self._errors)
+        self._reader = threading.Thread(target=self._follow, daemon=True)
+        self._reader.start()
+
+    def _follow(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            if line.startswith(b"{"):
+                self.last = json.loads(line)
+                if not self.last.get("finished"):
+                    self.before_end = self.last
+
+    @property
+    def state(self) -> str:
+        """One word for the table."""
+        code = self.process.poll()
+        if code is not None:
+            return "done" if code == 0 else f"failed ({code})"
+        return "running" if self.last else "starting"
+
+    def wait(self) -> int:
+        """Return the exit code once the job has ended and all it printed was read."""
+        code = self.process.wait()
+        self._reader.join(timeout=10)
+        return code
+
+    def error(self) -> str:
+        """Return the end of what the job wrote to standard error."""
+        self._errors.flush()
+        return Path(self._errors.name).read_text(errors="replace")[-3000:]
+
+
+def send(chosen: list[Flight], properties: dict[str, Any]) -> float:
+    """Produce the flights under a progress bar; return seconds."""
+    Admin(properties).create("flights", PARTITIONS, {"retention.ms": "-1"})
+    start = time.monotonic()
+    columns = TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.completed:,}/{task.total:,} flights")
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("producing in arrival order", total=len(chosen))
+        produce(properties, "flights", chosen, PARTITIONS, lambda sent: bar.update(task, completed=sent))
+    return time.monotonic() - start
+
+
+def await_topic(admin: Admin, topic: str, maker: Job) -> None:
+    """Wait until the job that makes *topic* has done so."""
+    while admin.find(topic) is None and maker.process.poll() is None:
+        time.sleep(0.1)
+
+
+@contextmanager
+def started(jobs: list[Job]) -> Iterator[None]:
+    """End the jobs that still run when the block is left."""
+    try:
+        yield
+    finally:
+        for job in jobs:
+            if job.process.poll() is None:
+                job.process.terminate()
+        for job in jobs:
+            job.process.wait()
+
+
+def board(jobs: list[Job]) -> Table:
+    """Return the live table."""
+    table = Table("job", "state", "events", "out", "watermark", title=None)
+    for job in jobs:
+        counts = ("events_in", "released") if job.name == "ingest" else ("events", "results")
+        events, out = (job.last.get(name, 0) for name in counts)
+        table.add_row(job.name, job.state, f"{events:,}", f"{out:,}", job.last.get("watermark") or "")
+    return table
+
+
+def run_jobs(work: Path, environment: dict[str, str], admin: Admin) -> list[Job]:
+    """Start ingest and the three queries side by side; return when all have ended."""
+    jobs: list[Job] = []
+    with started(jobs), Live(console=console, refresh_per_second=4, get_renderable=lambda: board(jobs)):
+        jobs.append(Job("ingest", work, ["ingest", "flights", "--until-end"], environment))
+        makers = {"flights.ordered": jobs[0]}
+        for name, script in QUERIES.items():
+            await_topic(admin, READS[name], makers[READS[name]])
+            jobs.append(Job(name, work, ["query", str(HERE / script), "--into", name], environment))
+            makers[name] = jobs[-1]
+        while any(job.process.poll() is None for job in jobs):
+            if any(job.process.poll() not in (None, 0) for job in jobs):
+                break
+            time.sleep(0.2)
+        for job in jobs:
+            if job.process.poll() is not None:
+                job.wait()
+    return jobs
+
+
+def report(jobs: list[Job], count: int, produce_s: float, jobs_s: float) -> None:
+    """Print what happened."""
+    last = jobs[0].last
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_row("flights in", f"{last['events_in']:,}  (produced in {produce_s:.1f} s)")
+    table.add_row("early: dropped", f"{last['early']:,}")
+    table.add_row("late: lifted to arrival - 3 h", f"{last['late_adjusted']:,}")
+    table.add_row("out of order beyond 10 m: moved", f"{last['out_of_order_adjusted']:,}")
+    table.add_row("ordered", f"{last['released']:,}")
+    table.add_row("windows out", ", ".join(f"{job.last['results']:,} {job.name}" for job in jobs[1:]))
+    busy = sum(last["seconds"].values())
+    table.add_row(
+        "throughput", f"{count / jobs_s:,.0f} flights/s with start-up, all jobs; {count / busy:,.0f} flights/s a core inside ingest"
+    )
+    table.add_row(
+        "watermark delay", f"{jobs[0].before_end.get('watermark_delay', '?')} behind the last arrival, before the end was flushed"
+    )
+    console.print(table)
+
+
+def check(chosen: list[Flight], work: Path) -> bool:
+    """Compare every result line with the independent computation (the law, level 3); say where they differ."""
+    same = True
+    for name, expected in expected_lines(chosen, PARTITIONS).items():
+        found = written_lines(work / "out", name)
+        if found == expected:
+            console.print(f"[green]check {name}: {len(found):,} results, byte for byte as computed independently")
+            continue
+        same = False
+        place = next(
+            (at for at, pair in enumerate(zip(expected, found, strict=False)) if pair[0] != pair[1]), min(len(expected), len(found))
+        )
+        console.print(f"[red]check {name}: {len(found):,} results, {len(expected):,} expected; first difference at {place}:")
+        for label, lines in (("expected", expected), ("found", found)):
+            console.print(f"  {label}: {lines[place].decode() if place < len(lines) else '(nothing)'}", markup=False)
+    return same
+
+
+def main() -> int:
+    """Run the demo; return the exit code."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--flights", type=int, default=None, help="only the first N flights to arrive")
+    parser.add_argument("--keep", action="store_true", help="leave Kafka and Valkey running, to look at the topics")
+    arguments = parser.parse_args()
+    begun = time.monotonic()
+    work = Path(".tidegate/demo").resolve()
+    stack = EmbeddedStack(work / "stack")
+    stack.stop(wipe=True)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    shutil.copy(HERE / "tidegate.toml", work)
+    console.rule("Tidegate: a week of real flights, in order")
+    stack.start(console.print)
+    try:
+        properties = {"bootstrap.servers": stack.bootstrap}
+        environment = {**os.environ, "TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
+        chosen = flights(HERE / "flights.parquet", arguments.flights)
+        produce_s = send(chosen, properties)
+        jobs_begun = time.monotonic()
+        jobs = run_jobs(work, environment, Admin(properties))
+        failed = [job for job in jobs if job.process.returncode != 0]
+        for job in failed:
+            console.print(f"[red]{job.name} failed with exit code {job.process.returncode}:")
+            console.print(job.error(), markup=False)
+        if failed or len(jobs) < 1 + len(QUERIES):
+            return 1
+        report(jobs, len(chosen), produce_s, time.monotonic() - jobs_begun)
+        same = check(chosen, work)
+    finally:
+        if not arguments.keep:
+            stack.stop()
+    console.print(f"results are in {work.relative_to(Path.cwd())}/out; took {time.monotonic() - begun:.0f} s")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
