@@ -51,7 +51,9 @@ class Source:
 
     def not_yet(self, what: str, *, at: int, fix: str = "") -> QueryError:
         """Build the error of a construct that ASA has and this engine has not yet."""
-        return self.error(f"{what} not supported yet", code="NOT-YET", at=at, fix=fix)
+        return self.error(
+            f"{what} not supported yet", code="NOT-YET", at=at, fix=fix or "leave it out, or compute it in a stage of its own"
+        )
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -172,7 +172,7 @@ def _next_level(
             spelled = name if name in names else next((other for other in names if other.lower() == name.lower()), None)
             if spelled is not None:
                 found.setdefault((*path, spelled), []).append(rows[numbers == number])
-    return {path: np.concatenate(pieces) for path, pieces in found.items()}
+    return {path: np.sort(np.concatenate(pieces)) for path, pieces in found.items()}
 
 
 def _variant(members: pa.Array) -> Variant:

@@ -109,7 +109,7 @@ def _extreme(column: pa.ChunkedArray, runs: Runs, function: str) -> pa.Array:
     having = np.concatenate([[0], np.cumsum(valid)])
     some = having[runs.last + 1] > having[runs.first]
     # Ranks stand for values of any type: order is all that counts.
-    ranks = pc.rank(values, sort_keys="ascending", null_placement="at_end", tiebreaker="dense").to_numpy().astype(np.int64)
+    ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     where = np.zeros(int(ranks.max(initial=0)) + 1, dtype=np.int64)
     where[ranks] = np.arange(len(ranks))
     if function == "max":

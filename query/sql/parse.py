@@ -8,12 +8,13 @@ a person to have written it (both found before the parser could drown in them).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from query.errors import Source
+from query.errors import Source, suggest
 from query.sql.dialect import Asa
 
 SCRIPT_CHARACTERS_MAX = 262_144
@@ -26,6 +27,7 @@ TREE_DEPTH_MAX = 120
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+_KEYWORDS = ("SELECT", "INTO", "FROM", "TIMESTAMP BY", "OVER", "WHERE", "GROUP BY", "HAVING", "CASE", "WHEN", "THEN", "ELSE", "END", "AS")
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
     "Required keyword": "an operand is missing",
@@ -102,13 +104,12 @@ def _tokens(source: Source) -> list[Token]:
         return Asa().tokenize(source.text)
     except TokenError as error:
         at = max(source.text.rfind("'"), source.text.rfind("["), source.text.rfind('"'))
-        reason = str(error.__cause__ or error).split(". ")[0].splitlines()[0]
-        raise source.error(f"unreadable text: {reason}", code="SYNTAX", at=at, fix="close every quote and bracket") from None
+        raise source.error(f"{source.text[at]} is never closed", code="SYNTAX", at=at, fix="close every quote and bracket") from error
 
 
 def _refuse_beforehand(tokens: list[Token], source: Source) -> None:
     depth, prefixes = 0, 0
-    for token, following in zip(tokens, [*tokens[1:], None], strict=True):
+    for token, following in zip_longest(tokens, tokens[1:]):
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
@@ -142,4 +143,9 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
     reason = str(first.get("description") or "this is no SQL").rstrip(".")
     reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
     near = f" near {word!r}" if word else ""
-    return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix="correct the script at this place", example=_EXAMPLE)
+    fix = (
+        suggest(word, _KEYWORDS, "correct the script at this place")
+        if word.upper() not in _KEYWORDS
+        else "correct the script at this place"
+    )
+    return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=_EXAMPLE)

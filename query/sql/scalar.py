@@ -4,6 +4,7 @@ Binding of expressions: sqlglot's tree of words -> :mod:`query.expressions`, nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,6 +53,7 @@ _PARTS = frozenset(
         "catalog",
         "quoted",
         "join_mark",
+        "query",
     }
 )
 """The parts of a tree's nodes that binding reads or may ignore."""
@@ -269,10 +271,16 @@ class ScalarBinder:
         limited = [param for param in to.expressions if param.name.upper() != "MAX"]
         if name in _TYPES and not limited:
             return _TYPES[name]
-        spelled = str(to.args.get("kind") or to.sql(dialect="tsql")).lower()
+        spelled = self._spelled_type(node)
         instead = _INSTEAD_OF_TYPE.get(name) or ("nvarchar(max)" if limited and "CHAR" in name else "")
         fix = f"write {instead}" if instead else suggest(spelled, _TYPE_NAMES.split(", "), f"types are {_TYPE_NAMES}")
         raise self.source.error(f"there is no type {spelled}", code="TYPE", at=offset_of(node), fix=fix, example="CAST(delay AS bigint)")
+
+    def _spelled_type(self, node: exp.Expr) -> str:
+        """Return the type as the script spells it, which the tree has forgotten."""
+        end = max((part.meta["end"] for part in node.this.walk() if "end" in part.meta), default=0)
+        found = re.search(r"\bAS\s+(\w+(?:\s*\([^)]*\))?)", self.source.text[end:], re.IGNORECASE)
+        return found[1] if found else str(node.args["to"])
 
     # Functions
 
@@ -295,7 +303,7 @@ class ScalarBinder:
         function = FUNCTIONS[name]
         if not function.least <= len(args) <= function.most:
             raise self.source.error(
-                f"{spelled} takes {_counted(function)}, not {len(args)}", code="FUNCTION", at=at, fix="give it what it takes"
+                f"{spelled} takes {_counted(function)}, not {len(args)}", code="FUNCTION", at=at, fix=f"give it {_counted(function)}"
             )
         return self._call(name, node, *args)
 

@@ -1,0 +1,138 @@
+"""Names, types and windows find their meaning; plans print what they will do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ordering.errors import QueryError, SettingError
+from ordering.ticks import DAY_US, HOUR_US, MINUTE_US
+from query.operators.windows import Window
+from query.plan import Plan, WindowedAggregate
+from query.sql.bind import bind_script
+from query.sql.catalog import InputSchema
+from query.sql.parse import parse_script
+
+FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
+DEPARTURES = InputSchema("departures", over="origin", is_result=True)
+EXAMPLES = Path(__file__).parents[3] / "examples" / "flights"
+
+
+def bound(text: str, *inputs: InputSchema) -> Plan:
+    """Bind a script with the output ``out``."""
+    return bind_script(parse_script(text), inputs or (InputSchema("i"), FLIGHTS, DEPARTURES), into="out")
+
+
+def window(text: str) -> Window:
+    """Bind one window function."""
+    root = bound(f"SELECT COUNT(*) FROM i GROUP BY {text}").root
+    assert isinstance(root, WindowedAggregate)
+    return root.window
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("TumblingWindow(hour, 1)", Window(HOUR_US, HOUR_US)),
+        ("tumblingwindow(hh, 1)", Window(HOUR_US, HOUR_US)),
+        ("TumblingWindow(Duration(day, 7))", Window(7 * DAY_US, 7 * DAY_US)),
+        ("TumblingWindow(Duration(hour, 1), Offset(millisecond, -1))", Window(HOUR_US, HOUR_US, HOUR_US - 1_000)),
+        ("TumblingWindow(minute, 10, 3)", Window(10 * MINUTE_US, 10 * MINUTE_US, 3 * MINUTE_US)),
+        ("HoppingWindow(minute, 60, 15)", Window(HOUR_US, 15 * MINUTE_US)),
+        ("HoppingWindow(Duration(hour, 1), Hop(minute, 15))", Window(HOUR_US, 15 * MINUTE_US)),
+        ("HoppingWindow(Hop(n, 15), Duration(hour, 1), Offset(s, 70))", Window(HOUR_US, 15 * MINUTE_US, 70_000_000)),
+    ],
+)
+def test_windows_are_read_in_all_their_forms(text: str, expected: Window) -> None:
+    """Positional and named arguments, abbreviated units, offsets taken modulo the hop."""
+    assert window(text) == expected
+
+
+def test_longer_windows_are_a_matter_of_a_setting() -> None:
+    """Seven days is the limit unless the caller raises it."""
+    script = parse_script("SELECT COUNT(*) FROM i GROUP BY TumblingWindow(day, 8)")
+    with pytest.raises(QueryError):
+        bind_script(script, [InputSchema("i")], into="out")
+    assert bind_script(script, [InputSchema("i")], into="out", window_us_max=8 * DAY_US).lookback_us == 8 * DAY_US
+
+
+def test_a_plan_prints_itself() -> None:
+    """Output on top, the scan at the bottom, then look-back and types."""
+    plan = bound(
+        "SELECT f.Origin, COUNT(*) AS n, SUM(CAST(delay AS bigint)) / 2 AS half, MAX(delay) AS most, System.Timestamp() AS at "
+        "FROM Flights f TIMESTAMP BY Scheduled OVER origin WHERE delay > 0 OR f.note LIKE 'x%' "
+        "GROUP BY origin, TumblingWindow(hour, 1) HAVING COUNT(*) > 1"
+    )
+    assert plan.explain() == (
+        "Output out\n"
+        "  WindowedAggregate tumbling 1h by origin: Origin AS Origin, COUNT(*) AS n, SUM(CAST(delay AS bigint)) / 2 AS half, "
+        "MAX(delay) AS most, System.Timestamp() AS at, having COUNT(*) > 1\n"
+        "    Filter (delay > 0) OR (note LIKE 'x%')\n"
+        "      Scan flights, timestamp by scheduled, over origin\n"
+        "look-back: 1h\n"
+        "columns: Origin any, n bigint, half bigint, most any, at datetime"
+    )
+    assert (plan.input, str(plan.over), plan.windowed, plan.lookback_us) == ("flights", "origin", True, HOUR_US)
+
+
+def test_columns_without_a_name_get_one() -> None:
+    """A field's last name, a function's own name, else Column and its number; spelled as in the script."""
+    plan = bound("SELECT a.B.cD, LEN(x), System.Timestamp(), 1 + 1, [two words] FROM i")
+    assert [name for name, _ in plan.columns] == ["cD", "LEN", "Timestamp", "Column4", "two words"]
+
+
+def test_a_filter_may_pass_payloads_as_they_are() -> None:
+    """SELECT * alone is the payload itself."""
+    assert bound("SELECT * FROM i WHERE a = 1").columns == (("*", "any"),)
+
+
+def test_declared_types_are_the_inputs() -> None:
+    """A declared field has one kind for ever; a subfield of a record is free."""
+    schema = InputSchema("i", fields={"delay": "float", "a.b": "bigint", "r": "record"})
+    plan = bound("SELECT Delay, a.B AS b, a.c AS c, r, r.x AS x FROM i", schema)
+    assert plan.columns == (("Delay", "float"), ("b", "bigint"), ("c", "any"), ("r", "record"), ("x", "any"))
+
+
+def test_an_unknown_declared_type_is_refused() -> None:
+    """The setting is named, with the nearest type."""
+    with pytest.raises(SettingError) as caught:
+        InputSchema("i", fields={"delay": "bigit"})
+    assert (caught.value.where, caught.value.fix) == ("inputs.i.fields.delay", "did you mean bigint?")
+
+
+def test_over_may_be_left_out() -> None:
+    """Then the query advances by the floor."""
+    assert bound("SELECT origin FROM flights TIMESTAMP BY scheduled").over is None
+
+
+def test_partition_id_in_over_is_implied() -> None:
+    """ASA demands it; here it says nothing new."""
+    assert str(bound("SELECT origin FROM flights TIMESTAMP BY scheduled OVER origin, PartitionId").over) == "origin"
+
+
+def test_a_result_is_read_at_its_system_timestamp() -> None:
+    """TIMESTAMP BY is absent or System.Timestamp(); OVER works on it."""
+    assert bound("SELECT origin FROM departures").over is None
+    assert bound("SELECT origin FROM departures TIMESTAMP BY System.Timestamp()").scan.timestamp_by is None
+    assert str(bound("SELECT origin FROM departures TIMESTAMP BY System.Timestamp() OVER Origin").over) == "Origin"
+
+
+def test_timestamp_by_may_be_an_expression() -> None:
+    """It must be the input's, spelled in any case."""
+    schema = InputSchema("i", timestamp_by="COALESCE(sent, [made at])")
+    assert bound("SELECT a FROM i TIMESTAMP BY coalesce(Sent, [Made At])", schema).scan.timestamp_by is not None
+
+
+def test_equal_aggregates_are_computed_once() -> None:
+    """Names are compared ignoring case."""
+    root = bound("SELECT SUM(a) AS x, sum(A) + SUM(b) AS y FROM i GROUP BY TumblingWindow(hour, 1)").root
+    assert isinstance(root, WindowedAggregate)
+    assert [str(total) for total in root.totals] == ["SUM(a)", "SUM(b)"]
+
+
+@pytest.mark.parametrize("name", ["departures", "mean_delay", "daily"])
+def test_the_scripts_of_the_demo_bind(name: str) -> None:
+    """Their outputs are named as their files."""
+    plan = bind_script(parse_script((EXAMPLES / f"{name}.sql").read_text(), f"{name}.sql"), [FLIGHTS, DEPARTURES])
+    assert plan.output == name

@@ -1,0 +1,82 @@
+"""Result bytes are pinned: these exact bytes, on every replay."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from query.encode import encode_keys, encode_objects
+from query.kinds import Kind
+from query.variant import Variant, constant
+
+
+def column(*values: object, kind: Kind) -> Variant:
+    """A column of one kind."""
+    return constant(len(values), kind, values)
+
+
+MIXED = Variant.of(
+    7,
+    {
+        Kind.BIGINT: pa.array([1, None, None, None, None, None, None], pa.int64()),
+        Kind.FLOAT: pa.array([None, 1e16, None, None, None, None, None]),
+        Kind.NVARCHAR: pa.array([None, None, 'é"\n\x1f\x7f', None, None, None, None]),
+        Kind.BIT: pa.array([None, None, None, True, None, None, None]),
+        Kind.DATETIME: pa.array([None, None, None, None, 1_500_000, None, None], pa.int64()),
+        Kind.RECORD: pa.array([None, None, None, None, None, '{"b":1,"a":[2.0]}', None]),
+    },
+)
+
+
+def test_values_are_written_as_the_contract_says() -> None:
+    """One member per column, in order, without spaces."""
+    found = encode_objects(["a", 'b"'], [MIXED, column(*range(7), kind=Kind.BIGINT)], 7).to_pylist()
+    assert [row.decode() for row in found] == [
+        '{"a":1,"b\\"":0}',
+        '{"a":1e+16,"b\\"":1}',
+        '{"a":"é\\"\\n\\u001f\x7f","b\\"":2}',
+        '{"a":true,"b\\"":3}',
+        '{"a":"1970-01-01T00:00:01.500Z","b\\"":4}',
+        '{"a":{"b":1,"a":[2.0]},"b\\"":5}',
+        '{"a":null,"b\\"":6}',
+    ]
+
+
+def test_one_key_is_its_substream_key_bytes() -> None:
+    """Text as it is, numbers in digits, records canonical, NULL as nothing."""
+    assert encode_keys([MIXED], 7).to_pylist() == [
+        b"1",
+        b"1e+16",
+        'é"\n\x1f\x7f'.encode(),
+        b"true",
+        b"1970-01-01T00:00:01.500Z",
+        b'{"a":[2.0],"b":1}',
+        b"",
+    ]
+
+
+def test_several_keys_are_an_array_and_none_is_nothing() -> None:
+    """An array tells 1 from '1'."""
+    assert encode_keys([column("a", None, kind=Kind.NVARCHAR), column(1, 2, kind=Kind.BIGINT)], 2).to_pylist() == [b'["a",1]', b"[null,2]"]
+    assert encode_keys([], 2).to_pylist() == [b"", b""]
+
+
+def test_no_rows_are_no_bytes() -> None:
+    """Empty columns encode to empty columns."""
+    assert encode_objects(["a"], [Variant.of(0, {})], 0).to_pylist() == []
+    assert encode_keys([Variant.of(0, {}), Variant.of(0, {})], 0).to_pylist() == []
+
+
+@given(
+    st.lists(st.text(max_size=5), min_size=1, max_size=5),
+    st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=5, max_size=5),
+)
+def test_text_and_floats_are_pythons_json(texts: list[str], floats: list[float]) -> None:
+    """The same bytes as json.dumps without spaces and without escaping what needs none."""
+    numbers = floats[: len(texts)]
+    found = encode_objects(["t", "f"], [column(*texts, kind=Kind.NVARCHAR), column(*numbers, kind=Kind.FLOAT)], len(texts)).to_pylist()
+    pairs = zip(texts, numbers, strict=True)
+    assert found == [json.dumps({"t": text, "f": number}, ensure_ascii=False, separators=(",", ":")).encode() for text, number in pairs]

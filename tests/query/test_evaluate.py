@@ -1,0 +1,198 @@
+"""What each expression means, one value at a time: arithmetic, conversions, functions, and which rows fail."""
+
+from __future__ import annotations
+
+import pytest
+from query_running import reasons, values
+
+from query.sql.catalog import InputSchema
+
+ROW = {
+    "i": 7,
+    "j": 2,
+    "f": 2.5,
+    "s": "Atlanta",
+    "n": "12",
+    "t": "2001-01-01T06:05:00.5+02:00",
+    "b": True,
+    "x": None,
+    "r": {"k": [1]},
+    "z": 0,
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("i / j", "3"),
+        ("-i / j", "-3"),
+        ("i % j", "1"),
+        ("-i % j", "-1"),
+        ("i / 2.0", "3.5"),
+        ("i + f", "9.5"),
+        ("i * j - 1", "13"),
+        ("i / z", "null"),
+        ("f / z", "null"),
+        ("i % z", "null"),
+        ("i + x", "null"),
+        ("9223372036854775807 + i", "null"),
+        ("-(-9223372036854775807 - 1)", "null"),
+        ("1e308 * 10", "null"),
+        ("i + b", "8"),
+        ("i + n", "19"),
+        ("s + '!'", '"Atlanta!"'),
+        ("i = 7", "true"),
+        ("i = 7.0", "true"),
+        ("n = 12", "true"),
+        ("s > 'Atl'", "true"),
+        ("b = 1", "true"),
+        ("x = x", "null"),
+        ("NOT (x = 1)", "null"),
+        ("x IS NULL", "true"),
+        ("i IS NOT NULL AND x IS NULL", "true"),
+        ("i = 1 OR j = 2 OR x = 1", "true"),
+        ("i IN (1, 7, x)", "true"),
+        ("i NOT IN (1, 2)", "true"),
+        ("i BETWEEN 7 AND 8", "true"),
+        ("i NOT BETWEEN 7 AND 8", "false"),
+        ("s LIKE 'at%'", "false"),
+        ("s LIKE '_tl[a-c]n%'", "true"),
+        ("s LIKE '[^B]%a'", "true"),
+        ("s NOT LIKE '%z%'", "true"),
+        ("'a.b' LIKE 'a_b' AND 'a\nb' LIKE 'a%b' AND '50%' LIKE '50[%]'", "true"),
+        ("CASE WHEN i > 100 THEN 'big' WHEN i > 5 THEN 'some' ELSE 'few' END", '"some"'),
+        ("CASE j WHEN 1 THEN 10 WHEN 2 THEN 20 END", "20"),
+        ("CASE WHEN x = 1 THEN 1 END", "null"),
+        ("CASE WHEN i = 7 THEN i ELSE f END", "7.0"),
+        ("CASE WHEN s LIKE 'A%' THEN 0 ELSE CAST(s AS bigint) END", "0"),
+        ("COALESCE(x, j, f)", "2.0"),
+        ("COALESCE(x, s)", '"Atlanta"'),
+        ("ISNULL(x, 'none')", '"none"'),
+        ("NULLIF(i, 7)", "null"),
+        ("NULLIF(i, 8)", "7"),
+        ("IIF(i > j, 'yes', 'no')", '"yes"'),
+        ("CAST(n AS bigint)", "12"),
+        ("CAST(' 1.5e3 ' AS float)", "1500.0"),
+        ("CAST(-2.9 AS bigint)", "-2"),
+        ("CAST(i AS nvarchar(max)) + '!'", '"7!"'),
+        ("CAST(f AS nvarchar(max))", '"2.5"'),
+        ("CAST(b AS nvarchar(max))", '"true"'),
+        ("CAST('TRUE' AS bit)", "true"),
+        ("CAST(z AS bit)", "false"),
+        ("CAST(t AS datetime)", '"2001-01-01T04:05:00.500Z"'),
+        ("CAST('2001-01-01' AS datetime)", '"2001-01-01T00:00:00Z"'),
+        ("CAST(CAST(t AS datetime) AS nvarchar(max))", '"2001-01-01T04:05:00.500Z"'),
+        ("CAST(t AS datetime) > '2001-01-01T04:00:00Z'", "true"),
+        ("TRY_CAST(s AS bigint)", "null"),
+        ("TRY_CAST('1.5' AS bigint)", "null"),
+        ("TRY_CAST('1e999' AS float)", "null"),
+        ("TRY_CAST('2001-02-30' AS datetime)", "null"),
+        ("TRY_CAST(r AS bigint)", "null"),
+        ("CAST(r AS record)", '{"k":[1]}'),
+        ("r.k", "[1]"),
+        ("r.k.m", "null"),
+        ("i.k", "null"),
+        ("ABS(-i)", "7"),
+        ("ABS(-f)", "2.5"),
+        ("CEILING(f)", "3.0"),
+        ("FLOOR(f)", "2.0"),
+        ("FLOOR(i)", "7"),
+        ("SIGN(-f)", "-1.0"),
+        ("ROUND(f, 0)", "3.0"),
+        ("ROUND(2.345, 1)", "2.3"),
+        ("SQUARE(i)", "49.0"),
+        ("SQRT(16)", "4.0"),
+        ("SQRT(-1)", "null"),
+        ("POWER(j, 10)", "1024.0"),
+        ("LOG(z)", "null"),
+        ("EXP(z)", "1.0"),
+        ("LEN(s)", "7"),
+        ("LEN('ab  ')", "2"),
+        ("LEN(i)", "1"),
+        ("LOWER(s) + UPPER(s)", '"atlantaATLANTA"'),
+        ("SUBSTRING(s, 2, 3)", '"tla"'),
+        ("LEFT(s, 2) + RIGHT(s, 2)", '"Atta"'),
+        ("CONCAT(s, x, i, '-', b)", '"Atlanta7-true"'),
+        ("LTRIM('  a ') + RTRIM(' b  ') + TRIM('  c  ')", '"a  bc"'),
+        ("REPLACE(s, 'a', '_')", '"Atl_nt_"'),
+        ("CHARINDEX('a', s)", "4"),
+        ("CHARINDEX('a', s, 5)", "7"),
+        ("CHARINDEX('q', s)", "0"),
+        ("System.Timestamp()", '"1970-01-01T00:00:01Z"'),
+        ("System.Timestamp > '1970-01-01'", "true"),
+        ("PartitionId", "0"),
+        ("arrivals.I", "7"),
+        ("NULL", "null"),
+        ("'it''s'", '"it\'s"'),
+    ],
+)
+def test_an_expression_has_its_value(expression: str, expected: str) -> None:
+    """The value as it is written in a result."""
+    assert values(f"SELECT {expression} AS v FROM arrivals", [ROW]) == [f'{{"v":{expected}}}']
+
+
+@pytest.mark.parametrize(
+    ("expression", "reason"),
+    [
+        ("CAST(s AS bigint)", "conversion failed: CAST(s AS bigint)"),
+        ("CAST(1e300 * f AS bigint)", "conversion failed: CAST(1e+300 * f AS bigint)"),
+        ("s + 1", "conversion failed: s + 1"),
+        ("s > 5", "conversion failed: s > 5"),
+        ("CAST(r AS bigint)", "record cannot be converted to bigint: CAST(r AS bigint)"),
+        ("r = r", "values of type record cannot be compared: r = r"),
+        ("ABS(r)", "a number is needed, not record: ABS(r)"),
+        ("i AND b", "a condition is needed, not bigint: i AND b"),
+    ],
+)
+def test_a_row_fails_with_its_reason(expression: str, reason: str) -> None:
+    """A value that cannot be converted fails its row, and only its row."""
+    sql = f"SELECT {expression} AS v FROM arrivals"
+    assert reasons(sql, [{"i": None}, ROW, {}]) == [(1, reason)]
+
+
+def test_one_column_may_hold_every_kind() -> None:
+    """Rows are computed by the kinds they have, not by their neighbours'."""
+    payloads = [{"v": 7}, {"v": 7.0}, {"v": "7"}, {"v": True}, {"v": None}, {}, {"v": {"a": 1}}]
+    assert values("SELECT v, v / 2 AS half FROM arrivals", payloads) == [
+        '{"v":7,"half":3}',
+        '{"v":7.0,"half":3.5}',
+        '{"v":"7","half":3}',
+        '{"v":true,"half":0}',
+        '{"v":null,"half":null}',
+        '{"v":null,"half":null}',
+    ]
+    assert reasons("SELECT v / 2 AS half FROM arrivals", payloads) == [(6, "a number is needed, not record: v / 2")]
+
+
+def test_a_null_does_not_take_the_kind_of_its_neighbours() -> None:
+    """COALESCE(NULL, 1) is 1 beside a float too."""
+    sql = "SELECT COALESCE(v, 1) AS v FROM arrivals"
+    assert values(sql, [{"v": None}, {"v": 2.5}]) == ['{"v":1}', '{"v":2.5}']
+    assert values(sql, [{"v": None}]) == ['{"v":1}']
+
+
+def test_where_keeps_what_is_true() -> None:
+    """False and NULL are left out; a condition that is no condition fails its row."""
+    payloads = [{"f": True}, {"f": False}, {"f": None}, {"f": 1}]
+    assert values("SELECT f FROM arrivals WHERE f", payloads) == ['{"f":true}']
+    assert reasons("SELECT f FROM arrivals WHERE f", payloads) == [(3, "a condition is needed, not bigint: f")]
+
+
+def test_rows_that_where_leaves_out_cannot_fail() -> None:
+    """SELECT is computed for rows that pass WHERE only."""
+    sql = "SELECT CAST(s AS bigint) AS v FROM arrivals WHERE s LIKE '[0-9]%'"
+    assert values(sql, [{"s": "5"}, {"s": "x"}]) == ['{"v":5}']
+    assert reasons(sql, [{"s": "5"}, {"s": "x"}]) == []
+
+
+def test_declared_fields_are_converted() -> None:
+    """A value that is not of the declared type is converted like a CAST, or fails its row."""
+    schema = InputSchema("i", fields={"v": "bigint", "at": "datetime"})
+    payloads = [{"v": 1}, {"v": "2"}, {"v": 3.7}, {"v": "x"}, {"at": "2001-01-01T00:00:00Z"}]
+    assert values("SELECT V, at FROM i", payloads, schema) == [
+        '{"V":1,"at":null}',
+        '{"V":2,"at":null}',
+        '{"V":3,"at":null}',
+        '{"V":null,"at":"2001-01-01T00:00:00Z"}',
+    ]
+    assert reasons("SELECT V FROM i", payloads, schema) == [(3, "conversion failed: V")]
