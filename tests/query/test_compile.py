@@ -31,12 +31,12 @@ PAYLOADS = st.one_of(
 
 @dataclass(frozen=True)
 class Story:
-    """Events in order, a window, where batches are cut, and how far time is finished after each (in thousandths)."""
+    """Events in order, a window, where batches are cut, and how far finishing stays behind what is certain after each."""
 
     events: list[Event]
     shape: Shape
     cuts: list[int]
-    finished: list[int]
+    behind: list[int]
 
 
 @st.composite
@@ -54,7 +54,7 @@ def stories(draw: st.DrawFn, *, over: bool) -> Story:
         events.append(Event(sub, now, payload))
     cuts = draw(st.lists(st.integers(0, len(events)), max_size=6))
     return Story(
-        events, Shape(size, hop, draw(st.integers(0, 20)) % hop), sorted(cuts), draw(st.lists(st.integers(0, 1000), min_size=7, max_size=7))
+        events, Shape(size, hop, draw(st.integers(0, 20)) % hop), sorted(cuts), draw(st.lists(st.integers(0, 8), min_size=7, max_size=7))
     )
 
 
@@ -71,14 +71,14 @@ def walk(story: Story, query: CompiledQuery, *, over: bool) -> list[dict[str, ob
     retained, rows = [], []
     done = {event.sub: 0 for event in story.events} or {0: 0}
     start = 0
-    for cut, share in zip([*story.cuts, len(story.events)], story.finished, strict=False):
+    for cut, behind in zip([*story.cuts, len(story.events)], story.behind, strict=False):
         retained.append(query.prepare(table(story.events[start:cut], start))[0])
         start = max(start, cut)
         closing = {}
         for sub, before in done.items():
             upcoming = [event.system_us for event in story.events[start:] if event.sub == sub or not over]
-            certain = min(upcoming, default=2_000)
-            closing[sub] = (before, max(before, certain * share // 1000))
+            certain = min(upcoming, default=1_200)
+            closing[sub] = (before, max(before, certain - behind))
         slice_ = query.concat(retained)
         rows += query.finish(slice_, times(closing, "from_us", "to_us")).to_pylist()
         retained = [query.expire(slice_, times({sub: (to,) for sub, (_, to) in closing.items()}, "to_us"))]
