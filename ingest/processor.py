@@ -137,15 +137,13 @@ class RangeWalk:
             return
         fields = self._fields.read(records.value)
         arrival_us = records.timestamp_ms * MILLISECOND_US
-        if self._plan.settings.timestamp_by is None:
-            fields.event_time_us = arrival_us
         self._spent("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         estimates = _between(marks, self._state.next_offset, end - 1)
         batch = Batch(
             offset=records.offset,
             arrival_us=arrival_us,
-            event_time_us=fields.event_time_us,
+            event_time_us=None if self._plan.settings.timestamp_by is None else fields.event_time_us,
             readable=fields.readable,
             substream=fields.substream,
             key=_record_keys(records, fields),

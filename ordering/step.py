@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering.errors import SettingError
 from ordering.policies import Action, Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.reorder import first_steps, release_order
@@ -54,7 +55,7 @@ class Batch:
     Args:
         offset: Offsets, rising; holes are allowed.
         arrival_us: Arrival times as stamped (not yet clamped), microseconds.
-        event_time_us: Event times, microseconds; anything where not *readable*.
+        event_time_us: Event times, microseconds; anything where not *readable*. None: the (clamped) arrival is the event time.
         readable: False for records without a valid event time: they move the arrival frontier and nothing else.
         substream: Substream key bytes (binary or dictionary column, or bytes objects), or None without OVER.
         key: Record keys (bytes or None), passed on untouched.
@@ -67,7 +68,7 @@ class Batch:
 
     offset: Ints
     arrival_us: Ints
-    event_time_us: Ints
+    event_time_us: Ints | None
     readable: Mask
     substream: pa.Array | Objects | None
     key: Objects
@@ -147,7 +148,9 @@ class Model:
         self, policies: Policies, over: bool, output_partitions: int, number: int = 0, roster: Roster | None = None, inputs: int = 1
     ) -> None:
         if over and policies.late_us is None:
-            raise ValueError("late = off needs one timeline: with OVER only the floor bounds the state")
+            raise SettingError(
+                'late = "off" cannot stand with OVER: only the floor advances silent substreams', where="late", fix="give late a duration"
+            )
         self.policies, self.over, self.number = policies, over, number
         self.output_partitions = output_partitions
         self.roster = roster or Roster(1, inputs, Spread.ALL if over else Spread.ONE, over)
@@ -179,7 +182,8 @@ class Model:
         arrival, floor = self._frontier(state, batch)
         counts = Counts(events_in=len(batch.offset))
         counts.arrival_clamps = int((arrival[:-1] > batch.arrival_us).sum())
-        system_us, flags, reason = self._judge_early_and_late(batch, arrival[:-1], counts)
+        event_time_us = arrival[:-1] if batch.event_time_us is None else batch.event_time_us
+        system_us, flags, reason = self._judge_early_and_late(event_time_us, batch.readable, arrival[:-1], counts)
         kept = np.flatnonzero(batch.readable & (reason == 0))
         timeline = self._timelines_of(state, batch, kept)
         walk = Walk(kept, timeline, system_us[kept], state.timelines)
@@ -188,7 +192,7 @@ class Model:
         counts.out_of_order_dropped = int(np.count_nonzero(walk.dropped))
         flags[kept[walk.adjusted]] |= np.uint16(Flag.OUT_OF_ORDER)
         reason[kept[walk.dropped]] = Reason.OUT_OF_ORDER
-        rows, own_step = self._rows(state, batch, arrival, flags, walk)
+        rows, own_step = self._rows(state, batch, event_time_us, arrival, flags, walk)
 
         released, order = self._release(state, rows, own_step, walk, floor)
         counts.released, counts.held = len(order), len(state.held)
@@ -215,9 +219,10 @@ class Model:
             floor[steps] = INFINITY
         return arrival, floor
 
-    def _judge_early_and_late(self, batch: Batch, arrival: Ints, counts: Counts) -> tuple[Ints, NDArray[np.uint16], NDArray[np.int8]]:
-        steps = len(batch.offset)
-        policies, readable, t = self.policies, batch.readable, batch.event_time_us
+    def _judge_early_and_late(
+        self, t: Ints, readable: Mask, arrival: Ints, counts: Counts
+    ) -> tuple[Ints, NDArray[np.uint16], NDArray[np.int8]]:
+        policies, steps = self.policies, len(t)
         system_us, flags, reason = t.copy(), np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8)
         counts.unreadable = steps - int(np.count_nonzero(readable))
         if policies.early_us is not None:
@@ -244,13 +249,15 @@ class Model:
         keys = substream if len(kept) == len(substream) else substream.take(pa.array(kept))
         return state.timelines.find(keys)
 
-    def _rows(self, state: State, batch: Batch, arrival: Ints, flags: NDArray[np.uint16], walk: Walk) -> tuple[Rows, Ints]:
+    def _rows(
+        self, state: State, batch: Batch, event_time_us: Ints, arrival: Ints, flags: NDArray[np.uint16], walk: Walk
+    ) -> tuple[Rows, Ints]:
         """Return what was held before and what this batch keeps, as one table, and the step at which each came."""
         keep = ~walk.dropped
         index = walk.kept[keep]
         fresh = Rows(
             system_us=walk.system_us[keep],
-            event_time_us=batch.event_time_us[index],
+            event_time_us=event_time_us[index],
             arrival_us=arrival[index],
             offset=batch.offset[index],
             flags=flags[index],
