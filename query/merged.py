@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.reader import Accepted
+from ordering.ticks import NEVER
 from query.bucket import Bucket, events_of, table_of
 from query.decode import Events
 
@@ -24,6 +25,8 @@ class MergedBucket(Bucket):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._closed_us = self._start_us
+        self._merged_us = NEVER
+        """Events below this have left what is held; unlike ``_closed_us`` it begins below the look-back of a start in the middle."""
 
     def _accept(self, events: Events, accepted: Accepted) -> None:
         if len(events):
@@ -39,6 +42,7 @@ class MergedBucket(Bucket):
         return self._finish(closing, until_us)
 
     def _merge(self, until_us: int) -> None:
+        self._merged_us = until_us
         held = self._retention.rows("held")
         if held is None:
             return
@@ -55,10 +59,10 @@ class MergedBucket(Bucket):
         pass  # the head says how far it has merged
 
     def _own_head(self) -> dict[str, Any]:
-        return {"closed_us": self._closed_us}
+        return {"closed_us": self._closed_us, "merged_us": self._merged_us}
 
     def _restored(self, fields: dict[str, Any]) -> None:
-        self._closed_us = fields["closed_us"]
+        self._closed_us, self._merged_us = fields["closed_us"], fields["merged_us"]
         closed = pa.table({"sub": [0], "to_us": [self._closed_us]})
-        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], self._closed_us)))
+        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], self._merged_us)))
         self._retention.reduce("rows", lambda table: self._compiled.expire(table, closed))
