@@ -192,6 +192,9 @@ def _evaluate_signature(
         return Variant.of(length, {}), [Failure(np.arange(length, dtype=np.int64), f"{statement}: {expr}")]
     if statement.kind is Kind.NULL:
         return Variant.of(length, {}), []
+    unchanged = next((leaf for at, leaf in enumerate(expr.leaves()) if statement.sql == f"c{at}"), None)
+    if unchanged is not None:
+        return inputs[unchanged], []
     arrays = {f"c{at}": inputs[leaf].only(kind) for at, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     table = pa.table(arrays or {"row": np.zeros(length, dtype=np.int8)})
     sql = f"CAST({statement.sql} AS {DUCK_TYPES[statement.kind]})"

@@ -212,14 +212,17 @@ def _masked(values: pa.Array, mask: Mask) -> pa.Array:
 
 def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
     chosen = _masked(members, mask)
-    if _fits_bigint(chosen):
-        return {Kind.BIGINT: chosen.cast(pa.int64())}
-    whole = mask & ~pc.fill_null(pc.match_substring(chosen, "."), True).to_numpy(zero_copy_only=False)
+    pointed = pc.match_substring(chosen, ".")
+    # A cast that fails is slow, so it is tried only where it should succeed.
+    if not pc.any(pointed).as_py() and (bigints := _as_bigints(chosen)) is not None:
+        return {Kind.BIGINT: bigints}
+    whole = mask & ~pc.fill_null(pointed, True).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(whole).tolist() if whole.sum() < _FEW else _suspicious(chosen, whole):
         text = chosen[row].as_py()
         whole[row] = text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
     floats = _masked(members, mask & ~whole)
-    return {Kind.BIGINT: _masked(members, whole).cast(pa.int64()), Kind.FLOAT: finite(floats.cast(pa.float64()))}
+    bigints = {Kind.BIGINT: _masked(members, whole).cast(pa.int64())} if whole.any() else {}
+    return {**bigints, Kind.FLOAT: finite(floats.cast(pa.float64()))}
 
 
 def _suspicious(numbers: pa.Array, rows: Mask) -> list[int]:
@@ -229,12 +232,11 @@ def _suspicious(numbers: pa.Array, rows: Mask) -> list[int]:
     return found
 
 
-def _fits_bigint(numbers: pa.Array) -> bool:
+def _as_bigints(numbers: pa.Array) -> pa.Array | None:
     try:
-        numbers.cast(pa.int64())
+        return numbers.cast(pa.int64())
     except pa.ArrowInvalid:
-        return False
-    return True
+        return None
 
 
 def _strings(quotations: pa.Array) -> pa.Array:

@@ -156,8 +156,7 @@ class WindowAggregation:
         }
         order = {name: windows[name] for name in sorted(windows.column_names) if name.startswith("g")}
         sorting = pa.table({"system_us": results["system_us"], "key": results["key"], **order, "sub": results["sub"]})
-        by = ", ".join(f"{name} NULLS FIRST" for name in sorting.column_names)
-        rows = run(f"SELECT row FROM sorting ORDER BY {by}", sorting=sorting.append_column("row", pa.array(np.arange(count))))["row"]
+        rows = pc.sort_indices(sorting, sort_keys=[(name, "ascending") for name in sorting.column_names])
         return pa.table(results).take(rows).cast(RESULT_SCHEMA)
 
     def _leaves(self, windows: pa.Table) -> dict[Expr, Variant]:

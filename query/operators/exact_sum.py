@@ -19,14 +19,24 @@ Whole = npt.NDArray[np.int64]
 
 PIECES = 3
 _PIECE_BITS = 18
+_BLOCK = 16_384
 _LIMB_BITS = 16
 _LIMB_SHIFT = 4
 _SCALE = 1_136
 """The smallest positive float is 2**-1074 and its mantissa has 53 bits: no bit lies below 2**-1126. A multiple of 16."""
 
 
-def pieces(values: Floats) -> list[tuple[Whole, Whole]]:
+def pieces(values: Floats) -> list[tuple[npt.NDArray[np.int16], Whole]]:
     """Cut finite floats into pieces: pairs (limb, piece), three per value, whose sum of ``piece * 2**(16 * limb - 1136)`` is it."""
+    found = [(np.empty(len(values), dtype=np.int16), np.empty(len(values), dtype=np.int64)) for _ in range(PIECES)]
+    # Block by block, because what fits the cache takes a tenth of the time.
+    for start in range(0, len(values), _BLOCK):
+        for (limbs, amounts), (limb, amount) in zip(found, _pieces(values[start : start + _BLOCK]), strict=True):
+            limbs[start : start + _BLOCK], amounts[start : start + _BLOCK] = limb, amount
+    return found
+
+
+def _pieces(values: Floats) -> list[tuple[Whole, Whole]]:
     mantissa, exponent = np.frexp(values)
     whole = (mantissa * 2.0**53).astype(np.int64)
     place = exponent.astype(np.int64) + (_SCALE - 53)

@@ -52,19 +52,28 @@ class Window:
 
     def first_end(self, system_us: Ticks) -> Ticks:
         """Return the first window end at or after each instant; with a hop beyond the size its window need not hold it."""
-        return system_us + (self.offset_us - system_us) % self.hop_us
+        return _next(system_us, self.offset_us, self.hop_us)
 
     def last_end(self, system_us: Ticks) -> Ticks:
         """Return the last window end at which each event still belongs to the window."""
-        latest = system_us + (self.size_us - 1)
-        return latest - (latest - self.offset_us) % self.hop_us
+        # The last end below s + size is one hop before the first end at or above it.
+        return _next(system_us, self.offset_us - self.size_us, self.hop_us) + (self.size_us - self.hop_us)
 
     def pane_end(self, system_us: Ticks) -> Ticks:
         """Return the end of the pane that holds each event."""
-        return system_us + (self.offset_us - system_us) % self.pane_us
+        return _next(system_us, self.offset_us, self.pane_us)
 
     def __str__(self) -> str:
         offset = f", offset {format_duration(self.offset_us)}" if self.offset_us else ""
         if self.tumbling:
             return f"tumbling {format_duration(self.size_us)}{offset}"
         return f"hopping {format_duration(self.size_us)} by {format_duration(self.hop_us)}{offset}"
+
+
+def _next(instants: Ticks, offset_us: int, step_us: int) -> Ticks:
+    """Return the first multiple of *step_us*, shifted by *offset_us*, at or after each instant."""
+    found = np.subtract(offset_us, instants)
+    # In place: on millions of instants, fresh memory costs more than arithmetic.
+    found %= step_us
+    found += instants
+    return found
