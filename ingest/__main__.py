@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.runtime.console import run
+
 
 def ingest(
     name: Annotated[str, typer.Argument(help="Which [inputs.NAME] to order.")],
@@ -62,4 +64,4 @@ def ingest(
 
 
 if __name__ == "__main__":
-    typer.run(ingest)
+    run(ingest)

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from tidegate.runtime.console import run
+
 Script = Annotated[Path, typer.Argument(help="The query, a .sql file.")]
 Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
 Config = Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")]
@@ -84,4 +86,4 @@ def plan(script: Script, into: Into = None, config: Config = None, assign: Assig
 
 
 if __name__ == "__main__":
-    typer.run(query)
+    run(query)
