@@ -54,27 +54,43 @@ def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
     Split *records* into what the reader's rule needs and the events themselves, row by row alike.
 
     Raises:
-        ProtocolError: A record is neither an event nor a CTI.
+        ProtocolError: A record is neither an event nor a CTI of a version that this program reads; it names the record.
     """
     assert records.headers is not None
     octets = [_header(headers) for headers in records.headers]
     size = np.fromiter(map(len, octets), dtype=np.int64, count=len(octets))
     rows = np.flatnonzero(size == EVENT_HEADER_BYTES)
     others = np.flatnonzero(size != EVENT_HEADER_BYTES).tolist()
-    for row in others:
-        if size[row] != CTI_HEADER_BYTES:
-            raise ProtocolError(
-                "a record has no tidegate header",
-                where=f"{topic}-{partition}@{records.offset[row]}",
-                fix="only tidegate may write to an ordered topic: is another producer using it?",
-            )
-    ctis = [(int(records.offset[row]), decode_cti(octets[row], records.value[row], partition)) for row in others]
-    table = decode_event_headers([octets[row] for row in rows.tolist()] if others else octets)
+    try:
+        ctis = [(int(records.offset[row]), decode_cti(octets[row], records.value[row], partition)) for row in others]
+        table = decode_event_headers([octets[row] for row in rows.tolist()] if others else octets)
+    except ProtocolError as error:
+        raise _first_foreign(records, octets, topic, partition) or error from None
     number, system_us = table["number"].astype(np.int64), table["system_us"].astype(np.int64)
     log = Log(records.offset[rows], number, table["seq"].astype(np.int64), system_us, ctis)
     key = records.key[rows] if others else records.key
     value = records.value[rows] if others else records.value
     return log, Events(number, table["offset"].astype(np.int64), system_us, key, value)
+
+
+def _first_foreign(records: Records, octets: list[bytes], topic: str, partition: int) -> ProtocolError | None:
+    """Return the error of the first record that cannot be read, with its place."""
+    for row, header in enumerate(octets):
+        where = f"{topic}-{partition}@{records.offset[row]}"
+        try:
+            if len(header) == EVENT_HEADER_BYTES:
+                decode_event_headers([header])
+            elif len(header) == CTI_HEADER_BYTES:
+                decode_cti(header, records.value[row], partition)
+            else:
+                return ProtocolError(
+                    "a record has no tidegate header",
+                    where=where,
+                    fix="only tidegate may write to an ordered topic: is another producer using it?",
+                )
+        except ProtocolError as error:
+            return ProtocolError(error.what, code=error.code, where=where, fix=error.fix)
+    return None
 
 
 def _header(headers: Any) -> bytes:

@@ -1,0 +1,120 @@
+"""From records to columns: events and CTIs come apart in log order, and a record that is neither is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordering.errors import ProtocolError
+from ordering.punctuation import Cause, Cti, Roster, Spread
+from ordering.wire import HEADER_NAME, encode_cti, encode_event_headers
+from query.decode import Events, decode
+from tidegate.runtime.kafka.ranges import Records
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event as its writer knows it."""
+
+    number: int
+    seq: int
+    system_us: int
+    origin: int
+    key: bytes | None
+    value: bytes
+
+    @property
+    def header(self) -> bytes:
+        """Its header's bytes."""
+        times = [np.array([time]) for time in (self.seq, self.system_us, 1, 2, self.origin)]
+        return encode_event_headers(*times, np.zeros(1, dtype=np.uint16), self.number)[0]
+
+
+def cti(number: int, c: int, n: int) -> Cti:
+    """A CTI of output partition 3."""
+    return Cti(number, 3, c, n, 0, 7, c, 5, Roster(1, 4, Spread.ALL, True), Cause.EVENT)
+
+
+Written = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
+"""Key, value and headers of a record."""
+
+
+def written(item: Event | Cti, others: int = 0) -> Written:
+    """A record as a broker returns it, perhaps with headers of other programs before ours."""
+    foreign: list[tuple[str, bytes | None]] = [("trace", None), ("other", b"x" * 48)][:others]
+    if isinstance(item, Event):
+        return item.key, item.value, [*foreign, (HEADER_NAME, item.header)]
+    header, body = encode_cti(item)
+    return None, body, [*foreign, (HEADER_NAME, header)]
+
+
+def records_of(rows: list[Written], offsets: list[int]) -> Records:
+    """Records as the range reader gives them."""
+    key, value = np.empty(len(rows), dtype=object), np.empty(len(rows), dtype=object)
+    key[:], value[:] = [row[0] for row in rows], [row[1] for row in rows]
+    headers: list[Any] = [row[2] for row in rows]
+    return Records(np.array(offsets, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), key, value, headers)
+
+
+def listed(events: Events) -> list[tuple[Any, ...]]:
+    """Events row by row."""
+    columns = (events.number, events.offset, events.system_us, events.key, events.value)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+_INT = st.integers(0, 2**62)
+_EVENTS = st.builds(Event, st.integers(0, 9), _INT, _INT, _INT, st.none() | st.binary(max_size=4), st.binary(max_size=4))
+_CTIS = st.builds(cti, st.integers(0, 9), _INT, _INT)
+
+
+@given(st.lists(st.tuples(_EVENTS | _CTIS, st.integers(1, 3), st.integers(0, 2)), max_size=12))
+def test_what_was_written_is_read(items: list[tuple[Event | Cti, int, int]]) -> None:
+    """Level 1: every field comes back, events and CTIs each with its own log offset; headers of other programs are passed over."""
+    offsets = np.cumsum([0, *(gap for _, gap, _ in items)])[1:].tolist()
+    log, events = decode(records_of([written(item, others) for item, _, others in items], offsets), "rides.ordered", 3)
+    mine = [(offset, item) for offset, (item, _, _) in zip(offsets, items, strict=True) if isinstance(item, Event)]
+    assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value) for _, each in mine]
+    columns = (log.log_offset, log.number, log.seq, log.system_us)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
+        (offset, each.number, each.seq, each.system_us) for offset, each in mine
+    ]
+    assert log.ctis == [(offset, item) for offset, (item, _, _) in zip(offsets, items, strict=True) if isinstance(item, Cti)]
+
+
+EVENT = Event(1, 2, 3, 4, b"k", b"{}")
+NEWER = b"\x02" + EVENT.header[1:]
+FOREIGN: dict[str, Written] = {
+    "no headers": (b"k", b"{}", None),
+    "other headers": (b"k", b"{}", [("trace", b"x" * 48)]),
+    "our header without a value": (b"k", b"{}", [(HEADER_NAME, None)]),
+    "a header of another length": (b"k", b"{}", [(HEADER_NAME, b"x" * 47)]),
+    "an event of a newer version": (b"k", b"{}", [(HEADER_NAME, NEWER)]),
+    "an event that says it is something else": (b"k", b"{}", [(HEADER_NAME, b"\x01\x02" + EVENT.header[2:])]),
+    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], [(HEADER_NAME, b"\x02" + encode_cti(cti(0, 1, 1))[0][1:])]),
+    "a CTI with half a body": (None, encode_cti(cti(0, 1, 1))[1][:5], [(HEADER_NAME, encode_cti(cti(0, 1, 1))[0])]),
+    "a CTI without a body": (None, None, [(HEADER_NAME, encode_cti(cti(0, 1, 1))[0])]),
+}
+
+
+@pytest.mark.parametrize("foreign", FOREIGN.values(), ids=FOREIGN)
+def test_a_foreign_record_is_named_by_topic_partition_and_offset(foreign: Written) -> None:
+    """A record that tidegate did not write, or a later version did, stops the reader; the error says which one it is."""
+    rows = [written(cti(0, 1, 1)), written(EVENT), foreign, written(EVENT), foreign]
+    with pytest.raises(ProtocolError) as raised:
+        decode(records_of(rows, [10, 11, 13, 14, 15]), "rides.ordered", 3)
+    assert raised.value.where == "rides.ordered-3@13"
+    assert raised.value.code == "TG-PROTOCOL"
+    assert raised.value.fix
+
+
+def test_events_are_put_together_and_taken_apart() -> None:
+    """Rows keep their order through concat and take."""
+    _, events = decode(records_of([written(Event(1, seq, 10 + seq, seq, b"k", b"v")) for seq in range(3)], [1, 2, 3]), "t", 0)
+    both = Events.concat([events, Events.none(), events.take([2, 0])])
+    assert [row[1] for row in listed(both)] == [0, 1, 2, 2, 0]
+    assert len(Events.none()) == 0
