@@ -51,13 +51,13 @@ class SubstreamBucket(Bucket):
         results = self._close_from(before)
         if results is None or not results.num_rows:
             return None
-        return results.take(pa.array(_order(self._upon(results, sub, events.system_us, accepted), results)))
+        return self._in_order(results, self._upon(results, sub, events.system_us, accepted))
 
     def _close(self) -> pa.Table | None:
         results = self._close_from(self._progress.copy()) if self._ended else None
         if results is None or not results.num_rows:
             return None
-        return results.take(pa.array(_order(np.zeros(results.num_rows, dtype=np.int64), results)))
+        return self._in_order(results, np.zeros(results.num_rows, dtype=np.int64))
 
     def _find(self, events: Events) -> Ints:
         """Return the dense number of each event's substream (input partition, key), adding those not yet known."""
@@ -109,6 +109,16 @@ class SubstreamBucket(Bucket):
                 reached = place < len(steps)
                 upon[rows[reached]] = np.minimum(upon[rows[reached]], offsets[place[reached]])
         return upon
+
+    def _in_order(self, results: pa.Table, upon: Ints) -> pa.Table:
+        """Return results in the order (record, s, key bytes, input partition, fixed row order)."""
+        keys = results["key"].to_pylist()
+        ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+        rank = np.fromiter((ranked[key] for key in keys), dtype=np.int64, count=len(keys))
+        # Not the substream's dense number: that depends on which substreams have been forgotten meanwhile.
+        number = self._number_of[results["sub"].to_numpy()]
+        order = np.lexsort((np.arange(len(keys)), number, rank, results["system_us"].to_numpy(), upon))
+        return results.take(pa.array(order))
 
     def _keep_progress(self) -> None:
         self._prune()
@@ -167,11 +177,3 @@ class SubstreamBucket(Bucket):
 def _renumbered(table: pa.Table, moved: Ints) -> pa.Table:
     place = table.schema.get_field_index("sub")
     return table.set_column(place, "sub", pa.array(moved[table["sub"].to_numpy()]))
-
-
-def _order(upon: Ints, results: pa.Table) -> Ints:
-    """Return the order (record, s, key bytes, fixed row order) of results."""
-    keys = results["key"].to_pylist()
-    ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
-    rank = np.fromiter((ranked[key] for key in keys), dtype=np.int64, count=len(keys))
-    return np.lexsort((np.arange(len(keys)), rank, results["system_us"].to_numpy(), upon))
