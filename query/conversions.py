@@ -8,6 +8,7 @@ Records and arrays are converted to nothing but their JSON text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,7 +32,10 @@ _PRECEDENCE = (Kind.NULL, Kind.NVARCHAR, Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind
 _INTEGER = r"^\s*([+-]?[0-9]+)\s*$"
 _NUMBER = r"^\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*$"
 _BIT = r"^\s*(true|false|1|0)\s*$"
-_MOMENT = r"^\s*([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?)\s*$"
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_MOMENT = (
+    rf"^\s*({_YEAR}-[0-9]{{2}}-[0-9]{{2}}(?:[T ][0-9]{{2}}:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?)?)\s*$"
+)
 
 # {x}: the value; {cast}: CAST or TRY_CAST. Text that does not match becomes '', which no type accepts.
 _TEMPLATES = {
@@ -53,7 +57,7 @@ _TEMPLATES = {
     (Kind.ARRAY, Kind.NVARCHAR): "{x}",
 }
 # A regular expression holds braces of its own.
-_TEMPLATES = {pair: text.replace("{4}", "{{4}}").replace("{2}", "{{2}}") for pair, text in _TEMPLATES.items()}
+_TEMPLATES = {pair: re.sub(r"(\{[0-9]\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
 
 
 class TooLong(KindMismatch):

@@ -18,10 +18,12 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordering.ticks import format_tick
+from ordering.ticks import DAY_US, format_tick
 from query.kinds import Kind
 from query.variant import Variant
 
+_FOUR_CENTURIES_US = 146_097 * DAY_US
+"""After so long the calendar repeats itself."""
 _ESCAPED = '["\\\\\\x00-\\x1f]'
 
 
@@ -100,7 +102,16 @@ def _floats(part: pa.Array) -> pa.Array:
 
 def _datetimes(part: pa.Array) -> pa.Array:
     distinct = part.dictionary_encode()
-    return pa.array([format_tick(tick) for tick in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
+    return pa.array([_iso8601(tick) for tick in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
+
+
+def _iso8601(tick: int) -> str:
+    if tick >= 0:
+        return format_tick(tick)
+    # Event times begin in 1970, dates of birth do not.
+    years = -(tick // _FOUR_CENTURIES_US)
+    text = format_tick(tick + years * _FOUR_CENTURIES_US)
+    return f"{int(text[:4]) - 400 * years:04}{text[4:]}"
 
 
 def _quoted_datetimes(part: pa.Array) -> pa.Array:

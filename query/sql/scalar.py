@@ -167,6 +167,8 @@ class ScalarBinder:
         return self._field(tuple(names), at)
 
     def _field(self, path: tuple[str, ...], at: int) -> Expr:
+        if {"", "*"} & set(path):
+            raise self.source.error("a field cannot be named * or nothing", code="FIELD", at=at, fix="name the field", example="[my field]")
         if len(path) == 1 and self.schema.kind(path) is None:
             if path[0].lower() == "partitionid":
                 return PartitionId(at=at)
