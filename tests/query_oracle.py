@@ -8,10 +8,10 @@ answers it by looking at every window and every event.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from typing import Any
 
 NUMBERS = (int, float)
@@ -81,19 +81,24 @@ def key_bytes(key: Any) -> bytes:
     return key.encode() if isinstance(key, str) else json.dumps(key).encode()
 
 
+def exact(numbers: Sequence[Any]) -> float:
+    """The float nearest to the true sum."""
+    return float(sum(map(Fraction, numbers)))
+
+
 def value_bytes(key: Any, end: int, values: Sequence[Any]) -> bytes:
     """The result of one group in one window."""
     numbers = [value for value in values if value is not None]
     total = None
     if numbers:
-        total = math.fsum(numbers) if any(isinstance(value, float) for value in numbers) else sum(numbers)
+        total = exact(numbers) if any(isinstance(value, float) for value in numbers) else sum(numbers)
     row = {
         "k": key,
         "at": iso(end),
         "n": len(values),
         "c": len(numbers),
         "s": total,
-        "a": math.fsum(numbers) / len(numbers) if numbers else None,
+        "a": exact(numbers) / len(numbers) if numbers else None,
         "lo": min(numbers, key=lambda value: (value, isinstance(value, float)), default=None),
         "hi": max(numbers, key=lambda value: (value, isinstance(value, int)), default=None),
     }
