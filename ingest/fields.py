@@ -2,12 +2,14 @@
 Which fields ingest reads: the event time and the substream key, out of payloads that are passed on untouched.
 
 Law: what a payload gives depends on that payload alone, never on its neighbours in a batch. So one parser reads every
-row on its own (DuckDB's, over the whole column at once), and kinds are told value by value.
+row on its own (DuckDB's, over the whole column at once), and kinds are told value by value. Of members with equal names
+the first counts; the parser is lenient about a comma too many and about NaN and Infinity, which count as null.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -20,6 +22,9 @@ from numpy.typing import NDArray
 from ordering.timestamps import to_ticks
 
 Objects = NDArray[np.object_]
+
+_NESTED_MAX = 200
+"""Objects and arrays within a key that is put in canonical form; Python's reader recurses and has an end."""
 
 
 @dataclass(slots=True)
@@ -77,7 +82,7 @@ def _connection() -> duckdb.DuckDBPyConnection:
 
 
 def _json_path(field_path: str) -> str:
-    steps = "".join(f'."{step}"' for step in field_path.split("."))
+    steps = "".join('."' + step.replace("\\", "\\\\").replace('"', '\\"') + '"' for step in field_path.split("."))
     return f"${steps}".replace("'", "''")
 
 
@@ -112,11 +117,24 @@ def _key_column(raw: pa.Array) -> pa.DictionaryArray:
 
 
 def _key_of(text: str) -> bytes:
-    if text.startswith('"') and "\\" not in text:
-        return text[1:-1].encode()
-    value = json.loads(text)
-    if value is None:
-        return b""
-    if isinstance(value, str):
-        return value.encode("utf-8", "surrogatepass")
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    """Return the key bytes of one JSON value. No value may stop the job, so nothing here raises over one."""
+    first = text[0]
+    if first == '"':
+        return (json.loads(text) if "\\" in text else text[1:-1]).encode()
+    if first in "{[":
+        return _canonical(text).encode()
+    if text in ("true", "false") or text.lstrip("-").isdigit():
+        return text.encode()
+    # What is left is null, a float, or what the parser lets pass though JSON does not know it: NaN and Infinity.
+    number = math.nan if text == "null" else float(text)
+    return repr(number).encode() if math.isfinite(number) else b""
+
+
+def _canonical(text: str) -> str:
+    """Write an object or array with sorted members; as the parser wrote it where Python's reader would give up."""
+    if text.count("[") + text.count("{") > _NESTED_MAX:
+        return text
+    try:
+        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    except ValueError:
+        return text
