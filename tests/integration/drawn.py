@@ -1,0 +1,151 @@
+"""
+Seeded disorder: raw records with late, early, out-of-order and broken ones among them, and what must become of them.
+
+What must come out is told by :mod:`ordering.oracle`, one record at a time; nothing of ingest takes part in it.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from ordering.oracle import Record, Story, tell
+from ordering.policies import Policies
+from ordering.ticks import DAY_US, SECOND_US
+from ordering.wire import Flag
+
+from integration.topics import Channel, Event
+
+START_MS = 1_709_251_200_000  # 2024-03-01
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FLAGS = {"late": Flag.LATE, "out_of_order": Flag.OUT_OF_ORDER}
+
+
+@dataclass(frozen=True)
+class Raw:
+    """One record as produced, with what ingest must read in it: event time, substream key, or why it cannot be read."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    stamp_ms: int
+    event_time_us: int | None = None
+    substream: bytes = b""
+    reason: str = ""
+
+
+def draw(seed: int, count: int, partitions: int, *, bad: float = 0.0, keys: Sequence[Any] = ("a", "bb", "ccc")) -> list[Raw]:
+    """Return *count* records with seeded disorder; a share *bad* of them cannot be read."""
+    dice = random.Random(seed)
+    stamp_ms, drawn = START_MS, []
+    for number in range(count):
+        stamp_ms += dice.choice((0, 1, 3, 20, 90))
+        # A producer's clock that stands behind the others': arrival must not go back.
+        own_ms = stamp_ms - dice.choice((0,) * 30 + (2_000,))
+        partition = dice.randrange(partitions)
+        if dice.random() < bad:
+            drawn.append(_unreadable(dice, partition, own_ms))
+        else:
+            drawn.append(_readable(dice, number, partition, own_ms, dice.choice(keys)))
+    return drawn
+
+
+def _readable(dice: random.Random, number: int, partition: int, stamp_ms: int, key: Any) -> Raw:
+    lateness_us = dice.choice((dice.randrange(4 * SECOND_US),) * 8 + (dice.randrange(90 * SECOND_US), -dice.randrange(40 * SECOND_US)))
+    event_time_us = stamp_ms * 1000 - lateness_us
+    payload = {"at": _written(dice, event_time_us), "k": key, "v": dice.randrange(-50, 1000), "n": number}
+    if key is None and number % 2:
+        del payload["k"]
+    value = json.dumps(payload, ensure_ascii=bool(number % 3), separators=dice.choice(((",", ":"), (" , ", ": ")))).encode()
+    return Raw(partition, b"%d" % number, value, stamp_ms, event_time_us, key_bytes(key))
+
+
+def _written(dice: random.Random, us: int) -> Any:
+    """Write a time in one of the forms that ``timestamp_format = "auto"`` tells apart."""
+    text = (_EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds")
+    return dice.choice((text, text.replace("+00:00", "Z"), us, str(us)))
+
+
+def key_bytes(key: Any) -> bytes:
+    """Return the substream key bytes of a JSON value (spec section 1)."""
+    if key is None:
+        return b""
+    return key.encode() if isinstance(key, str) else json.dumps(key, sort_keys=True, separators=(",", ":")).encode()
+
+
+_BROKEN: tuple[tuple[str, bytes | None], ...] = (
+    ("malformed", b'{"at": "2024-03-01T00:00:00Z", "k": '),
+    ("malformed", b'{"at": 1709251200, "k": "\xff\xfe"}'),
+    ("malformed", b"\xff\x00\xfe"),
+    ("malformed", b""),
+    ("malformed", b"not json at all"),
+    ("timestamp", b'{"k": "a", "v": 1}'),
+    ("timestamp", b'{"at": null, "k": "a"}'),
+    ("timestamp", b'{"at": "12000-01-01T00:00:00Z", "k": "a"}'),
+    ("timestamp", b'{"at": "yesterday", "k": "a"}'),
+    ("timestamp", b'{"at": -1, "k": "a"}'),
+    ("timestamp", b'{"at": 1e300, "k": "a"}'),
+    ("timestamp", b'{"at": 0, "k": "a"}'),
+    ("timestamp", b'{"at": ["2024-03-01"], "k": "a"}'),
+    ("timestamp", b'{"at": true, "k": "a"}'),
+    ("timestamp", b"[1, 2, 3]"),
+    ("timestamp", b"17"),
+    ("no_payload", None),
+)
+
+
+def _unreadable(dice: random.Random, partition: int, stamp_ms: int) -> Raw:
+    place = dice.randrange(len(_BROKEN) + 1)
+    if place == len(_BROKEN):
+        ahead_ms = time.time_ns() // 1_000_000 + 3 * DAY_US // 1000
+        return Raw(partition, b"ahead", b'{"at": "2024-03-01T00:00:00Z", "k": "a"}', ahead_ms, reason="arrival_ahead")
+    reason, value = _BROKEN[place]
+    return Raw(partition, b"bad", value, stamp_ms, reason=reason)
+
+
+def logs_of(raws: Sequence[Raw], partitions: int) -> list[list[Raw]]:
+    """Return the log of each partition."""
+    logs: list[list[Raw]] = [[] for _ in range(partitions)]
+    for raw in raws:
+        logs[raw.partition].append(raw)
+    return logs
+
+
+def story_of(
+    log: Sequence[Raw], policies: Policies, number: int, output_partitions: int, *, over: bool, estimates: Mapping[int, int], finish: bool
+) -> Story:
+    """Tell what must become of one partition's log; a record stamped far ahead is as if it were not there."""
+    heard = [
+        Record(offset, raw.stamp_ms * 1000, raw.event_time_us, raw.substream if over else raw.key or b"")
+        for offset, raw in enumerate(log)
+        if raw.reason != "arrival_ahead"
+    ]
+    return tell(heard, policies, over=over, output_partitions=output_partitions, roster=number, estimates=estimates, finish=finish)
+
+
+def expected(
+    logs: Sequence[Sequence[Raw]],
+    policies: Policies,
+    output_partitions: int,
+    *,
+    over: bool,
+    estimates: Mapping[int, Mapping[int, int]] | None = None,
+    finish: bool = True,
+) -> dict[Channel, list[Event]]:
+    """Return the sequence of every channel that has events, as the oracle tells it; *estimates* by partition."""
+    channels: defaultdict[Channel, list[Event]] = defaultdict(list)
+    for number, log in enumerate(logs):
+        heard = (estimates or {}).get(number, {})
+        for told in story_of(log, policies, number, output_partitions, over=over, estimates=heard, finish=finish).ordered:
+            raw = log[told.offset]
+            flags = sum(_FLAGS[policy] for policy in told.policies)
+            times = (told.seq, told.system_us, told.event_time_us, told.arrival_us, told.offset)
+            event = Event(*times, flags, raw.substream if over else raw.key, raw.value, told.system_us // 1000)
+            channels[number, told.output_partition].append(event)
+    return dict(channels)

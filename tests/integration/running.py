@@ -1,0 +1,202 @@
+"""
+Running the real commands: each job is a process tree of its own in a folder of its own, as a user would start it.
+
+A job is watched through what it prints (one JSON object a line), what it logs and what it writes to Kafka. Killing it
+takes its whole session - driver, JVM and Python workers - and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+JOB_TIMEOUT_S = 240.0
+"""How long a job, or a wait for one, may take on a busy machine."""
+_POLL_S = 0.1
+
+_SPARK_TABLE = """
+[spark]
+master = "local[2]"
+shuffle_partitions = 2
+driver_memory = "512m"
+"""
+
+
+class Addresses(Protocol):
+    """Where Kafka and Redis answer."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka's address."""
+
+    @property
+    def redis_url(self) -> str:
+        """Redis's address."""
+
+
+class Job:
+    """
+    One ``tidegate`` command with ``--format json``.
+
+    Args:
+        folder: Working directory, with its ``tidegate.toml``.
+        environment: The process's environment.
+        arguments: What follows ``tidegate``.
+
+    Attributes:
+        lines: What it has printed so far.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+        self.lines: list[dict[str, Any]] = []
+        self.started_s = time.monotonic()
+        self._log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
+        command = [sys.executable, "-m", "tidegate", *arguments, "--format", "json"]
+        with self._log.open("wb") as errors:
+            self._process = subprocess.Popen(
+                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            )
+        self._follower = threading.Thread(target=self._follow, daemon=True)
+        self._follower.start()
+
+    def _follow(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(b"{"):
+                self.lines.append(json.loads(line))
+
+    @property
+    def running(self) -> bool:
+        """Whether the command has not ended."""
+        return self._process.poll() is None
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to standard error so far."""
+        return self._log.read_text(errors="replace")
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The last object it printed."""
+        return self.lines[-1] if self.lines else {}
+
+    @property
+    def batches(self) -> int:
+        """How many batches it has reported."""
+        return sum(line.get("event") == "batch" for line in self.lines)
+
+    def wait(self, timeout_s: float = JOB_TIMEOUT_S) -> int:
+        """Return the exit code once the command has ended by itself and all it printed was read."""
+        try:
+            code = self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still running after {timeout_s:g} s: {self.last} {self.errors[-3000:]}") from None
+        self._follower.join(10)
+        return code
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for an end without complaint; return the summary."""
+        code = self.wait()
+        assert code == 0, f"exit code {code}: {self.errors[-3000:]}"
+        return self.last
+
+    def stop(self) -> dict[str, Any]:
+        """Ask the command to end (SIGTERM), as a service manager does; return the summary."""
+        self._process.terminate()
+        return self.finish()
+
+    def kill(self) -> None:
+        """End driver, JVM and Python workers at once (SIGKILL), as a power cut would."""
+        while members := [process for process in psutil.process_iter() if _session_of(process.pid) == self._process.pid]:
+            for process in members:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.poll()
+            psutil.wait_procs(members, timeout=_POLL_S)
+        self._process.wait()
+        self._follower.join(10)
+
+    def until(self, holds: Callable[[], bool], what: str, timeout_s: float = JOB_TIMEOUT_S) -> None:
+        """Return once *holds* says yes; fail if the command ends before, or if it takes too long."""
+        deadline_s = time.monotonic() + timeout_s
+        while not holds():
+            assert self.running, f"ended ({self.wait()}) before {what}: {self.errors[-3000:]}"
+            assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}: {self.last} {self.errors[-3000:]}"
+            time.sleep(_POLL_S)
+
+
+def _session_of(pid: int) -> int:
+    try:
+        return -1 if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE else os.getsid(pid)
+    except (psutil.NoSuchProcess, ProcessLookupError, PermissionError):
+        return -1
+
+
+class Workspace:
+    """
+    A folder with a ``tidegate.toml``, and the jobs started there.
+
+    Args:
+        folder: The folder, made when missing.
+        stack: Kafka and Redis.
+        tables: The ``[inputs]`` and ``[outputs]`` tables.
+    """
+
+    def __init__(self, folder: Path, stack: Addresses, tables: str) -> None:
+        self.folder, self.stack = folder, stack
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "tidegate.toml").write_text(tables + _SPARK_TABLE)
+        self._jobs: list[Job] = []
+
+    def start(self, *arguments: str, **environment: str) -> Job:
+        """Start ``tidegate`` with *arguments*; *environment* goes above the addresses of the stack."""
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+        addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
+        self._jobs.append(Job(self.folder, {**inherited, **addresses, **environment}, arguments))
+        return self._jobs[-1]
+
+    def script(self, name: str, text: str) -> str:
+        """Write a query script; return its name."""
+        (self.folder / name).write_text(text)
+        return name
+
+    def clear(self) -> None:
+        """End the jobs that still run."""
+        for job in self._jobs:
+            if job.running:
+                job.kill()
+
+
+@contextlib.contextmanager
+def workspace(folder: Path, stack: Addresses, tables: str) -> Iterator[Workspace]:
+    """Give a workspace, and leave no job of it behind."""
+    made = Workspace(folder, stack, tables)
+    try:
+        yield made
+    finally:
+        made.clear()
+
+
+def settings_of(**values: Any) -> list[str]:
+    """Return ``--set`` flags: two underscores in a name stand for a dot."""
+    return [part for name, value in values.items() for part in ("--set", f"{name.replace('__', '.')}={value}")]
+
+
+def error_code(job: Job) -> str:
+    """Return the code of the one error a command ended with, told as JSON and without a traceback."""
+    job.wait()
+    assert "Traceback" not in job.errors, job.errors
+    told = [json.loads(line)["error"] for line in job.errors.splitlines() if line.startswith('{"error": ')]
+    assert len(told) == 1, job.errors
+    return str(told[0]["code"])
+

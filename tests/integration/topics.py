@@ -1,0 +1,210 @@
+"""
+Writing raw topics and reading ordered ones in tests.
+
+An ordered topic is read as every reader must: by the rule of :mod:`ordering.reader`, whatever duplicates the log holds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ordering.punctuation import Cti
+from ordering.reader import Log, PartitionReader
+from ordering.ticks import INFINITY, NEVER
+from ordering.wire import CTI_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers
+
+ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
+"""Settings of a raw topic that takes records of any age, also from the future."""
+APPEND_TIME = {"retention.ms": "-1", "message.timestamp.type": "LogAppendTime"}
+_WAIT_S = 30.0
+
+Channel = tuple[int, int]
+"""(roster number of the input partition, output partition)."""
+
+
+class Event(NamedTuple):
+    """One event of an ordered topic with everything the law fixes (spec section 4, level 1); times in microseconds, *stamp* in ms."""
+
+    seq: int
+    system_us: int
+    event_time_us: int
+    arrival_us: int
+    offset: int
+    flags: int
+    key: bytes | None
+    value: bytes | None
+    stamp_ms: int
+
+
+class Sendable(Protocol):
+    """What can be produced."""
+
+    @property
+    def partition(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def stamp_ms(self) -> int: ...
+
+
+@dataclass
+class Ordered:
+    """
+    What an ordered topic holds.
+
+    Attributes:
+        events: The accepted events of each channel.
+        ctis: Every CTI of each channel in log order, with how many of the channel's events a reader had accepted by then.
+        arrived: (partition, channel number, event or CTI) of every record in log order, duplicates included.
+        duplicates: Events a reader skips.
+    """
+
+    events: dict[Channel, list[Event]] = field(default_factory=dict)
+    ctis: dict[Channel, list[tuple[Cti, int]]] = field(default_factory=dict)
+    arrived: dict[int, list[tuple[int, Event | Cti]]] = field(default_factory=dict)
+    duplicates: int = 0
+
+    def c(self, channel: Channel) -> int:
+        """Return how far a channel's time has come."""
+        return max((cti.c for cti, _ in self.ctis.get(channel, [])), default=NEVER)
+
+    @property
+    def ended(self) -> bool:
+        """Whether some channel has a final CTI."""
+        return any(cti.c == INFINITY for ctis in self.ctis.values() for cti, _ in ctis)
+
+    def all_events(self) -> list[Event]:
+        """Return the events of all channels."""
+        return [event for events in self.events.values() for event in events]
+
+
+def fresh(name: str) -> str:
+    """Return a topic name nobody has."""
+    return f"{name}-{uuid.uuid4().hex[:8]}"
+
+
+def create(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str] = ANY_TIME) -> str:
+    """Make a topic; return its name."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.create_topics([NewTopic(topic, partitions, 1, config=dict(config))])[topic].result(_WAIT_S)
+    return topic
+
+
+def exists(bootstrap: str, topic: str) -> bool:
+    """Tell whether there is a topic."""
+    return topic in AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=_WAIT_S).topics
+
+
+def produce(bootstrap: str, topic: str, records: Iterable[Sendable]) -> None:
+    """Send *records* in their order, and return once they are acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000})
+    for record in records:
+        producer.produce(topic, record.value, record.key, record.partition, timestamp=record.stamp_ms)
+    assert producer.flush(_WAIT_S) == 0
+
+
+def records(bootstrap: str, topic: str) -> Iterator[Message]:
+    """Yield what a topic holds at present, each partition in offset order."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "auto.offset.reset": "error"})
+    try:
+        partitions = sorted(consumer.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions)
+        ends = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), _WAIT_S)[1] for number in partitions}
+        for number, end in ends.items():
+            consumer.assign([TopicPartition(topic, number, 0)])
+            position = 0
+            while position < end:
+                for message in consumer.consume(min(10_000, end - position), timeout=_WAIT_S) or _silent(topic, number):
+                    assert message.error() is None, message.error()
+                    position = _offset(message) + 1
+                    yield message
+    finally:
+        consumer.close()
+
+
+def _silent(topic: str, partition: int) -> list[Message]:
+    raise AssertionError(f"{topic}-{partition} brought nothing for {_WAIT_S:g} s")
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None
+    return offset
+
+
+def header(message: Message, name: str) -> bytes:
+    """Return a header's bytes; empty if it is missing."""
+    found = dict(message.headers() or []).get(name)
+    return found.encode() if isinstance(found, str) else found or b""
+
+
+def read_ordered(bootstrap: str, topic: str, partitions: int) -> Ordered:
+    """Read all of an ordered topic by the reader's rule."""
+    found = Ordered()
+    logs: dict[int, list[Message]] = {number: [] for number in range(partitions)}
+    for message in records(bootstrap, topic):
+        logs[message.partition() or 0].append(message)
+    for partition, messages in logs.items():
+        _accept(found, partition, partitions, messages)
+    return found
+
+
+def _accept(found: Ordered, partition: int, partitions: int, messages: Sequence[Message]) -> None:
+    arrived = found.arrived.setdefault(partition, [])
+    offsets, ctis, events = [], [], []
+    for message in messages:
+        octets = header(message, HEADER_NAME)
+        if len(octets) == CTI_HEADER_BYTES:
+            cti = decode_cti(octets, message.value() or b"", partition)
+            ctis.append((_offset(message), cti))
+            arrived.append((cti.number, cti))
+        else:
+            row = decode_event_headers([octets])[0]
+            times = (int(row[name]) for name in ("seq", "system_us", "event_time_us", "arrival_us", "offset", "flags"))
+            event = Event(*times, message.key(), message.value(), message.timestamp()[1])
+            offsets.append(_offset(message))
+            events.append((int(row["number"]), event))
+            arrived.append((int(row["number"]), event))
+    reader = PartitionReader(partition, partitions)
+    columns = np.array([[number, event.seq, event.system_us] for number, event in events], dtype=np.int64).reshape(-1, 3)
+    accepted = reader.accept(Log(np.array(offsets, dtype=np.int64), columns[:, 0], columns[:, 1], columns[:, 2], ctis))
+    assert not reader.waiting(), "a CTI promises events that are not there"
+    places = []
+    for row_number in accepted.rows.tolist():
+        number, event = events[row_number]
+        found.events.setdefault((number, partition), []).append(event)
+        places.append((offsets[row_number], number))
+    found.duplicates += reader.duplicates
+    _place_ctis(found, partition, ctis, places)
+
+
+def _place_ctis(found: Ordered, partition: int, ctis: Sequence[tuple[int, Cti]], places: Sequence[tuple[int, int]]) -> None:
+    at, counts = 0, dict.fromkeys((cti.number for _, cti in ctis), 0)
+    for offset, cti in ctis:
+        while at < len(places) and places[at][0] < offset:
+            counts[places[at][1]] = counts.get(places[at][1], 0) + 1
+            at += 1
+        found.ctis.setdefault((cti.number, partition), []).append((cti, counts[cti.number]))
+
+
+def check_promises(found: Ordered) -> None:
+    """CTIs only rise, come after every event they number, and what they say of c, n and ahead holds (spec section 4)."""
+    for channel, ctis in found.ctis.items():
+        system_us = [event.system_us for event in found.events.get(channel, [])]
+        later_us = np.minimum.accumulate(np.array([*system_us, INFINITY], dtype=np.int64)[::-1])[::-1]
+        before = (NEVER, 0)
+        for cti, accepted in ctis:
+            assert (cti.c, cti.n) >= before, f"{channel}: a CTI went back"
+            assert cti.n >= before[1], f"{channel}: a CTI went back"
+            assert accepted >= cti.n, f"{channel}: a CTI came before the events it numbers"
+            assert later_us[cti.n] >= cti.c, f"{channel}: an event below {cti.c} is numbered {cti.n} or more"
+            assert cti.ahead == sum(one >= cti.c for one in system_us[: cti.n]), f"{channel}: wrong count ahead"
+            before = cti.c, cti.n
