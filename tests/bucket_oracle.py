@@ -1,0 +1,235 @@
+"""
+Queries answered the slow way: the reader's rule one record at a time, every window looked at, nothing but Python.
+
+It shares no code with readers, buckets or the engine. :class:`Walk` is level 2 of the law: it hears one ordered
+partition record by record and says, after each, what became final. :func:`merged` is level 3: it knows the set of all
+events and no log at all.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+NEVER = -(2**62)
+INFINITY = 2**63 - 1
+
+Result = tuple[int, bytes, bytes]
+"""System.Timestamp in microseconds, key, value."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event of an ordered topic: its channel's roster number, its number there, and what it carries."""
+
+    number: int
+    seq: int
+    system_us: int
+    origin: int
+    key: bytes
+    value: bytes
+
+
+@dataclass(frozen=True)
+class Promise:
+    """As much of a CTI as a query needs."""
+
+    number: int
+    c: int
+    n: int
+
+
+@dataclass(frozen=True)
+class Question:
+    """
+    A query: rows with a true ``w``, grouped by ``k`` and ``g`` in windows, or, without a size, passed on one by one.
+
+    ``size_us`` and ``hop_us`` are microseconds; ``over`` tells whether time advances along ``k``.
+    """
+
+    over: bool
+    size_us: int = 0
+    hop_us: int = 0
+
+    @property
+    def sql(self) -> str:
+        """The same question for the engine."""
+        source = "keyed TIMESTAMP BY t OVER k" if self.over else "arrivals"
+        if not self.size_us:
+            return f"SELECT k, v, System.Timestamp() AS at FROM {source} WHERE w = 1"
+        window = f"HoppingWindow(Duration(mcs, {self.size_us}), Hop(mcs, {self.hop_us}))"
+        totals = "COUNT(*) AS n, SUM(v) AS s, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi"
+        return f"SELECT k, g, System.Timestamp() AS at, {totals} FROM {source} WHERE w = 1 GROUP BY k, g, {window}"
+
+    def ends(self, system_us: int) -> Iterable[int]:
+        """The instants of the results that an event counts for."""
+        if not self.size_us:
+            return (system_us,)
+        return (end for end in range(system_us, system_us + self.size_us) if end % self.hop_us == 0)
+
+    def counts(self, event: Event) -> bool:
+        """Tell whether an event passes WHERE and can be evaluated."""
+        payload = parsed(event.value)
+        return isinstance(payload, dict) and is_one(payload.get("w")) and not self.is_bad(event)
+
+    def is_bad(self, event: Event) -> bool:
+        """Tell whether an event is a dead letter: no object, a condition or (where it counts) a sum over text."""
+        payload = parsed(event.value)
+        if not isinstance(payload, dict):
+            return True
+        return bool(self.size_us) and is_one(payload.get("w")) and isinstance(payload.get("v"), str)
+
+    def at(self, end: int, events: Sequence[Event]) -> list[Result]:
+        """The results at one instant out of *events*, which stand in their order, in the fixed order of rows."""
+        if not self.size_us:
+            return [self._passed(event) for event in events if event.system_us == end and self.counts(event)]
+        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for event in events:
+            if end - self.size_us < event.system_us <= end and self.counts(event):
+                payload = parsed(event.value)
+                groups.setdefault((*by_kind(payload.get("k")), *by_kind(payload.get("g"))), []).append(payload)
+        rows = [(self._key(payloads[0]), group, value_of(end, payloads)) for group, payloads in groups.items()]
+        return [(end, key, value) for key, _, value in sorted(rows)]
+
+    def _key(self, payload: dict[str, Any]) -> bytes:
+        if self.over:
+            return key_bytes(payload.get("k"))
+        return text_of([payload.get("k"), payload.get("g")])
+
+    def _passed(self, event: Event) -> Result:
+        payload = parsed(event.value)
+        row = {"k": payload.get("k"), "v": payload.get("v"), "at": iso(event.system_us)}
+        return event.system_us, self._key(payload) if self.over else b"", text_of(row)
+
+
+@dataclass
+class _Channel:
+    last: int = -1
+    c: int = NEVER
+    waiting: list[Promise] = field(default_factory=list)
+
+
+@dataclass
+class Walk:
+    """One ordered partition, heard record by record from its beginning; ``results`` grows as they become final."""
+
+    question: Question
+    results: list[Result] = field(default_factory=list)
+    _channels: dict[int, _Channel] = field(default_factory=dict)
+    _events: dict[tuple[int, bytes], list[Event]] = field(default_factory=dict)
+    _progress: dict[tuple[int, bytes], int] = field(default_factory=dict)
+
+    def hear(self, record: Event | Promise) -> None:
+        """Take the next record."""
+        channel = self._channels.setdefault(record.number, _Channel())
+        if isinstance(record, Promise):
+            channel.waiting.append(record)
+        elif record.seq == channel.last + 1:
+            channel.last += 1
+            sub = record.number, record.key
+            self._events.setdefault(sub, []).append(record)
+            self._progress[sub] = max(self._progress.get(sub, NEVER), channel.c)
+            self._move({sub: record.system_us})
+        met = [promise for promise in channel.waiting if promise.n <= channel.last + 1]
+        channel.waiting = [promise for promise in channel.waiting if promise.n > channel.last + 1]
+        # Event and promise count as one record: what both make final is put in one order.
+        channel.c = max([channel.c, *(promise.c for promise in met)])
+        self._move({sub: channel.c for sub in self._events if sub[0] == record.number})
+        self.results += sorted_results(self._final)
+        self._final = []
+
+    _final: list[tuple[int, Result]] = field(default_factory=list)
+
+    def end(self) -> None:
+        """The run ends: everything is final."""
+        self._move(dict.fromkeys(self._events, INFINITY))
+        self.results += sorted_results(self._final)
+        self._final = []
+
+    def _move(self, reached: dict[tuple[int, bytes], int]) -> None:
+        for sub, until in reached.items():
+            since = self._progress[sub]
+            if until > since:
+                self._progress[sub] = until
+                self._final += [(sub[0], result) for result in answers(self.question, self._events[sub], since, until)]
+
+
+def sorted_results(final: list[tuple[int, Result]]) -> list[Result]:
+    """Order what became final upon one record: s, key, input partition; rows of equals stay in their order."""
+    return [result for _, result in sorted(final, key=lambda each: (each[1][0], each[1][1], each[0]))]
+
+
+def answers(question: Question, events: Sequence[Event], since: int, until: int) -> list[Result]:
+    """All results with since <= System.Timestamp < until out of *events*, instant by instant."""
+    ends = {end for event in events for end in question.ends(event.system_us) if since <= end < until}
+    return [result for end in sorted(ends) for result in question.at(end, events)]
+
+
+def merged(question: Question, events: Iterable[Event], until: int) -> list[Result]:
+    """Level 3: all results below *until* out of a set of events, without a log."""
+    return answers(question, sorted(events, key=lambda event: (event.system_us, event.number, event.origin)), NEVER, until)
+
+
+def parsed(value: bytes) -> Any:
+    """A payload's value; its bytes where it is no JSON."""
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def is_one(value: Any) -> bool:
+    """Whether a payload's ``w`` equals 1 as a number."""
+    return isinstance(value, int) and not isinstance(value, bool) and value == 1
+
+
+def by_kind(value: Any) -> tuple[tuple[bool, Any], ...]:
+    """A grouping value, so that values of different kinds are apart, in the fixed order bit, float, bigint, text, NULL."""
+    kinds = [
+        isinstance(value, bool),
+        isinstance(value, float),
+        isinstance(value, int) and not isinstance(value, bool),
+        isinstance(value, str),
+    ]
+    return tuple((not is_it, value if is_it else 0) for is_it in kinds)
+
+
+def key_bytes(value: Any) -> bytes:
+    """One grouping value as substream key bytes."""
+    if value is None:
+        return b""
+    return value.encode() if isinstance(value, str) else json.dumps(value).encode()
+
+
+def value_of(end: int, payloads: Sequence[dict[str, Any]]) -> bytes:
+    """The result of one group in one window."""
+    numbers = [payload["v"] for payload in payloads if payload.get("v") is not None]
+    total = math.fsum(numbers) if any(isinstance(number, float) for number in numbers) else sum(numbers)
+    return text_of(
+        {
+            "k": payloads[0].get("k"),
+            "g": payloads[0].get("g"),
+            "at": iso(end),
+            "n": len(payloads),
+            "s": total if numbers else None,
+            "a": math.fsum(numbers) / len(numbers) if numbers else None,
+            "lo": min(numbers, key=lambda number: (number, isinstance(number, float)), default=None),
+            "hi": max(numbers, key=lambda number: (number, isinstance(number, int)), default=None),
+        }
+    )
+
+
+def text_of(value: Any) -> bytes:
+    """Compact JSON."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def iso(us: int) -> str:
+    """A time as the contract writes it."""
+    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=us)
+    digits = "seconds" if us % 1_000_000 == 0 else "milliseconds" if us % 1_000 == 0 else "microseconds"
+    return moment.isoformat(timespec=digits).replace("+00:00", "Z")

@@ -1,0 +1,176 @@
+"""
+Ordered topics to try queries on: made by the very model that ingest runs, over random raw logs, by writers that may be
+torn, start again from an older checkpoint, or go on when they should be gone.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from bucket_oracle import NEVER, Event, key_bytes, text_of
+from hypothesis import strategies as st
+from strategies import KEYS, logs, policies
+
+from ordering.oracle import Record
+from ordering.policies import Policies
+from ordering.punctuation import Cti, Roster, Spread
+from ordering.reader import Log
+from ordering.step import Model
+from ordering.testing import batch_of
+from query.decode import Events
+
+Line = tuple[int, Event | Cti]
+"""A record of an ordered partition with its log offset."""
+Write = tuple[int, Event | Cti]
+"""A record on its way into an output partition."""
+
+KEY_VALUES = dict(zip(KEYS, [None, "a", "b", 1, "1", True], strict=True))
+"""What each raw key of the drawn logs stands for in payloads; 1 and "1" are one substream and two groups."""
+NUMBERS = [0, 1, -3, 5, 0.1, 0.2, -0.7, 1e16, 2.5, None]
+BAD = [b"{", b"[]", b"", b'{"k":"a","w":1,"v":"text"}']
+
+
+@dataclass(frozen=True)
+class Topic:
+    """An ordered topic as brokers hold it, and the true events of its channels."""
+
+    partitions: list[list[Line]]
+    truth: list[Event]
+    inputs: int
+    over: bool
+    ended: bool
+
+    def frontier(self) -> int:
+        """How far the slowest channel has come."""
+        spread = Roster(1, self.inputs, Spread.ALL if self.over else Spread.ONE, self.over)
+        reached = [
+            max([record.c for _, record in lines if isinstance(record, Cti) and record.number == number], default=NEVER)
+            for partition, lines in enumerate(self.partitions)
+            for number in spread.channels_of(partition, len(self.partitions))
+        ]
+        return min(reached)
+
+
+def payload_of(chance: random.Random, key: bytes) -> bytes:
+    """Make up a payload whose ``k`` is the raw key's value."""
+    if chance.random() < 0.1:
+        return chance.choice(BAD)
+    payload = {"k": KEY_VALUES[key], "w": chance.choice([1, 1, 1, 0]), "v": chance.choice(NUMBERS), "g": chance.choice([1, 1, "x", None])}
+    for name in chance.sample(["k", "w", "v", "g"], k=chance.choice([0, 0, 1])):
+        if name != "k" or KEY_VALUES[key] is None:
+            del payload[name]
+    return text_of(payload)
+
+
+def written_by(model: Model, raw: Sequence[Record], values: dict[int, bytes], edges: Sequence[int], finish: bool) -> Iterator[Write | int]:
+    """Yield what one ingest run writes: (output partition, record), and after each batch how far it has read."""
+    state = model.new_state()
+    start = edges[0]
+    if start:
+        model.step(state, batch_of(raw[:start], over=model.over))
+    yield start
+    batches = [(low, high, False) for low, high in pairwise(edges) if low < high]
+    for low, high, last in [*batches, *([(len(raw), len(raw), True)] if finish else [])]:
+        step = model.step(state, batch_of(raw[low:high], over=model.over, end_offset=state.next_offset if last else None, finish=last))
+        left = step.released
+        columns = (left.output_partition, left.seq, left.system_us, left.offset, left.key)
+        for partition, seq, system_us, origin, key in zip(*(column.tolist() for column in columns), strict=True):
+            yield partition, Event(left.number, seq, system_us, origin, key, values[origin])
+        yield from ((cti.output_partition, cti) for cti in step.ctis)
+        yield high
+
+
+def run_of(
+    chance: random.Random, model: Model, raw: Sequence[Record], values: dict[int, bytes], start: int, finish: bool
+) -> tuple[list[Write], list[tuple[int, int]]]:
+    """Return the records of one ingest run that starts after *start* records, and its checkpoints (records written, position)."""
+    edges = [start, *sorted(chance.choices(range(start, len(raw) + 1), k=chance.randrange(7))), len(raw)]
+    records, checkpoints = [], []
+    for item in written_by(model, raw, values, edges, finish):
+        if isinstance(item, int):
+            checkpoints.append((len(records), item))
+        else:
+            records.append(item)
+    return records, checkpoints
+
+
+def with_crashes(chance: random.Random, model: Model, raw: Sequence[Record], values: dict[int, bytes], finish: bool) -> list[Write]:
+    """Return what reaches the brokers: runs torn anywhere, begun again from a checkpoint, the old one going on for a while."""
+    reached: list[Write] = []
+    records, checkpoints = run_of(chance, model, raw, values, 0, finish)
+    for _ in range(chance.choice([0, 0, 1, 2])):
+        torn = chance.randint(0, len(records))
+        _, position = chance.choice([mark for mark in checkpoints if mark[0] <= torn])
+        zombie = records[torn : torn + chance.choice([0, 0, 3, 30])]
+        reached += records[:torn]
+        fresh, marks = run_of(chance, model, raw, values, position, finish)
+        if zombie:
+            at = sorted(chance.choices(range(len(fresh) + 1), k=len(zombie)))
+            for place, record in zip(reversed(at), reversed(zombie), strict=True):
+                fresh.insert(place, record)
+            # Positions of checkpoints moved; only those before the first zombie record still stand.
+            marks = [mark for mark in marks if mark[0] <= at[0]]
+        records, checkpoints = fresh, marks
+    return reached + records
+
+
+def topic_of(seed: int, raws: Sequence[Sequence[Record]], rules: Policies, over: bool, output_partitions: int, finish: bool) -> Topic:
+    """Let the ingest jobs of some input partitions write onto one ordered topic."""
+    chance = random.Random(seed)
+    truth: list[Event] = []
+    streams = []
+    for number, raw in enumerate(raws):
+        values = {record.offset: payload_of(chance, record.key) for record in raw}
+        keyed = [Record(each.offset, each.arrival_us, each.event_time_us, key_bytes(KEY_VALUES[each.key])) for each in raw]
+        model = Model(rules, over, output_partitions, number, inputs=len(raws))
+        records = [item for item in written_by(model, keyed, values, [0, len(keyed)], finish) if not isinstance(item, int)]
+        truth += [record for _, record in records if isinstance(record, Event)]
+        streams.append(with_crashes(chance, model, keyed, values, finish))
+    partitions: list[list[Line]] = [[] for _ in range(output_partitions)]
+    offset = 0
+    while any(streams):
+        stream = chance.choice([each for each in streams if each])
+        count = chance.choice([1, 2, 10])
+        for partition, record in stream[:count]:
+            offset += chance.choice([1, 1, 2])
+            partitions[partition].append((offset, record))
+        del stream[:count]
+    return Topic(partitions, truth, len(raws), over, finish)
+
+
+@st.composite
+def topics(draw: st.DrawFn, over: bool) -> Topic:
+    """Draw an ordered topic."""
+    raws = draw(st.lists(logs(10**6).filter(bool), min_size=1, max_size=3))
+    partitions = draw(st.integers(1, 3)) if over else draw(st.integers(1, 4))
+    rules = draw(policies(over))
+    return topic_of(draw(st.integers(0, 2**32)), raws, rules, over, partitions, draw(st.booleans()))
+
+
+def columns_of(lines: Sequence[Line]) -> tuple[Log, Events]:
+    """Return lines as buckets take them."""
+    found = [(offset, record) for offset, record in lines if isinstance(record, Event)]
+    ints = [(offset, each.number, each.seq, each.system_us, each.origin) for offset, each in found]
+    offset, number, seq, system_us, origin = np.array(ints, dtype=np.int64).reshape(-1, 5).T
+    key, value = np.empty(len(found), dtype=object), np.empty(len(found), dtype=object)
+    key[:], value[:] = [each.key for _, each in found], [each.value for _, each in found]
+    ctis = [(at, record) for at, record in lines if isinstance(record, Cti)]
+    return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value)
+
+
+def middle_of(lines: Sequence[Line], read_from_us: int, back: int) -> list[Line]:
+    """Return the log from the first record whose Kafka timestamp is not below X's millisecond, or *back* records before."""
+    for at, (_, record) in enumerate(lines):
+        stamp_us = record.largest_us if isinstance(record, Cti) else record.system_us
+        if stamp_us // 1000 >= read_from_us // 1000:
+            return list(lines[max(at - back, 0) :])
+    return list(lines[max(len(lines) - back, 0) :])
+
+
+def starts(topic: Topic) -> st.SearchStrategy[int]:
+    """Draw an output start time."""
+    return st.sampled_from(sorted({each.system_us for each in topic.truth} | {10**6})).flatmap(lambda near: st.integers(near - 5, near + 5))
