@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -212,6 +213,7 @@ class RangeWalk:
             "held": len(state.held),
             "substreams": len(state.timelines),
             "final": state.c == INFINITY,
+            "worker": os.getpid(),
             "totals": state.totals,
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
         }

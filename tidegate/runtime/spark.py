@@ -26,6 +26,13 @@ WORKER_LOG = "spark.log"
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
+_JAVA_OPTIONS = " ".join(
+    (
+        # The JVM only schedules: the quick compiler alone halves what a start costs, and jars from the lock need no verifying.
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+        f"-Dlog4j2.configurationFile={_LOG4J}",
+    )
+)
 _FIXED = {
     "spark.sql.streaming.stateStore.providerClass": _STATE_STORE,
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
@@ -37,6 +44,9 @@ _FIXED = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.metricsEnabled": "false",
     "spark.sql.adaptive.enabled": "false",
+    # A handful of rows a batch: compiling code for them costs more than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.killWorkerOnFlushFailure": "true",
@@ -67,7 +77,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xss4m -Dlog4j2.configurationFile={_LOG4J}",
+        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
         **_FIXED,
         **spark.properties(),
     }

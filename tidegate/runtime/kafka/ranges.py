@@ -32,8 +32,8 @@ _CONSUMER = {
     "auto.offset.reset": "error",
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
-    "queued.min.messages": "200000",
-    "queued.max.messages.kbytes": "32768",
+    "queued.min.messages": "100000",
+    "queued.max.messages.kbytes": "16384",
     "fetch.message.max.bytes": "4194304",
     "fetch.error.backoff.ms": "100",
     # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
