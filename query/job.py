@@ -38,7 +38,6 @@ from tidegate.runtime.settings import Settings
 from tidegate.runtime.spark import checkpoint_folder, even_labels
 
 Report = dict[str, Any]
-EVENTS_PER_BATCH = 1_000_000
 TAIL_RECORDS = 1_000
 FINISHED_FILE = "finished"
 
@@ -56,7 +55,8 @@ def read_plan(settings: Settings, script: Path, into: str | None) -> Plan:
         raise QueryError(f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script)) from None
     inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
-    plan = bind_script(parse_script(text, str(script)), [*inputs, *results], into=into)
+    parsed = parse_script(text, str(script))
+    plan = bind_script(parsed, [*inputs, *results], into=into, window_us_max=settings.query.window_max_us)
     if plan.over is not None and plan.input in settings.outputs:
         raise QueryError(
             f"OVER is not supported yet on {plan.input}, the result of another query",
@@ -79,7 +79,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
     admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
     output = settings.output(plan.output)
-    ordered = admin.require(_topic_of(settings, plan))
+    ordered = admin.require(*_topic_of(settings, plan))
     partitions = [(ordered.name, partition) for partition in range(ordered.partitions)]
     over = plan.over is not None
     buckets = ordered.partitions if over else 1
@@ -113,7 +113,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         starts=_starts(admin, partitions, read_from_us),
         start_us=start_us,
         until_end=until_end,
-        events_per_batch=EVENTS_PER_BATCH,
+        events_per_batch=settings.query.max_events_per_batch,
         checkpoint=str(folder),
     )
     if admin.find(prepared.dead_letter_topic) is None:
@@ -121,10 +121,11 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
     return prepared
 
 
-def _topic_of(settings: Settings, plan: Plan) -> str:
+def _topic_of(settings: Settings, plan: Plan) -> tuple[str, str]:
+    """Return the ordered topic a query reads, and what to do where it is missing."""
     if plan.input in settings.inputs:
-        return settings.input(plan.input).ordered_topic
-    return str(settings.output(plan.input).topic)
+        return settings.input(plan.input).ordered_topic, f"start `tidegate ingest {plan.input}` first: it makes the topic"
+    return str(settings.output(plan.input).topic), f"start the query that writes INTO {plan.input} first: it makes the topic"
 
 
 def _check_partitions(output: OutputSettings, buckets: int, over: bool) -> None:

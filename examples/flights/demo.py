@@ -139,6 +139,7 @@ def run_jobs(work: Path, environment: dict[str, str], admin: Admin) -> list[Job]
 
 def report(jobs: list[Job], count: int, produce_s: float, jobs_s: float) -> None:
     """Print what happened."""
+    console.print()
     last = jobs[0].last
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_row("flights in", f"{last['events_in']:,}  (produced in {produce_s:.1f} s)")

@@ -64,7 +64,9 @@ def produce(
     properties: dict[str, Any], topic: str, chosen: list[Flight], partitions: int, progress: Callable[[int], None] = lambda sent: None
 ) -> None:
     """Send *chosen* in their order; *progress* is told how many are sent now and then."""
-    producer = Producer({**properties, "linger.ms": 20, "batch.size": 1_000_000, "compression.type": "lz4", "enable.idempotence": True})
+    producer = Producer(
+        {**properties, "linger.ms": 20, "batch.size": 1_000_000, "compression.type": "lz4", "enable.idempotence": True, "log_level": 2}
+    )
     partition_of = partitions_of(chosen, partitions)
     for sent, flight in enumerate(chosen, start=1):
         while True:

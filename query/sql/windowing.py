@@ -53,7 +53,7 @@ def bind_window(node: exp.Expr, source: Source, window_us_max: int = WINDOW_US_M
             f"a window of {format_duration(size)} is longer than {format_duration(window_us_max)}",
             code="WINDOW",
             at=at,
-            fix="shorten it, or raise window_max in the job's settings",
+            fix="shorten it, or raise query.window_max in the settings",
         )
     if size // hop > HOPS_MAX:
         raise source.error(

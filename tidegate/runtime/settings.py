@@ -42,6 +42,7 @@ from tidegate.runtime.setting_tables import (
     MetricsSettings,
     Name,
     OutputSettings,
+    QuerySettings,
     RedisSettings,
     SparkSettings,
 )
@@ -83,6 +84,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     inputs: dict[Name, InputSettings] = Field(default_factory=dict)
     outputs: dict[Name, OutputSettings] = Field(default_factory=dict)
+    query: QuerySettings = QuerySettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
 

@@ -94,9 +94,9 @@ class Admin:
         config = {key: str(entry.value) for key, entry in entries.items()}
         return Topic(name, str(described.topic_id), len(described.partitions), config)
 
-    def require(self, name: str) -> Topic:
+    def require(self, name: str, fix: str = "") -> Topic:
         """
-        Return the topic.
+        Return the topic; *fix* is what to do where it is missing (default: create it).
 
         Raises:
             RefusedError: There is no such topic.
@@ -108,7 +108,7 @@ class Admin:
                 f"there is no topic {name!r} on {self.bootstrap}",
                 code="TG-TOPIC-MISSING",
                 where=name,
-                fix=f"create it, or name one of: {', '.join(known[:10]) or 'none yet'}",
+                fix=fix or "create it" + (f", or name one of: {', '.join(known[:10])}" if known else ""),
             )
         return topic
 

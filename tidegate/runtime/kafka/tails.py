@@ -8,7 +8,6 @@ from ordering.ticks import INFINITY
 from ordering.wire import CTI_HEADER_BYTES, decode_cti
 from tidegate.runtime.kafka.ranges import RangeReader
 
-
 TAIL_RECORDS = 1_000
 
 
