@@ -1,0 +1,71 @@
+"""The offset of the ingest source: Spark stores it as text and compares texts, so equal offsets must be equal texts."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.offsets import RANGE_SCHEMA, Offset, Partition, Planned
+
+_LONG = st.integers(0, 2**62)
+PARTITIONS = st.tuples(st.sampled_from(["flights", "flights.eu", "a-b_c", "0"]), st.integers(0, 12))
+PLANNED = st.builds(Planned, _LONG, _LONG, st.lists(st.tuples(_LONG, _LONG), max_size=3).map(tuple), _LONG)
+OFFSETS = st.builds(Offset, st.dictionaries(PARTITIONS, PLANNED, max_size=6), st.booleans())
+
+
+def text_of(offset: Offset) -> str:
+    """The text that Spark logs."""
+    return json.dumps(offset.to_json())
+
+
+@given(OFFSETS)
+def test_an_offset_survives_being_stored(offset: Offset) -> None:
+    """Level 1: read back from its text it is the same offset, of the same types, and writes the same text."""
+    stored = json.loads(text_of(offset))
+    again = Offset.from_json(stored)
+    assert again == offset
+    assert text_of(again) == text_of(offset)
+
+
+@given(OFFSETS, st.randoms(use_true_random=False))
+def test_equal_offsets_are_equal_texts_of_integers(offset: Offset, chance: random.Random) -> None:
+    """The order in which partitions were planned does not show; keys stand sorted; nothing but integers is in it."""
+    shuffled = list(offset.partitions.items())
+    chance.shuffle(shuffled)
+    assert text_of(Offset(dict(shuffled), offset.final)) == text_of(offset)
+    stored = offset.to_json()
+    assert list(stored) == sorted(stored)
+    assert all(list(planned) == sorted(planned) for planned in stored["partitions"].values())
+    assert "." not in text_of(offset).replace("flights.eu", "")
+    assert "true" not in text_of(offset)
+
+
+@given(st.dictionaries(PARTITIONS, st.tuples(PLANNED, PLANNED), min_size=1, max_size=6))
+def test_ranges_are_what_changed(pairs: dict[Partition, tuple[Planned, Planned]]) -> None:
+    """Between two offsets lie the partitions that differ, in a fixed order, each with where it starts and ends."""
+    here = Offset({partition: start for partition, (start, _) in pairs.items()})
+    there = Offset({partition: end for partition, (_, end) in pairs.items()})
+    expected = [(partition, start, end) for partition, (start, end) in sorted(pairs.items()) if start != end]
+    assert list(here.ranges(there)) == expected
+    assert list(here.ranges(here)) == []
+
+
+@given(OFFSETS)
+def test_the_end_of_the_input_concerns_every_partition(offset: Offset) -> None:
+    """The final offset starts a last batch in which each partition is closed, also those with nothing to read."""
+    here, there = Offset(offset.partitions), Offset(offset.partitions, final=True)
+    assert [partition for partition, _, _ in here.ranges(there)] == sorted(offset.partitions)
+
+
+def test_an_estimate_alone_makes_a_range() -> None:
+    """A raised frontier at the same position is a batch without data: that is how time moves in silence."""
+    here, there = Offset({("f", 0): Planned(5), ("f", 1): Planned(9, 3)}), Offset({("f", 0): Planned(5, 77), ("f", 1): Planned(9, 3)})
+    assert list(here.ranges(there)) == [(("f", 0), Planned(5), Planned(5, 77))]
+
+
+def test_ranges_are_handed_over_by_name() -> None:
+    """The stateful stage reads these columns of a range by name."""
+    assert RANGE_SCHEMA.names == ["label", "number", "topic", "partition", "start", "end", "marks", "planned_ms", "final"]
