@@ -13,16 +13,15 @@ Spark carries ranges and reports. Events go from Kafka through the stage to Kafk
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import RANGE_SCHEMA
-from ingest.processor import REPORT_SCHEMA, IngestProcessor
+from ingest.processor import IngestProcessor
 from ingest.source import Planner
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
@@ -32,9 +31,8 @@ from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.spark import checkpoint_folder, even_labels
+from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, even_labels, start_stage
 
-Report = dict[str, Any]
 PLANNER_WAIT_US = 2 * SECOND_US
 """How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job."""
 _log = get_logger(__name__)
@@ -115,23 +113,8 @@ def _check_unwritten(admin: Admin, kafka: dict[str, str], topic: str, partitions
         )
 
 
-def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: Callable[[list[Report]], None]) -> StreamingQuery:
+def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
     source = source_of(lambda: Planner(plan), RANGE_SCHEMA)
-    spark.dataSource.register(source)
-    ranges = spark.readStream.format(source.name()).load()
-    reports = ranges.groupBy("label").transformWithStateInPandas(
-        IngestProcessor(plan), outputStructType=REPORT_SCHEMA, outputMode="append", timeMode="none"
-    )
-
-    def collect(batch: DataFrame, batch_id: int) -> None:
-        on_reports([json.loads(row["report"]) for row in batch.collect()])
-
-    writer = (
-        reports.writeStream.queryName(f"ingest-{plan.settings.name}")
-        .option("checkpointLocation", f"{plan.checkpoint}/spark")
-        .foreachBatch(collect)
-    )
-    trigger_ms = settings.spark.trigger_us // 1000
-    writer = writer.trigger(availableNow=True) if plan.until_end else writer.trigger(processingTime=f"{trigger_ms} milliseconds")
-    return writer.start()
+    stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
+    return start_stage(spark, settings, source, IngestProcessor(plan), stage, on_reports)

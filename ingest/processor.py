@@ -12,7 +12,6 @@ import gc
 import json
 import os
 import time
-import uuid
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
@@ -30,14 +29,8 @@ from ordering.step import Batch, Counts, Model
 from ordering.ticks import INFINITY, MILLISECOND_US, TICK_MAX
 from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.runtime.keeping import Keeper
 from tidegate.runtime.spark import quiet_worker
-
-REPORT_SCHEMA = "report string"
-"""What the stage returns: one JSON object an input partition and batch."""
-
-_NONCE_BYTES = 16
-_states: dict[tuple[str, int], tuple[bytes, State]] = {}
-"""States this worker process still has in memory, each with the nonce under which the store knows it."""
 
 
 class IngestProcessor(StatefulProcessor):
@@ -48,8 +41,7 @@ class IngestProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the partition's state. Called once per task."""
-        self._head = handle.getValueState("head", "head binary")
-        self._chunks = handle.getMapState("chunks", "number bigint", "octets binary")
+        self._keeper: Keeper[State] = Keeper(handle, self._plan.checkpoint)
         settings = self._plan.settings
         self._fields = FieldReader(settings.timestamp_by, settings.timestamp_format, settings.over)
         # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
@@ -68,7 +60,7 @@ class IngestProcessor(StatefulProcessor):
 
     def _walk(self, planned: Any) -> str:
         model = self._plan.model(planned.number)
-        state = self._load(model, planned.number)
+        state = self._keeper.load(planned.number, model.new_state, model.restore)
         producer = cached_producer(self._plan.kafka)
         try:
             walk = RangeWalk(self._plan, model, state, self._fields, producer)
@@ -78,30 +70,9 @@ class IngestProcessor(StatefulProcessor):
             drop_producer(self._plan.kafka)
             drop_reader(self._plan.kafka, planned.topic, planned.partition)
             raise
-        self._save(state, planned.number)
-        return report
-
-    def _load(self, model: Model, number: int) -> State:
-        stored = self._head.get() if self._head.exists() else None
-        nonce, kept = _states.pop((self._plan.checkpoint, number), (b"", None))
-        if stored is None:
-            return model.new_state()
-        octets = bytes(stored[0])
-        if kept is not None and octets[:_NONCE_BYTES] == nonce:
-            return kept
-        chunks = {int(found[0]): bytes(octets_[0]) for found, octets_ in self._chunks.iterator()}
-        return model.restore(octets[_NONCE_BYTES:], chunks)
-
-    def _save(self, state: State, number: int) -> None:
         delta = state.save()
-        # The nonce tells whether the state in memory is the one in the store; it is no part of any result.
-        nonce = uuid.uuid4().bytes
-        for chunk, octets in delta.put.items():
-            self._chunks.updateValue((chunk,), (octets,))
-        for chunk in delta.delete:
-            self._chunks.removeKey((chunk,))
-        self._head.update((nonce + delta.head,))
-        _states[self._plan.checkpoint, number] = nonce, state
+        self._keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
+        return report
 
 
 class RangeWalk:

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Partition, QueryPlan
 from query.offsets import RANGE_SCHEMA
 from query.plan import Plan
-from query.processor import REPORT_SCHEMA, QueryProcessor
+from query.processor import QueryProcessor
 from query.source import Planner
 from query.sql.bind import bind_script
 from query.sql.catalog import InputSchema
@@ -35,9 +33,8 @@ from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.setting_tables import OutputSettings
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.spark import checkpoint_folder, even_labels
+from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, even_labels, start_stage
 
-Report = dict[str, Any]
 TAIL_RECORDS = 1_000
 FINISHED_FILE = "finished"
 
@@ -183,23 +180,8 @@ def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings
         )
 
 
-def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: Callable[[list[Report]], None]) -> StreamingQuery:
+def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
     source = source_of(lambda: Planner(plan), RANGE_SCHEMA)
-    spark.dataSource.register(source)
-    ranges = spark.readStream.format(source.name()).load()
-    reports = ranges.groupBy("label").transformWithStateInPandas(
-        QueryProcessor(plan), outputStructType=REPORT_SCHEMA, outputMode="append", timeMode="none"
-    )
-
-    def collect(batch: DataFrame, batch_id: int) -> None:
-        on_reports([json.loads(row["report"]) for row in batch.collect()])
-
-    writer = (
-        reports.writeStream.queryName(f"query-{plan.output.name}")
-        .option("checkpointLocation", f"{plan.checkpoint}/spark")
-        .foreachBatch(collect)
-    )
-    trigger_ms = settings.spark.trigger_us // 1000
-    writer = writer.trigger(availableNow=True) if plan.until_end else writer.trigger(processingTime=f"{trigger_ms} milliseconds")
-    return writer.start()
+    stage = Stage(f"query-{plan.output.name}", plan.checkpoint, plan.until_end)
+    return start_stage(spark, settings, source, QueryProcessor(plan), stage, on_reports)

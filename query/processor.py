@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import json
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,10 @@ from query.substreams import SubstreamBucket
 from sinks.files import FileSink
 from tidegate.runtime.kafka.ranges import cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.runtime.keeping import Keeper
 from tidegate.runtime.spark import quiet_worker
 
-REPORT_SCHEMA = "report string"
-"""What the stage returns: one JSON object a bucket and batch."""
 CHUNK_EVENTS = 100_000
-
-_NONCE_BYTES = 16
-_buckets: dict[tuple[str, int], tuple[bytes, Bucket]] = {}
-"""Buckets this worker process still has in memory, each with the nonce under which the store knows it."""
 
 
 class QueryProcessor(StatefulProcessor):
@@ -46,8 +40,7 @@ class QueryProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the bucket's state. Called once per task."""
-        self._head = handle.getValueState("head", "head binary")
-        self._chunks = handle.getMapState("chunks", "number bigint", "octets binary")
+        self._keeper: Keeper[Bucket] = Keeper(handle, self._plan.checkpoint)
         # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
         gc.disable()
         quiet_worker()
@@ -63,7 +56,10 @@ class QueryProcessor(StatefulProcessor):
 
     def _run(self, ranges: list[Any]) -> str:
         number = int(ranges[0].bucket)
-        bucket = self._load(number)
+        plan = self._plan
+        bucket = self._keeper.load(
+            number, lambda: new_bucket(plan, number), lambda head, chunks: restored_bucket(plan, number, head, chunks)
+        )
         try:
             report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
         except BaseException:
@@ -72,31 +68,9 @@ class QueryProcessor(StatefulProcessor):
             for planned in ranges:
                 drop_reader(self._plan.kafka, self._plan.topic, planned.partition, headers=True)
             raise
-        self._save(bucket, number)
-        return report
-
-    def _load(self, number: int) -> Bucket:
-        stored = self._head.get() if self._head.exists() else None
-        nonce, kept = _buckets.pop((self._plan.checkpoint, number), (b"", None))
-        octets = b"" if stored is None else bytes(stored[0])
-        if kept is not None and octets[:_NONCE_BYTES] == nonce:
-            return kept
-        bucket = new_bucket(self._plan, number)
-        if octets:
-            chunks = {int(found[0]): bytes(chunk[0]) for found, chunk in self._chunks.iterator()}
-            bucket.restore(octets[_NONCE_BYTES:], chunks)
-        return bucket
-
-    def _save(self, bucket: Bucket, number: int) -> None:
         head, changes = bucket.save()
-        # The nonce tells whether the bucket in memory is the one in the store; it is no part of any result.
-        nonce = uuid.uuid4().bytes
-        for chunk in changes.delete:
-            self._chunks.removeKey((chunk,))
-        for chunk, octets in changes.put.items():
-            self._chunks.updateValue((chunk,), (octets,))
-        self._head.update((nonce + head,))
-        _buckets[self._plan.checkpoint, number] = nonce, bucket
+        self._keeper.save(number, bucket, head, changes.put, changes.delete)
+        return report
 
 
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
@@ -105,6 +79,13 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     span_us = plan.output.file_span_us if plan.output.files else None
     partitions = plan.partitions_of(number)
     return kind(plan.compiled(), number, plan.roster, partitions, plan.partitions, plan.start_us, plan.read_from_us, span_us)
+
+
+def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
+    """Return the bucket that was saved as *head* and *chunks*."""
+    bucket = new_bucket(plan, number)
+    bucket.restore(head, chunks)
+    return bucket
 
 
 class BucketRun:

@@ -10,18 +10,25 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
+from tidegate.runtime.keeping import REPORT_SCHEMA
 from tidegate.runtime.logs import configure, get_logger
 from tidegate.runtime.setting_tables import LoggingSettings
 from tidegate.runtime.settings import Settings
 
+Report = dict[str, Any]
+OnReports = Callable[[list[Report]], None]
 WORKER_LOG = "spark.log"
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -100,6 +107,44 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
             example='master = "local[*]"',
         ) from error
     return started
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A job's one stateful stage: its name in Spark, its checkpoint folder, and whether it ends at the present end."""
+
+    name: str
+    checkpoint: str
+    until_end: bool
+
+
+def start_stage(
+    spark: SparkSession, settings: Settings, source: type[DataSource], processor: StatefulProcessor, stage: Stage, on_reports: OnReports
+) -> StreamingQuery:
+    """
+    Start planner -> shuffle by ``label`` -> *processor* -> driver.
+
+    Args:
+        spark: The session.
+        settings: For the trigger.
+        source: Hands out ranges, with a column ``label``.
+        processor: Takes the ranges of one label and returns reports.
+        stage: Names and end.
+        on_reports: Called in the driver with the reports of each batch.
+    """
+    spark.dataSource.register(source)
+    ranges = spark.readStream.format(source.name()).load()
+    reports = ranges.groupBy("label").transformWithStateInPandas(
+        processor, outputStructType=REPORT_SCHEMA, outputMode="append", timeMode="none"
+    )
+
+    def collect(batch: DataFrame, batch_id: int) -> None:
+        on_reports([json.loads(row["report"]) for row in batch.collect()])
+
+    writer = reports.writeStream.queryName(stage.name).option("checkpointLocation", f"{stage.checkpoint}/spark").foreachBatch(collect)
+    if stage.until_end:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{settings.spark.trigger_us // 1000} milliseconds").start()
 
 
 @contextmanager

@@ -1,0 +1,68 @@
+"""
+Keeping the state of a stateful stage: in Spark's store as a small head and chunks, and in the worker's memory.
+
+Law: ``load`` gives the value whose ``save`` Spark has committed last. A worker that saved it still has it in memory; it
+is told from an older or failed attempt by a nonce that stands in the store beside it. Only what a batch changed is
+written.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from typing import Generic, TypeVar, cast
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+
+Value = TypeVar("Value")
+
+REPORT_SCHEMA = "report string"
+"""What a stateful stage returns: one JSON object a key and batch."""
+
+_NONCE_BYTES = 16
+_kept: dict[tuple[str, int], tuple[bytes, object]] = {}
+
+
+class Keeper(Generic[Value]):
+    """
+    The state of one key of a stateful stage.
+
+    Args:
+        handle: Spark's handle, as ``init`` of a processor gets it.
+        job: Name of the job, unlike any other's on this machine: its checkpoint.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
+        self._job = job
+        self._head = handle.getValueState("head", "head binary")
+        self._chunks = handle.getMapState("chunks", "number bigint", "octets binary")
+
+    def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
+        """
+        Return the value last saved for *number*, or a *new* one. Until it is saved again it is no longer kept in memory.
+
+        Args:
+            number: What the value belongs to: a roster number or a bucket.
+            new: Makes the value before the first record.
+            restore: Makes it from head and chunks.
+        """
+        nonce, kept = _kept.pop((self._job, number), (b"", None))
+        stored = self._head.get() if self._head.exists() else None
+        if stored is None:
+            return new()
+        head = bytes(stored[0])
+        if kept is not None and head[:_NONCE_BYTES] == nonce:
+            return cast(Value, kept)
+        chunks = {int(name[0]): bytes(chunk[0]) for name, chunk in self._chunks.iterator()}
+        return restore(head[_NONCE_BYTES:], chunks)
+
+    def save(self, number: int, value: Value, head: bytes, put: Mapping[int, bytes], delete: Iterable[int]) -> None:
+        """Save the value: its head, the chunks that are new, and the numbers of those no longer needed."""
+        for chunk in delete:
+            self._chunks.removeKey((chunk,))
+        for chunk, octets in put.items():
+            self._chunks.updateValue((chunk,), (octets,))
+        # The nonce is no part of any result: a batch that is run again may have another.
+        nonce = uuid.uuid4().bytes
+        self._head.update((nonce + head,))
+        _kept[self._job, number] = nonce, value
