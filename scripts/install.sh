@@ -16,11 +16,15 @@ export SSL_CERT_FILE="${SSL_CERT_FILE:-${PIP_CERT:-}}"
 
 export UV_SYSTEM_CERTS=1  # trust whom this machine trusts, as pip does
 
+# Where Python may not write its bytecode itself, every process would compile all it imports anew.
+compile=()
+[ -z "${PYTHONDONTWRITEBYTECODE:-}" ] || compile=(--compile-bytecode)
+
 with_uv() {
   awk '/^uv==/ {found = 1} found {print} found && !/\\$/ {exit}' requirements.lock > .venv/uv.lock
   "${pip[@]}" install --quiet --require-hashes -r .venv/uv.lock
   # pyspark comes as source, 450 MB of jars: packing them into a wheel uncompressed saves 27 of 37 seconds.
-  .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock \
+  .venv/bin/uv pip install --quiet --python .venv/bin/python --require-hashes -r requirements.lock "${compile[@]}" \
     --config-settings-package 'pyspark:--build-option=--compression=stored'
 }
 with_uv || { echo "uv could not install from the lock; trying pip, which is slower" >&2; "${pip[@]}" install --quiet --require-hashes -r requirements.lock; }
