@@ -23,7 +23,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from ordering.errors import TidegateError
 from tidegate.runtime.masking import scrub
 
-_CODE = re.compile(r"(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
+_CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _PART = re.compile(r"  (where|fix|example): (.*)")
@@ -86,15 +86,25 @@ def drive(query: StreamingQuery, stop: Stop, folder: Path, on_tick: Callable[[],
 
 def error_of(text: str, report: str) -> TidegateError:
     """Return the TidegateError that a Spark failure's text carries, or one that says Spark failed and where its *report* is."""
-    found = _CODE.search(text)
-    if found is not None:
-        parts = dict(_PART.findall(found.group(3)))
-        return TidegateError(found.group(2), code=found.group(1), **parts)
+    found = _CODE.findall(text)
+    if found:
+        # Python prints what an error was raised from before the error itself.
+        name, code, what, parts = found[-1]
+        kinds = {kind.__name__: kind for kind in _kinds(TidegateError)}
+        return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
     raised = _RAISED.findall(text)
     what = raised[-1] if raised else text.strip()[:500]
     return TidegateError(
         f"the Spark job failed: {scrub(what)}", code="TG-SPARK", where=report, fix="read the report; starting again resumes"
     )
+
+
+def _kinds(root: type[TidegateError]) -> Iterator[type[TidegateError]]:
+    """Yield the kinds of error that can be made anew from their text."""
+    if root.__init__ is TidegateError.__init__:
+        yield root
+    for kind in root.__subclasses__():
+        yield from _kinds(kind)
 
 
 @contextmanager

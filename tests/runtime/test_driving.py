@@ -1,0 +1,141 @@
+"""What Spark says when a job fails becomes one clear error again; signals end a job after its batch."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import traceback
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console
+
+from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
+from tidegate.runtime.driving import error_of, live_line, print_json, stopped_by_signal
+
+FAILURE = """\
+[STREAM_FAILED] Query [id = 5b4c1b84-5c6e-4f86-8c3c-0a53a1b7f4f1, runId = 93f58be1-8882-41bc-a8e4-475907b919a1] terminated with \
+exception: [FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach batch sink. Reason: \
+An exception was thrown from the Python worker SQLSTATE: 39000
+  File "/opt/python/site-packages/py4j/clientserver.py", line 644, in _call_proxy
+    return_value = getattr(self.pool[obj_id], method)(*params)
+                   ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/opt/python/site-packages/pyspark/errors/exceptions/captured.py", line 262, in deco
+    raise converted from None
+pyspark.errors.exceptions.captured.PythonException: An exception was thrown from the Python worker:
+{worker}
+ SQLSTATE: 39000 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: query-departures [id = 5b4c1b84-5c6e-4f86-8c3c-0a53a1b7f4f1, runId = 93f58be1-8882-41bc-a8e4-475907b919a1]
+Current Committed Offsets: {{tidegate_ranges: {{"final": 0, "positions": {{"0": 1700}}}}}}
+Current Available Offsets: {{tidegate_ranges: {{"final": 0, "positions": {{"0": 2900}}}}}}
+
+Current State: ACTIVE
+Thread State: RUNNABLE
+
+Logical Plan:
+~WriteToMicroBatchDataSourceV1 ForeachBatchSink, Append
++- ~TransformWithStateInPySpark transformWithStateUDF(label#0, bucket#1)#6, 1, [report#9], Append, NoTime, pandas, false, 0
+   +- ~StreamingDataSourceV2ScanRelation[label#0, bucket#1] tidegate_ranges
+"""
+"""What PySpark 4.3 raises when a stateful stage fails, shortened; ``{worker}`` is the worker's own report."""
+
+
+def failed(work: Callable[[], object]) -> str:
+    """The text of a Spark failure that *work* caused in a worker."""
+    try:
+        work()
+    except Exception:
+        return FAILURE.format(worker=traceback.format_exc())
+    raise AssertionError("the work must fail")
+
+
+def raising(error: Exception, cause: Exception | None = None) -> Callable[[], object]:
+    """Work that raises *error*, from *cause* if given."""
+
+    def work() -> object:
+        if cause is None:
+            raise error
+        try:
+            raise cause
+        except Exception as first:
+            raise error from first
+
+    return work
+
+
+FULL = {
+    "code": "TG-RETENTION",
+    "where": "flights-2@1700",
+    "fix": "start a new ordered topic: what is gone is gone",
+    "example": 'retention = "7d"',
+}
+
+
+@pytest.mark.parametrize(
+    "kind", [TidegateError, SettingError, QueryError, RefusedError, UnreachableError, ProtocolError, GapError, TickRangeError]
+)
+def test_an_error_raised_on_purpose_comes_back_as_it_was_raised(kind: type[TidegateError]) -> None:
+    """Kind, exit code, sentence, place, way out and example survive the way through Spark's text."""
+    raised = kind("retention has deleted records: 17 of them", **FULL)
+    error = error_of(failed(raising(raised)), "failure.log")
+    assert type(error) is kind
+    assert error.exit_code == raised.exit_code
+    assert error.as_dict() == raised.as_dict()
+
+
+@pytest.mark.parametrize("parts", [{}, {"where": "flights-2@1700"}, {"fix": "wait"}, {"where": "a", "example": "b"}])
+def test_parts_an_error_does_not_have_are_not_made_up(parts: dict[str, str]) -> None:
+    """Whatever it carries, nothing of Spark's own text gets into it."""
+    raised = UnreachableError("Kafka does not answer", **parts)
+    assert error_of(failed(raising(raised)), "failure.log").as_dict() == raised.as_dict()
+
+
+def test_the_last_error_of_a_chain_counts() -> None:
+    """Python reports what an error was raised from first; what was raised in the end is what the job has to say."""
+    first = UnreachableError("Redis does not answer", where="127.0.0.1:6379")
+    last = RefusedError("the journal is needed and gone", code="TG-JOURNAL-GONE")
+    assert error_of(failed(raising(last, first)), "failure.log").as_dict() == last.as_dict()
+    assert error_of(failed(raising(last, ValueError("low"))), "failure.log").as_dict() == last.as_dict()
+
+
+def test_any_other_error_is_told_with_the_report() -> None:
+    """An error nobody foresaw: the line that names it, and where the whole report is."""
+    error = error_of(failed(raising(ZeroDivisionError("division by zero"))), "jobs/query-x/failure.log")
+    assert (error.code, error.where) == ("TG-SPARK", "jobs/query-x/failure.log")
+    assert "ZeroDivisionError: division by zero" in error.what
+
+
+def test_a_failure_without_a_python_error_is_told_too() -> None:
+    """The JVM may fail by itself, with a text of any form, or none."""
+    assert "OutOfMemoryError" in error_of("Job aborted\njava.lang.OutOfMemoryError: Java heap space\n", "f").what
+    assert error_of("the driver went away", "f").what == "the Spark job failed: the driver went away"
+    assert error_of("", "f").code == "TG-SPARK"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_first_signal_asks_a_second_ends(number: signal.Signals) -> None:
+    """One signal lets the batch under way finish; who sends another means it. Afterwards signals do what they did."""
+    before = signal.getsignal(number)
+    with stopped_by_signal() as stop:
+        assert not stop.asked
+        os.kill(os.getpid(), number)
+        assert stop.asked
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+    assert signal.getsignal(number) is before
+
+
+def test_without_a_terminal_nothing_is_drawn() -> None:
+    """Logs and pipes get no progress bar."""
+    out = io.StringIO()
+    with live_line(Console(file=out, force_terminal=False), "ingest", total=10) as show:
+        show("5 events", 5)
+    assert out.getvalue() == ""
+
+
+def test_a_line_for_programs_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
+    """Compact, sorted, flushed at once."""
+    print_json({"b": 1, "a": {"y": 2, "x": [1]}})
+    assert capsys.readouterr().out == '{"a":{"x":[1],"y":2},"b":1}\n'
