@@ -1,0 +1,82 @@
+"""Keys that Spark spreads evenly, checked against the hash of a real Spark; and what workers log, heard again."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+from structlog.testing import capture_logs
+
+from tidegate.runtime.spark import WORKER_LOG, WorkerLog, even_labels
+
+SHAPES = [(1, 1), (4, 2), (7, 3), (16, 4), (5, 8), (64, 12)]
+
+
+def test_labels_fall_evenly_into_the_partitions_of_a_real_spark() -> None:
+    """Number k goes to shuffle partition k mod n: Spark sends a row to pmod(hash(key), n)."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    spark = (
+        SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1").getOrCreate()
+    )
+    try:
+        for count, tasks in SHAPES:
+            labels = even_labels(count, tasks)
+            listed = ", ".join(f"({place}, {label})" for place, label in enumerate(labels))
+            rows = spark.sql(f"SELECT pmod(hash(label), {tasks}) AS task FROM VALUES {listed} AS t(place, label) ORDER BY place").collect()
+            assert [row["task"] for row in rows] == [place % tasks for place in range(count)]
+    finally:
+        spark.stop()
+
+
+@given(st.integers(1, 64), st.integers(1, 32))
+def test_labels_are_distinct_and_do_not_change(count: int, tasks: int) -> None:
+    """A label is a key of saved state: the first ones stay when more are asked for."""
+    labels = even_labels(count, tasks)
+    assert len(set(labels)) == count
+    assert labels == even_labels(count + 5, tasks)[:count]
+    assert max(Counter(place % tasks for place in range(count)).values()) == -(-count // tasks)
+
+
+LINES = (
+    b'{"event": "nothing planned", "level": "warning", "logger": "query.source", "time": "2001-01-01T00:00:00Z", "topic": "t"}\n'
+    b"26/11/21 13:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library\n"
+    b'{"no level": 1}\n'
+    b'{"broken\n'
+    b'{"level": "shout", "event": "x"}\n'
+    b'{"event": "the journal answers again", "level": "info"}\n'
+)
+
+
+def heard(log: WorkerLog) -> list[dict[str, object]]:
+    """The events that following gives."""
+    with capture_logs() as events:
+        log.follow()
+    return [{name: value for name, value in event.items() if name != "logger"} for event in events]
+
+
+@pytest.mark.parametrize("cut", [0, 1, 60, len(LINES) - 1, len(LINES)])
+def test_what_workers_logged_is_said_again_once(tmp_path: Path, cut: int) -> None:
+    """Only whole lines that are events count, however the file grows; what the JVM says stays in the file."""
+    log, file = WorkerLog(tmp_path), tmp_path / WORKER_LOG
+    assert heard(log) == []
+    file.write_bytes(LINES[:cut])
+    first = heard(log)
+    with file.open("ab") as rest:
+        rest.write(LINES[cut:])
+    assert first + heard(log) == [
+        {"event": "nothing planned", "log_level": "warning", "topic": "t"},
+        {"event": "the journal answers again", "log_level": "info"},
+    ]
+    assert heard(log) == []
+
+
+def test_what_an_earlier_run_logged_is_not_said_again(tmp_path: Path) -> None:
+    """Following begins at the file's end as it is at the start."""
+    (tmp_path / WORKER_LOG).write_bytes(LINES)
+    assert heard(WorkerLog(tmp_path)) == []
