@@ -27,6 +27,7 @@ def ingest(
     from tidegate.runtime import logs
     from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.metrics import Metrics
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
     from tidegate.runtime.spark import WorkerLog, session
@@ -38,8 +39,19 @@ def ingest(
     progress = IngestProgress(sum(end - plan.starts[partition] for partition, end in ends.items()))
     console = Console(stderr=True)
 
+    metrics = Metrics(f"ingest-{name}", settings.metrics.port)
+    logs.get_logger().info(
+        "ingest starts",
+        topics=",".join(plan.settings.topics),
+        partitions=len(plan.partitions),
+        ordered_topic=plan.settings.ordered_topic,
+        idle_estimates=plan.estimates,
+        journal=settings.redis.address,
+    )
+
     def on_reports(reports: list[dict[str, Any]]) -> None:
         progress.take(reports)
+        metrics.publish(progress.summary())
         if format == "json":
             print_json({"event": "batch", **progress.summary()})
 

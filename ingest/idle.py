@@ -64,6 +64,12 @@ class Silences:
         """Set the arrival of the last record before the silence (or, without any record, the partition's base)."""
         self._silences[partition].last_arrival_us = arrival_us
 
+    def count_from(self, partition: Partition, arrival_us: int, now_us: int) -> None:
+        """Count on from *arrival_us* at *now_us* (monotonic) if that is more than what was counted so far."""
+        silence = self._silences[partition]
+        if silence.last_arrival_us is None or arrival_us > silence.last_arrival_us + now_us - silence.since_us:
+            silence.last_arrival_us, silence.since_us = arrival_us, now_us
+
     def estimate(self, partition: Partition, now_us: int) -> int | None:
         """Return the estimate at *now_us*, read before the ends were asked for; None while it cannot be told."""
         silence = self._silences[partition]

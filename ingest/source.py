@@ -148,7 +148,7 @@ class Planner(RangePlanner):
             # Below an open transaction nothing has been read yet: the end must be the same with and without.
             ends = self._admin.ends(due, committed=False)
             due = [partition for partition in due if ends[partition] == here.partitions[partition].next_offset]
-            self._learn_last_arrivals(journal, due, here)
+            self._learn_last_arrivals(journal, due, here, asked_us)
             wanted = [(partition, raised) for partition in due if (raised := self._silences.estimate(partition, asked_us)) is not None]
             rising = [(partition, raised) for partition, raised in wanted if raised > here.partitions[partition].frontier_us]
             agreed = journal.estimate_many([(self._keys[partition], ends[partition], raised) for partition, raised in rising])
@@ -161,23 +161,27 @@ class Planner(RangePlanner):
             if frontier_us is not None and frontier_us > here.partitions[partition].frontier_us
         }
 
-    def _learn_last_arrivals(self, journal: RedisJournal, due: list[Partition], here: Offset) -> None:
+    def _learn_last_arrivals(self, journal: RedisJournal, due: list[Partition], here: Offset, asked_us: int) -> None:
+        """Tell the silences from which arrival they count; a partition without any record follows the slowest of the others."""
+        empty = [partition for partition in due if here.partitions[partition].next_offset == 0]
         unknown = [partition for partition in due if self._silences.needs_last_arrival(partition)]
-        if not unknown:
+        if not unknown and not empty:
             return
         found = self._admin.offsets(self._plan.partitions, MAX_TIMESTAMP)
         known = {
-            partition: at.timestamp * MILLISECOND_US
+            partition: max(at.timestamp * MILLISECOND_US, here.partitions[partition].frontier_us)
             for partition, at in found.items()
             if 0 <= at.offset < here.partitions[partition].next_offset and at.timestamp > 0
         }
+        # A frontier already in force was sound when it was asked for; counting on from it after a restart is sound too.
         for partition in unknown:
             if partition in known:
                 self._silences.last_arrival(partition, known[partition])
-            elif here.partitions[partition].next_offset == 0 and known:
-                # It never had a record: it starts from where the slowest of the others stands, and keeps that for good.
-                slowest = min(max(arrival, here.partitions[other].frontier_us) for other, arrival in known.items())
-                self._silences.last_arrival(partition, journal.base(self._keys[partition], slowest))
+        slowest = min(known.values(), default=0)
+        for partition in empty if slowest else ():
+            # Its first base is journaled. Later ones only raise estimates, which are journaled themselves.
+            base = journal.base(self._keys[partition], slowest) if self._silences.needs_last_arrival(partition) else slowest
+            self._silences.count_from(partition, max(base, here.partitions[partition].frontier_us), asked_us)
 
     def _reach_journal(self) -> RedisJournal | None:
         if self._journal is None and time.monotonic() >= self._journal_retry_s:

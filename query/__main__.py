@@ -9,6 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from ordering.errors import TickRangeError
+from ordering.ticks import parse_tick
 from tidegate.runtime.console import run
 
 Script = Annotated[Path, typer.Argument(help="The query, a .sql file.")]
@@ -30,27 +32,31 @@ def query(
     """Run one query over an ordered topic; it stops by itself when its input has ended."""
     from rich.console import Console
 
-    from ordering.ticks import parse_tick
     from query import job
     from query.progress import QueryProgress
     from tidegate.runtime import logs
     from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
+    from tidegate.runtime.metrics import Metrics
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
     from tidegate.runtime.spark import WorkerLog, session
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
-    plan = job.prepare(settings, job.read_plan(settings, script, into), None if start is None else parse_tick(start), until_end)
+    plan = job.prepare(settings, job.read_plan(settings, script, into), _start_us(start), until_end)
     progress = QueryProgress(plan.topic, plan.buckets)
     console = Console(stderr=True)
     folder = Path(plan.checkpoint)
     name = plan.output.name
+    metrics = Metrics(f"query-{name}", settings.metrics.port)
+    written = {"writes": plan.output.topic, "files": plan.output.files}
+    logs.get_logger().info("query starts", reads=plan.topic, partitions=plan.partitions, output=name, over=plan.over, **written)
 
     with stopped_by_signal() as stop, live_line(console, f"query {name}") as show:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.take(reports)
+            metrics.publish(progress.summary())
             if format == "json":
                 print_json({"event": "batch", **progress.summary()})
             if progress.finished:
@@ -73,6 +79,15 @@ def query(
         print_json({"event": "end", **progress.summary()})
     else:
         console.print(f"query {name}: {progress.line()}")
+
+
+def _start_us(start: str | None) -> int | None:
+    if start is None:
+        return None
+    try:
+        return parse_tick(start)
+    except TickRangeError as error:
+        raise TickRangeError(error.what, where="--start", fix=error.fix, example="--start 2001-01-01T00:00:00Z") from None
 
 
 def plan(script: Script, into: Into = None, config: Config = None, assign: Assign = None) -> None:

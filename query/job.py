@@ -49,7 +49,9 @@ def read_plan(settings: Settings, script: Path, into: str | None) -> Plan:
     try:
         text = script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise QueryError(f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script)) from None
+        raise QueryError(
+            f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script), fix="give the path of a text file in UTF-8"
+        ) from None
     inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     parsed = parse_script(text, str(script))

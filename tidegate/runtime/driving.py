@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -21,11 +22,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ordering.errors import TidegateError
+from tidegate.runtime.logs import get_logger
 from tidegate.runtime.masking import scrub
 
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
+_SAY_S = 10.0
 _PART = re.compile(r"  (where|fix|example): (.*)")
 
 
@@ -112,15 +115,20 @@ def live_line(console: Console, title: str, total: int | None = None) -> Iterato
     """
     Show one live line on a terminal: call what this gives with the text, and with how much of *total* is done.
 
-    Where there is no terminal nothing is drawn; the summary at the end tells.
+    Where there is no terminal the line is logged instead, every ten seconds if it has changed.
     """
     columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn(bar_width=20)] if total else [])]
     progress = Progress(*columns, TextColumn("{task.fields[line]}"), TimeElapsedColumn(), console=console, transient=True)
     with progress if console.is_terminal else nullcontext():
         task = progress.add_task(title, total=total, line="starting Spark")
 
+        said: list[str | float] = ["", time.monotonic()]
+
         def show(line: str, done: int = 0) -> None:
             progress.update(task, completed=done, line=line)
+            if not console.is_terminal and line != said[0] and time.monotonic() - float(said[1]) >= _SAY_S:
+                said[:] = line, time.monotonic()
+                get_logger().info(title, progress=line)
 
         yield show
 
