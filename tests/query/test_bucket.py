@@ -30,7 +30,7 @@ from query.merged import MergedBucket
 from query.sql.catalog import InputSchema
 from query.substreams import SubstreamBucket
 
-SOME = settings(max_examples=max(settings().max_examples // 6, 1))
+SOME = settings(max_examples=max(settings().max_examples // 4, 1))
 """Each example here runs dozens of DuckDB queries."""
 SPAN_US = 5
 QUESTIONS = [(0, 0), (7, 7), (1, 1), (9, 4), (3, 5), (30, 2)]

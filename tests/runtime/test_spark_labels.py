@@ -25,11 +25,11 @@ def test_labels_fall_evenly_into_the_partitions_of_a_real_spark() -> None:
         SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.driver.host", "127.0.0.1").getOrCreate()
     )
     try:
-        for count, tasks in SHAPES:
-            labels = even_labels(count, tasks)
-            listed = ", ".join(f"({place}, {label})" for place, label in enumerate(labels))
-            rows = spark.sql(f"SELECT pmod(hash(label), {tasks}) AS task FROM VALUES {listed} AS t(place, label) ORDER BY place").collect()
-            assert [row["task"] for row in rows] == [place % tasks for place in range(count)]
+        keys = [(tasks, place, label) for count, tasks in SHAPES for place, label in enumerate(even_labels(count, tasks))]
+        listed = ", ".join(map(str, keys))
+        rows = spark.sql(f"SELECT tasks, place, pmod(hash(label), tasks) AS task FROM VALUES {listed} AS t(tasks, place, label)").collect()
+        assert len(rows) == len(keys)
+        assert all(row["task"] == row["place"] % row["tasks"] for row in rows)
     finally:
         spark.stop()
 
