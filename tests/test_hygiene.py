@@ -14,9 +14,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 SELF = Path(__file__).name
 
 KNOWN_HOSTS = re.compile(
-    r"([^@/]*@)?(localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]|[a-z-]+(?=:\d|/|$)|[\w.-]+\.(example|invalid|test)|www\.apache\.org)"
+    r"([^@/]*@)?(localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1\]|[a-z-]+(?=:\d|/|$)|[\w.-]+\.(example|invalid|test)"
+    r"|www\.apache\.org|www\.w3\.org/2000/svg)"
 )
-"""Loopback, names without a dot (services of a compose file), names reserved for examples, and the licence's own address."""
+"""Loopback, names without a dot (services of a compose file), names reserved for examples, the licence's own address, SVG's name."""
 ONE_MACHINE_ONLY = re.compile(r"(?<![\w.])/(root|work|home)/\w")
 
 
