@@ -9,7 +9,6 @@ the first counts; the parser is lenient about a comma too many and about NaN and
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import dataclass
 from functools import cache
 
@@ -19,12 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ordering.keys import key_bytes
 from ordering.timestamps import to_ticks
 
 Objects = NDArray[np.object_]
-
-_NESTED_MAX = 200
-"""Objects and arrays within a key that is put in canonical form; Python's reader recurses and has an end."""
 
 
 @dataclass(slots=True)
@@ -112,29 +109,5 @@ def _key_column(raw: pa.Array) -> pa.DictionaryArray:
     """Return substream key bytes (spec section 1) of JSON texts, each distinct one worked out once; missing is zero bytes."""
     encoded = raw.cast(pa.string()).dictionary_encode()
     distinct = encoded.dictionary.to_pylist()
-    keys = pa.array([*map(_key_of, distinct), b""], type=pa.binary())
+    keys = pa.array([*map(key_bytes, distinct), b""], type=pa.binary())
     return pa.DictionaryArray.from_arrays(encoded.indices.fill_null(len(distinct)), keys)
-
-
-def _key_of(text: str) -> bytes:
-    """Return the key bytes of one JSON value. No value may stop the job, so nothing here raises over one."""
-    first = text[0]
-    if first == '"':
-        return (json.loads(text) if "\\" in text else text[1:-1]).encode()
-    if first in "{[":
-        return _canonical(text).encode()
-    if text in ("true", "false") or text.lstrip("-").isdigit():
-        return text.encode()
-    # What is left is null, a float, or what the parser lets pass though JSON does not know it: NaN and Infinity.
-    number = math.nan if text == "null" else float(text)
-    return repr(number).encode() if math.isfinite(number) else b""
-
-
-def _canonical(text: str) -> str:
-    """Write an object or array with sorted members; as the parser wrote it where Python's reader would give up."""
-    if text.count("[") + text.count("{") > _NESTED_MAX:
-        return text
-    try:
-        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    except ValueError:
-        return text

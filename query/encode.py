@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering import keys
 from ordering.ticks import DAY_US, format_tick
 from query.kinds import Kind
 from query.variant import Variant
@@ -57,7 +58,7 @@ def canonical(column: Variant) -> Variant:
     """Return the column with records and arrays written canonically: members sorted by name, no spaces."""
     if not {Kind.RECORD, Kind.ARRAY} & set(column.kinds):
         return column
-    parts = {kind: _each(part, _canonical_text) if kind in (Kind.RECORD, Kind.ARRAY) else part for kind, part in column.parts.items()}
+    parts = {kind: _each(part, keys.canonical) if kind in (Kind.RECORD, Kind.ARRAY) else part for kind, part in column.parts.items()}
     return Variant.of(column.length, parts)
 
 
@@ -116,10 +117,6 @@ def _iso8601(tick: int) -> str:
 
 def _quoted_datetimes(part: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(pa.scalar('"'), _datetimes(part), pa.scalar('"'), pa.scalar(""))
-
-
-def _canonical_text(text: str) -> str:
-    return json.dumps(json.loads(text), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 _WRITERS: dict[Kind, Callable[[pa.Array], pa.Array]] = {

@@ -36,6 +36,8 @@ NOT_OBJECT = "payload is not a JSON object"
 
 _INT64_DIGITS = 18
 """Every number of this many characters fits 64 bits."""
+_INT64_CHARACTERS = 20
+"""No number of more characters does."""
 _FEW = 64
 """So few rows are looked at one by one rather than by a pattern."""
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
@@ -219,7 +221,8 @@ def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
     whole = mask & ~pc.fill_null(pointed, True).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(whole).tolist() if whole.sum() < _FEW else _suspicious(chosen, whole):
         text = chosen[row].as_py()
-        whole[row] = text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
+        # Python reads no integer of thousands of digits.
+        whole[row] = len(text) <= _INT64_CHARACTERS and text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
     floats = _masked(members, mask & ~whole)
     bigints = {Kind.BIGINT: _masked(members, whole).cast(pa.int64())} if whole.any() else {}
     return {**bigints, Kind.FLOAT: finite(floats.cast(pa.float64()))}

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordering.keys import key_bytes
 from query.encode import encode_keys, encode_objects
 from query.kinds import Kind
 from query.variant import Variant, constant
@@ -56,6 +58,15 @@ def test_one_key_is_its_substream_key_bytes() -> None:
         b'{"a":[2.0],"b":1}',
         b"",
     ]
+
+
+NESTED = ['{"b":1,"a":nan}', f'{{"b":1,"a":{"9" * 5_000}}}', "[" * 3_000 + "]" * 3_000]
+
+
+@pytest.mark.parametrize("text", NESTED)
+def test_records_and_arrays_without_a_canonical_form_are_keys_too(text: str) -> None:
+    """They are the key bytes that ingest gives them, and no job stops over them."""
+    assert encode_keys([column(text, kind=Kind.RECORD)], 1).to_pylist() == [text.encode()] == [key_bytes(text)]
 
 
 def test_several_keys_are_an_array_and_none_is_nothing() -> None:

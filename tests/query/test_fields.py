@@ -56,6 +56,15 @@ def test_a_number_too_big_for_bigint_is_a_float() -> None:
     assert one('{"a": 1e400}') is None
 
 
+def test_a_number_of_thousands_of_digits_stops_nothing() -> None:
+    """Neither alone, nor as one of many, nor with a point beside it."""
+    huge = b'{"a":' + b"9" * 5_000 + b"}"
+    assert taken([huge], "a") == [None]
+    for others in ([b'{"a":1}'], [b'{"a":1.5}'], [b'{"a":1}'] * 100, [b'{"a":1.5}'] * 100):
+        found = taken([*others, huge], "a")
+        assert (found[0], found[-1]) == (("i", 1) if others[0] == b'{"a":1}' else ("f", 1.5), None)
+
+
 def test_names_are_found_ignoring_case() -> None:
     """The exact spelling comes first, else the first that matches."""
     assert one('{"A": 1, "a": 2}') == ("i", 2)

@@ -1,0 +1,45 @@
+"""
+Substream key bytes: what a JSON value is as a key (spec section 1).
+
+Text is its UTF-8, an integer its digits however many, true and false are themselves, null is zero bytes, and any other
+value is canonical JSON: a float as the shortest text that reads back as the same float, objects with sorted members.
+
+Law: the bytes depend on the JSON text alone, and none that DuckDB's parser gives out raises, also where it is more lenient
+than JSON. Ingest, which writes keys, and queries, which write them again, both use this: they agree.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+
+_BRACKETS_MAX = 200
+"""Objects and arrays in a value that is put in canonical form: Python's reader recurses, and how deep it may is no fixed number."""
+
+
+def key_bytes(text: str) -> bytes:
+    """Return the key bytes of one JSON value, given as compact JSON text; NaN and infinities, no JSON, are null."""
+    first = text[0]
+    if first == '"':
+        return (json.loads(text) if "\\" in text else text[1:-1]).encode()
+    if first in "{[":
+        return canonical(text).encode()
+    if text in ("true", "false") or text.lstrip("-").isdigit():
+        return text.encode()
+    number = math.nan if text == "null" else float(text)
+    return repr(number).encode() if math.isfinite(number) else b""
+
+
+def canonical(text: str) -> str:
+    """
+    Return an object or array, given as compact JSON text, with members sorted by name.
+
+    What Python's reader has no JSON for - NaN, infinities, an integer of thousands of digits, more than 200 objects and
+    arrays within each other or side by side - leaves the text as it is.
+    """
+    if text.count("[") + text.count("{") > _BRACKETS_MAX:
+        return text
+    try:
+        return json.dumps(json.loads(text), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        return text
