@@ -4,6 +4,9 @@ A query with OVER: one ordered partition, substream by substream.
 A substream (input partition, key) has moved past an instant once an event of it above that instant was accepted, or
 its channel's CTI rose above it. Law, level 2: results come upon the record that made them final, ordered (s, key
 bytes) within it, so the sequence depends on the log alone and not on batches.
+
+The key of a result is its substream's, as ingest wrote it: where a query reads a value in another way (an integer beyond
+64 bits as a float, a declared kind, a name in another case), the result still stands under the key of its events.
 """
 
 from __future__ import annotations
@@ -111,14 +114,16 @@ class SubstreamBucket(Bucket):
         return upon
 
     def _in_order(self, results: pa.Table, upon: Ints) -> pa.Table:
-        """Return results in the order (record, s, key bytes, input partition, fixed row order)."""
-        keys = results["key"].to_pylist()
+        """Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order)."""
+        names = list(self._subs)
+        keys = [names[sub][1] or b"" for sub in results["sub"].to_pylist()]
         ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
         rank = np.fromiter((ranked[key] for key in keys), dtype=np.int64, count=len(keys))
         # Not the substream's dense number: that depends on which substreams have been forgotten meanwhile.
         number = self._number_of[results["sub"].to_numpy()]
         order = np.lexsort((np.arange(len(keys)), number, rank, results["system_us"].to_numpy(), upon))
-        return results.take(pa.array(order))
+        place = results.schema.get_field_index("key")
+        return results.set_column(place, results.schema.field(place), pa.array(keys, type=pa.binary())).take(pa.array(order))
 
     def _keep_progress(self) -> None:
         self._prune()

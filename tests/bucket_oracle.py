@@ -92,18 +92,17 @@ class Question:
             if end - self.size_us < event.system_us <= end and self.counts(event):
                 payload = parsed(event.value)
                 groups.setdefault((*by_kind(payload.get("k")), *by_kind(payload.get("g"))), []).append(payload)
-        rows = [(self._key(payloads[0]), group, value_of(end, payloads)) for group, payloads in groups.items()]
+        rows = [(self._key(events[0], payloads[0]), group, value_of(end, payloads)) for group, payloads in groups.items()]
         return [(end, key, value) for key, _, value in sorted(rows)]
 
-    def _key(self, payload: dict[str, Any]) -> bytes:
-        if self.over:
-            return key_bytes(payload.get("k"))
-        return text_of([payload.get("k"), payload.get("g")])
+    def _key(self, event: Event, payload: dict[str, Any]) -> bytes:
+        """The result's key; with OVER all events here are of one substream."""
+        return event.key if self.over else text_of([payload.get("k"), payload.get("g")])
 
     def _passed(self, event: Event) -> Result:
         payload = parsed(event.value)
         row = {"k": payload.get("k"), "v": payload.get("v"), "at": iso(event.system_us)}
-        return event.system_us, self._key(payload) if self.over else b"", text_of(row)
+        return event.system_us, event.key if self.over else b"", text_of(row)
 
 
 @dataclass

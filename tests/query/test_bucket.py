@@ -211,6 +211,27 @@ def test_a_substream_bucket_says_what_a_walk_of_the_log_says(
         assert Counter(said.bad) == Counter(each.value for each in mine if question.is_bad(each))
 
 
+@pytest.mark.parametrize("question", [Question(True), Question(True, 7, 7)])
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('{"k":123456789012345678901234567890,"w":1}', b"123456789012345678901234567890"),
+        ('{"k":-9223372036854775809,"w":1}', b"-9223372036854775809"),
+        ('{"k":' + "9" * 5_000 + ',"w":1}', b"9" * 5_000),
+        ('{"k":-0.0,"w":1}', b"-0.0"),
+        ('{"K":5,"w":1}', b""),
+    ],
+)
+def test_a_result_stands_under_the_key_of_its_substream(question: Question, text: str, key: bytes) -> None:
+    """Level 2: also where the query reads the key's value as a float, or by a name in another case, the key is ingest's."""
+    topic = Topic([[(0, Event(0, 0, 5, 0, key, text.encode()))]], [], inputs=1, over=True, ended=True)
+    bucket = substream_bucket(topic, question, 0)
+    said = Said()
+    said.hear(bucket.take(0, *columns_of(topic.partitions[0]), 1), bucket)
+    said.hear(bucket.end(), bucket)
+    assert [found for _, found, _ in said.results] == [key]
+
+
 @SOME
 @given(st.data(), topics(over=False), questions(over=False), st.booleans())
 def test_a_merged_bucket_says_what_the_events_alone_say(data: st.DataObject, topic: Topic, question: Question, end: bool) -> None:
