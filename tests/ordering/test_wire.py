@@ -180,6 +180,22 @@ def test_an_event_header_that_is_none_is_refused(header: bytes) -> None:
         decode_event_headers([block("event"), header])
 
 
+def test_lengths_that_only_together_are_right_are_refused() -> None:
+    """47 and 49 bytes are as many as two headers have, and none of them is one."""
+    both = block("event") * 2
+    with pytest.raises(ProtocolError) as caught:
+        decode_event_headers([both[:47], both[47:]])
+    assert "48 bytes" in caught.value.what
+
+
+@pytest.mark.parametrize(("header", "body"), [(b"\x02" + block("cti header")[1:], block("cti body")), (block("cti header"), b"")])
+def test_a_cti_that_cannot_be_read_is_named(header: bytes, body: bytes) -> None:
+    """The error says which record it is."""
+    with pytest.raises(ProtocolError) as caught:
+        decode_cti(header, body, 3, "flights-3@17")
+    assert caught.value.where == "flights-3@17"
+
+
 @given(st.binary(max_size=12) | st.just(block("cti header")), st.binary(max_size=60))
 def test_any_bytes_are_a_cti_or_an_error_of_the_protocol(header: bytes, body: bytes) -> None:
     """Whatever stands on the topic, reading it gives a CTI or a ProtocolError, never anything else."""

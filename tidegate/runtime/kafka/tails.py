@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
+from ordering.punctuation import Cti
 from ordering.ticks import INFINITY
 from ordering.wire import CTI_HEADER_BYTES, decode_cti
-from tidegate.runtime.kafka.ranges import RangeReader
+from tidegate.runtime.kafka.ranges import RangeReader, Records
 
 TAIL_RECORDS = 1_000
 
 
 def finished(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
-    """Return whether every channel of *topic* ends in a final CTI; *ends* are the ends of all its partitions."""
+    """
+    Return whether every channel of *topic* ends in a final CTI; *ends* are the ends of all its partitions.
+
+    Raises:
+        ProtocolError: A CTI there cannot be read; ``where`` names its record.
+    """
     return all(_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
 
 
@@ -22,11 +28,24 @@ def _has_ended(properties: Mapping[str, str], topic: str, partition: int, end: i
     roster = None
     try:
         for records in reader.read(max(end - TAIL_RECORDS, 0), end) if end else ():
-            for headers, value in zip(records.headers or [], records.value, strict=True):
-                header = headers[0][1] if headers else b""
-                if len(header) == CTI_HEADER_BYTES and (cti := decode_cti(header, value, partition)).c == INFINITY:
-                    ended.add(cti.number)
-                    roster = cti.roster
+            for cti in final_ctis(records, topic, partition):
+                ended.add(cti.number)
+                roster = cti.roster
     finally:
         reader.close()
     return roster is not None and ended.issuperset(roster.channels_of(partition, partitions))
+
+
+def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:
+    """
+    Yield the final CTIs among *records* of an ordered partition.
+
+    Raises:
+        ProtocolError: A CTI cannot be read; ``where`` names its record.
+    """
+    for offset, headers, value in zip(records.offset.tolist(), records.headers or [], records.value, strict=True):
+        header = headers[0][1] if headers else b""
+        if header is not None and len(header) == CTI_HEADER_BYTES:
+            cti = decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")
+            if cti.c == INFINITY:
+                yield cti
