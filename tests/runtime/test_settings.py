@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -156,6 +157,23 @@ def test_settings_of_an_input_that_contradict_each_other_are_refused(lines: str,
     assert problem.code == "TG-SETTING-CONFLICT"
     assert words in problem.what + problem.fix
     assert problem.where == f"tidegate.toml:{1 + next(n for n, line in enumerate(text.splitlines()) if line.startswith(setting))}"
+
+
+@pytest.mark.parametrize("path", ["*", "a.*", "*.b", "", ".", "a.", "a..b"])
+@pytest.mark.parametrize("setting", ["timestamp_by", "over"])
+def test_a_field_path_has_a_name_at_each_step(setting: str, path: str) -> None:
+    """An asterisk would be every member at once, nothing none."""
+    problem = next(found for found in refusals(f'[inputs.flights]\n{setting} = "{path}"\n') if found.code == "TG-SETTING-VALUE")
+    assert problem.where == "tidegate.toml:2"
+    assert "a field path" in problem.fix
+    assert ("* is none" in problem.fix) == ("*" in path)
+    assert read(f"[inputs.flights]\ntimestamp_by = 't'\n{setting} = 'a*.\"b\"'\n" if setting == "over" else "").inputs is not None
+
+
+def test_a_field_path_may_hold_any_other_sign() -> None:
+    """Quotes, spaces, brackets, and an asterisk that is not alone."""
+    path = 'a*.it\'s "b" [0]'
+    assert read(f"[inputs.flights]\ntimestamp_by = {json.dumps(path)}\n").input("flights").timestamp_by == path
 
 
 def test_an_ordered_topic_has_one_writer() -> None:

@@ -133,7 +133,10 @@ def _property(key: str, value: object) -> SecretStr:
 
 def _field_path(value: object) -> str:
     if not isinstance(value, str) or not value or any(not step for step in value.split(".")):
-        raise NotAllowed("a field path: names separated by dots, such as payload.device.id")
+        raise NotAllowed("a field path: names separated by dots, none of them empty, such as payload.device.id")
+    # The parser of payloads takes it for every member at once, in whatever quotes.
+    if "*" in value.split("."):
+        raise NotAllowed("a field path of names, such as payload.device.id; * is none")
     return value
 
 
