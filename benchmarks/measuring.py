@@ -6,6 +6,7 @@ CPU seconds per million events is the figure that a busy machine moves least; ra
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections import defaultdict
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 import psutil
 
 _PAUSE_S = 0.1
+_DAEMON = re.compile(r"\b(pyspark|tidegate\.runtime)\.daemon\b")
+"""Command line of what forks Spark's Python workers, which is theirs too."""
 
 
 @dataclass
@@ -63,9 +66,8 @@ class Meter:
                     # Forked Python workers share pages with their daemon: count what is theirs alone.
                     rss += memory.rss - getattr(memory, "shared", 0)
                     seen = process.pid, process.create_time()
-                    # A process that has just ended has no command line any more: its first name stays.
-                    name = self._seen[seen][0] if seen in self._seen else _kind(process)
-                    self._seen[seen] = name, times.user + times.system
+                    known = self._seen[seen][0] if seen in self._seen else None
+                    self._seen[seen] = _kind(process, known), times.user + times.system
             except psutil.Error:
                 continue
         self.samples.append(Sample(time.monotonic() - self._start_s, sum(cpu for _, cpu in self._seen.values()), rss))
@@ -96,11 +98,15 @@ class Meter:
         return max((sample.rss_bytes for sample in self.samples), default=0)
 
 
-def _kind(process: psutil.Process) -> str:
-    name = process.name()
-    if name.startswith("java"):
+def _kind(process: psutil.Process, known: str | None) -> str:
+    """Return what a process is; *known* is what it was taken for before."""
+    # A launcher script, or a fork of a Python process, becomes the JVM only later.
+    if process.name().startswith("java"):
         return "jvm"
+    # A process that has just ended has no command line any more.
+    if known is not None:
+        return known
     command = " ".join(process.cmdline())
-    return (
-        "python worker" if "pyspark" in command and "daemon" in command else "python planner" if "pyspark" in command else "python driver"
-    )
+    if _DAEMON.search(command):
+        return "python worker"
+    return "python planner" if "pyspark" in command else "python driver"
