@@ -55,11 +55,13 @@ class Job:
 
     Attributes:
         lines: What it has printed so far.
+        took_s: Seconds from its start to its end; 0 while it runs.
     """
 
     def __init__(self, folder: Path, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
         self.lines: list[dict[str, Any]] = []
-        self.started_s = time.monotonic()
+        self.took_s = 0.0
+        self._started_s = time.monotonic()
         self._log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
         command = [sys.executable, "-m", "tidegate", *arguments, "--format", "json"]
         with self._log.open("wb") as errors:
@@ -74,6 +76,7 @@ class Job:
         for line in self._process.stdout:
             if line.startswith(b"{"):
                 self.lines.append(json.loads(line))
+        self.took_s = time.monotonic() - self._started_s
 
     @property
     def running(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.integration
 
+WAIT_S_MAX = 12.0
+"""Fifteen seconds, less three for starting a Python program with all that a job imports on a machine at rest."""
 NOBODY = "127.0.0.1:9"  # the discard port: nothing listens there
 TABLES = """
 [inputs.events]
@@ -33,6 +34,7 @@ def test_services_that_do_not_answer_are_named_within_fifteen_seconds(stack: Sta
     topic = create(stack.bootstrap, fresh("unreachable"), 1)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
         script = space.script("counts.sql", SCRIPT)
+        waits_for_nobody = space.start("ingest", "unknown")
         jobs = {
             "ingest without Kafka": ("TG-KAFKA-UNREACHABLE", space.start("ingest", "events", TIDEGATE_KAFKA__BOOTSTRAP=NOBODY)),
             "query without Kafka": (
@@ -47,24 +49,27 @@ def test_services_that_do_not_answer_are_named_within_fifteen_seconds(stack: Sta
         for name, (code, job) in jobs.items():
             assert error_code(job) == code, name
             assert job.wait() == 4, name
-            assert time.monotonic() - job.started_s < 15, name
+            assert waits_for_nobody.wait() == 2
+            assert job.took_s - waits_for_nobody.took_s < WAIT_S_MAX, name
             assert NOBODY in job.errors, name
             assert '"fix": ' in job.errors, name
             assert "secret" not in job.errors, name
 
 
 def test_wrong_settings_are_refused_with_the_nearest_spelling(stack: Stack, tmp_path: Path) -> None:
-    """An unknown setting, wherever it stands: its full name and the nearest one that exists; exit code 2."""
-    with workspace(tmp_path, stack, TABLES.format(topic="any") + '[redis]\nurll = "redis://localhost"\n') as space:
+    """An unknown setting in the file, a flag or the environment: its name and the nearest one that exists; exit code 2."""
+    with workspace(tmp_path, stack, TABLES.format(topic="any")) as space:
+        misspelt = space.script("misspelt.toml", '[redis]\nurll = "redis://localhost"\n' + TABLES.format(topic="any"))
         jobs = [
-            (space.start("ingest", "events"), ("redis.urll", "url")),
-            (space.start("ingest", "events", *settings_of(inputs__events__reordr="5s")), ("inputs.events.reordr", "reorder")),
-            (space.start("ingest", "event"), ("event", "events")),
+            (space.start("ingest", "events", "--config", misspelt), ("redis.urll", "did you mean url?")),
+            (space.start("ingest", "events", *settings_of(inputs__events__reordr="5s")), ("reordr", "did you mean reorder?")),
+            (space.start("ingest", "events", TIDEGATE_KAFKA__BOOTSTRAPS="any:1"), ("bootstraps", "did you mean bootstrap?")),
+            (space.start("ingest", "event"), ("event", "did you mean events?")),
         ]
         for job, words in jobs:
             assert job.wait() == 2, job.errors
             assert "Traceback" not in job.errors
-            assert all(word in job.errors for word in words), job.errors
+            assert all(word in job.errors.lower() for word in words), job.errors
 
 
 def test_missing_topics_are_named(stack: Stack, tmp_path: Path) -> None:

@@ -159,22 +159,22 @@ def read_ordered(bootstrap: str, topic: str, partitions: int) -> Ordered:
 
 def _accept(found: Ordered, partition: int, partitions: int, messages: Sequence[Message]) -> None:
     arrived = found.arrived.setdefault(partition, [])
+    headers = [header(message, HEADER_NAME) for message in messages]
+    rows = iter(decode_event_headers([octets for octets in headers if len(octets) != CTI_HEADER_BYTES]).tolist())
     offsets, ctis, events = [], [], []
-    for message in messages:
-        octets = header(message, HEADER_NAME)
+    for message, octets in zip(messages, headers, strict=True):
         if len(octets) == CTI_HEADER_BYTES:
             cti = decode_cti(octets, message.value() or b"", partition)
             ctis.append((_offset(message), cti))
             arrived.append((cti.number, cti))
         else:
-            row = decode_event_headers([octets])[0]
-            times = (int(row[name]) for name in ("seq", "system_us", "event_time_us", "arrival_us", "offset", "flags"))
-            event = Event(*times, message.key(), message.value(), message.timestamp()[1])
+            _, _, flags, number, *numbers = next(rows)
+            event = Event(*numbers, flags, message.key(), message.value(), message.timestamp()[1])
             offsets.append(_offset(message))
-            events.append((int(row["number"]), event))
-            arrived.append((int(row["number"]), event))
+            events.append((number, event))
+            arrived.append((number, event))
     reader = PartitionReader(partition, partitions)
-    columns = np.array([[number, event.seq, event.system_us] for number, event in events], dtype=np.int64).reshape(-1, 3)
+    columns = np.array([(number, event.seq, event.system_us) for number, event in events], dtype=np.int64).reshape(-1, 3)
     accepted = reader.accept(Log(np.array(offsets, dtype=np.int64), columns[:, 0], columns[:, 1], columns[:, 2], ctis))
     assert not reader.waiting(), "a CTI promises events that are not there"
     places = []
@@ -198,13 +198,13 @@ def _place_ctis(found: Ordered, partition: int, ctis: Sequence[tuple[int, Cti]],
 def check_promises(found: Ordered) -> None:
     """CTIs only rise, come after every event they number, and what they say of c, n and ahead holds (spec section 4)."""
     for channel, ctis in found.ctis.items():
-        system_us = [event.system_us for event in found.events.get(channel, [])]
-        later_us = np.minimum.accumulate(np.array([*system_us, INFINITY], dtype=np.int64)[::-1])[::-1]
+        system_us = np.array([event.system_us for event in found.events.get(channel, [])], dtype=np.int64)
+        later_us = np.minimum.accumulate(np.append(system_us, INFINITY)[::-1])[::-1]
         before = (NEVER, 0)
         for cti, accepted in ctis:
             assert (cti.c, cti.n) >= before, f"{channel}: a CTI went back"
             assert cti.n >= before[1], f"{channel}: a CTI went back"
             assert accepted >= cti.n, f"{channel}: a CTI came before the events it numbers"
             assert later_us[cti.n] >= cti.c, f"{channel}: an event below {cti.c} is numbered {cti.n} or more"
-            assert cti.ahead == sum(one >= cti.c for one in system_us[: cti.n]), f"{channel}: wrong count ahead"
+            assert cti.ahead == np.count_nonzero(system_us[: cti.n] >= cti.c), f"{channel}: wrong count ahead"
             before = cti.c, cti.n
