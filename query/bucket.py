@@ -170,6 +170,8 @@ class Bucket(ABC):
         if until <= int(pc.min(rows["system_us"]).as_py()):
             return []
         due = rows.filter(pc.less(rows["system_us"], until))
+        # Among equals of several input partitions the log's order is chance; a file depends on the events alone.
+        due = due.sort_by([("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
         spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
         for system_us, key, value in zip(*(due[name].to_pylist() for name in ("system_us", "key", "value")), strict=True):
             spans.setdefault(system_us // span_us * span_us, []).append((system_us, key, value))
@@ -216,7 +218,8 @@ class Bucket(ABC):
         if results is None or not results.num_rows:
             return _released(self._number, self._numbering.seq, np.empty(0, dtype=np.int64), [], [])
         if self._span_us:
-            self._retention.add("results", results.select(["system_us", "key", "value"]))
+            kept = results.select(["system_us", "key", "value"])
+            self._retention.add("results", kept.append_column("number", pa.array(self._inputs_of(results))))
         system_us = results["system_us"].to_numpy()
         numbering = self._numbering
         released = _released(self._number, numbering.seq, system_us, results["key"].to_pylist(), results["value"].to_pylist())
@@ -225,6 +228,10 @@ class Bucket(ABC):
         numbering.ahead = np.concatenate([numbering.ahead, system_us])
         self._add("results", len(released))
         return released
+
+    def _inputs_of(self, results: pa.Table) -> Ints:
+        """Return the input partition of each result's substream; 0 where one timeline goes through all of them."""
+        return np.zeros(results.num_rows, dtype=np.int64)
 
     def _add(self, name: str, count: int) -> None:
         if count:

@@ -73,6 +73,10 @@ class SubstreamBucket(Bucket):
             self._progress = np.concatenate([self._progress, np.full(len(fresh), self._start_us, dtype=np.int64)])
         return np.fromiter((subs[pair] for pair in pairs), dtype=np.int64, count=len(pairs))
 
+    def _inputs_of(self, results: pa.Table) -> Ints:
+        inputs: Ints = self._number_of[results["sub"].to_numpy()]
+        return inputs
+
     def _floors(self) -> Ints:
         """Return how far the channel of each substream has come."""
         floors = np.full(int(self._number_of.max(initial=-1)) + 1, INFINITY if self._ended else NEVER, dtype=np.int64)
