@@ -22,6 +22,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
+from tidegate.runtime.class_archive import java_option
 from tidegate.runtime.keeping import REPORT_SCHEMA
 from tidegate.runtime.logs import configure, get_logger
 from tidegate.runtime.setting_tables import LoggingSettings
@@ -33,7 +34,7 @@ WORKER_LOG = "spark.log"
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
-_JAVA_OPTIONS = " ".join(
+JAVA_OPTIONS = " ".join(
     (
         # The JVM only schedules: the quick compiler alone halves what a start costs, and jars from the lock need no verifying.
         "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
@@ -56,6 +57,7 @@ _FIXED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "tidegate.runtime.daemon",
     "spark.python.daemon.killWorkerOnFlushFailure": "true",
     "spark.python.worker.idleTimeoutSeconds": "0",
     "spark.ui.enabled": "false",
@@ -84,7 +86,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         "spark.driver.memory": spark.driver_memory,
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
-        "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_option()}".strip(),
         **_FIXED,
         **spark.properties(),
     }

@@ -1,0 +1,21 @@
+"""
+The process that Spark forks its Python workers from, with everything heavy already imported.
+
+Each worker would otherwise spend a second of CPU on the same imports, and keep its own copy of them in memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+_HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic_settings", "fastavro", "pyspark.sql.streaming")
+_STATEFUL_WORKER = "pyspark.worker"
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == [_STATEFUL_WORKER]:
+        for name in _HEAVY:
+            importlib.import_module(name)
+    from pyspark.daemon import manager
+
+    manager()
