@@ -7,7 +7,8 @@ true or false; a datetime as ISO-8601 with Z and none, three or six fraction dig
 characters below U+0020 escaped; records and arrays as compact JSON; NULL as null.
 
 A key is one value as substream key bytes (spec section 1: text as UTF-8, a bigint in digits, true or false, anything
-else canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes.
+else canonical JSON, NULL as zero bytes); several values make a JSON array, none makes zero bytes. An integer beyond 64
+bits is a float here; with OVER the bucket puts the substream's own key in place of this one.
 """
 
 from __future__ import annotations

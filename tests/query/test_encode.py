@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from query_running import values
 
 from ordering.keys import key_bytes
 from query.encode import encode_keys, encode_objects
@@ -67,6 +68,13 @@ NESTED = ['{"b":1,"a":nan}', f'{{"b":1,"a":{"9" * 5_000}}}', "[" * 3_000 + "]" *
 def test_records_and_arrays_without_a_canonical_form_are_keys_too(text: str) -> None:
     """They are the key bytes that ingest gives them, and no job stops over them."""
     assert encode_keys([column(text, kind=Kind.RECORD)], 1).to_pylist() == [text.encode()] == [key_bytes(text)]
+
+
+@pytest.mark.parametrize("sql", ["SELECT k FROM arrivals", "SELECT k FROM arrivals GROUP BY k, TumblingWindow(day, 1)"])
+def test_no_value_stops_a_query(sql: str) -> None:
+    """Whatever the parser lets through is projected and grouped, an integer of thousands of digits as the NULL it is."""
+    found = values(sql, [f'{{"k":{text}}}'.encode() for text in [*NESTED, "9" * 5_000, "123456789012345678901", "NaN"]])
+    assert set(found) == {f'{{"k":{text}}}' for text in [*NESTED, "null", "1.2345678901234568e+20"]}
 
 
 def test_several_keys_are_an_array_and_none_is_nothing() -> None:
