@@ -64,8 +64,7 @@ def ingest(
         worker_log = WorkerLog(Path(plan.checkpoint))
         spark = session(settings, f"ingest-{name}", Path(plan.checkpoint))
         try:
-            query = job.start(spark, settings, plan, on_reports)
-            drive(query, stop, Path(plan.checkpoint), on_tick)
+            drive(lambda: job.start(spark, settings, plan, on_reports), stop, Path(plan.checkpoint), on_tick)
         finally:
             spark.stop()
     if format == "json":

@@ -63,7 +63,7 @@ def prepare(settings: Settings, name: str, until_end: bool) -> IngestPlan:
     ordered = admin.ensure_ordered_topic(chosen.ordered_topic, output_partitions, chosen.retention_us, largest, chosen.replication_factor)
     admin.find(chosen.dead_letter_topic) or admin.create(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
     topic_ids = {topic.name: topic.topic_id for topic in raw}
-    folder = checkpoint_folder(settings, f"ingest-{name}")
+    folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
     bind(
         folder,
         {

@@ -70,7 +70,7 @@ def query(
         worker_log = WorkerLog(folder)
         spark = session(settings, f"query-{name}", folder)
         try:
-            drive(job.start(spark, settings, plan, on_reports), stop, folder, on_tick)
+            drive(lambda: job.start(spark, settings, plan, on_reports), stop, folder, on_tick)
         finally:
             spark.stop()
     if progress.finished:

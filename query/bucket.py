@@ -40,9 +40,9 @@ BUCKET_STATE_VERSION = 1
 
 @dataclass(slots=True)
 class Bad:
-    """Rows that the query could not evaluate: payload and reason of each."""
+    """Events that the query could not evaluate: the events, and the reason of each."""
 
-    value: list[bytes]
+    events: list[Events]
     reason: list[str]
 
 
@@ -196,7 +196,7 @@ class Bucket(ABC):
         )
         kept, bad = self._compiled.prepare(table)
         for place, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
-            self._bad.value.append(events.value[int(np.searchsorted(position, place))])
+            self._bad.events.append(events.take(np.searchsorted(position, [place])))
             self._bad.reason.append(reason)
         self._add("bad_rows", bad.num_rows)
         return kept

@@ -78,6 +78,9 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
     admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
     output = settings.output(plan.output)
+    if output.files:
+        # Workers may run in other folders, on a cluster on other machines: there the path must be shared.
+        output = output.model_copy(update={"files": str(Path(output.files).absolute())})
     ordered = admin.require(*_topic_of(settings, plan))
     partitions = [(ordered.name, partition) for partition in range(ordered.partitions)]
     over = plan.over is not None
@@ -86,7 +89,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
     record_bytes_max = max(int(ordered.config.get("max.message.bytes", 1_048_588)) - HEADER_ROOM_BYTES, 1_048_588)
     if output.topic:
         admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
-    folder = checkpoint_folder(settings, f"query-{output.name}")
+    folder = checkpoint_folder(settings, f"query-{output.topic or output.name}")
     bind(
         folder,
         {

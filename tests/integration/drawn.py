@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from integration.topics import Channel, Event
+
 from ordering.oracle import Record, Story, tell
 from ordering.policies import Policies
 from ordering.ticks import DAY_US, SECOND_US
 from ordering.wire import Flag
-
-from integration.topics import Channel, Event
 
 START_MS = 1_709_251_200_000  # 2024-03-01
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -202,4 +202,3 @@ def error_code(job: Job) -> str:
     told = [json.loads(line)["error"] for line in job.errors.splitlines() if line.startswith('{"error": ')]
     assert len(told) == 1, job.errors
     return str(told[0]["code"])
-

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
-from ingest.journal_redis import RedisJournal
 from integration.drawn import Raw, expected
 from integration.running import Job, workspace
 from integration.topics import APPEND_TIME, Ordered, check_promises, create, exists, fresh, produce, read_ordered, records
+from pydantic import SecretStr
+
+from ingest.journal_redis import RedisJournal
 from ordering.journal import JournalKey
 from ordering.policies import Policies
 from ordering.punctuation import Cause
@@ -48,7 +49,7 @@ class Scene:
 
     def say(self, *behind_s: float) -> None:
         """Produce events whose times lie so many seconds behind the wall clock."""
-        raws = []
+        raws: list[Raw] = []
         for behind in behind_s:
             at_us = time.time_ns() // 1000 - round(behind * SECOND_US)
             raws.append(Raw(0, None, json.dumps({"at": at_us, "n": self.said + len(raws)}).encode(), 0))
@@ -77,7 +78,7 @@ class Scene:
     def estimates(self) -> dict[int, dict[int, int]]:
         """The journal: estimates by partition and position."""
         described = Admin({"bootstrap.servers": self.stack.bootstrap}).require(self.topic)
-        journal = RedisJournal.open(RedisSettings(url=self.stack.redis_url))
+        journal = RedisJournal.open(RedisSettings(url=SecretStr(self.stack.redis_url)))
         try:
             return {
                 partition: dict(journal.estimates(JournalKey(self.topic, described.topic_id, partition), 0, 10**9))

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from integration.drawn import Raw, draw, expected, logs_of
 from integration.running import Workspace, error_code, settings_of, workspace
 from integration.topics import Event, check_promises, create, fresh, header, produce, read_ordered, records
+
 from ordering.policies import Action, Policies
 from ordering.ticks import SECOND_US
 

@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pytest
-
 from integration.drawn import Raw, draw, expected, logs_of
 from integration.running import Job, Workspace, workspace
 from integration.topics import Event, Ordered, check_promises, create, exists, fresh, produce, read_ordered
+
 from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti
-from ordering.ticks import INFINITY, NEVER, SECOND_US
+from ordering.ticks import INFINITY, SECOND_US
 
 if TYPE_CHECKING:
     from integration.conftest import Stack
 
 pytestmark = pytest.mark.integration
 
-EVENTS, PARTITIONS, PIECES = 30_000, 2, 30
+EVENTS, PARTITIONS, PIECES = 12_000, 2, 8
 KEYS = ("a", "bb", "ccc", "dd", "Zürich", *(f"key{number}" for number in range(10)), None)
 POLICIES = Policies(early_us=60 * SECOND_US, late_us=20 * SECOND_US, reorder_us=2 * SECOND_US)
 WINDOW_US, SPAN_US = 10 * SECOND_US, 60 * SECOND_US
@@ -96,6 +96,7 @@ class Chain:
         """Return the result files of an output."""
         return {file.name: file.read_bytes() for file in sorted((self.space.folder / name).iterdir())}
 
+    @cached_property
     def ordered_events(self) -> dict[tuple[int, int], list[Event]]:
         """What the ordered topic must hold, by the oracle."""
         return expected(logs_of(self.raws, PARTITIONS), POLICIES, PARTITIONS, over=True)
@@ -111,7 +112,8 @@ def chain(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ch
     """
     raws = draw(3, EVENTS, PARTITIONS, keys=KEYS)
     topic = create(stack.bootstrap, fresh("chain"), PARTITIONS)
-    pieces = itertools.batched(raws, EVENTS // PIECES) if hasattr(itertools, "batched") else _batched(raws, EVENTS // PIECES)
+    size = EVENTS // PIECES
+    pieces = (raws[at : at + size] for at in range(0, EVENTS, size))
     produce(stack.bootstrap, topic, next(pieces))
     with workspace(tmp_path_factory.mktemp("query"), stack, TABLES.format(topic=topic)) as space:
         counts, means, totals = (space.script(f"{name}.sql", text) for name, text in (("c", COUNTS), ("m", MEANS), ("t", TOTALS)))
@@ -135,20 +137,15 @@ def chain(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ch
         yield Chain(space, topic, raws, while_silent, killed_after)
 
 
-def _batched(raws: Sequence[Raw], size: int) -> Iterator[Sequence[Raw]]:
-    return (raws[at : at + size] for at in range(0, len(raws), size))
-
-
-def _kill_in_the_middle(stack: Stack, topic: str, query: Job, pieces: Iterator[Iterable[Raw]]) -> None:
-    """Send events piece by piece, and kill the query at a random moment once it has worked on some of them."""
-    pieces_left = PIECES // 2
-    while query.batches < 4:
-        assert pieces_left or query.running
-        if query.batches and pieces_left:
-            produce(stack.bootstrap, topic, next(pieces))
-            pieces_left -= 1
-        time.sleep(0.3)
-    time.sleep(random.uniform(0, 0.5))
+def _kill_in_the_middle(stack: Stack, topic: str, query: Job, pieces: Iterator[Sequence[Raw]]) -> None:
+    """Send events piece by piece while the query works on them, and kill it at a random moment after one more."""
+    query.until(lambda: query.batches > 0, "the first piece")
+    for _ in range(2):
+        before = query.batches
+        produce(stack.bootstrap, topic, next(pieces))
+        query.until(lambda before=before: query.batches > before, "one more piece")  # type: ignore[misc]
+    produce(stack.bootstrap, topic, next(pieces))
+    time.sleep(random.uniform(0, 1.5))
     assert query.running, query.errors
     query.kill()
 
@@ -195,21 +192,26 @@ def walk(arrived: Sequence[tuple[int, Event | Cti]], results: Mapping[tuple[int,
     Walks the log as it stands, one record at a time. A window is final once its substream has moved past its end, by an
     event of it or by a CTI of its channel; the final CTI closes the rest.
     """
-    left = dict(sorted(results.items()))
+    ends: defaultdict[int, defaultdict[bytes, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for end, key, number in sorted(results):
+        ends[number][key].append(end)
     last: defaultdict[int, int] = defaultdict(lambda: -1)
-    floor: defaultdict[int, int] = defaultdict(lambda: NEVER)
-    reached: defaultdict[tuple[int, bytes], int] = defaultdict(lambda: NEVER)
-    emitted = []
+    emitted: list[Result] = []
     for number, record in arrived:
         if isinstance(record, Cti):
             assert record.n <= last[number] + 1, "the writer numbered what it had not written"
-            floor[number] = max(floor[number], record.c)
+            moved, reached_us = sorted(ends[number]), record.c
         elif record.seq == last[number] + 1:
             last[number] += 1
-            substream = number, record.key or b""
-            reached[substream] = max(reached[substream], record.system_us)
-        due = [(end, key, own) for end, key, own in left if own == number and max(floor[own], reached[own, key]) > end]
-        emitted += [(end, key, left.pop((end, key, own))) for end, key, own in due]
+            moved, reached_us = [record.key or b""], record.system_us
+        else:
+            continue
+        due = []
+        for key in moved:
+            waiting = ends[number][key]
+            while waiting and waiting[0] < reached_us:
+                due.append((waiting.pop(0), key))
+        emitted += [(end, key, results[end, key, number]) for end, key in sorted(due)]
     return emitted
 
 
@@ -225,7 +227,7 @@ def test_without_an_end_the_topic_has_no_final_cti_and_no_estimate(chain: Chain)
 def test_the_chain_starts_from_the_sequence_the_oracle_tells(chain: Chain) -> None:
     """Law, level 1, of a topic that was begun, stopped and ended by two runs."""
     found = chain.read("ordered", PARTITIONS)
-    assert found.events == chain.ordered_events()
+    assert found.events == chain.ordered_events
     check_promises(found)
     assert 0 < chain.killed_after < len(found.all_events()), "the query was killed in the middle"
 
@@ -235,7 +237,7 @@ def test_a_killed_query_over_substreams_leaves_results_as_the_log_orders_them(ch
     log, found = chain.read("ordered", PARTITIONS), chain.read("counts", PARTITIONS)
     check_promises(found)
     for bucket in range(PARTITIONS):
-        results = counts_of(payloads(chain.ordered_events(), bucket))
+        results = counts_of(payloads(chain.ordered_events, bucket))
         sequence = [(event.system_us, event.key or b"", event.value) for event in found.events[bucket, bucket]]
         assert sequence == walk(log.arrived[bucket], results)
 
@@ -244,7 +246,7 @@ def test_results_of_a_killed_query_are_those_of_plain_python(chain: Chain) -> No
     """Law, level 3: the result topic read by the rule, and the files byte for byte, hold what one event at a time gives."""
     files: dict[str, bytes] = {}
     for bucket in range(PARTITIONS):
-        for (end, _, _), value in sorted(counts_of(payloads(chain.ordered_events(), bucket)).items()):
+        for (end, _, _), value in sorted(counts_of(payloads(chain.ordered_events, bucket)).items()):
             name = f"{iso(end // SPAN_US * SPAN_US).replace(':', '-')}.p{bucket:05d}.ndjson"
             files[name] = files.get(name, b"") + value + b"\n"
     assert chain.files("counts") == files
@@ -254,7 +256,7 @@ def test_results_of_a_killed_query_are_those_of_plain_python(chain: Chain) -> No
 
 def test_a_merged_query_gives_one_line_of_results(chain: Chain) -> None:
     """Law, level 3: hopping windows over all partitions, in (s), the same bytes as plain Python's."""
-    events = [entry for output in range(PARTITIONS) for entry in payloads(chain.ordered_events(), output)]
+    events = [entry for output in range(PARTITIONS) for entry in payloads(chain.ordered_events, output)]
     windows: defaultdict[int, list[int]] = defaultdict(list)
     for event, payload, _ in events:
         first = end_of(event.system_us, HOP_US)
@@ -275,7 +277,7 @@ def test_a_query_over_the_results_of_another_gives_what_both_together_give(chain
     """Law, level 3, over a chain whose middle was killed."""
     minutes: defaultdict[int, list[int]] = defaultdict(list)
     for bucket in range(PARTITIONS):
-        for (end, _, _), value in counts_of(payloads(chain.ordered_events(), bucket)).items():
+        for (end, _, _), value in counts_of(payloads(chain.ordered_events, bucket)).items():
             minutes[end_of(end, 60 * SECOND_US)].append(json.loads(value)["n"])
     lines = [
         json.dumps({"w": iso(end), "n": sum(found), "results": len(found)}, separators=(",", ":")).encode()

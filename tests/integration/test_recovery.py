@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from integration.drawn import draw, expected, logs_of
 from integration.running import Job, settings_of, workspace
 from integration.topics import check_promises, create, fresh, produce, read_ordered
+
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
 

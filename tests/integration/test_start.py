@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-
 from integration.running import error_code, settings_of, workspace
 from integration.topics import create, fresh
 

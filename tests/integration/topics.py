@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from ordering.punctuation import Cti
 from ordering.reader import Log, PartitionReader
@@ -168,8 +168,9 @@ def _accept(found: Ordered, partition: int, partitions: int, messages: Sequence[
             ctis.append((_offset(message), cti))
             arrived.append((cti.number, cti))
         else:
-            _, _, flags, number, *numbers = next(rows)
-            event = Event(*numbers, flags, message.key(), message.value(), message.timestamp()[1])
+            _, _, flags, number, seq, system_us, event_time_us, arrival_us, origin = next(rows)
+            payload = message.key(), message.value(), message.timestamp()[1]
+            event = Event(seq, system_us, event_time_us, arrival_us, origin, flags, *payload)
             offsets.append(_offset(message))
             events.append((number, event))
             arrived.append((number, event))

@@ -71,7 +71,7 @@ class Said:
         columns = (released.system_us, released.key, released.value)
         self.results += list(zip(*(column.tolist() for column in columns), strict=True))
         self.seq += released.seq.tolist()
-        self.bad += bucket.bad().value
+        self.bad += [value for events in bucket.bad().events for value in events.value]
 
 
 class Runner:

@@ -49,7 +49,11 @@ def build(asked_for: str) -> typer.Typer:
         CommandError: The command asked for cannot be loaded.
     """
     app = typer.Typer(
-        add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False, help="Order event streams once, then query them."
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        help="Order event streams once, then query them.",
     )
     app.callback()(_program)
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name)):

@@ -24,7 +24,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 
 def run(command: Command) -> None:
     """Run one command function as a program of its own: what ``python -m ingest`` does."""
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
     app.command()(reporting(command))
     app()
 

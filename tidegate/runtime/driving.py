@@ -27,6 +27,8 @@ from tidegate.runtime.masking import scrub
 
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
+_STARTS_MAX = 5
+_SLOW_START = "failed to connect back"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _SAY_S = 10.0
 _PART = re.compile(r"  (where|fix|example): (.*)")
@@ -61,12 +63,12 @@ def stopped_by_signal() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def drive(query: StreamingQuery, stop: Stop, folder: Path, on_tick: Callable[[], None] = lambda: None) -> None:
+def drive(start: Callable[[], StreamingQuery], stop: Stop, folder: Path, on_tick: Callable[[], None] = lambda: None) -> None:
     """
-    Return when *query* has ended by itself or *stop* was asked for; *on_tick* is called about once a second.
+    Start a query; return when it has ended by itself or *stop* was asked for. *on_tick* is called about once a second.
 
     Args:
-        query: The running query.
+        start: Starts the query from its checkpoint.
         stop: Asks for an end.
         folder: The job's checkpoint folder; if the query fails, Spark's whole report is left there.
         on_tick: What to do meanwhile.
@@ -74,17 +76,27 @@ def drive(query: StreamingQuery, stop: Stop, folder: Path, on_tick: Callable[[],
     Raises:
         TidegateError: The query failed; an error raised on purpose in a worker comes back as it was raised.
     """
-    try:
-        while not query.awaitTermination(timeout=1):  # Spark takes whole seconds here
-            on_tick()
-            if stop.asked:
-                query.stop()
-                break
-    except (PySparkException, Py4JError) as error:
-        report = folder / FAILURE_FILE
-        report.write_text(scrub(str(error)))
-        raise error_of(str(error), str(report)) from None
+    for attempt in range(1, _STARTS_MAX + 1):
+        try:
+            _follow(start(), stop, on_tick)
+            break
+        except (PySparkException, Py4JError) as error:
+            text = str(error)
+            # Spark gives a Python process ten seconds to start, which a busy machine may not keep. Starting again is safe.
+            if _SLOW_START not in text or attempt == _STARTS_MAX or stop.asked:
+                report = folder / FAILURE_FILE
+                report.write_text(scrub(text))
+                raise error_of(text, str(report)) from None
+            get_logger().warning("a Python process did not start in time: starting the query again", attempt=attempt)
     on_tick()
+
+
+def _follow(query: StreamingQuery, stop: Stop, on_tick: Callable[[], None]) -> None:
+    while not query.awaitTermination(timeout=1):  # Spark takes whole seconds here
+        on_tick()
+        if stop.asked:
+            query.stop()
+            return
 
 
 def error_of(text: str, report: str) -> TidegateError:

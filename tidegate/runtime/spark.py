@@ -91,6 +91,8 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         **spark.properties(),
     }
     if not spark.master.startswith("local"):
+        # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
+        conf = {"spark.cores.max": str(spark.shuffle_partitions), **conf}
         conf.pop("spark.driver.host")
         conf.pop("spark.driver.bindAddress")
     builder: Any = SparkSession.builder
