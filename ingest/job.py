@@ -21,13 +21,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ingest.config import IngestPlan, Partition
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import RANGE_SCHEMA
-from ingest.processor import IngestProcessor
-from ingest.source import Planner
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
 from tidegate.runtime.binding import bind, checkpoint_state
+from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.tails import finished
+from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.settings import Settings
@@ -115,6 +115,7 @@ def _check_unwritten(admin: Admin, kafka: dict[str, str], topic: str, partitions
 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
-    source = source_of(lambda: Planner(plan), RANGE_SCHEMA)
+    source = source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA)
+    processor = StageProcessor(Deferred("ingest.processor:IngestStage", plan), plan.checkpoint)
     stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
-    return start_stage(spark, settings, source, IngestProcessor(plan), stage, on_reports)
+    return start_stage(spark, settings, source, processor, stage, on_reports)

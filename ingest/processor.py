@@ -8,7 +8,6 @@ sees a range go in and a row of counts come out; a batch that is run again write
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import time
@@ -17,9 +16,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
@@ -30,37 +27,26 @@ from ordering.ticks import INFINITY, MILLISECOND_US, TICK_MAX
 from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
-from tidegate.runtime.spark import quiet_worker
+from tidegate.runtime.logs import quiet_worker
 
 
-class IngestProcessor(StatefulProcessor):
-    """The stateful stage of one ingest job, in the words of Spark's interface."""
+class IngestStage:
+    """The stateful stage of one ingest job."""
 
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the partition's state. Called once per task."""
-        self._keeper: Keeper[State] = Keeper(handle, self._plan.checkpoint)
-        settings = self._plan.settings
+        settings = plan.settings
         self._fields = FieldReader(settings.timestamp_by, settings.timestamp_format, settings.over)
-        # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
-        gc.disable()
         quiet_worker()
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        """Walk the ranges of one input partition."""
-        for frame in rows:
-            for planned in frame.itertuples(index=False):
-                yield pd.DataFrame({"report": [self._walk(planned)]})
-        gc.collect(0)
+    def reports(self, ranges: list[Any], keeper: Keeper[State]) -> Iterator[str]:
+        """Walk the ranges of one input partition; yield a report of each."""
+        for planned in ranges:
+            yield self._walk(planned, keeper)
 
-    def close(self) -> None:
-        """Nothing to close: readers and producers outlive the task."""
-
-    def _walk(self, planned: Any) -> str:
+    def _walk(self, planned: Any, keeper: Keeper[State]) -> str:
         model = self._plan.model(planned.number)
-        state = self._keeper.load(planned.number, model.new_state, model.restore)
+        state = keeper.load(planned.number, model.new_state, model.restore)
         producer = cached_producer(self._plan.kafka)
         try:
             walk = RangeWalk(self._plan, model, state, self._fields, producer)
@@ -71,7 +57,7 @@ class IngestProcessor(StatefulProcessor):
             drop_reader(self._plan.kafka, planned.topic, planned.partition)
             raise
         delta = state.save()
-        self._keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
+        keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
         return report
 
 

@@ -27,9 +27,8 @@ from ordering.errors import TidegateError
 from ordering.journal import JournalKey
 from ordering.ticks import INFINITY, MILLISECOND_US
 from tidegate.runtime.kafka.admin import MAX_TIMESTAMP, Admin
-from tidegate.runtime.logs import get_logger
+from tidegate.runtime.logs import get_logger, quiet_worker
 from tidegate.runtime.planning import RangePlanner, Ranges
-from tidegate.runtime.spark import quiet_worker
 
 _RETRY_S = 1.0
 _ANSWER_S = 5.0
@@ -49,10 +48,6 @@ class Planner(RangePlanner):
         settings = plan.settings
         self._silences = Silences(settings.idle_cadence_us, settings.idle_margin_us)
         self._keys = {partition: JournalKey(partition[0], plan.topic_ids[partition[0]], partition[1]) for partition in plan.partitions}
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Spark sends the reader to the task that hands out ranges; connections stay behind.
-        return Planner, (self._plan,)
 
     @cached_property
     def _admin(self) -> Admin:

@@ -22,14 +22,14 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Partition, QueryPlan
 from query.offsets import RANGE_SCHEMA
 from query.plan import Plan
-from query.processor import QueryProcessor
-from query.source import Planner
 from query.sql.bind import bind_script
 from query.sql.catalog import InputSchema
 from query.sql.parse import parse_script
 from tidegate.runtime.binding import bind, checkpoint_state
+from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
 from tidegate.runtime.kafka.tails import finished
+from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.setting_tables import OutputSettings
 from tidegate.runtime.settings import Settings
@@ -187,6 +187,7 @@ def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings
 
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
-    source = source_of(lambda: Planner(plan), RANGE_SCHEMA)
+    source = source_of(Deferred("query.source:Planner", plan), RANGE_SCHEMA)
+    processor = StageProcessor(Deferred("query.processor:QueryStage", plan), plan.checkpoint)
     stage = Stage(f"query-{plan.output.name}", plan.checkpoint, plan.until_end)
-    return start_stage(spark, settings, source, QueryProcessor(plan), stage, on_reports)
+    return start_stage(spark, settings, source, processor, stage, on_reports)

@@ -7,15 +7,11 @@ counts come out; a batch that is run again writes the same bytes with the same n
 
 from __future__ import annotations
 
-import gc
 import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import pandas as pd
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from ordering.ticks import INFINITY
 from query.bucket import Bucket
@@ -27,39 +23,26 @@ from sinks.files import FileSink
 from tidegate.runtime.kafka.ranges import cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
-from tidegate.runtime.spark import quiet_worker
+from tidegate.runtime.logs import quiet_worker
 
 CHUNK_EVENTS = 100_000
 
 
-class QueryProcessor(StatefulProcessor):
-    """The stateful stage of one query job, in the words of Spark's interface."""
+class QueryStage:
+    """The stateful stage of one query job."""
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        """Open the bucket's state. Called once per task."""
-        self._keeper: Keeper[Bucket] = Keeper(handle, self._plan.checkpoint)
-        # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
-        gc.disable()
         quiet_worker()
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        """Take the ranges of one bucket."""
-        ranges = sorted((planned for frame in rows for planned in frame.itertuples(index=False)), key=lambda planned: planned.partition)
-        yield pd.DataFrame({"report": [self._run(ranges)]})
-        gc.collect(0)
+    def reports(self, ranges: list[Any], keeper: Keeper[Bucket]) -> Iterator[str]:
+        """Take the ranges of one bucket; yield its report."""
+        yield self._run(sorted(ranges, key=lambda planned: planned.partition), keeper)
 
-    def close(self) -> None:
-        """Nothing to close: readers and producers outlive the task."""
-
-    def _run(self, ranges: list[Any]) -> str:
+    def _run(self, ranges: list[Any], keeper: Keeper[Bucket]) -> str:
         number = int(ranges[0].bucket)
         plan = self._plan
-        bucket = self._keeper.load(
-            number, lambda: new_bucket(plan, number), lambda head, chunks: restored_bucket(plan, number, head, chunks)
-        )
+        bucket = keeper.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restored_bucket(plan, number, head, chunks))
         try:
             report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
         except BaseException:
@@ -69,7 +52,7 @@ class QueryProcessor(StatefulProcessor):
                 drop_reader(self._plan.kafka, self._plan.topic, planned.partition, headers=True)
             raise
         head, changes = bucket.save()
-        self._keeper.save(number, bucket, head, changes.put, changes.delete)
+        keeper.save(number, bucket, head, changes.put, changes.delete)
         return report
 
 

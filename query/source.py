@@ -20,9 +20,8 @@ from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
 from query.offsets import Offset
 from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.logs import get_logger
+from tidegate.runtime.logs import get_logger, quiet_worker
 from tidegate.runtime.planning import RangePlanner, Ranges
-from tidegate.runtime.spark import quiet_worker
 
 _RETRY_S = 1.0
 _ANSWER_S = 5.0
@@ -34,10 +33,6 @@ class Planner(RangePlanner):
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
         self._frozen: dict[Partition, int] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Spark sends the reader to the task that hands out ranges; connections stay behind.
-        return Planner, (self._plan,)
 
     @cached_property
     def _admin(self) -> Admin:

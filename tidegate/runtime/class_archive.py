@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql.datasource import InputPartition
@@ -65,7 +64,9 @@ class _Counting(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("head", "head binary")
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        import pandas as pd
+
         self._head.update((b"seen",))
         yield pd.DataFrame({"report": ["{}" for frame in rows for _ in frame.itertuples()]})
 

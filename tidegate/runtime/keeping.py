@@ -8,11 +8,14 @@ written.
 
 from __future__ import annotations
 
+import gc
 import uuid
-from collections.abc import Callable, Iterable, Mapping
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar, cast
 
-from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from tidegate.runtime.deferred import Deferred
 
 Value = TypeVar("Value")
 
@@ -66,3 +69,36 @@ class Keeper(Generic[Value]):
         nonce = uuid.uuid4().bytes
         self._head.update((nonce + head,))
         _kept[self._job, number] = nonce, value
+
+
+class StageProcessor(StatefulProcessor):
+    """
+    A job's stateful stage in the words of Spark's interface.
+
+    Args:
+        stage: Makes the stage: something with ``reports(rows, keeper)`` that takes the ranges of one key and yields JSON.
+        job: The job's checkpoint.
+    """
+
+    def __init__(self, stage: Deferred, job: str) -> None:
+        self._made, self._job = stage, job
+        self._stage: Any = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state. Called once per task, and once beside the driver, where nothing else is needed."""
+        self._keeper: Keeper[Any] = Keeper(handle, self._job)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        """Hand the ranges of one key to the stage."""
+        import pandas as pd
+
+        if self._stage is None:
+            self._stage = self._made()
+        # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
+        gc.disable()
+        ranges = [planned for frame in rows for planned in frame.itertuples(index=False)]
+        yield pd.DataFrame({"report": list(self._stage.reports(ranges, self._keeper))})
+        gc.collect(0)
+
+    def close(self) -> None:
+        """Nothing to close: readers and producers outlive the task."""

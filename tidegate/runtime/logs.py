@@ -53,6 +53,11 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     )
 
 
+def quiet_worker() -> None:
+    """In a planner or worker process: write events as JSON lines, which the driver's ``WorkerLog`` picks up."""
+    configure(LoggingSettings(format="json"))
+
+
 def get_logger(name: str = "tidegate", **bound: Any) -> FilteringBoundLogger:
     """Return a logger whose events carry *bound*; usable before :func:`configure`, which then shapes its output."""
     return cast(FilteringBoundLogger, structlog.stdlib.get_logger(name, **bound))

@@ -7,7 +7,7 @@ inside the class it is registered as, because Spark shows a source's options in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -35,6 +35,18 @@ class RangePlanner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the ranges of a batch. Called in a task."""
         assert isinstance(partition, Ranges)
         return iter(partition.rows)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Spark sends the planner to the task that hands ranges out; all else stays behind.
+        return HandOut, ()
+
+
+class HandOut(RangePlanner):
+    """What the task needs of a planner: it hands out the ranges it is given."""
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return nothing: ranges are planned beside the driver."""
+        return []
 
 
 def source_of(make: Callable[[], RangePlanner], row_schema: StructType) -> type[DataSource]:

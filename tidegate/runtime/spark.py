@@ -24,8 +24,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from ordering.errors import TidegateError
 from tidegate.runtime.class_archive import java_option
 from tidegate.runtime.keeping import REPORT_SCHEMA
-from tidegate.runtime.logs import configure, get_logger
-from tidegate.runtime.setting_tables import LoggingSettings
+from tidegate.runtime.logs import get_logger
 from tidegate.runtime.settings import Settings
 
 Report = dict[str, Any]
@@ -195,11 +194,6 @@ class WorkerLog:
         event.pop("time", None)
         event.pop("logger", None)
         level(event.pop("event", ""), **event)
-
-
-def quiet_worker() -> None:
-    """In a planner or worker process: write events as JSON lines, which the driver's :class:`WorkerLog` picks up."""
-    configure(LoggingSettings(format="json"))
 
 
 def even_labels(count: int, tasks: int) -> list[int]:
