@@ -15,17 +15,18 @@ from dataclasses import dataclass, field
 import psutil
 
 _PAUSE_S = 0.1
+_MEMORY_EVERY = 10
 _DAEMON = re.compile(r"\b(pyspark|tidegate\.runtime)\.daemon\b")
 """Command line of what forks Spark's Python workers, which is theirs too."""
 
 
 @dataclass
 class Sample:
-    """What one moment showed: seconds since the start, CPU seconds so far, resident bytes now."""
+    """What one moment showed: seconds since the start, CPU seconds so far, and (now and then) memory by kind of process."""
 
     at_s: float
     cpu_s: float
-    rss_bytes: int
+    memory_bytes: dict[str, int]
 
 
 @dataclass
@@ -43,6 +44,7 @@ class Meter:
     def __post_init__(self) -> None:
         self._seen: dict[tuple[int, float], tuple[str, float]] = {}
         self._stop = threading.Event()
+        self._turn = 0
         self._start_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -57,20 +59,23 @@ class Meter:
             family = [root, *root.children(recursive=True)]
         except psutil.NoSuchProcess:
             return
-        rss = 0
+        self._turn += 1
+        look_at_memory = self._turn % _MEMORY_EVERY == 0
+        memory: dict[str, int] = {}
         for process in family:
             try:
                 with process.oneshot():
                     times = process.cpu_times()
-                    memory = process.memory_info()
-                    # Forked Python workers share pages with their daemon: count what is theirs alone.
-                    rss += memory.rss - getattr(memory, "shared", 0)
                     seen = process.pid, process.create_time()
                     known = self._seen[seen][0] if seen in self._seen else None
-                    self._seen[seen] = _kind(process, known), times.user + times.system
+                    kind = _kind(process, known)
+                    self._seen[seen] = kind, times.user + times.system
+                    if look_at_memory:
+                        # Forked Python workers share pages: each page is counted once, in shares (PSS).
+                        memory[kind] = memory.get(kind, 0) + process.memory_full_info().pss
             except psutil.Error:
                 continue
-        self.samples.append(Sample(time.monotonic() - self._start_s, sum(cpu for _, cpu in self._seen.values()), rss))
+        self.samples.append(Sample(time.monotonic() - self._start_s, sum(cpu for _, cpu in self._seen.values()), memory))
 
     def stop(self) -> None:
         """Take the last sample and end."""
@@ -93,9 +98,9 @@ class Meter:
         return time.monotonic() - self._start_s
 
     @property
-    def rss_peak_bytes(self) -> int:
-        """Largest memory of all processes together."""
-        return max((sample.rss_bytes for sample in self.samples), default=0)
+    def memory_peak(self) -> dict[str, int]:
+        """Memory by kind of process, in bytes, when all of them together had most."""
+        return max((sample.memory_bytes for sample in self.samples), key=lambda memory: sum(memory.values()), default={})
 
 
 def _kind(process: psutil.Process, known: str | None) -> str:

@@ -133,7 +133,8 @@ class Run:
         start = next((point for point in self.points if point[1] >= STEADY[0] * self.events), self.points[0])
         end = next((point for point in self.points if point[1] >= STEADY[1] * self.events), self.points[-1])
         done, took = end[1] - start[1], end[0] - start[0]
-        memory = [sample.rss_bytes for sample in self.meter.samples if start[0] <= sample.at_s <= end[0]]
+        steady = [sample for sample in self.meter.samples if start[0] <= sample.at_s <= end[0] and sample.memory_bytes]
+        memory = [sum(sample.memory_bytes.values()) for sample in steady]
         half = len(memory) // 2 or 1
         return {
             "name": self.name,
@@ -141,8 +142,9 @@ class Run:
             "steady_cpu_s_per_million": round(self.meter.cpu_between(start[0], end[0]) / max(done, 1) * 1e6, 2),
             "whole_cpu_s_per_million": round(sum(self.meter.cpu_s.values()) / self.events * 1e6, 2),
             "cpu_s": {kind: round(spent, 1) for kind, spent in sorted(self.meter.cpu_s.items())},
-            "rss_peak_mb": self.meter.rss_peak_bytes >> 20,
-            "rss_growth": round(max(memory[half:], default=0) / max(memory[:half], default=1), 2) if memory else None,
+            "memory_peak_mb": sum(self.meter.memory_peak.values()) >> 20,
+            "memory_growth": round(max(memory[half:], default=0) / max(memory[:half], default=1), 2) if memory else None,
+            "memory_mb": {kind: size >> 20 for kind, size in sorted(self.meter.memory_peak.items())},
             "seconds": self.last.get("seconds"),
         }
 
@@ -192,7 +194,7 @@ def ingest(events: int, partitions: int) -> list[dict[str, Any]]:
 def show(rows: list[dict[str, Any]]) -> None:
     """Print the figures for people."""
     out = Console(width=150)
-    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("name", "cpu_s", "seconds")))
+    names = list(dict.fromkeys(name for row in rows for name in row if name not in ("name", "cpu_s", "memory_mb", "seconds")))
     table = Table("", *[name.replace("_", " ") for name in names])
     for row in rows:
         cells = [row.get(name) for name in names]
@@ -200,7 +202,9 @@ def show(rows: list[dict[str, Any]]) -> None:
     out.print(table)
     for row in rows:
         if row.get("cpu_s"):
-            out.print(f"{row['name']}: CPU seconds by process {row['cpu_s']}; seconds by step in the workers {row['seconds']}")
+            out.print(
+                f"{row['name']}: CPU seconds {row['cpu_s']}, memory at its peak in MB {row['memory_mb']}, seconds in workers {row['seconds']}"
+            )
 
 
 def main() -> None:

@@ -24,29 +24,29 @@ class Ranges(InputPartition):
         self.rows = rows
 
 
-class RangePlanner(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A planner; subclasses say where it starts, where the next batch ends, and which ranges lie between."""
+class HandOut(DataSourceStreamReader):
+    """What a task needs of a planner: it hands out the ranges it is given."""
 
-    def getDefaultReadLimit(self) -> ReadLimit:
-        """Return no limit: planners cut batches themselves."""
-        return ReadAllAvailable()
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return nothing: ranges are planned beside the driver."""
+        return []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
         """Return the ranges of a batch. Called in a task."""
         assert isinstance(partition, Ranges)
         return iter(partition.rows)
 
+
+class RangePlanner(HandOut, SupportsTriggerAvailableNow):
+    """A planner; subclasses say where it starts, where the next batch ends, and which ranges lie between."""
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return no limit: planners cut batches themselves."""
+        return ReadAllAvailable()
+
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark sends the planner to the task that hands ranges out; all else stays behind.
         return HandOut, ()
-
-
-class HandOut(RangePlanner):
-    """What the task needs of a planner: it hands out the ranges it is given."""
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return nothing: ranges are planned beside the driver."""
-        return []
 
 
 def source_of(make: Callable[[], RangePlanner], row_schema: StructType) -> type[DataSource]:

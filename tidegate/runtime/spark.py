@@ -79,6 +79,8 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     """
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     spark = settings.spark
     conf = {
         "spark.app.name": f"{spark.app_name}-{job}",
