@@ -202,9 +202,8 @@ def show(rows: list[dict[str, Any]]) -> None:
     out.print(table)
     for row in rows:
         if row.get("cpu_s"):
-            out.print(
-                f"{row['name']}: CPU seconds {row['cpu_s']}, memory at its peak in MB {row['memory_mb']}, seconds in workers {row['seconds']}"
-            )
+            memory, seconds = row["memory_mb"], row["seconds"]
+            out.print(f"{row['name']}: CPU seconds {row['cpu_s']}, memory at its peak in MB {memory}, seconds in workers {seconds}")
 
 
 def main() -> None:

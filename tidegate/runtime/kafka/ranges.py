@@ -32,9 +32,9 @@ _CONSUMER = {
     "auto.offset.reset": "error",
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
-    "queued.min.messages": "100000",
+    "queued.min.messages": "30000",
     "queued.max.messages.kbytes": "16384",
-    "fetch.message.max.bytes": "4194304",
+    "fetch.message.max.bytes": "1048576",
     "fetch.error.backoff.ms": "100",
     # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
     "fetch.queue.backoff.ms": "5",
