@@ -68,13 +68,12 @@ class Planner(RangePlanner):
         here = Offset.from_json(start)
         if here.final:
             return start
-        try:
-            there = self._advance(here)
-        except (KafkaException, TidegateError) as error:
-            self._log.warning("nothing planned", reason=str(error))
+        while True:
+            there = self._try_to_advance(here)
+            # Where nothing is planned Spark asks again, but a run to the present end would take it for the end.
+            if there != here or not self._plan.until_end:
+                return there.to_json()
             time.sleep(_RETRY_S)
-            return start
-        return there.to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         here, there = Offset.from_json(start), Offset.from_json(end)
@@ -88,6 +87,14 @@ class Planner(RangePlanner):
             rows.append((label, number, *partition, planned.next_offset, until.next_offset, marks, until.planned_ms, there.final))
         return [Ranges(rows)]
 
+    def _try_to_advance(self, here: Offset) -> Offset:
+        try:
+            return self._advance(here)
+        except (KafkaException, TidegateError) as error:
+            self._log.warning("nothing planned", reason=str(error))
+            time.sleep(_RETRY_S)
+            return here
+
     def _advance(self, here: Offset) -> Offset:
         asked_us = time.monotonic_ns() // 1000
         ends = self._frozen or self._admin.ends(self._plan.partitions)
@@ -96,7 +103,9 @@ class Planner(RangePlanner):
         if planned:
             return Offset({**here.partitions, **planned})
         if self._plan.until_end and self._frozen is not None:
-            return Offset(here.partitions, final=True)
+            # Without its journal a replay waits; it has not reached the end then.
+            reached = all(at.next_offset >= ends[partition] for partition, at in here.partitions.items())
+            return Offset(here.partitions, final=reached)
         if self._plan.estimates:
             return Offset({**here.partitions, **self._estimate(here, asked_us)})
         return here
