@@ -9,7 +9,8 @@ the broker has acknowledged every event handed over before it.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -56,23 +57,24 @@ class GaplessProducer:
     def send(self, topic: str, rows: Iterable[tuple[Any, Any, int, int, bytes]]) -> None:
         """Queue records (value, key, partition, timestamp in ms, header bytes), waiting while the queue is full."""
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
-        for queued, (value, key, partition, stamp_ms, header) in enumerate(rows):
-            while True:
-                try:
-                    produce(topic, value, key, partition, None, None, stamp_ms, [(HEADER_NAME, header)])
-                    break
-                except BufferError:
-                    self._producer.poll(0.05)
-                    self._check(topic)
-            if queued % 10_000 == 0:
-                self._producer.poll(0)
+        for value, key, partition, stamp_ms, header in rows:
+            try:
+                produce(topic, value, key, partition, None, None, stamp_ms, [(HEADER_NAME, header)])
+            except BufferError:
+                row = value, key, partition, None, None, stamp_ms, [(HEADER_NAME, header)]
+                self._until_room(topic, partial(produce, topic, *row))
+        self._producer.poll(0)
         self._check(topic)
 
     def send_plain(self, topic: str, value: bytes | None, key: bytes | None, headers: list[tuple[str, str | bytes | None]]) -> None:
         """Queue one record that is no part of a channel, wherever the partitioner puts it."""
+        self._until_room(topic, lambda: self._producer.produce(topic, value, key, headers=headers))
+
+    def _until_room(self, topic: str, produce: Callable[[], Any]) -> None:
+        """Queue a record, waiting while the queue is full."""
         while True:
             try:
-                self._producer.produce(topic, value, key, headers=headers)
+                produce()
                 return
             except BufferError:
                 self._producer.poll(0.05)
