@@ -22,7 +22,7 @@ import psutil
 
 JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
-_POLL_S = 0.1
+_POLL_S = 0.3
 
 _SPARK_TABLE = """
 [spark]
