@@ -57,7 +57,7 @@ def test_nothing_given_gives_defaults() -> None:
     """Without file, variables and flags every setting has its default, and says so."""
     settings = load(env={})
     assert settings.kafka.bootstrap == "localhost:9092"
-    assert settings.kafka.connect_timeout_us == 10 * SECOND_US
+    assert settings.kafka.connect_timeout_us == 8 * SECOND_US
     assert {origin for _, origin in settings.origins().values()} == {"default"}
 
 

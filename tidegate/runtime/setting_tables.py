@@ -81,7 +81,7 @@ class KafkaSettings(Table):
 
     bootstrap: Bootstrap = Field(default="localhost:9092", description="Brokers asked first; the rest of the cluster is learned from them.")
     connect_timeout_us: Duration = Field(
-        default=10 * SECOND_US, description="How long to wait for a broker before giving up with an error."
+        default=8 * SECOND_US, description="How long to wait for a broker before giving up with an error."
     )
     client: Annotated[Properties, AfterValidator(_leave_the_law_alone)] = Field(
         default_factory=dict,
@@ -99,7 +99,7 @@ class RedisSettings(Table):
     url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"), description="Where Redis or Valkey answers; a password in it is never shown."
     )
-    connect_timeout_us: Duration = Field(default=10 * SECOND_US, description="How long to wait for Redis before giving up with an error.")
+    connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for Redis before giving up with an error.")
     journal_durability: Literal["disk", "memory"] = Field(
         default="disk",
         description="disk: an estimate is used only once on the disk of Redis; memory: a crash of Redis may lose some (warned about).",
