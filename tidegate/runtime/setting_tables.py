@@ -80,9 +80,7 @@ class KafkaSettings(Table):
     """[kafka]: the brokers and how to reach them."""
 
     bootstrap: Bootstrap = Field(default="localhost:9092", description="Brokers asked first; the rest of the cluster is learned from them.")
-    connect_timeout_us: Duration = Field(
-        default=8 * SECOND_US, description="How long to wait for a broker before giving up with an error."
-    )
+    connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for a broker before giving up with an error.")
     client: Annotated[Properties, AfterValidator(_leave_the_law_alone)] = Field(
         default_factory=dict,
         description="Any librdkafka property, such as security.protocol; secrets may be given as file:PATH or env:NAME.",
