@@ -76,7 +76,8 @@ class RangeWalk:
         marks = [(int(planned.marks[place]), int(planned.marks[place + 1])) for place in range(0, len(planned.marks), 2)]
         topic, end = planned.topic, int(planned.end)
         if end > planned.start:
-            reader = cached_reader(self._plan.kafka, topic, planned.partition)
+            prefetch_bytes = self._plan.settings.prefetch_bytes
+            reader = cached_reader(self._plan.kafka, topic, planned.partition, prefetch_bytes=prefetch_bytes)
             for records in reader.read(int(planned.start), end):
                 self._spent("read")
                 self._judge(topic, planned, records, marks)

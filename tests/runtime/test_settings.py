@@ -115,7 +115,7 @@ trigger = 5
 shuffle_partitions = 0
 [inputs.flights]
 late_action = "ajust"
-max_bytes_per_batch = "many"
+prefetch_bytes = "many"
 [inputs.late-ones]
 [outputs.windows]
 """,
@@ -350,7 +350,7 @@ def test_every_setting_is_documented() -> None:
     docs = list(document(Settings))
     assert len(docs) > 40
     assert not [doc.key for doc in docs if not doc.unit or not doc.doc.endswith(".") or "\n" in doc.doc]
-    assert {doc.key: doc.default for doc in docs}["inputs.NAME.max_bytes_per_batch"] == "256MiB"
+    assert {doc.key: doc.default for doc in docs}["inputs.NAME.prefetch_bytes"] == "16MiB"
 
 
 def test_lines_are_found_past_multi_line_values() -> None:

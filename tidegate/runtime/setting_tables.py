@@ -216,8 +216,8 @@ class InputSettings(Table):
         default_factory=_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
     )
     max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch reads, over all partitions of the input.")
-    max_bytes_per_batch: Annotated[Size, Field(ge=1)] = Field(
-        default=256 * 2**20, description="Most payload bytes one batch reads, over all partitions."
+    prefetch_bytes: Annotated[Size, Field(ge=1024)] = Field(
+        default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; a worker's memory follows it."
     )
     fields: dict[str, FieldType] = Field(
         default_factory=dict,

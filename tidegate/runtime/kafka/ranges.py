@@ -22,6 +22,7 @@ from tidegate.runtime.kafka.admin import kafka_failure
 from tidegate.runtime.logs import get_logger
 
 CHUNK_EVENTS = 20_000
+PREFETCH_BYTES = 16 * 2**20
 _POLL_S = 0.5
 _COMPLAIN_AFTER_S = 10.0
 
@@ -33,7 +34,6 @@ _CONSUMER = {
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
     "queued.min.messages": "30000",
-    "queued.max.messages.kbytes": "16384",
     "fetch.message.max.bytes": "1048576",
     "fetch.error.backoff.ms": "100",
     # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
@@ -72,11 +72,14 @@ class RangeReader:
         topic: Topic name.
         partition: Partition number.
         headers: Whether record headers are wanted.
+        prefetch_bytes: Most bytes fetched ahead.
     """
 
-    def __init__(self, properties: Mapping[str, str], topic: str, partition: int, headers: bool = False) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, prefetch_bytes: int = PREFETCH_BYTES
+    ) -> None:
         self._topic, self._partition, self._headers = topic, partition, headers
-        self._consumer = Consumer({**properties, **_CONSUMER})
+        self._consumer = Consumer({**properties, **_CONSUMER, "queued.max.messages.kbytes": str(max(prefetch_bytes // 1024, 1))})
         self._position = -1
         self._ahead: list[Message] = []
 
@@ -174,11 +177,13 @@ def _offset(message: Message) -> int:
 _readers: dict[tuple[str, str, int, bool], RangeReader] = {}
 
 
-def cached_reader(properties: Mapping[str, str], topic: str, partition: int, headers: bool = False) -> RangeReader:
+def cached_reader(
+    properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, prefetch_bytes: int = PREFETCH_BYTES
+) -> RangeReader:
     """Return this process's reader of a partition, made at first use."""
     name = (properties["bootstrap.servers"], topic, partition, headers)
     if name not in _readers:
-        _readers[name] = RangeReader(properties, topic, partition, headers)
+        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes)
     return _readers[name]
 
 
