@@ -68,7 +68,7 @@ def test_the_schema_tells_unit_default_and_meaning(form: str) -> None:
     """In every form, without reading any configuration."""
     Path("tidegate.toml").write_text("[broken")
     out = run("--schema", "--format", form)
-    assert "256MiB" in out
+    assert "16MiB" in out
     assert "How long events are held to be put in order" in out
 
 
