@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from tidegate.runtime.spark import WORKER_LOG, WorkerLog, even_labels
+from tidegate.runtime.spark import WORKER_LOG, WORKER_LOG_BYTES_MAX, WorkerLog, even_labels
 
 SHAPES = [(1, 1), (4, 2), (7, 3), (16, 4), (5, 8), (64, 12)]
 
@@ -80,3 +80,14 @@ def test_what_an_earlier_run_logged_is_not_said_again(tmp_path: Path) -> None:
     """Following begins at the file's end as it is at the start."""
     (tmp_path / WORKER_LOG).write_bytes(LINES)
     assert heard(WorkerLog(tmp_path)) == []
+
+
+def test_a_log_that_grows_for_ever_is_cut_and_still_heard(tmp_path: Path) -> None:
+    """Workers append to an open file: after the cut their next lines stand at its beginning."""
+    log = WorkerLog(tmp_path)
+    with (tmp_path / WORKER_LOG).open("ab", buffering=0) as file:
+        file.write(b"chatter of Spark\n" * (WORKER_LOG_BYTES_MAX // 17 + 1))
+        assert heard(log) == []
+        assert (tmp_path / WORKER_LOG).stat().st_size == 0
+        file.write(LINES)
+        assert len(heard(log)) == 2

@@ -30,6 +30,7 @@ from tidegate.runtime.settings import Settings
 Report = dict[str, Any]
 OnReports = Callable[[list[Report]], None]
 WORKER_LOG = "spark.log"
+WORKER_LOG_BYTES_MAX = 16 * 2**20
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
@@ -62,9 +63,8 @@ _FIXED = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.cleaner.periodicGC.interval": "5min",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
 }
+_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
 def session(settings: Settings, job: str, folder: Path) -> SparkSession:
@@ -89,13 +89,10 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_option()}".strip(),
         **_FIXED,
+        # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
+        **(_LOCAL if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
-    if not spark.master.startswith("local"):
-        # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
-        conf = {"spark.cores.max": str(spark.shuffle_partitions), **conf}
-        conf.pop("spark.driver.host")
-        conf.pop("spark.driver.bindAddress")
     builder: Any = SparkSession.builder
     builder = builder.master(spark.master)
     for key, value in conf.items():
@@ -186,6 +183,10 @@ class WorkerLog:
             self._read += len(line)
             if line.startswith(b'{"'):
                 self._say(line)
+        if self._read > WORKER_LOG_BYTES_MAX:
+            # Spark's workers write a few lines a batch, for ever; all of them append, so the file may be cut under them.
+            os.truncate(self._file, 0)
+            self._read = 0
 
     def _say(self, line: bytes) -> None:
         try:
