@@ -61,7 +61,7 @@ def prepare(settings: Settings, name: str, until_end: bool) -> IngestPlan:
     output_partitions = chosen.output_partitions or len(partitions)
     largest = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
     ordered = admin.ensure_ordered_topic(chosen.ordered_topic, output_partitions, chosen.retention_us, largest, chosen.replication_factor)
-    admin.find(chosen.dead_letter_topic) or admin.create(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
+    admin.ensure(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
     topic_ids = {topic.name: topic.topic_id for topic in raw}
     folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
     bind(

@@ -9,7 +9,6 @@ sees a range go in and a row of counts come out; a batch that is run again write
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -171,7 +170,6 @@ class RangeWalk:
             "held": len(state.held),
             "substreams": len(state.timelines),
             "final": state.c == INFINITY,
-            "worker": os.getpid(),
             "totals": state.totals,
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
         }

@@ -30,7 +30,7 @@ from ordering.step import Released
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.compile import CompiledQuery
 from query.decode import Events
-from query.retention import Changes, Retention, largest
+from query.retention import Changes, Retention, largest, octets_of
 
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
@@ -165,8 +165,7 @@ class Bucket(ABC):
         rows = self._retention.rows("results") if self._span_us else None
         if rows is None or self._span_us is None:
             return []
-        span_us = self._span_us
-        until = self.c // span_us * span_us if self.c < INFINITY else INFINITY
+        span_us, until = self._span_us, _first_open(self.c, self._span_us)
         if until <= int(pc.min(rows["system_us"]).as_py()):
             return []
         due = rows.filter(pc.less(rows["system_us"], until))
@@ -245,7 +244,11 @@ class Bucket(ABC):
         head = {
             "version": BUCKET_STATE_VERSION,
             "readers": {str(partition): reader.save().decode() for partition, reader in self.readers.items()},
-            "carried": {str(partition): b64encode(_octets(events)).decode() for partition, events in self._carried.items() if len(events)},
+            "carried": {
+                str(partition): b64encode(octets_of(table_of(events))).decode()
+                for partition, events in self._carried.items()
+                if len(events)
+            },
             "next_offset": {str(partition): offset for partition, offset in self._next_offset.items()},
             "numbering": [numbering.seq, numbering.c, numbering.largest_us, numbering.written, numbering.ahead.tolist()],
             "chunks": self._retention.head(),
@@ -273,7 +276,7 @@ class Bucket(ABC):
         self._retention = Retention.restore(fields["chunks"], chunks)
         self._restored(fields)
         if self._span_us and c > NEVER:
-            until = c // self._span_us * self._span_us if c < INFINITY else INFINITY
+            until = _first_open(c, self._span_us)
             self._retention.reduce("results", lambda table: table.filter(pc.greater_equal(table["system_us"], until)))
 
     @abstractmethod
@@ -287,6 +290,11 @@ class Bucket(ABC):
     @abstractmethod
     def _restored(self, fields: dict[str, Any]) -> None:
         """Read the kind's own part, and drop restored rows that are no longer needed."""
+
+
+def _first_open(c: int, span_us: int) -> int:
+    """Return the start of the first span that a CTI at *c* leaves open."""
+    return c // span_us * span_us if c < INFINITY else INFINITY
 
 
 def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: list[bytes]) -> Released:
@@ -314,12 +322,3 @@ def events_of(table: pa.Table) -> Events:
     key, value = np.empty(table.num_rows, dtype=object), np.empty(table.num_rows, dtype=object)
     key[:], value[:] = table["key"].to_pylist(), table["value"].to_pylist()
     return Events(table["number"].to_numpy(), table["offset"].to_numpy(), table["system_us"].to_numpy(), key, value)
-
-
-def _octets(events: Events) -> bytes:
-    table = table_of(events)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    octets: bytes = sink.getvalue().to_pybytes()
-    return octets

@@ -11,7 +11,6 @@ With OVER each ordered partition is a bucket, and buckets run side by side; with
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 
@@ -94,7 +93,6 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         folder,
         {
             "plan": plan.explain(),
-            "plan_id": hashlib.sha256(plan.explain().encode()).hexdigest()[:16],
             "start": "" if start_us is None else str(start_us),
             "ordered_topic_id": ordered.topic_id,
             "partitions": str(ordered.partitions),
@@ -118,8 +116,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         events_per_batch=settings.query.max_events_per_batch,
         checkpoint=str(folder),
     )
-    if admin.find(prepared.dead_letter_topic) is None:
-        admin.create(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, output.replication_factor)
+    admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, output.replication_factor)
     return prepared
 
 

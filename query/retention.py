@@ -133,13 +133,19 @@ def _concat(parts: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts, promote_options="default")
 
 
+def octets_of(table: pa.Table) -> bytes:
+    """Return a table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=True)) as writer:
+        writer.write_table(table)
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets
+
+
 def _pack(tables: Tables) -> bytes:
     parts = []
     for name, table in sorted(tables.items()):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=True)) as writer:
-            writer.write_table(table)
-        body = sink.getvalue().to_pybytes()
+        body = octets_of(table)
         parts += [_FRAME.pack(len(name), len(body)), name.encode(), body]
     return b"".join(parts)
 

@@ -124,6 +124,10 @@ class Admin:
             pass
         return topic
 
+    def ensure(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
+        """Return the topic, made when missing; one that is there needs no right to create."""
+        return self.find(name) or self.create(name, partitions, config, replication_factor)
+
     def ensure_ordered_topic(
         self, name: str, partitions: int, retention_us: int | None, record_bytes_max: int, replication_factor: int = 1
     ) -> Topic:
@@ -145,7 +149,7 @@ class Admin:
             "retention.ms": "-1" if retention_us is None else str(retention_us // 1000),
             "max.message.bytes": str(record_bytes_max + HEADER_ROOM_BYTES),
         }
-        topic = self.find(name) or self.create(name, partitions, wanted, replication_factor)
+        topic = self.ensure(name, partitions, wanted, replication_factor)
         if topic.partitions != partitions:
             raise RefusedError(
                 f"ordered topic {name} has {topic.partitions} partitions, the settings ask for {partitions}",
