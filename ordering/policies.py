@@ -24,6 +24,57 @@ class Action(StrEnum):
     DROP = "drop"
 
 
+class Shape(StrEnum):
+    """
+    What an event is in time: an instant, a span with both ends known, or one end of a span.
+
+    An interval's system timestamp is its start, an edge's its own end of the span. An interval's end that is not after its
+    (adjusted) start, and an end edge that is not after its start edge's adjusted system timestamp, become that start plus
+    one tick (spec section 4).
+    """
+
+    POINT = "point"
+    INTERVAL = "interval"
+    EDGE = "edge"
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """
+    When CTIs are written, and what they say (spec section 4). Durations are microseconds.
+
+    Without ``every_events`` and ``every_us``: at the end of each batch that changed something. With one or both of them
+    instead: at each record that completes so many accepted events, or carries the watermark so far past the last CTI; and
+    always upon an idle estimate, a CTI of the source, an imported one and the end. End edges count for neither.
+
+    Args:
+        every_events: A CTI after this many accepted events of the input partition.
+        every_us: A CTI whenever application time has advanced this far.
+        delay_us: How far a CTI stays behind the watermark: ``c = W - delay``. Release does not wait for it.
+        list_substreams: Whether CTIs list the substreams whose watermark is ahead of what their released events show.
+
+    Raises:
+        SettingError: A number is not positive, or the delay is negative (a negative delay of one tick is ``reorder_us = -1``).
+    """
+
+    every_events: int | None = None
+    every_us: int | None = None
+    delay_us: int = 0
+    list_substreams: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("cti_every_events", self.every_events), ("cti_every", self.every_us)):
+            if value is not None and value <= 0:
+                raise SettingError(f"{name} must be positive", where=name, fix="give a number above zero, or leave it out")
+        if self.delay_us < 0:
+            raise SettingError("cti_delay must not be negative", where="cti_delay", fix="give 0s or more")
+
+    @property
+    def per_batch(self) -> bool:
+        """Whether CTIs follow batches, not events."""
+        return self.every_events is None and self.every_us is None
+
+
 @dataclass(frozen=True, slots=True)
 class Policies:
     """
@@ -34,6 +85,9 @@ class Policies:
         late_us: An event whose arrival exceeds its event time by more than this is late; None switches the test off,
             and with it the floor: silence then advances no time. Must not be None where timelines are substreams.
         late_action: What happens to a late event.
+        cti_violation_action: What happens to an event whose time lies before a CTI that its source enqueued or that was
+            imported. ``DROP`` rejects it. ``ADJUST`` has an interval or a start edge that reaches past the CTI start at
+            it, and an end edge end at it; a point, and an interval wholly before the CTI, are rejected all the same.
         reorder_us: How far below the largest system timestamp of its timeline an event may lie and still be put in
             order unchanged. ``-1`` is the one negative value allowed: a point event is then committed by itself, and
             an equal of the largest is out of order (spec section 4, CTI generation).
@@ -48,6 +102,7 @@ class Policies:
     late_action: Action = Action.ADJUST
     reorder_us: int = 0
     out_of_order_action: Action = Action.ADJUST
+    cti_violation_action: Action = Action.ADJUST
 
     def __post_init__(self) -> None:
         if self.early_us is not None and self.early_us < 0:

@@ -69,6 +69,11 @@ class Cti:
         largest_us: Largest system timestamp released in the channel; ``TICK_MIN`` before the first.
         roster: Who else writes into the topic.
         cause: What moved time.
+        listed: (substream key, w) of substreams whose watermark is ahead of what their released events show: every
+            event of the substream in this channel with system timestamp below ``w`` has a sequence number below ``n``.
+            Only what changed since the channel's last CTI.
+        part, parts: Place of this record in a CTI whose list needs several, counted from 0; all but ``listed`` is
+            the same in each, and it counts with the last.
     """
 
     number: int
@@ -81,3 +86,6 @@ class Cti:
     largest_us: int
     roster: Roster
     cause: Cause
+    listed: tuple[tuple[bytes, int], ...] = ()
+    part: int = 0
+    parts: int = 1

@@ -45,6 +45,7 @@ class Reason(IntEnum):
     EARLY = 1
     LATE = 2
     OUT_OF_ORDER = 3
+    CTI_VIOLATION = 4
 
 
 @dataclass(slots=True)
@@ -64,6 +65,12 @@ class Batch:
         estimates: (position, arrival frontier in microseconds): journaled estimates, each applied just before the
             record at its position is judged; ``end_offset`` is a position too.
         finish: The input ends here: everything held is released and the final CTI written.
+        source_cti_us: For records that are CTIs enqueued by the source (not *readable*) their ``c``, microseconds;
+            ``NEVER`` for all others. None: there are none.
+        imports: (position, c in microseconds): journaled CTIs of another input, each applied like an estimate.
+        end_us: For intervals their ends, microseconds. None for other shapes.
+        start_us: For end edges the event time of their start edge, microseconds; ``NEVER`` marks a start edge. The event
+            time of an end edge is its end. None for other shapes.
     """
 
     offset: Ints
@@ -76,6 +83,10 @@ class Batch:
     end_offset: int
     estimates: tuple[tuple[int, int], ...] = ()
     finish: bool = False
+    source_cti_us: Ints | None = None
+    imports: tuple[tuple[int, int], ...] = ()
+    end_us: Ints | None = None
+    start_us: Ints | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +101,9 @@ class Counts:
     out_of_order_adjusted: int = 0
     out_of_order_dropped: int = 0
     arrival_clamps: int = 0
+    source_ctis: int = 0
+    cti_violation_adjusted: int = 0
+    cti_violation_dropped: int = 0
     released: int = 0
     held: int = 0
 

@@ -37,6 +37,13 @@ class Flag(IntFlag):
 
     LATE = 1
     OUT_OF_ORDER = 2
+    CTI_VIOLATION = 4
+    """Its time lay before a CTI of the source or an imported one, and was moved up to it."""
+    INTERVAL = 8
+    EDGE_START = 16
+    EDGE_END = 32
+    LIFTED_END = 64
+    """An interval whose end, or an end edge whose time, became its start plus one tick."""
 
 
 EVENT_HEADER = np.dtype(
