@@ -3,10 +3,11 @@ The journal: facts that no log holds, so that every replay of a log finds them a
 
 While an input partition is silent its arrival frontier is estimated from a clock; nobody could compute that value a
 second time. So an estimate is a *fact of the journal* before it is used: (input partition, next offset, frontier), and
-replay applies it just before it judges the record at that offset (spec section 3).
+replay applies it just before it judges the record at that offset (spec section 3). Where another input's CTIs drive a
+partition, each one *imported* is such a fact too: (input partition, next offset, c), and one more of its log (section 4).
 
-Law: at each position the estimate in force only rises, and never again changes once the position is closed; a
-partition's base is what its first writer wrote; a closed position stays closed. What a call returned is durable.
+Law: at each position the estimate and the import in force only rise, and never again change once the position is closed;
+a partition's base is what its first writer wrote; a closed position stays closed. What a call returned is durable.
 """
 
 from __future__ import annotations
@@ -50,8 +51,19 @@ class Journal(Protocol):
     def estimate_many(self, estimates: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
         """Do :meth:`estimate` for each (key, next offset, frontier in microseconds), in one round trip."""
 
+    def import_cti(self, key: JournalKey, next_offset: int, c_us: int) -> int | None:
+        """
+        Raise the import at the position *next_offset* to *c_us* at least: a CTI of another input counts from there on.
+
+        Returns:
+            The c in force there, in microseconds, or None if the position is closed: then it may not be imported there.
+        """
+
+    def import_many(self, imports: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
+        """Do :meth:`import_cti` for each (key, next offset, c in microseconds), in one round trip."""
+
     def close(self, key: JournalKey, below: int) -> None:
-        """Close all positions < *below*: call it before the records below are judged, for good."""
+        """Close all positions < *below*, for estimates and imports: call it before the records below are judged, for good."""
 
     def close_many(self, positions: Sequence[tuple[JournalKey, int]]) -> None:
         """Do :meth:`close` for each (key, below), in one round trip."""
@@ -65,6 +77,12 @@ class Journal(Protocol):
     def estimates_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
         """Do :meth:`estimates` for each (key, start, end), in one round trip."""
 
+    def imports(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the imported (position, c in microseconds) with start <= position <= end, positions rising."""
+
+    def imports_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
+        """Do :meth:`imports` for each (key, start, end), in one round trip."""
+
     def base(self, key: JournalKey, frontier_us: int) -> int:
         """Propose the frontier from which a partition without any record starts; return the first one ever proposed."""
 
@@ -72,8 +90,15 @@ class Journal(Protocol):
 @dataclass
 class _Facts:
     estimates: dict[int, int] = field(default_factory=dict)
+    imports: dict[int, int] = field(default_factory=dict)
     closed: int = 0
     base: int | None = None
+
+    def raise_to(self, values: dict[int, int], position: int, value: int) -> int | None:
+        if position < self.closed:
+            return None
+        values[position] = max(value, values.get(position, value))
+        return values[position]
 
 
 @dataclass
@@ -88,14 +113,20 @@ class MemoryJournal:
     def estimate(self, key: JournalKey, next_offset: int, frontier_us: int) -> int | None:
         """See :meth:`Journal.estimate`."""
         facts = self._of(key)
-        if next_offset < facts.closed:
-            return None
-        facts.estimates[next_offset] = max(frontier_us, facts.estimates.get(next_offset, frontier_us))
-        return facts.estimates[next_offset]
+        return facts.raise_to(facts.estimates, next_offset, frontier_us)
 
     def estimate_many(self, estimates: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
         """See :meth:`Journal.estimate_many`."""
         return [self.estimate(*estimate) for estimate in estimates]
+
+    def import_cti(self, key: JournalKey, next_offset: int, c_us: int) -> int | None:
+        """See :meth:`Journal.import_cti`."""
+        facts = self._of(key)
+        return facts.raise_to(facts.imports, next_offset, c_us)
+
+    def import_many(self, imports: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
+        """See :meth:`Journal.import_many`."""
+        return [self.import_cti(*imported) for imported in imports]
 
     def close(self, key: JournalKey, below: int) -> None:
         """See :meth:`Journal.close`."""
@@ -113,14 +144,26 @@ class MemoryJournal:
 
     def estimates(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
         """See :meth:`Journal.estimates`."""
-        return sorted((position, frontier) for position, frontier in self._of(key).estimates.items() if start <= position <= end)
+        return _between(self._of(key).estimates, start, end)
 
     def estimates_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
         """See :meth:`Journal.estimates_many`."""
         return [self.estimates(*wanted) for wanted in ranges]
+
+    def imports(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
+        """See :meth:`Journal.imports`."""
+        return _between(self._of(key).imports, start, end)
+
+    def imports_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
+        """See :meth:`Journal.imports_many`."""
+        return [self.imports(*wanted) for wanted in ranges]
 
     def base(self, key: JournalKey, frontier_us: int) -> int:
         """See :meth:`Journal.base`."""
         facts = self._of(key)
         facts.base = frontier_us if facts.base is None else facts.base
         return facts.base
+
+
+def _between(values: dict[int, int], start: int, end: int) -> list[tuple[int, int]]:
+    return sorted((position, value) for position, value in values.items() if start <= position <= end)
