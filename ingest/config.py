@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 
 from ordering.punctuation import Roster, Spread
 from ordering.step import Model
-from tidegate.runtime.setting_tables import InputSettings, RedisSettings
+from tidegate.runtime.setting_inputs import InputSettings
+from tidegate.runtime.setting_tables import RedisSettings
 
 Partition = tuple[str, int]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.errors import SettingError
-from ordering.policies import Action, Policies
+from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tidegate.cli.config import as_toml
 from tidegate.runtime.setting_docs import document
@@ -88,6 +88,30 @@ def test_without_timestamp_by_events_are_taken_in_arrival_order() -> None:
     assert settings.origins()["inputs.flights.late"] == ("", "default")
 
 
+def test_spans_ctis_and_their_generation_are_those_of_the_file() -> None:
+    """Shapes, CTIs that come in and CTIs that go out, as the model takes them (spec section 4)."""
+    settings = read(
+        FLIGHTS + 'shape = "edge"\nend = "landed"\nsource_ctis = true\nimport_ctis_from = "tower"\ncti_violation_action = "drop"\n'
+        'cti_every_events = 100\ncti_every = "1m"\ncti_delay = "2s"\ncti_list_substreams = true\n[inputs.tower]\n'
+    )
+    flights, tower = settings.input("flights"), settings.input("tower")
+    assert flights.event_shape is Shape.EDGE
+    assert flights.policies().cti_violation_action is Action.DROP
+    assert flights.generation() == Generation(100, MINUTE_US, 2 * SECOND_US, True)
+    assert tower.generation() == Generation()
+    assert tower.generation().per_batch
+
+
+def test_the_negative_delay_of_one_tick_is_a_watermark_above_the_event() -> None:
+    """``cti_delay = "-1us"`` is reorder = -1 tick in the model, and the one negative delay there is."""
+    settings = read('[inputs.flights]\ntimestamp_by = "t"\ncti_delay = "-1us"\n')
+    assert settings.input("flights").policies().reorder_us == -1
+    assert settings.input("flights").generation().delay_us == 0
+    assert settings.origins()["inputs.flights.cti_delay"] == ("-1us", "tidegate.toml:3")
+    (problem,) = refusals('[inputs.flights]\ntimestamp_by = "t"\ncti_delay = "-2us"\n')
+    assert "-1us" in problem.fix
+
+
 def test_names_follow_from_names() -> None:
     """Topic, ordered topic and dead-letter topic have defaults made of what stands before them."""
     settings = read('[inputs.flights]\n[inputs.two]\ntopic = ["a", "b"]\n')
@@ -148,6 +172,16 @@ prefetch_bytes = "many"
         ('timestamp_by = "t"\nlate = "21d"', "late", "20d"),
         ('ordered_topic = "flights"', "ordered_topic", "read and written"),
         ('dead_letter_topic = "flights.ordered"', "dead_letter_topic", "ordered_topic"),
+        ('shape = "interval"', "shape", "timestamp_by"),
+        ('timestamp_by = "t"\nshape = "edge"', "shape", "end"),
+        ('timestamp_by = "t"\nend = "e"', "end", "shape"),
+        ('timestamp_by = "t"\ncti_list_substreams = true', "cti_list_substreams", "over"),
+        ('cti_delay = "-1us"', "cti_delay", "timestamp_by"),
+        ('timestamp_by = "t"\nreorder = "1s"\ncti_delay = "-1us"', "cti_delay", "reorder"),
+        ('cti_every = "0s"', "cti_every", "positive"),
+        ('cti_violation_action = "drop"', "cti_violation_action", "source_ctis"),
+        ('import_ctis_from = "flights"', "import_ctis_from", "another input"),
+        ('import_ctis_from = "nights"', "import_ctis_from", "no input nights"),
     ],
 )
 def test_settings_of_an_input_that_contradict_each_other_are_refused(lines: str, setting: str, words: str) -> None:
@@ -335,10 +369,25 @@ def test_the_fingerprint_is_the_same_however_a_value_is_written() -> None:
     assert all(isinstance(value, str) for value in one.values())
 
 
+def test_the_fingerprint_holds_what_shapes_events_and_nothing_else() -> None:
+    """CTI generation binds nothing; what an earlier version did not know is absent where it has no effect."""
+    plain = read(FLIGHTS).input("flights").fingerprint()
+    generating = read(FLIGHTS + 'cti_every_events = 5\ncti_every = "1m"\ncti_delay = "2s"\n').input("flights")
+    assert generating.fingerprint() == plain
+    assert not {"shape", "end", "source_ctis", "import_ctis_from", "cti_violation_action"} & plain.keys()
+    for lines, bound in [
+        ('shape = "interval"\nend = "e"\n', {"shape": "interval", "end": "e"}),
+        ("source_ctis = true\n", {"source_ctis": "true", "cti_violation_action": "adjust"}),
+        ('import_ctis_from = "b"\n[inputs.b]\n', {"import_ctis_from": "b", "cti_violation_action": "adjust"}),
+    ]:
+        assert read(FLIGHTS + lines).input("flights").fingerprint() == {**plain, **bound}
+
+
 def test_a_printed_configuration_reads_back_the_same() -> None:
     """tidegate config --format toml is a tidegate.toml with the same meaning."""
     text = (
         FLIGHTS + '[inputs.plain]\ntopic = ["x", "y"]\n[inputs.plain.fields]\na.b = "bit"\n'
+        '[inputs.spans]\ntimestamp_by = "t"\nshape = "interval"\nend = "e"\nsource_ctis = true\ncti_delay = "-1us"\ncti_every_events = 3\n'
         '[spark]\napp_name = "7"\n[spark.conf]\n"a.b" = 1\n[outputs.o]\nfiles = "out"\n'
     )
     settings = read(text)

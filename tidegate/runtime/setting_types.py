@@ -66,6 +66,15 @@ def _duration(value: object) -> int:
     raise NotAllowed("a duration: a number and us, ms, s, m, h or d, such as 5s or 1h30m")
 
 
+def _delay(value: object) -> int:
+    if isinstance(value, str) and value.strip() == format_duration(-1):
+        return -1
+    try:
+        return _duration(value)
+    except NotAllowed as error:
+        raise NotAllowed(f"{error}; or -1us, the one negative delay there is") from None
+
+
 def _duration_or(word: str) -> Callable[[object], int | None]:
     def parse(value: object) -> int | None:
         if value is None or value == word:
@@ -156,6 +165,7 @@ def plain(value: Any) -> str:
 
 
 Duration = Annotated[int, BeforeValidator(_duration), PlainSerializer(format_duration), Kind("duration")]
+DelayOrTick = Annotated[int, BeforeValidator(_delay), PlainSerializer(format_duration), Kind("duration, or -1us")]
 DurationOrOff = Annotated[int | None, BeforeValidator(_duration_or("off")), PlainSerializer(_written_or("off")), Kind('duration or "off"')]
 DurationOrForever = Annotated[
     int | None, BeforeValidator(_duration_or("forever")), PlainSerializer(_written_or("forever")), Kind('duration or "forever"')

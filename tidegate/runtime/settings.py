@@ -21,6 +21,7 @@ from ordering.errors import SettingError
 from tidegate.runtime.masking import shown
 from tidegate.runtime.setting_docs import keys_below
 from tidegate.runtime.setting_errors import choice_fix, refuse
+from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.setting_report import explain
 from tidegate.runtime.setting_sources import (
     CONFIG_VARIABLE,
@@ -36,7 +37,6 @@ from tidegate.runtime.setting_sources import (
 )
 from tidegate.runtime.setting_tables import (
     Contradiction,
-    InputSettings,
     KafkaSettings,
     LoggingSettings,
     MetricsSettings,
@@ -130,6 +130,18 @@ class Settings(BaseSettings):
         fix = "give each a topic of its own: an ordered topic has exactly one writer"
         if shared:
             raise Contradiction([(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in shared.items()])
+        return self
+
+    @model_validator(mode="after")
+    def _import_from_inputs(self) -> Self:
+        strangers = [(name, given.import_ctis_from) for name, given in self.inputs.items() if given.import_ctis_from]
+        conflicts = [
+            (f"inputs.{name}.import_ctis_from", f"there is no input {other}", choice_fix(other, set(self.inputs) - {name}))
+            for name, other in strangers
+            if other not in self.inputs
+        ]
+        if conflicts:
+            raise Contradiction(conflicts)
         return self
 
     def input(self, name: str) -> InputSettings:

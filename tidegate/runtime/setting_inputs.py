@@ -1,0 +1,292 @@
+"""
+The table [inputs.NAME]: one raw topic (or several), its time policies, and the ordered topic made of it.
+
+Law: a value that exists is usable (see :mod:`tidegate.runtime.setting_tables`). What shapes the events of the ordered
+topic is part of :meth:`InputSettings.fingerprint`; when CTIs are written, and what they list, is not: they may differ
+between runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ordering.errors import TidegateError
+from ordering.policies import Action, Generation, Policies, Shape
+from ordering.ticks import DAY_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
+from tidegate.runtime.setting_tables import Contradiction, Count, FieldType, Name, Table
+from tidegate.runtime.setting_types import (
+    DelayOrTick,
+    Duration,
+    DurationOrForever,
+    DurationOrOff,
+    FieldPath,
+    Kind,
+    Size,
+    Topic,
+    Topics,
+)
+
+
+def _named_like_input(data: dict[str, Any]) -> tuple[str, ...]:
+    return (data["name"],)
+
+
+def _ordered_topic(data: dict[str, Any]) -> str:
+    topics = data["topics"]
+    return f"{topics[0] if len(topics) == 1 else data['name']}.ordered"
+
+
+def _dead_letter_topic(data: dict[str, Any]) -> str:
+    return f"{data['ordered_topic']}.dead"
+
+
+_EVENT_TIME_SETTINGS = (
+    "early",
+    "late",
+    "late_action",
+    "reorder",
+    "out_of_order_action",
+    "timestamp_format",
+    "over",
+    "shape",
+    "end",
+)
+
+Switch = Annotated[bool, Kind("true | false")]
+
+
+class InputSettings(Table):
+    """[inputs.NAME]: one input, its time policies and its ordered topic (spec sections 1 to 4)."""
+
+    name: str = Field(default="", alias="__name__", exclude=True)
+    topics: Annotated[Topics, Kind("topic name, or a list of them; default: the input's name")] = Field(
+        default_factory=_named_like_input, alias="topic", description="Kafka topic or topics with the raw events."
+    )
+    ordered_topic: Annotated[Topic, Kind("topic name; default: the topic's (of several: the input's) name + \".ordered\"")] = Field(
+        default_factory=_ordered_topic, description="Kafka topic that ingest writes in order; made when missing."
+    )
+    output_partitions: Annotated[Count | None, Kind("count; default: as many as the input has")] = Field(
+        default=None, description="Partitions of the ordered topic; fixed once it is made."
+    )
+    replication_factor: Count = Field(default=1, description="Copies of each partition of topics that are made.")
+    retention_us: DurationOrForever = Field(
+        default=None, description="How long the ordered topic keeps events, measured by their system timestamp."
+    )
+    format: Literal["json"] = Field(default="json", description="How payloads are written.")
+    arrival: Literal["broker"] = Field(default="broker", description="Where arrival time comes from; broker: the Kafka record timestamp.")
+    arrival_max_ahead_us: Duration = Field(
+        default=DAY_US, description="A record stamped further ahead of the wall clock goes to the dead-letter topic."
+    )
+    timestamp_by: FieldPath | None = Field(
+        default=None, description="Field with the event time; absent: events are taken in arrival order."
+    )
+    timestamp_format: Literal["auto", "iso", "s", "ms", "us", "ns"] = Field(
+        default="auto", description="How event time is written: ISO-8601 text, or a number since 1970; auto: told from each value."
+    )
+    shape: Literal["point", "interval", "edge"] = Field(
+        default="point", description="What an event is in time: an instant, a span with both ends, or one end of a span."
+    )
+    end: FieldPath | None = Field(
+        default=None,
+        description="Field with the end of the span, written like timestamp_by (its start); an edge without it is a start edge.",
+    )
+    over: FieldPath | None = Field(
+        default=None, description="Field whose values are substreams with a watermark each; absent: one timeline per partition."
+    )
+    early_us: DurationOrOff = Field(default=5 * MINUTE_US, description="An event whose time is further ahead of its arrival is dropped.")
+    late_us: DurationOrOff = Field(
+        default=5 * SECOND_US, description="An event that arrives later than this after its time is late; off only without over."
+    )
+    late_action: Literal["adjust", "drop"] = Field(
+        default="adjust", description="What happens to a late event: lifted to arrival - late, or dropped."
+    )
+    reorder_us: Duration = Field(default=0, description="How long events are held to be put in order; adds this much delay.")
+    out_of_order_action: Literal["adjust", "drop"] = Field(
+        default="adjust", description="What happens to an event below the watermark: lifted to it, or dropped."
+    )
+    source_ctis: Switch = Field(default=False, description="Whether the raw topic holds CTIs among its events, enqueued by their source.")
+    import_ctis_from: Annotated[Name | None, Kind("name of another input; default: none")] = Field(
+        default=None, description="Input whose time drives this one's: its CTIs count here too, as soon as they are seen."
+    )
+    cti_violation_action: Literal["adjust", "drop"] = Field(
+        default="adjust",
+        description="What happens to an event before a CTI of the source or an imported one: a span that reaches past it starts at it "
+        "and all else is dropped, or every such event is dropped.",
+    )
+    cti_every_events: Annotated[Count | None, Kind("count; default: a CTI at the end of each batch")] = Field(
+        default=None, description="A CTI after this many accepted events of a partition; end edges are not counted."
+    )
+    cti_every_us: Annotated[Duration | None, Kind("duration; default: a CTI at the end of each batch")] = Field(
+        default=None, description="A CTI whenever the watermark has advanced this far."
+    )
+    cti_delay_us: DelayOrTick = Field(
+        default=0, description="How far CTIs stay behind the watermark; -1us: an event is final by itself, its equals are out of order."
+    )
+    cti_list_substreams: Switch = Field(
+        default=False, description="Whether CTIs list the substreams whose watermark is ahead of what their events show."
+    )
+    idle: Literal["auto", "on", "off"] = Field(
+        default="auto", description="Whether silence advances time; auto: on for LogAppendTime topics only."
+    )
+    idle_cadence_us: Duration = Field(default=SECOND_US, description="How often the arrival time of a silent partition is estimated.")
+    idle_margin_us: Duration = Field(
+        default=500 * MILLISECOND_US, description="How far an estimate stays behind the elapsed time (plus 0.1 % of the silence)."
+    )
+    dead_letter_topic: Annotated[Topic, Kind('topic name; default: the ordered topic\'s name + ".dead"')] = Field(
+        default_factory=_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
+    )
+    max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch reads, over all partitions of the input.")
+    prefetch_bytes: Annotated[Size, Field(ge=1024)] = Field(
+        default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; a worker's memory follows it."
+    )
+    fields: dict[str, FieldType] = Field(
+        default_factory=dict,
+        description="Types of payload fields for queries; undeclared numbers are bigint without point and exponent, else float.",
+    )
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        conflicts = [
+            *self._without_effect(),
+            *self._over_needs_a_floor(),
+            *self._spans_have_ends(),
+            *self._ctis_mean_something(),
+            *self._topics_differ(),
+            *self._policies_hold(),
+        ]
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
+
+    def unused(self) -> set[str]:
+        """Return the settings that mean nothing for this input, such as all that judge event time without ``timestamp_by``."""
+        return {name for names, _ in self._useless() for name in names}
+
+    def _useless(self) -> list[tuple[tuple[str, ...], str]]:
+        """Return settings without effect here, with the setting they would need."""
+        useless: list[tuple[tuple[str, ...], str]] = [] if self.timestamp_by is not None else [(_EVENT_TIME_SETTINGS, "timestamp_by")]
+        return useless if self._hears_ctis else [*useless, (("cti_violation_action",), "source_ctis or import_ctis_from")]
+
+    def _without_effect(self) -> list[tuple[str, str, str]]:
+        given = sorted(name.removesuffix("_us") for name in self.model_fields_set)
+        needs = {name: needed for names, needed in self._useless() for name in names}
+        return [
+            (name, f"{name} means nothing without {needs[name]}", f"set {needs[name]}, or remove {name}") for name in given if name in needs
+        ]
+
+    def _over_needs_a_floor(self) -> list[tuple[str, str, str]]:
+        if self.over is None or self.late_us is not None:
+            return []
+        return [("late", 'late = "off" cannot stand with over', "give late a duration up to 20d: only it lets silent substreams advance")]
+
+    def _spans_have_ends(self) -> list[tuple[str, str, str]]:
+        if self.shape == "point" and self.end is not None:
+            return [("end", "a point has no end", 'set shape = "interval" or "edge", or remove end')]
+        if self.shape != "point" and self.end is None and self.timestamp_by is not None:
+            return [("shape", f'shape = "{self.shape}" needs the field with the end', 'set end = "FIELD", or shape = "point"')]
+        return []
+
+    def _ctis_mean_something(self) -> list[tuple[str, str, str]]:
+        conflicts = []
+        if self.cti_list_substreams and self.over is None:
+            conflicts.append(("cti_list_substreams", "there are no substreams to list without over", "set over, or remove it"))
+        if self.cti_delay_us < 0 and self.timestamp_by is None:
+            fix = "set timestamp_by, or give cti_delay 0s or more"
+            conflicts.append(("cti_delay", "a negative cti_delay means nothing without timestamp_by: arrival times repeat", fix))
+        elif self.cti_delay_us < 0 and self.reorder_us:
+            fix = 'set reorder = "0s", or give cti_delay 0s or more'
+            what = "a negative cti_delay commits each event by itself, so none can be held to be put in order"
+            conflicts.append(("cti_delay", what, fix))
+        if self.import_ctis_from is not None and self.import_ctis_from == self.name:
+            conflicts.append(("import_ctis_from", f"{self.name} cannot import its own CTIs", "name another input, or remove it"))
+        return conflicts
+
+    @property
+    def _hears_ctis(self) -> bool:
+        """Whether CTIs of others judge this input's events."""
+        return self.source_ctis or self.import_ctis_from is not None
+
+    def _topics_differ(self) -> list[tuple[str, str, str]]:
+        taken = {"topic": set(self.topics), "ordered_topic": {self.ordered_topic}}
+        conflicts = []
+        if self.ordered_topic in self.topics:
+            conflicts.append(
+                ("ordered_topic", f"{self.ordered_topic} is both read and written", "give the ordered topic a name of its own")
+            )
+        for key, names in taken.items():
+            if self.dead_letter_topic in names:
+                conflicts.append(
+                    ("dead_letter_topic", f"{self.dead_letter_topic} is the {key} too", "give the dead-letter topic a name of its own")
+                )
+        return conflicts
+
+    def _policies_hold(self) -> list[tuple[str, str, str]]:
+        try:
+            self.policies()
+            self.generation()
+        except TidegateError as error:
+            return [(error.where or "late", error.what, error.fix)]
+        return []
+
+    def policies(self) -> Policies:
+        """Return the time policies; without ``timestamp_by`` those of arrival order."""
+        violation_action = Action(self.cti_violation_action)
+        if self.timestamp_by is None:
+            return replace(Policies.arrival_order(), cti_violation_action=violation_action)
+        return Policies(
+            early_us=self.early_us,
+            late_us=self.late_us,
+            late_action=Action(self.late_action),
+            # A CTI one tick beyond the watermark is a watermark one tick beyond the largest event.
+            reorder_us=self.reorder_us if self.cti_delay_us >= 0 else self.cti_delay_us,
+            out_of_order_action=Action(self.out_of_order_action),
+            cti_violation_action=violation_action,
+        )
+
+    def generation(self) -> Generation:
+        """Return when CTIs are written and what they say."""
+        return Generation(self.cti_every_events, self.cti_every_us, max(self.cti_delay_us, 0), self.cti_list_substreams)
+
+    @property
+    def event_shape(self) -> Shape:
+        """What an event is in time."""
+        return Shape(self.shape)
+
+    def fingerprint(self) -> dict[str, str]:
+        """
+        Return in canonical text what is bound to a checkpoint: with another value the ordered topic would differ.
+
+        ``output_partitions`` is empty when it follows the input; what was then made is fixed by the topic itself. What
+        checkpoints of earlier versions do not know is left out where it has no effect, so that they still fit.
+        """
+        policies = self.policies()
+        shaped = {"shape": self.shape, "end": self.end or ""} if self.shape != "point" else {}
+        heard = {"cti_violation_action": policies.cti_violation_action.value} if self._hears_ctis else {}
+        if self.source_ctis:
+            heard["source_ctis"] = "true"
+        if self.import_ctis_from is not None:
+            heard["import_ctis_from"] = self.import_ctis_from
+        return {
+            "topic": ",".join(sorted(self.topics)),
+            "ordered_topic": self.ordered_topic,
+            "output_partitions": "" if self.output_partitions is None else str(self.output_partitions),
+            "format": self.format,
+            "arrival": self.arrival,
+            "timestamp_by": self.timestamp_by or "",
+            "timestamp_format": self.timestamp_format,
+            "over": self.over or "",
+            "early": _or_off(policies.early_us),
+            "late": _or_off(policies.late_us),
+            "late_action": policies.late_action.value,
+            "reorder": format_duration(policies.reorder_us),
+            "out_of_order_action": policies.out_of_order_action.value,
+            **shaped,
+            **heard,
+        }
+
+
+def _or_off(duration_us: int | None) -> str:
+    return "off" if duration_us is None else format_duration(duration_us)
