@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from ordering.errors import TidegateError
 from ordering.punctuation import Cti
 from ordering.step import Released
-from ordering.wire import HEADER_NAME, encode_cti, encode_event_headers
+from ordering.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_headers
 from tidegate.runtime.kafka.admin import kafka_failure
 from tidegate.runtime.logs import get_logger
 
@@ -120,10 +120,17 @@ def _refused(error: KafkaError, topic: str) -> TidegateError:
 
 
 class ChannelWriter:
-    """Writes one input partition's channels of an ordered topic through a producer that others may share."""
+    """
+    Writes one input partition's channels of an ordered topic through a producer that others may share.
 
-    def __init__(self, producer: GaplessProducer, topic: str) -> None:
-        self._producer, self._topic = producer, topic
+    Args:
+        producer: Where records go.
+        topic: The ordered topic.
+        cti_bytes_max: A CTI whose body would be larger is split; well below the topic's ``max.message.bytes``.
+    """
+
+    def __init__(self, producer: GaplessProducer, topic: str, cti_bytes_max: int = CTI_BYTES_MAX) -> None:
+        self._producer, self._topic, self._cti_bytes_max = producer, topic, cti_bytes_max
 
     def events(self, released: Released) -> None:
         """Queue released events in their order."""
@@ -143,11 +150,11 @@ class ChannelWriter:
         self._producer.send(self._topic, rows)
 
     def ctis(self, ctis: Iterable[Cti]) -> None:
-        """Queue CTIs; only after :meth:`GaplessProducer.flush` returned for the events below them."""
+        """Queue CTIs, the parts of each together; only after :meth:`GaplessProducer.flush` returned for the events below them."""
         rows = []
         for cti in ctis:
-            header, body = encode_cti(cti)
-            rows.append((body, None, cti.output_partition, max(cti.largest_us // 1000, 1), header))
+            stamp_ms = max(cti.largest_us // 1000, 1)
+            rows += [(body, None, cti.output_partition, stamp_ms, header) for header, body in encode_ctis(cti, self._cti_bytes_max)]
         self._producer.send(self._topic, rows)
 
 
