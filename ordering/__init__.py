@@ -1,1 +1,102 @@
-"""The model: how disordered events become one order. Pure: no Spark, no Kafka, no Redis, no clock."""
+"""
+The model: how disordered events become one order. Pure: no Spark, no Kafka, no Redis, no clock.
+
+Law: what a batch gives is a function of the log up to its end, the policies and the journaled estimates, however the log
+was cut into batches. ``docs/tutorial.md`` explains the words, ``docs/library.md`` the use from Python.
+
+>>> from ordering import MINUTE_US, Policies, log_of, transcript
+>>> policies = Policies(early_us=5 * MINUTE_US, late_us=5 * MINUTE_US, reorder_us=2 * MINUTE_US)
+>>> print(transcript(log_of([("12:07", "12:07", "a"), ("12:17", "12:11", "a"), ("12:12", "12:13", "b")]), policies))
+   1 12:07 arriving 12:07 a: releases nothing; c = 12:05
+   2 12:17 arriving 12:11 a: dropped as early; releases nothing; c = 12:06
+   3 12:12 arriving 12:13 b: releases 1 at 12:07; c = 12:10
+held: 3 at 12:12
+
+The names below are the public face. Each is loaded from its module when it is first asked for, so that ``import ordering``
+costs nothing by itself.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ordering.errors import ProtocolError, SettingError, TidegateError
+    from ordering.policies import Action, Generation, Policies, Shape
+    from ordering.punctuation import Cause, Cti, Roster, Spread
+    from ordering.reader import Accepted, Log, PartitionReader
+    from ordering.state import Delta, State
+    from ordering.step import Batch, Counts, Dropped, Model, Reason, Released, Step
+    from ordering.testing import ManualClock, Transcript, batch_of, log_of, transcript
+    from ordering.ticks import HOUR_US, INFINITY, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
+    from ordering.wire import Flag, decode_cti, decode_event_headers, encode_cti, encode_event_headers
+
+__all__ = [
+    "HOUR_US",
+    "INFINITY",
+    "MINUTE_US",
+    "NEVER",
+    "SECOND_US",
+    "Accepted",
+    "Action",
+    "Batch",
+    "Cause",
+    "Counts",
+    "Cti",
+    "Delta",
+    "Dropped",
+    "Flag",
+    "Generation",
+    "Log",
+    "ManualClock",
+    "Model",
+    "PartitionReader",
+    "Policies",
+    "ProtocolError",
+    "Reason",
+    "Released",
+    "Roster",
+    "SettingError",
+    "Shape",
+    "Spread",
+    "State",
+    "Step",
+    "TidegateError",
+    "Transcript",
+    "batch_of",
+    "decode_cti",
+    "decode_event_headers",
+    "encode_cti",
+    "encode_event_headers",
+    "format_tick",
+    "log_of",
+    "parse_duration",
+    "parse_tick",
+    "transcript",
+]
+
+_HOMES = {
+    "errors": "ProtocolError SettingError TidegateError",
+    "policies": "Action Generation Policies Shape",
+    "punctuation": "Cause Cti Roster Spread",
+    "reader": "Accepted Log PartitionReader",
+    "state": "Delta State",
+    "step": "Batch Counts Dropped Model Reason Released Step",
+    "testing": "ManualClock Transcript batch_of log_of transcript",
+    "ticks": "HOUR_US INFINITY MINUTE_US NEVER SECOND_US format_tick parse_duration parse_tick",
+    "wire": "Flag decode_cti decode_event_headers encode_cti encode_event_headers",
+}
+_HOME = {name: f"ordering.{module}" for module, names in _HOMES.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module; Python asks here once, then finds it."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'ordering' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
