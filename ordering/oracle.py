@@ -4,17 +4,20 @@ The oracle tells what must come out of one input partition, one record at a time
 It follows the time model (spec sections 1 to 4) word for word and knows nothing of batches, of forgetting timelines or
 of columns. Law: whatever way the real model is cut, restarted or sped up, every channel carries the sequence told here.
 It keeps everything it hears in memory: use it for tests and self-checks, not for streams.
+
+A watermark is the highest of several marks, and each mark remembers who set it: that explains every verdict.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from heapq import heappop, heappush
 
 from ordering.errors import SettingError
-from ordering.policies import Action, Policies
+from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import INFINITY, NEVER
 
 _UNNUMBERED = -1
@@ -22,17 +25,121 @@ _UNNUMBERED = -1
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One raw record: its arrival as stamped, its event time (None: unreadable), its key (with OVER: the substream's)."""
+    """
+    One raw record. Times are microseconds.
+
+    Args:
+        offset: Its offset.
+        arrival_us: Its arrival as stamped, not yet clamped.
+        event_time_us: Its event time (an end edge's is its end); None: unreadable, or a CTI.
+        key: With OVER the substream key; else the record's key.
+        source_cti_us: The c of a CTI enqueued by the source; None: the record is none.
+        end_us: An interval's end; None for other shapes.
+        start_us: For an end edge the event time of its start edge; ``NEVER`` marks a start edge; None for other shapes.
+        raw_key: The record's key where *key* is the substream's. Without OVER it is what edges are matched by.
+    """
 
     offset: int
     arrival_us: int
     event_time_us: int | None
     key: bytes = b""
+    source_cti_us: int | None = None
+    end_us: int | None = None
+    start_us: int | None = None
+    raw_key: bytes | None = None
+
+    @property
+    def shape(self) -> Shape:
+        """What the event is in time."""
+        if self.start_us is not None:
+            return Shape.EDGE
+        return Shape.POINT if self.end_us is None else Shape.INTERVAL
+
+    @property
+    def ends_a_span(self) -> bool:
+        """Whether it is an end edge."""
+        return self.start_us is not None and self.start_us != NEVER
+
+
+class By(StrEnum):
+    """What may set a watermark: nothing yet, joining, an event's system timestamp, a record's arrival, ..."""
+
+    NOBODY = "nobody"
+    JOINED = "joined"
+    EVENT = "event"
+    ARRIVAL = "arrival"
+    ESTIMATE = "estimate"
+    SOURCE = "source"
+    IMPORT = "import"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Setter:
+    """Who set a mark: a record (event, arrival, source) by its offset, an estimate or import by its position; else -1."""
+
+    by: By
+    at: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A time (microseconds) that only rises, who raised it last, and at which turn of the walk."""
+
+    us: int
+    turn: int
+    setter: Setter
+
+    def back(self, by_us: int) -> Mark:
+        """Return the mark that stays *by_us* behind this one; the ends of time stay where they are."""
+        return self if self.us in (NEVER, INFINITY) else replace(self, us=self.us - by_us)
+
+
+_UNSET = Mark(NEVER, 0, Setter(By.NOBODY))
+
+
+def highest(*marks: Mark) -> Mark:
+    """Return the highest mark; of equal ones the one set first, and of those set at one turn the one named first."""
+    return max(marks, key=lambda mark: (mark.us, -mark.turn))
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """
+    One policy speaking of one event: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
+
+    ``limit_us`` is what the event's time was held against (the latest time not early; the CTI; the earliest time not late;
+    the watermark; the start edge's s), *setter* who set that limit, ``system_us`` the time after it; None: dropped.
+    """
+
+    policy: str
+    limit_us: int
+    setter: Setter
+    system_us: int | None
+
+
+@dataclass(slots=True)
+class Met:
+    """
+    What one event met: its clamped arrival, its timeline's watermark as it stood before the record and who had set it,
+    every ruling in order, and its system timestamp in the end (None: dropped).
+    """
+
+    offset: int
+    arrival_us: int
+    watermark_us: int
+    setter: Setter
+    rulings: list[Ruling] = field(default_factory=list)
+    system_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """One event as the ordered topic carries it; ``arrival_us`` is clamped, *policies* names what adjusted ``system_us``."""
+    """
+    One event as the ordered topic carries it; ``arrival_us`` is clamped, *policies* names what changed a time of it.
+
+    ``end_us`` is an interval's end as readers compute it, *moment* the place in ``Story.moments`` at which it left.
+    """
 
     output_partition: int
     seq: int
@@ -43,11 +150,14 @@ class Ordered:
     offset: int
     policies: frozenset[str]
     key: bytes
+    end_us: int | None = None
+    start_us: int | None = None
+    moment: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """One event rejected by a policy: ``early``, ``late`` or ``out_of_order``."""
+    """One event rejected by a policy: ``early``, ``cti_violation``, ``late`` or ``out_of_order``."""
 
     offset: int
     reason: str
@@ -56,14 +166,37 @@ class Dropped:
 @dataclass(frozen=True, slots=True)
 class Moment:
     """
-    What holds after a record, an estimate or the end: *released* events of the story are out, ``frontier_us`` is A, and
-    no event that is still to come lies below ``c`` (the one timeline's watermark; with OVER the floor).
+    What holds at the start, after a record, an estimate, an import or the end.
+
+    Args:
+        next_offset: The first offset not yet judged.
+        frontier_us: A.
+        c: What a CTI there says: no event still to come lies below it.
+        released: How many events of the story are out.
+        watermark_us: The one timeline's watermark, with OVER the floor; ``c`` is this minus the delay.
+        rests_on: Who set that watermark.
+        heard: What was heard: a record is ``EVENT``, a CTI that its source enqueued ``SOURCE``.
+        accepted: How many events were accepted by then, end edges not counted.
+        counted: Whether what was heard is one of those.
     """
 
     next_offset: int
     frontier_us: int
     c: int
     released: int
+    watermark_us: int
+    rests_on: Setter
+    heard: By
+    accepted: int
+    counted: bool
+
+    def is_due(self, generation: Generation, last_us: int) -> bool:
+        """Return whether a CTI is generated at this record; ``last_us`` is the watermark at the CTI point before (else ``NEVER``)."""
+        if generation.per_batch or self.heard not in (By.EVENT, By.SOURCE):
+            return False
+        by_count = generation.every_events is not None and self.counted and self.accepted % generation.every_events == 0
+        by_time = generation.every_us is not None and self.watermark_us - last_us >= generation.every_us
+        return self.heard is By.SOURCE or by_count or by_time
 
 
 @dataclass(slots=True)
@@ -72,16 +205,19 @@ class Story:
     Everything that came of one input partition's log.
 
     ``ordered`` stands in release order; ``watermarks`` tells for each offset which watermark its event met (early and
-    unreadable records meet none); ``counts`` has ``unreadable``, ``early``, ``late_adjusted``, ``late_dropped``,
-    ``out_of_order_adjusted``, ``out_of_order_dropped`` and ``arrival_clamps``.
+    unreadable records meet none), ``met`` the whole explanation of each event, early ones too; ``counts`` has
+    ``unreadable``, ``source_ctis``, ``early``, ``arrival_clamps`` and, each as ``_adjusted`` and ``_dropped``, ``cti_violation``,
+    ``late`` and ``out_of_order``. ``reached`` tells for each accepted event (timeline, how far it lifted the largest s).
     """
 
     ordered: list[Ordered] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     watermarks: dict[int, int] = field(default_factory=dict)
+    met: dict[int, Met] = field(default_factory=dict)
     moments: list[Moment] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    reached: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
     def channel(self, output_partition: int) -> list[Ordered]:
         """Return one channel's sequence; its events are numbered 0, 1, 2, ..."""
@@ -89,8 +225,56 @@ class Story:
 
     def promise(self, moment: Moment, output_partition: int) -> tuple[int, int]:
         """Return the channel's ``(n, ahead)`` at *moment*: events out by then, and how many of them are not below its ``c``."""
-        out = [event for event in self.ordered[: moment.released] if event.output_partition == output_partition]
+        out = self._out(moment, output_partition)
         return len(out), sum(event.system_us >= moment.c for event in out)
+
+    def largest_us(self, moment: Moment, output_partition: int) -> int | None:
+        """Return the largest system timestamp released in the channel by *moment*; None: no event is out."""
+        return max((event.system_us for event in self._out(moment, output_partition)), default=None)
+
+    def substreams(self, moment: Moment, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
+        """
+        Return for each substream that has an accepted event by *moment* its watermark and the largest s released of it.
+
+        A CTI there may list any whose watermark is above its ``c`` (spec section 4).
+        """
+        known: dict[bytes, int] = {}
+        for offset, (timeline, reached_us) in self.reached.items():
+            if offset < moment.next_offset:
+                known[timeline] = max(reached_us - reorder_us, moment.watermark_us, known.get(timeline, NEVER))
+        out: dict[bytes, int] = {}
+        for event in self.ordered[: moment.released]:
+            out[event.key] = max(event.system_us, out.get(event.key, NEVER))
+        return {timeline: (watermark_us, out.get(timeline)) for timeline, watermark_us in known.items()}
+
+    def since(self, start_us: int) -> Story:
+        """
+        Return what a run into an empty topic writes that starts from the output start time ``start_us`` (spec section 6).
+
+        Released events below it are left out and not numbered; the CTIs that count are those with ``c >= start_us``.
+        """
+        kept = [event for event in self.ordered if event.system_us >= start_us]
+        numbers: Counter[int] = Counter()
+        ordered = []
+        for event in kept:
+            ordered.append(replace(event, seq=numbers[event.output_partition]))
+            numbers[event.output_partition] += 1
+        left_by = Counter(event.moment for event in kept)
+        moments, released = [], 0
+        for at, moment in enumerate(self.moments):
+            released += left_by[at]
+            moments.append(replace(moment, released=released))
+        return replace(self, ordered=ordered, moments=moments)
+
+    def after(self, output_partition: int, c: int, ahead: int) -> list[Ordered]:
+        """
+        Return what a run writes into a channel whose last CTI says ``(c, ahead)``: the events with s >= c, the first *ahead*
+        of them left out. Their seq shows that they go on where the channel ended.
+        """
+        return [event for event in self.channel(output_partition) if event.system_us >= c][ahead:]
+
+    def _out(self, moment: Moment, output_partition: int) -> list[Ordered]:
+        return [event for event in self.ordered[: moment.released] if event.output_partition == output_partition]
 
 
 def tell(
@@ -101,6 +285,9 @@ def tell(
     output_partitions: int,
     roster: int = 0,
     estimates: Mapping[int, int] | None = None,
+    imports: Mapping[int, int] | None = None,
+    joined_us: int = NEVER,
+    delay_us: int = 0,
     finish: bool = False,
 ) -> Story:
     """
@@ -111,6 +298,9 @@ def tell(
         over: Whether each key has a timeline of its own; else the input partition is the one timeline.
         roster: The input partition's roster number.
         estimates: Position -> arrival frontier in microseconds, applied before the record at that position is judged.
+        imports: Position -> c in microseconds of a CTI of another input, applied after the estimate at that position.
+        joined_us: The moment at which the input partition joined; ``NEVER``: it was there from the start.
+        delay_us: How far CTIs stay behind the watermark.
         finish: Whether the arrival frontier goes to infinity at the end, which releases everything.
 
     Raises:
@@ -118,14 +308,18 @@ def tell(
     """
     if over and policies.late_us is None:
         raise SettingError("late may be off only without OVER", where="late", fix="give late a duration", example='late = "5s"')
-    walk = _Walk(policies, over, output_partitions, roster)
-    pending = deque(sorted((estimates or {}).items()))
-    for record in records:
-        while pending and pending[0][0] <= record.offset:
-            walk.hear_estimate(*pending.popleft())
-        walk.hear_record(record)
-    for estimate in pending:
-        walk.hear_estimate(*estimate)
+    walk = _Walk(policies, over, output_partitions, roster, delay_us)
+    walk.join(joined_us)
+    heard = [(at, 0, Setter(By.ESTIMATE, at), us) for at, us in (estimates or {}).items()]
+    heard += [(at, 0, Setter(By.IMPORT, at), us) for at, us in (imports or {}).items()]
+    log: list[tuple[int, int, Setter, int | Record]] = [*heard, *((one.offset, 1, Setter(By.EVENT, one.offset), one) for one in records)]
+    for at, _, setter, what in sorted(log, key=lambda entry: entry[:2]):
+        if isinstance(what, Record):
+            walk.hear_record(what)
+        elif setter.by is By.ESTIMATE:
+            walk.hear_estimate(at, what)
+        else:
+            walk.hear_import(at, what)
     if finish:
         walk.hear_end()
     walk.story.held = sorted(walk.held)
@@ -138,89 +332,199 @@ class _Walk:
     over: bool
     output_partitions: int
     roster: int
+    delay_us: int
     story: Story = field(default_factory=Story)
-    frontier_us: int = NEVER
+    turn: int = 0
     next_offset: int = 0
-    largest_us: dict[bytes, int] = field(default_factory=dict)
+    accepted: int = 0
+    joined: Mark = _UNSET
+    arrival: Mark = _UNSET  # A
+    punctuation: Mark = _UNSET  # P
+    largest: dict[bytes, Mark] = field(default_factory=dict)
     held: dict[int, Ordered] = field(default_factory=dict)
     # Both kinds of heap hold (s, offset); an event already released through the other kind is passed over.
     heaps: defaultdict[bytes, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     all_held: list[tuple[int, int]] = field(default_factory=list)
+    # Start edges, released ones too: (timeline, identity, event time) -> offsets.
+    starts: defaultdict[tuple[bytes, bytes, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     next_seq: Counter[int] = field(default_factory=Counter)
 
+    def join(self, joined_us: int) -> None:
+        self.joined = self._raised(_UNSET, joined_us, Setter(By.JOINED))
+        self._release(None, By.JOINED, counted=False)
+
     def hear_record(self, record: Record) -> None:
-        arrival_us = max(record.arrival_us, self.frontier_us)
-        self.story.counts["arrival_clamps"] += arrival_us > record.arrival_us
+        self.turn += 1
+        arrived = self._raised(self.arrival, record.arrival_us, Setter(By.ARRIVAL, record.offset))
+        self.story.counts["arrival_clamps"] += arrived.us > record.arrival_us
         timeline = record.key if self.over else b""
-        if record.event_time_us is None:
+        heard, counted = By.EVENT, False
+        if record.source_cti_us is not None:
+            heard = self._judge_source_cti(record.offset, record.source_cti_us, arrived)
+        elif record.event_time_us is None:
             self.story.counts["unreadable"] += 1
         else:
-            self._judge(record, record.event_time_us, arrival_us, timeline)
-        self.next_offset, self.frontier_us = record.offset + 1, arrival_us
-        self._release(timeline)
+            counted = self._judge(record, record.event_time_us, arrived, timeline) and not record.ends_a_span
+        self.accepted += counted
+        self.next_offset, self.arrival = record.offset + 1, arrived
+        self._release(timeline, heard, counted)
 
     def hear_estimate(self, position: int, frontier_us: int) -> None:
-        self.next_offset, self.frontier_us = position, max(self.frontier_us, frontier_us)
-        self._release(None)
+        self.turn += 1
+        self.next_offset, self.arrival = position, self._raised(self.arrival, frontier_us, Setter(By.ESTIMATE, position))
+        self._release(None, By.ESTIMATE, counted=False)
+
+    def hear_import(self, position: int, c: int) -> None:
+        self.turn += 1
+        self.next_offset, self.punctuation = position, self._raised(self.punctuation, c, Setter(By.IMPORT, position))
+        self._release(None, By.IMPORT, counted=False)
 
     def hear_end(self) -> None:
-        self.frontier_us = INFINITY
-        self._release(None)
+        self.turn += 1
+        self.arrival = self._raised(self.arrival, INFINITY, Setter(By.END))
+        self._release(None, By.END, counted=False)
 
-    def _floor_us(self) -> int:
-        if self.frontier_us == INFINITY:
-            return INFINITY
-        if self.frontier_us == NEVER or self.policies.late_us is None:
-            return NEVER
-        return self.frontier_us - self.policies.late_us
+    def _raised(self, mark: Mark, us: int, setter: Setter) -> Mark:
+        return Mark(us, self.turn, setter) if us > mark.us else mark
 
-    def _watermark_us(self, timeline: bytes) -> int:
-        if timeline not in self.largest_us:
-            return self._floor_us()
-        return max(self.largest_us[timeline] - self.policies.reorder_us, self._floor_us())
+    def _floor(self) -> Mark:
+        late_us = self.policies.late_us
+        if self.arrival.us == INFINITY:
+            return self.arrival
+        return highest(_UNSET if late_us is None else self.arrival.back(late_us), self.punctuation, self.joined)
 
-    def _judge(self, record: Record, t: int, a: int, timeline: bytes) -> None:
-        early_us, late_us = self.policies.early_us, self.policies.late_us
-        if early_us is not None and t - a > early_us:
-            self.story.counts["early"] += 1
-            self.story.dropped.append(Dropped(record.offset, "early"))
-            return
-        s, touched = t, set()
-        watermark_us = self.story.watermarks[record.offset] = self._watermark_us(timeline)
-        if late_us is not None and a - t > late_us:
-            if not self._may_adjust(record, "late", self.policies.late_action):
-                return
-            s = a - late_us
-            touched.add("late")
-        if s < watermark_us:
-            if not self._may_adjust(record, "out_of_order", self.policies.out_of_order_action):
-                return
-            s = watermark_us
-            touched.add("out_of_order")
-        self.largest_us[timeline] = max(s, self.largest_us.get(timeline, s))
-        output = partition_of(record.key, self.output_partitions) if self.over else self.roster % self.output_partitions
-        self.held[record.offset] = Ordered(output, _UNNUMBERED, s, t, a, self.roster, record.offset, frozenset(touched), record.key)
-        heappush(self.heaps[timeline], (s, record.offset))
-        heappush(self.all_held, (s, record.offset))
+    def _watermark(self, timeline: bytes) -> Mark:
+        return highest(self.largest.get(timeline, _UNSET).back(self.policies.reorder_us), self._floor())
 
-    def _may_adjust(self, record: Record, policy: str, action: Action) -> bool:
+    def _judge_source_cti(self, offset: int, c: int, arrived: Mark) -> By:
+        early_us = self.policies.early_us
+        if early_us is not None and c - arrived.us > early_us:
+            self._drop(offset, "early")
+            return By.EVENT
+        self.story.counts["source_ctis"] += 1
+        self.punctuation = self._raised(self.punctuation, c, Setter(By.SOURCE, offset))
+        return By.SOURCE
+
+    def _judge(self, record: Record, t: int, arrived: Mark, timeline: bytes) -> bool:
+        """Put an event through the policies in their order; hold it and return True, or drop it."""
+        watermark = self._watermark(timeline)
+        met = self.story.met[record.offset] = Met(record.offset, arrived.us, watermark.us, watermark.setter)
+        if self._is_early(met, record, t, arrived):
+            return self._drop(record.offset, "early")
+        self.story.watermarks[record.offset] = watermark.us
+        s = t
+        if t < self.punctuation.us:
+            s = self.punctuation.us
+            if not self._may_adjust(met, "cti_violation", self._violation_action(record), self.punctuation, s):
+                return False
+        late_us = self.policies.late_us
+        if late_us is not None and arrived.us - t > late_us:
+            s = max(s, arrived.us - late_us)
+            if not self._may_adjust(met, "late", self.policies.late_action, arrived.back(late_us), s):
+                return False
+        if s < watermark.us:
+            s = watermark.us
+            if not self._may_adjust(met, "out_of_order", self.policies.out_of_order_action, watermark, s):
+                return False
+        # A lifted end raises no watermark: else what happened before a start time could push time up without bound.
+        self.largest[timeline] = self._raised(self.largest.get(timeline, _UNSET), s, Setter(By.EVENT, record.offset))
+        self.story.reached[record.offset] = (timeline, s)
+        s, end_us = self._fit_span(met, record, s, timeline)
+        met.system_us = s
+        self._hold(record, t, met, end_us, timeline)
+        return True
+
+    def _is_early(self, met: Met, record: Record, t: int, arrived: Mark) -> bool:
+        # An end edge is lifted above its start edge's time, which therefore must not be early either.
+        claimed_us = max(t, record.start_us) if record.start_us is not None else t
+        early_us = self.policies.early_us
+        if early_us is None or claimed_us - arrived.us <= early_us:
+            return False
+        met.rulings.append(Ruling("early", arrived.us + early_us, arrived.setter, None))
+        return True
+
+    def _violation_action(self, record: Record) -> Action:
+        """What becomes of an event before a CTI: only what reaches past the CTI can be moved up to it."""
+        reaches_past = record.shape is Shape.EDGE or (record.end_us is not None and record.end_us > self.punctuation.us)
+        return self.policies.cti_violation_action if reaches_past else Action.DROP
+
+    def _may_adjust(self, met: Met, policy: str, action: Action, limit: Mark, adjusted_us: int) -> bool:
         adjust = action is Action.ADJUST
+        met.rulings.append(Ruling(policy, limit.us, limit.setter, adjusted_us if adjust else None))
         self.story.counts[f"{policy}_adjusted" if adjust else f"{policy}_dropped"] += 1
         if not adjust:
-            self.story.dropped.append(Dropped(record.offset, policy))
+            self.story.dropped.append(Dropped(met.offset, policy))
         return adjust
 
-    def _release(self, timeline: bytes | None) -> None:
+    def _drop(self, offset: int, reason: str) -> bool:
+        self.story.counts[reason] += 1
+        self.story.dropped.append(Dropped(offset, reason))
+        return False
+
+    def _fit_span(self, met: Met, record: Record, s: int, timeline: bytes) -> tuple[int, int | None]:
+        """Lift an end that is not after its start: return the event's system timestamp, and an interval's end."""
+        if record.end_us is not None:
+            if record.end_us < s + 1:
+                met.rulings.append(Ruling("lifted_end", s, Setter(By.EVENT, record.offset), s))
+            return s, max(record.end_us, s + 1)
+        if record.start_us is None or record.start_us == NEVER:
+            return s, None
+        starts = [self.held[at] for at in self.starts[timeline, self._identity(record), record.start_us] if at in self.held]
+        limit_us, by = max([(start.system_us, start.offset) for start in starts] + [(record.start_us, record.offset)])
+        if s > limit_us:
+            return s, None
+        met.rulings.append(Ruling("lifted_end", limit_us, Setter(By.EVENT, by), limit_us + 1))
+        return limit_us + 1, None
+
+    def _identity(self, record: Record) -> bytes:
+        return record.key if self.over else record.raw_key or b""
+
+    def _hold(self, record: Record, t: int, met: Met, end_us: int | None, timeline: bytes) -> None:
+        assert met.system_us is not None
+        output = partition_of(record.key, self.output_partitions) if self.over else self.roster % self.output_partitions
+        self.held[record.offset] = Ordered(
+            output,
+            _UNNUMBERED,
+            met.system_us,
+            t,
+            met.arrival_us,
+            self.roster,
+            record.offset,
+            frozenset(ruling.policy for ruling in met.rulings),
+            record.key,
+            end_us,
+            record.start_us,
+        )
+        heappush(self.heaps[timeline], (met.system_us, record.offset))
+        heappush(self.all_held, (met.system_us, record.offset))
+        if record.start_us == NEVER:
+            self.starts[timeline, self._identity(record), t].append(record.offset)
+
+    def _release(self, timeline: bytes | None, heard: By, counted: bool) -> None:
         """Let out what the floor allows of all timelines, and what its watermark allows of the one just heard."""
-        due = self._below(self.all_held, self._floor_us())
+        floor = self._floor()
+        due = self._below(self.all_held, floor.us)
         if timeline is not None:
-            due += self._below(self.heaps[timeline], self._watermark_us(timeline))
+            due += self._below(self.heaps[timeline], self._watermark(timeline).us)
         for event in sorted(due, key=lambda event: (event.system_us, event.offset)):
             seq = self.next_seq[event.output_partition]
             self.next_seq[event.output_partition] += 1
-            self.story.ordered.append(replace(event, seq=seq))
-        c = self._floor_us() if self.over else self._watermark_us(b"")
-        self.story.moments.append(Moment(self.next_offset, self.frontier_us, c, len(self.story.ordered)))
+            self.story.ordered.append(replace(event, seq=seq, moment=len(self.story.moments)))
+        watermark = floor if self.over else self._watermark(b"")
+        c = max(watermark.back(self.delay_us).us, self.joined.us)
+        self.story.moments.append(
+            Moment(
+                self.next_offset,
+                self.arrival.us,
+                c,
+                len(self.story.ordered),
+                watermark.us,
+                watermark.setter,
+                heard,
+                self.accepted,
+                counted,
+            )
+        )
 
     def _below(self, heap: list[tuple[int, int]], bound_us: int) -> list[Ordered]:
         found = []
