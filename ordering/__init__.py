@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from ordering.step import Batch, Counts, Dropped, Model, Reason, Released, Step
     from ordering.testing import ManualClock, Transcript, batch_of, log_of, transcript
     from ordering.ticks import HOUR_US, INFINITY, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
-    from ordering.wire import Flag, decode_cti, decode_event_headers, encode_cti, encode_event_headers
+    from ordering.wire import (
+        Flag,
+        Kind,
+        decode_cti,
+        decode_event_headers,
+        decode_source_cti,
+        encode_ctis,
+        encode_event_headers,
+        encode_source_cti,
+    )
 
 __all__ = [
     "HOUR_US",
@@ -48,6 +57,7 @@ __all__ = [
     "Dropped",
     "Flag",
     "Generation",
+    "Kind",
     "Log",
     "ManualClock",
     "Model",
@@ -67,8 +77,10 @@ __all__ = [
     "batch_of",
     "decode_cti",
     "decode_event_headers",
-    "encode_cti",
+    "decode_source_cti",
+    "encode_ctis",
     "encode_event_headers",
+    "encode_source_cti",
     "format_tick",
     "log_of",
     "parse_duration",
@@ -85,7 +97,7 @@ _HOMES = {
     "step": "Batch Counts Dropped Model Reason Released Step",
     "testing": "ManualClock Transcript batch_of log_of transcript",
     "ticks": "HOUR_US INFINITY MINUTE_US NEVER SECOND_US format_tick parse_duration parse_tick",
-    "wire": "Flag decode_cti decode_event_headers encode_cti encode_event_headers",
+    "wire": "Flag Kind decode_cti decode_event_headers decode_source_cti encode_ctis encode_event_headers encode_source_cti",
 }
 _HOME = {name: f"ordering.{module}" for module, names in _HOMES.items() for name in names.split()}
 
