@@ -110,10 +110,11 @@ def _line_out(offset: int, record: Event | Cti) -> list[Any]:
 def _line_in(line: list[Any]) -> Line:
     offset, kind, *fields = line
     if kind == "event":
-        *ints, key, value = fields
-        return offset, Event(*ints, b64decode(key), b64decode(value))
-    *ints, (version, inputs, spread, substreams), cause = fields
-    return offset, Cti(*ints, Roster(version, inputs, Spread(spread), substreams), Cause(cause))
+        number, seq, system_us, origin, key, value = fields
+        return offset, Event(number, seq, system_us, origin, b64decode(key), b64decode(value))
+    number, partition, c, n, ahead, next_offset, arrival_us, largest_us, (version, inputs, spread, substreams), cause = fields
+    roster = Roster(version, inputs, Spread(spread), substreams)
+    return offset, Cti(number, partition, c, n, ahead, next_offset, arrival_us, largest_us, roster, Cause(cause))
 
 
 def run_to_end(bucket: Bucket, rest: dict[int, list[Line]]) -> tuple[list[Result], list[tuple[int, list[Result]]]]:
