@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ordering.errors import ProtocolError, SettingError, TidegateError
+    from ordering.explain import Explainer
+    from ordering.explanation import Explanation
     from ordering.policies import Action, Generation, Policies, Shape
     from ordering.punctuation import Cause, Cti, Roster, Spread
     from ordering.reader import Accepted, Log, PartitionReader
@@ -55,6 +57,8 @@ __all__ = [
     "Cti",
     "Delta",
     "Dropped",
+    "Explainer",
+    "Explanation",
     "Flag",
     "Generation",
     "Kind",
@@ -90,6 +94,8 @@ __all__ = [
 
 _HOMES = {
     "errors": "ProtocolError SettingError TidegateError",
+    "explain": "Explainer",
+    "explanation": "Explanation",
     "policies": "Action Generation Policies Shape",
     "punctuation": "Cause Cti Roster Spread",
     "reader": "Accepted Log PartitionReader",
