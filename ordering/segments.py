@@ -9,6 +9,8 @@ to the same answer.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -80,3 +82,43 @@ def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_s
         high = np.where(open_ & above, middle, high)
         low = np.where(open_ & ~above, middle + 1, low)
     return low
+
+
+def sorted_places(primary: Ints, secondary: Ints, place: Ints, places: int) -> Ints:
+    """
+    Return *place* sorted by (primary, secondary, place).
+
+    All three are packed into one int64 and sorted as that where they fit, which is several times faster than sorting
+    row numbers: numpy sorts plain int64 with vector instructions.
+
+    Args:
+        primary, secondary: What to sort by.
+        place: Distinct numbers, 0 to *places* - 1.
+        places: Bound of *place*.
+    """
+    if not len(place):
+        return place
+    low, high, start, end = (int(bound) for bound in (primary.min(), primary.max(), secondary.min(), secondary.max()))
+    bits, span = max(places - 1, 1).bit_length(), end - start + 1
+    if (high - low + 1) * span < 1 << (63 - bits):
+        packed = secondary - start
+        if high > low:
+            packed += (primary - low) * span
+        packed <<= bits
+        packed |= place
+        packed.sort()
+        packed &= (1 << bits) - 1
+        return packed
+    return place[np.lexsort((place, secondary, primary))]
+
+
+def grouped(group: NDArray[np.integer[Any]]) -> Ints:
+    """Return the row numbers that sort *group* (numbers from 0), rows of one group in their order."""
+    rows = np.arange(len(group))
+    bits = max(len(group) - 1, 1).bit_length()
+    if int(group.max(initial=0)) >= 1 << (63 - bits):
+        return np.argsort(group, kind="stable")
+    packed: Ints = (group.astype(np.int64) << bits) | rows
+    packed.sort()
+    packed &= (1 << bits) - 1
+    return packed

@@ -1,106 +1,41 @@
 """
 What one input partition's walk must remember between batches, and how it is saved.
 
-The memory is: the arrival frontier, the timelines, the held events, the numbering of each channel, and the released
-events that lie ahead of their channel's CTI. It is saved as a small *head* plus *chunks*. Each batch writes one chunk
-of what it added and never touches older ones, because everything else follows from the head and the timelines:
+The memory is: the arrival frontier, the CTIs met, the timelines, the held events, the numbering of each channel, and the
+released events that lie ahead of their channel's CTI. It is saved as a small *head* plus *chunks*. Each save writes one
+chunk of what was added since the last and never touches older ones, because everything else follows from the head and
+the timelines:
 
 - an event in a chunk is *held* as long as its system timestamp is not below its timeline's watermark, *ahead* as
   long as it is released but not below the CTI, and *dead* after that;
 - a timeline occurs in several chunks; the largest value counts.
 
-Law: ``State.restore(snapshot of s) `` continues exactly as ``s`` would. A chunk whose last row is dead is deleted;
+Law: ``State.restore(snapshot of s)`` continues exactly as ``s`` would. A chunk whose last row is dead is deleted;
 eight chunks of one size class are merged into one of the next, so that writing costs a batch O(rows it touches *
 log of the state's age) and the saved bytes stay within a small factor of what must be kept.
 """
 
 from __future__ import annotations
 
-import io
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering import chunks as chunk_bytes
+from ordering.ahead import Ahead
+from ordering.chunks import Chunk, Held, Rows, Saved
 from ordering.errors import ProtocolError
 from ordering.ticks import NEVER
 from ordering.timeline import Timelines
 
 Ints = NDArray[np.int64]
-Objects = NDArray[np.object_]
 
-STATE_VERSION = 1
+STATE_VERSION = 2
 _MERGE_FANOUT = 8
-
-
-@dataclass(slots=True)
-class Rows:
-    """Kept events as columns. ``chunk`` is the snapshot chunk a row is saved in, -1 while it is in none."""
-
-    system_us: Ints
-    event_time_us: Ints
-    arrival_us: Ints
-    offset: Ints
-    flags: NDArray[np.uint16]
-    timeline: Ints
-    chunk: Ints
-    key: Objects
-    value: Objects
-
-    def __len__(self) -> int:
-        return len(self.system_us)
-
-    def take(self, rows: Any) -> Rows:
-        """Return the chosen rows (a mask or row numbers)."""
-        return Rows(*(getattr(self, name)[rows] for name in _ROW_FIELDS))
-
-    @staticmethod
-    def concat(parts: list[Rows]) -> Rows:
-        """Return all rows of *parts*, one part after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        return Rows(*(np.concatenate([getattr(part, name) for part in parts]) for name in _ROW_FIELDS))
-
-    @staticmethod
-    def empty() -> Rows:
-        """Return no rows."""
-        ints, objects = np.empty(0, dtype=np.int64), np.empty(0, dtype=object)
-        return Rows(ints, ints, ints, ints, np.empty(0, dtype=np.uint16), ints, ints, objects, objects)
-
-
-_ROW_FIELDS = tuple(Rows.__dataclass_fields__)
-
-
-@dataclass(slots=True)
-class Ahead:
-    """Released events at or above their channel's CTI: only what counting them needs."""
-
-    system_us: Ints
-    timeline: Ints
-    chunk: Ints
-
-    def take(self, rows: Any) -> Ahead:
-        """Return the chosen rows."""
-        return Ahead(self.system_us[rows], self.timeline[rows], self.chunk[rows])
-
-    @staticmethod
-    def concat(parts: list[Ahead]) -> Ahead:
-        """Return all rows of *parts*, one part after the other."""
-        return Ahead(*(np.concatenate([getattr(part, name) for part in parts]) for name in ("system_us", "timeline", "chunk")))
-
-
-@dataclass(slots=True)
-class Chunk:
-    """A saved chunk: its number, size class, bytes, and the CTI from which on none of its rows is needed."""
-
-    number: int
-    level: int
-    size: int
-    needed_until_us: int
 
 
 @dataclass(slots=True)
@@ -113,6 +48,20 @@ class Delta:
 
 
 @dataclass(slots=True)
+class Since:
+    """
+    Where a walk that did not begin at the beginning starts to speak (spec section 6), for each output partition.
+
+    Args:
+        start_us: Events below are left out: somebody has written them, or nobody asked for them.
+        skip: So many of the other events are numbered already: they are walked, not written.
+    """
+
+    start_us: Ints
+    skip: Ints
+
+
+@dataclass(slots=True)
 class State:
     """The memory of one input partition. Made by ``Model.new_state`` or :meth:`restore`; changed by ``Model.step`` only."""
 
@@ -120,62 +69,127 @@ class State:
     seq: Ints
     largest_us: Ints
     arrival_us: int = NEVER
+    promise_us: int = NEVER
+    """Largest CTI of the source, or imported."""
+    imported: bool = False
+    """Whether that one was imported."""
+    floor_us: int = NEVER
     next_offset: int = 0
     c: int = NEVER
     finished: bool = False
-    held: Rows = field(default_factory=Rows.empty)
-    ahead: Ahead = field(default_factory=lambda: Ahead(*(np.empty(0, dtype=np.int64) for _ in range(3))))
-    written: dict[int, tuple[int, int]] = field(default_factory=dict)
+    accepted: int = 0
+    point_us: int = NEVER
+    """The watermark at the last point at which CTIs were due (``Generation``)."""
+    written: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Last promise of each output partition: c, n, roster version."""
+    since: Since | None = None
     totals: dict[str, int] = field(default_factory=dict)
     chunks: dict[int, Chunk] = field(default_factory=dict)
+    """Saved, in the order of the walk."""
+    fresh: list[Chunk] = field(default_factory=list)
+    """Not saved yet, in the order of the walk."""
+    ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    """How many events are ahead in each output partition."""
     next_chunk: int = 0
-    touched: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    unlisted: list[Ints] = field(default_factory=list)
+    """Timelines that moved since CTIs last listed them."""
+    unpruned: int = 0
+    """Rows walked since the table was last looked through for timelines to forget."""
+
+    def parts(self) -> Iterator[Chunk]:
+        """Return all chunks, in the order of the walk."""
+        yield from self.chunks.values()
+        yield from self.fresh
+
+    @property
+    def held_count(self) -> int:
+        """How many events wait for their watermark."""
+        return sum(chunk.held.count for chunk in self.parts())
+
+    @property
+    def held(self) -> Rows:
+        """The events that wait for their watermark, offsets rising."""
+        return _by_offset(Rows.concat([chunk.held.waiting() for chunk in self.parts()]))
+
+    @property
+    def ahead_count(self) -> int:
+        """How many released events lie ahead of their channel's CTI."""
+        return sum(len(chunk.ahead) for chunk in self.parts())
+
+    def add(self, chunk: Chunk) -> None:
+        """Remember what a step added."""
+        if chunk.is_empty():
+            return
+        self.fresh.append(chunk)
+        # Each joined with the one before once that is not twice as long: every row is joined a few times at most.
+        while len(self.fresh) > 1 and _weight(self.fresh[-2]) < 2 * _weight(self.fresh[-1]):
+            last = [self.fresh.pop(), self.fresh.pop()]
+            self.fresh.append(Chunk.join(last[::-1]))
+            self.fresh[-1].timelines = np.unique(self.fresh[-1].timelines)
+
+    def renumber(self, moved: Ints) -> None:
+        """Follow timelines to their new table rows (-1: forgotten)."""
+        for chunk in self.parts():
+            chunk.held.rows.timeline = moved[chunk.held.rows.timeline].astype(np.int32)
+            chunk.timelines = moved[chunk.timelines].astype(np.int32)
+            chunk.timelines = chunk.timelines[chunk.timelines >= 0]
+        listed = [moved[rows] for rows in self.unlisted]
+        self.unlisted = [rows[rows >= 0] for rows in listed]
 
     def save(self) -> Delta:
         """Return what must be written to make the last saved state this one. Call once after each batch."""
         delete = [number for number, chunk in self.chunks.items() if chunk.needed_until_us < self.c]
         for number in delete:
+            # No event of it waits and its timelines are at or below the floor, where they tell nothing.
             del self.chunks[number]
         put: dict[int, bytes] = {}
-        self._put(put, level=0, sources=[-1])
+        added, self.fresh = Chunk.join(self.fresh), []
+        added.timelines = np.unique(added.timelines)
+        self._put(put, added, level=0)
         level = 0
         while len(full := [number for number, chunk in self.chunks.items() if chunk.level == level]) >= _MERGE_FANOUT:
+            merged = Chunk.join([self.chunks[number] for number in full])
+            newest = np.isin(self.timelines.chunk[merged.timelines], np.array(full, dtype=np.int32))
+            merged.timelines = np.unique(merged.timelines[newest])
             for number in full:
                 del self.chunks[number]
                 if put.pop(number, None) is None:
                     delete.append(number)
-            self._put(put, level=level + 1, sources=full)
+            self._put(put, merged, level + 1)
             level += 1
-        self.touched = np.empty(0, dtype=np.int64)
         return Delta(self._head(), put, delete)
 
-    def _put(self, put: dict[int, bytes], level: int, sources: list[int]) -> None:
-        held = np.flatnonzero(np.isin(self.held.chunk, sources))
-        ahead = np.flatnonzero(np.isin(self.ahead.chunk, sources))
-        chunk_of = self.timelines.chunk
-        timelines = np.unique(self.touched) if sources == [-1] else np.flatnonzero(np.isin(chunk_of, sources))
-        if not (len(held) or len(ahead) or len(timelines)):
+    def _put(self, put: dict[int, bytes], chunk: Chunk, level: int) -> None:
+        if chunk.is_empty():
             return
         number, self.next_chunk = self.next_chunk, self.next_chunk + 1
-        self.held.chunk[held], self.ahead.chunk[ahead], chunk_of[timelines] = number, number, number
-        octets = _encode_chunk(self.held.take(held), self.ahead.take(ahead), timelines, self.timelines)
+        put[number] = octets = chunk_bytes.encode(chunk, self.timelines)
+        self.timelines.chunk[chunk.timelines] = number
         # A timeline is needed as long as its own watermark is above the floor: never longer than its largest value.
-        newest = [self.held.system_us[held], self.ahead.system_us[ahead], self.timelines.largest_us[timelines] + 1]
-        self.chunks[number] = Chunk(number, level, len(octets), max(int(part.max()) for part in newest if len(part)))
-        put[number] = octets
+        newest = [chunk.held.waiting().system_us, chunk.ahead.system_us, self.timelines.largest_us[chunk.timelines] + 1]
+        chunk.level, chunk.size = level, len(octets)
+        chunk.needed_until_us = max(int(part.max()) for part in newest if len(part))
+        self.chunks[number] = chunk
 
     def _head(self) -> bytes:
+        since = self.since
         fields = {
             "version": STATE_VERSION,
             "seq": self.seq.tolist(),
             "largest_us": self.largest_us.tolist(),
             "arrival_us": self.arrival_us,
+            "promise_us": self.promise_us,
+            "imported": self.imported,
+            "floor_us": self.floor_us,
             "next_offset": self.next_offset,
             "c": self.c,
             "finished": self.finished,
-            "written": [[partition, c, n] for partition, (c, n) in sorted(self.written.items())],
+            "accepted": self.accepted,
+            "point_us": self.point_us,
+            "written": [[partition, *promise] for partition, promise in sorted(self.written.items())],
+            "since": None if since is None else [since.start_us.tolist(), since.skip.tolist()],
             "totals": self.totals,
-            "chunks": [[chunk.number, chunk.level, chunk.size, chunk.needed_until_us] for chunk in self.chunks.values()],
+            "chunks": [[number, chunk.level, chunk.size, chunk.needed_until_us] for number, chunk in self.chunks.items()],
             "next_chunk": self.next_chunk,
         }
         return json.dumps(fields, sort_keys=True).encode()
@@ -194,120 +208,77 @@ class State:
         Raises:
             ProtocolError: The state was saved by a newer version.
         """
-        fields = json.loads(head)
-        if fields["version"] != STATE_VERSION:
-            raise ProtocolError(
-                f"saved state has version {fields['version']}, this program reads {STATE_VERSION}", fix="run the version that saved it"
-            )
+        fields = _current(json.loads(head))
+        since = fields["since"]
         state = State(
             timelines=timelines,
             seq=np.array(fields["seq"], dtype=np.int64),
             largest_us=np.array(fields["largest_us"], dtype=np.int64),
             arrival_us=fields["arrival_us"],
+            promise_us=fields["promise_us"],
+            imported=fields["imported"],
+            floor_us=fields["floor_us"],
             next_offset=fields["next_offset"],
             c=fields["c"],
             finished=fields["finished"],
-            written={partition: (c, n) for partition, c, n in fields["written"]},
+            accepted=fields["accepted"],
+            point_us=fields["point_us"],
+            written={partition: (c, n, version) for partition, c, n, version in fields["written"]},
+            since=None if since is None else Since(*(np.array(column, dtype=np.int64) for column in since)),
             totals=fields["totals"],
-            chunks={row[0]: Chunk(*row) for row in fields["chunks"]},
+            ahead=np.zeros(len(fields["seq"]), dtype=np.int64),
             next_chunk=fields["next_chunk"],
         )
         saved = dict(chunks)
-        state._load([(number, saved[number]) for number in sorted(state.chunks)], reorder_us)
+        decoded = {row[0]: chunk_bytes.decode(saved[row[0]], timelines) for row in fields["chunks"]}
+        for number, read in decoded.items():
+            # A merged chunk may be older in content than its number: the largest value counts.
+            newer = read.largest_us >= timelines.largest_us[read.timelines]
+            timelines.largest_us[read.timelines[newer]] = read.largest_us[newer]
+            timelines.chunk[read.timelines[newer]] = number
+        for number, level, size, needed_until_us in fields["chunks"]:
+            chunk = state._revive(decoded[number], reorder_us)
+            chunk.level, chunk.size, chunk.needed_until_us = level, size, needed_until_us
+            state.chunks[number] = chunk
+        if len(timelines):
+            state.unlisted = [np.arange(len(timelines))]
         return state
 
-    def _load(self, chunks: list[tuple[int, bytes]], reorder_us: int) -> None:
-        decoded = [_decode_chunk(octets, number, self.timelines) for number, octets in chunks]
-        if not decoded:
-            return
-        rows = Rows.concat([part for part, _ in decoded])
-        released = Ahead.concat([part for _, part in decoded])
-        # With several chunks the order of rows is that of chunks, not of offsets; the release order breaks ties by offset.
-        rows = rows.take(np.argsort(rows.offset, kind="stable"))
-        watermark = np.maximum(self.timelines.largest_us - reorder_us, self.c)
-        held = rows.system_us >= watermark[rows.timeline]
-        since = rows.take(~held)
-        ahead = Ahead.concat([released, Ahead(since.system_us, since.timeline, since.chunk)])
-        self.held, self.ahead = rows.take(held), ahead.take(ahead.system_us >= self.c)
+    def _revive(self, saved: Saved, reorder_us: int) -> Chunk:
+        """Return what still counts of a chunk that was read."""
+        rows, table = _by_offset(saved.rows), self.timelines
+        watermark = np.maximum(table.largest_us - reorder_us, self.floor_us)
+        waits = rows.system_us >= watermark[rows.timeline]
+        left = rows.take(np.flatnonzero(~waits))
+        partition = table.partition[left.timeline]
+        written = left.system_us >= (self.c if self.since is None else np.maximum(self.since.start_us[partition], self.c))
+        released = Ahead.of(left.system_us[written], partition[written])
+        ahead = Ahead.join([saved.ahead, released])
+        ahead.take_below(self.c)
+        self.ahead += np.bincount(ahead.partition[ahead.passed :], minlength=len(self.ahead))
+        return Chunk(Held.of(rows.take(np.flatnonzero(waits))), ahead, saved.timelines.astype(np.int32))
 
 
-_CHUNK_SCHEMA = pa.schema(
-    [
-        ("kind", pa.int8()),
-        ("system_us", pa.int64()),
-        ("event_time_us", pa.int64()),
-        ("arrival_us", pa.int64()),
-        ("offset", pa.int64()),
-        ("flags", pa.uint16()),
-        ("substream", pa.dictionary(pa.int32(), pa.binary())),
-        ("key", pa.large_binary()),
-        ("value", pa.large_binary()),
-    ]
-)
-_HELD, _AHEAD, _TIMELINE = 0, 1, 2
+def _current(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return a head of any version as one of the current version."""
+    version = fields["version"]
+    if version not in (1, STATE_VERSION):
+        raise ProtocolError(
+            f"saved state has version {version}, this program reads 1 to {STATE_VERSION}", fix="run the version that saved it"
+        )
+    if version == 1:
+        # There were no CTIs but its own, and no delay: what c said was the floor or, of a whole partition, the watermark.
+        written = [[partition, c, n, 1] for partition, c, n in fields["written"]]
+        newer = {"promise_us": NEVER, "imported": False, "floor_us": fields["c"], "accepted": 0, "point_us": NEVER, "since": None}
+        fields = {**fields, **newer, "written": written}
+    return fields
 
 
-def _encode_chunk(held: Rows, ahead: Ahead, timelines: Ints, table: Timelines) -> bytes:
-    used, index = np.unique(np.concatenate([held.timeline, ahead.timeline, timelines]), return_inverse=True)
-    names = table.keys()
-    dictionary = pa.array([names[row] for row in used], type=pa.binary())
-    counts = len(held), len(ahead.system_us), len(timelines)
-    others = counts[1] + counts[2]
-
-    def padded(column: NDArray[Any]) -> NDArray[Any]:
-        return np.concatenate([column, np.zeros(others, dtype=column.dtype)])
-
-    def payload(column: Objects) -> pa.Array:
-        return pa.array(column.tolist() + [None] * others, type=pa.large_binary())
-
-    columns = [
-        np.repeat(np.array([_HELD, _AHEAD, _TIMELINE], dtype=np.int8), counts),
-        np.concatenate([held.system_us, ahead.system_us, table.largest_us[timelines]]),
-        padded(held.event_time_us),
-        padded(held.arrival_us),
-        padded(held.offset),
-        padded(held.flags),
-        pa.DictionaryArray.from_arrays(pa.array(index.astype(np.int32)), dictionary),
-        payload(held.key),
-        payload(held.value),
-    ]
-    batch = pa.record_batch([pa.array(column) if isinstance(column, np.ndarray) else column for column in columns], schema=_CHUNK_SCHEMA)
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, _CHUNK_SCHEMA) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
+def _by_offset(rows: Rows) -> Rows:
+    if (rows.offset[1:] > rows.offset[:-1]).all():
+        return rows
+    return rows.take(np.argsort(rows.offset))
 
 
-def _decode_chunk(octets: bytes, number: int, table: Timelines) -> tuple[Rows, Ahead]:
-    batch = pa.ipc.open_stream(octets).read_next_batch()
-    kind = batch["kind"].to_numpy()
-    substream = batch["substream"]
-    row_of = table.find(substream.dictionary) if len(substream.dictionary) else np.empty(0, dtype=np.int64)
-    timeline = row_of[substream.indices.to_numpy()]
-    chunk = np.full(len(kind), number, dtype=np.int64)
-    system_us = batch["system_us"].to_numpy()
-    seen = kind == _TIMELINE
-    # Chunks are read oldest first, but a merged chunk may be older in content than its number: the largest counts.
-    newer = system_us[seen] >= table.largest_us[timeline[seen]]
-    table.largest_us[timeline[seen][newer]] = system_us[seen][newer]
-    table.chunk[timeline[seen][newer]] = number
-    held, ahead = kind == _HELD, kind == _AHEAD
-    rows = Rows(
-        system_us=system_us[held],
-        event_time_us=batch["event_time_us"].to_numpy()[held],
-        arrival_us=batch["arrival_us"].to_numpy()[held],
-        offset=batch["offset"].to_numpy()[held],
-        flags=batch["flags"].to_numpy()[held],
-        timeline=timeline[held],
-        chunk=chunk[held],
-        key=_objects(batch["key"], held),
-        value=_objects(batch["value"], held),
-    )
-    return rows, Ahead(system_us[ahead], timeline[ahead], chunk[ahead])
-
-
-def _objects(column: pa.Array, rows: NDArray[np.bool_]) -> Objects:
-    chosen = column.filter(pa.array(rows))
-    objects = np.empty(len(chosen), dtype=object)
-    objects[:] = chosen.to_pylist()
-    return objects
+def _weight(chunk: Chunk) -> int:
+    return chunk.held.count + len(chunk.ahead) + len(chunk.timelines)

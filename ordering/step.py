@@ -18,131 +18,73 @@ Nothing here walks event by event. Three facts make that possible:
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import IntEnum
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ordering import columns
+from ordering.ahead import Ahead
+from ordering.chunks import Chunk, Held, Rows
+from ordering.edges import Pairing, Starts
 from ordering.errors import SettingError
-from ordering.policies import Action, Policies
+from ordering.events import Batch, Counts, Dropped, Reason, Released, Releases, Step
+from ordering.generation import Out, Point, Punctuator, points_inside
+from ordering.policies import Action, Generation, Policies, Shape
 from ordering.punctuation import Cause, Cti, Roster, Spread
-from ordering.reorder import first_steps, release_order
-from ordering.state import Ahead, Objects, Rows, State
+from ordering.reorder import first_steps
+from ordering.segments import grouped, sorted_places
+from ordering.state import Since, State
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from ordering.timeline import Timelines
-from ordering.verdicts import Walk
+from ordering.verdicts import Judged, Walk, judge_arrivals
 from ordering.wire import Flag
+
+__all__ = ["Batch", "Counts", "Dropped", "Model", "Reason", "Released", "Step"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
+_LOOK_THROUGH = 4
+"""The table is looked through for timelines to forget once this fraction of its size was walked; a batch counts 256 at least."""
 
-class Reason(IntEnum):
-    """Which policy dropped an event."""
 
-    EARLY = 1
-    LATE = 2
-    OUT_OF_ORDER = 3
-    CTI_VIOLATION = 4
+_NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
-class Batch:
+class Time:
     """
-    A contiguous range of one input partition, in offset order. All columns have one entry a record.
+    How time moves through a batch, in microseconds.
 
     Args:
-        offset: Offsets, rising; holes are allowed.
-        arrival_us: Arrival times as stamped (not yet clamped), microseconds.
-        event_time_us: Event times, microseconds; anything where not *readable*. None: the (clamped) arrival is the event time.
-        readable: False for records without a valid event time: they move the arrival frontier and nothing else.
-        substream: Substream key bytes (binary or dictionary column, or bytes objects), or None without OVER.
-        key: Record keys (bytes or None), passed on untouched.
-        value: Payloads (bytes), passed on untouched.
-        end_offset: The offset after the range.
-        estimates: (position, arrival frontier in microseconds): journaled estimates, each applied just before the
-            record at its position is judged; ``end_offset`` is a position too.
-        finish: The input ends here: everything held is released and the final CTI written.
-        source_cti_us: For records that are CTIs enqueued by the source (not *readable*) their ``c``, microseconds;
-            ``NEVER`` for all others. None: there are none.
-        imports: (position, c in microseconds): journaled CTIs of another input, each applied like an estimate.
-        end_us: For intervals their ends, microseconds. None for other shapes.
-        start_us: For end edges the event time of their start edge, microseconds; ``NEVER`` marks a start edge. The event
-            time of an end edge is its end. None for other shapes.
+        arrival: The arrival frontier A after each record, and after what follows the last.
+        promised: Largest source or imported CTI met before each record; None: there never was any.
+        promise: The same after the whole batch, and whether it was *imported*.
+        floor: ``max(A - late, promise, joined)`` after each record, and after what follows the last.
+        early_ctis, source_ctis: Batch rows that are CTIs of the source: too early to count, and those that count.
     """
 
-    offset: Ints
-    arrival_us: Ints
-    event_time_us: Ints | None
-    readable: Mask
-    substream: pa.Array | Objects | None
-    key: Objects
-    value: Objects
-    end_offset: int
-    estimates: tuple[tuple[int, int], ...] = ()
-    finish: bool = False
-    source_cti_us: Ints | None = None
-    imports: tuple[tuple[int, int], ...] = ()
-    end_us: Ints | None = None
-    start_us: Ints | None = None
+    arrival: Ints
+    promised: Ints | None
+    promise: int
+    imported: bool
+    floor: Ints
+    early_ctis: Ints
+    source_ctis: Ints
 
 
 @dataclass(slots=True)
-class Counts:
-    """What happened to the records of a batch, in numbers (spec section 7)."""
+class _Fresh:
+    """A batch with what was found of it: one entry a record."""
 
-    events_in: int = 0
-    unreadable: int = 0
-    early: int = 0
-    late_adjusted: int = 0
-    late_dropped: int = 0
-    out_of_order_adjusted: int = 0
-    out_of_order_dropped: int = 0
-    arrival_clamps: int = 0
-    source_ctis: int = 0
-    cti_violation_adjusted: int = 0
-    cti_violation_dropped: int = 0
-    released: int = 0
-    held: int = 0
-
-
-@dataclass(slots=True)
-class Released:
-    """Events that left, in release order. Times in microseconds; ``number`` is the input partition's roster number."""
-
-    number: int
-    output_partition: NDArray[np.int32]
-    seq: Ints
-    system_us: Ints
+    batch: Batch
+    judged: Judged
     event_time_us: Ints
     arrival_us: Ints
-    offset: Ints
-    flags: NDArray[np.uint16]
-    key: Objects
-    value: Objects
-
-    def __len__(self) -> int:
-        return len(self.seq)
-
-
-@dataclass(slots=True)
-class Dropped:
-    """Events the policies rejected: their offsets and the ``Reason`` of each."""
-
-    offset: Ints
-    reason: NDArray[np.int8]
-
-
-@dataclass(slots=True)
-class Step:
-    """What one step gave: events first, then the CTIs that may follow once those are acknowledged."""
-
-    released: Released
-    dropped: Dropped
-    ctis: list[Cti] = field(default_factory=list)
-    counts: Counts = field(default_factory=Counts)
+    timeline: NDArray[np.int32]
 
 
 class Model:
@@ -156,20 +98,39 @@ class Model:
         number: Roster number of the input partition.
         roster: All the input partitions, as CTIs tell readers; by default ``inputs`` many, version 1.
         inputs: Number of input partitions, where *roster* is not given.
+        shape: What an event is in time.
+        generation: When CTIs are written.
+        joined_us: When this input partition joined others that were there before, microseconds: its events below are
+            out of order, and its first CTI says so.
+
+    Raises:
+        SettingError: *over* without a late tolerance.
     """
 
     def __init__(
-        self, policies: Policies, over: bool, output_partitions: int, number: int = 0, roster: Roster | None = None, inputs: int = 1
+        self,
+        policies: Policies,
+        over: bool,
+        output_partitions: int,
+        number: int = 0,
+        roster: Roster | None = None,
+        inputs: int = 1,
+        *,
+        shape: Shape = Shape.POINT,
+        generation: Generation | None = None,
+        joined_us: int = NEVER,
     ) -> None:
         if over and policies.late_us is None:
             raise SettingError(
                 'late = "off" cannot stand with OVER: only the floor advances silent substreams', where="late", fix="give late a duration"
             )
         self.policies, self.over, self.number = policies, over, number
-        self.output_partitions = output_partitions
+        self.output_partitions, self.shape, self.joined_us = output_partitions, shape, joined_us
+        self.generation = generation or Generation()
         self.roster = roster or Roster(1, inputs, Spread.ALL if over else Spread.ONE, over)
         self._whole = None if over else number % output_partitions
-        self._channels = list(range(output_partitions)) if over else [number % output_partitions]
+        channels = list(range(output_partitions)) if over else [number % output_partitions]
+        self._punctuator = Punctuator(number, channels, self.roster, self.generation.delay_us)
 
     def new_state(self) -> State:
         """Return the state before the first record."""
@@ -177,7 +138,39 @@ class Model:
             timelines=self._timelines(),
             seq=np.zeros(self.output_partitions, dtype=np.int64),
             largest_us=np.full(self.output_partitions, TICK_MIN, dtype=np.int64),
+            ahead=np.zeros(self.output_partitions, dtype=np.int64),
         )
+
+    def state_from(self, start_us: int, next_offset: int) -> State:
+        """
+        Return a state that walks from *next_offset* and lets out just the events with s >= *start_us*, numbered from 0.
+
+        They are those of a walk from the beginning, in the same order, if *next_offset* is not above the first offset
+        whose arrival is *start_us* - early or later, and the first batch brings every journaled estimate and import up to
+        there (their maximum). With early off that offset is the first; a reorder of -1 tick has no such law.
+        """
+        state = self.new_state()
+        state.next_offset = next_offset
+        state.since = Since(np.full(self.output_partitions, start_us, dtype=np.int64), np.zeros(self.output_partitions, dtype=np.int64))
+        return state
+
+    def resume(self, promises: Mapping[int, Cti], next_offset: int) -> State:
+        """
+        Return a state that goes on writing into channels which exist, without what was remembered of them.
+
+        Args:
+            promises: The last valid CTI of the channel in each output partition; one that has none is written from its
+                first event.
+            next_offset: Where the walk starts; as :meth:`state_from` asks for the least ``c`` of all, and the beginning if a
+                channel has no CTI.
+        """
+        state = self.state_from(NEVER, next_offset)
+        assert state.since is not None, "a state that starts somewhere has a start"
+        for partition, cti in promises.items():
+            state.since.start_us[partition], state.since.skip[partition] = cti.c, cti.ahead
+            state.seq[partition], state.largest_us[partition] = cti.n, cti.largest_us
+            state.written[partition] = cti.c, cti.n, cti.roster.version
+        return state
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> State:
         """Return a saved state (see :meth:`ordering.state.State.save`)."""
@@ -193,32 +186,34 @@ class Model:
         The arrays of *batch* are not changed but may be kept.
         """
         assert not state.finished, "a finished input has no further batches"
-        arrival, floor = self._frontier(state, batch)
-        counts = Counts(events_in=len(batch.offset))
-        counts.arrival_clamps = int((arrival[:-1] > batch.arrival_us).sum())
-        event_time_us = arrival[:-1] if batch.event_time_us is None else batch.event_time_us
-        system_us, flags, reason = self._judge_early_and_late(event_time_us, batch.readable, arrival[:-1], counts)
-        kept = np.flatnonzero(batch.readable & (reason == 0))
-        timeline = self._timelines_of(state, batch, kept)
-        walk = Walk(kept, timeline, system_us[kept], state.timelines)
-        walk.judge(self.policies.reorder_us, self.policies.out_of_order_action)
-        counts.out_of_order_adjusted = int(np.count_nonzero(walk.adjusted))
-        counts.out_of_order_dropped = int(np.count_nonzero(walk.dropped))
-        flags[kept[walk.adjusted]] |= np.uint16(Flag.OUT_OF_ORDER)
-        reason[kept[walk.dropped]] = Reason.OUT_OF_ORDER
-        rows, own_step = self._rows(state, batch, event_time_us, arrival, flags, walk)
+        time = self._move_time(state, batch)
+        event_time_us = time.arrival[:-1] if batch.event_time_us is None else batch.event_time_us
+        judged = judge_arrivals(
+            self.policies, event_time_us, batch.readable, time.arrival[:-1], time.promised, self._reaches(batch, event_time_us)
+        )
+        counts = self._count(batch, judged, time)
+        walk, timeline = self._walk(state, batch, judged, event_time_us)
+        counts.out_of_order_adjusted, counts.out_of_order_dropped = self._mark_disorder(judged, walk)
+        self._mark_shapes(batch, judged, walk)
+        walk.store()
 
-        released, order = self._release(state, rows, own_step, walk, floor)
-        counts.released, counts.held = len(order), len(state.held)
-        state.arrival_us, state.next_offset = int(arrival[-1]), batch.end_offset
-        state.finished = batch.finish
-        ctis = self._punctuate(state, int(floor[-1]), Cause.SHUTDOWN if batch.finish else Cause.EVENT if len(batch.offset) else Cause.IDLE)
-        self._forget(state)
-        dropped = np.flatnonzero(reason)
-        return Step(released, Dropped(batch.offset[dropped], reason[dropped]), ctis, counts)
+        fresh = _Fresh(batch, judged, event_time_us, time.arrival, timeline)
+        released, out, chunk = self._release(state, fresh, walk, time)
+        counts.released = len(released)
+        ctis, chunk.ahead = self._punctuator.walk(state, self._points(state, fresh, walk, time, out), out)
+        state.arrival_us, state.next_offset, state.finished = int(time.arrival[-1]), batch.end_offset, batch.finish
+        state.promise_us, state.imported, state.floor_us = time.promise, time.imported, int(time.floor[-1])
+        if self.generation.list_substreams and self.over:
+            ctis = self._list_substreams(state, batch, ctis, walk)
+        state.add(chunk)
+        if state.since is not None and state.c >= state.since.start_us.max() and not state.since.skip.any():
+            state.since = None
+        counts.held = state.held_count
+        self._forget(state, len(batch.offset))
+        dropped = np.flatnonzero(judged.reason)
+        return Step(released, Dropped(batch.offset[dropped], judged.reason[dropped]), ctis, counts)
 
-    def _frontier(self, state: State, batch: Batch) -> tuple[Ints, Ints]:
-        """Return arrival frontier and floor after each record, with one more entry for what follows the last."""
+    def _move_time(self, state: State, batch: Batch) -> Time:
         steps = len(batch.offset)
         arrival = np.empty(steps + 1, dtype=np.int64)
         arrival[:steps], arrival[steps] = batch.arrival_us, NEVER
@@ -229,126 +224,339 @@ class Model:
         np.maximum.accumulate(arrival, out=arrival)
         late_us = self.policies.late_us
         floor = np.full(steps + 1, NEVER, dtype=np.int64) if late_us is None else np.maximum(arrival - late_us, NEVER)
+        time = Time(arrival, None, state.promise_us, state.imported, floor, _NO_ROWS, _NO_ROWS)
+        if state.promise_us > NEVER or batch.imports or batch.source_cti_us is not None:
+            self._meet_ctis(time, state, batch)
+        if self.joined_us > NEVER:
+            np.maximum(floor, self.joined_us, out=floor)
         if batch.finish:
             floor[steps] = INFINITY
-        return arrival, floor
+        return time
 
-    def _judge_early_and_late(
-        self, t: Ints, readable: Mask, arrival: Ints, counts: Counts
-    ) -> tuple[Ints, NDArray[np.uint16], NDArray[np.int8]]:
-        policies, steps = self.policies, len(t)
-        system_us, flags, reason = t.copy(), np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8)
-        counts.unreadable = steps - int(np.count_nonzero(readable))
-        if policies.early_us is not None:
-            early = (t > arrival + policies.early_us) & readable
-            reason[early], counts.early = Reason.EARLY, int(np.count_nonzero(early))
-        if policies.late_us is not None:
-            lifted = arrival - policies.late_us
-            late = (t < lifted) & readable
-            if policies.late_action is Action.DROP:
-                reason[late], counts.late_dropped = Reason.LATE, int(np.count_nonzero(late))
-            else:
-                system_us[late] = lifted[late]
-                flags[late], counts.late_adjusted = Flag.LATE, int(np.count_nonzero(late))
-        return system_us, flags, reason
+    def _meet_ctis(self, time: Time, state: State, batch: Batch) -> None:
+        steps = len(batch.offset)
+        before = np.full(steps + 1, NEVER, dtype=np.int64)
+        for position, imported_us in batch.imports:
+            index = int(np.searchsorted(batch.offset, position))
+            before[index] = max(int(before[index]), imported_us)
+        before[0] = max(int(before[0]), state.promise_us)
+        told, sourced = _NO_ROWS, _NO_ROWS
+        if batch.source_cti_us is not None:
+            told = np.flatnonzero(batch.source_cti_us > NEVER)
+            if self.policies.early_us is not None:
+                early = batch.source_cti_us[told] > time.arrival[told] + self.policies.early_us
+                time.early_ctis, told = told[early], told[~early]
+            time.source_ctis, sourced = told, batch.source_cti_us[told]
+            # A record's own CTI counts for what follows it.
+            before[told + 1] = np.maximum(before[told + 1], sourced)
+        np.maximum.accumulate(before, out=before)
+        time.promised, time.promise = before[:steps], int(before[steps])
+        if time.promise > state.promise_us:
+            time.imported = time.promise > sourced.max(initial=NEVER)
+        after = before.copy()
+        after[told] = np.maximum(before[told], sourced)
+        np.maximum(time.floor, after, out=time.floor)
 
-    def _timelines_of(self, state: State, batch: Batch, kept: Ints) -> Ints:
+    def _reaches(self, batch: Batch, event_time_us: Ints) -> Ints | None:
+        if self.shape is Shape.INTERVAL:
+            return batch.end_us
+        if self.shape is Shape.EDGE:
+            return np.full(len(event_time_us), INFINITY, dtype=np.int64)
+        return None
+
+    def _count(self, batch: Batch, judged: Judged, time: Time) -> Counts:
+        judged.reason[time.early_ctis] = Reason.EARLY
+        by_reason = np.bincount(judged.reason, minlength=len(Reason) + 1)
+        kept = judged.flags[judged.reason == 0] if judged.flags.any() else judged.flags[:0]
+        return Counts(
+            events_in=len(batch.offset),
+            unreadable=len(batch.offset) - int(np.count_nonzero(batch.readable)) - len(time.early_ctis) - len(time.source_ctis),
+            early=int(by_reason[Reason.EARLY]),
+            late_adjusted=int(np.count_nonzero(kept & Flag.LATE)),
+            late_dropped=int(by_reason[Reason.LATE]),
+            arrival_clamps=int(np.count_nonzero(time.arrival[:-1] > batch.arrival_us)),
+            source_ctis=len(time.source_ctis),
+            cti_violation_adjusted=int(np.count_nonzero(kept & Flag.CTI_VIOLATION)),
+            cti_violation_dropped=int(by_reason[Reason.CTI_VIOLATION]),
+        )
+
+    def _walk(self, state: State, batch: Batch, judged: Judged, event_time_us: Ints) -> tuple[Walk, NDArray[np.int32]]:
+        """Lay the kept events on their timelines; return that, and the timeline of each record."""
+        kept = np.flatnonzero(batch.readable & (judged.reason == 0))
+        table, policies = state.timelines, self.policies
+        found = self._timelines_of(table, batch, kept)
+        own_us = judged.system_us if len(kept) == len(judged.system_us) else judged.system_us[kept]
+        walk = Walk(found, own_us, kept, table, policies.reorder_us, policies.out_of_order_action, self.joined_us)
+        timeline = np.zeros(len(batch.offset), dtype=np.int32)
+        if found is not None:
+            timeline[kept] = found
+        if self.shape is Shape.EDGE and batch.start_us is not None and len(kept):
+            self._pair_edges(state, batch, walk, kept, timeline[kept], event_time_us[kept])
+        return walk, timeline
+
+    def _timelines_of(self, table: Timelines, batch: Batch, kept: Ints) -> Ints | None:
         if not self.over:
-            if not len(state.timelines):
-                state.timelines.find(pa.array([b""], type=pa.binary()))
-            return np.zeros(len(kept), dtype=np.int64)
-        substream = batch.substream if isinstance(batch.substream, pa.Array) else pa.array(batch.substream, type=pa.binary())
+            if not len(table):
+                table.find(pa.array([b""], type=pa.binary()))
+            return None
+        substream = batch.substream
+        if not isinstance(substream, pa.Array):
+            substream = pa.array(substream, type=pa.binary())
         if substream.null_count:
             substream = substream.fill_null(b"")
-        keys = substream if len(kept) == len(substream) else substream.take(pa.array(kept))
-        return state.timelines.find(keys)
+        return table.find(substream if len(kept) == len(substream) else substream.take(pa.array(kept)))
 
-    def _rows(
-        self, state: State, batch: Batch, event_time_us: Ints, arrival: Ints, flags: NDArray[np.uint16], walk: Walk
-    ) -> tuple[Rows, Ints]:
-        """Return what was held before and what this batch keeps, as one table, and the step at which each came."""
-        keep = ~walk.dropped
-        index = walk.kept[keep]
-        fresh = Rows(
-            system_us=walk.system_us[keep],
-            event_time_us=event_time_us[index],
-            arrival_us=arrival[index],
-            offset=batch.offset[index],
-            flags=flags[index],
-            timeline=walk.timeline[keep],
-            chunk=np.full(len(index), -1, dtype=np.int64),
-            key=batch.key[index],
-            value=batch.value[index],
+    def _pair_edges(self, state: State, batch: Batch, walk: Walk, kept: Ints, timeline: NDArray[np.int32], event_time_us: Ints) -> None:
+        """Have no end edge come out at or before its start: lift it, and judge again what that changes for later events."""
+        assert batch.start_us is not None, "edges come with the start each end edge names"
+        held = state.held
+        held = held.take(np.flatnonzero(held.flags & Flag.EDGE_START))
+        starts = Starts(None if self.over else held.key, held.timeline.astype(np.int64), held.event_time_us, held.system_us)
+        key = None if self.over else columns.take(batch.key, kept)
+        pairing = Pairing(starts, key, timeline.astype(np.int64), event_time_us, batch.start_us[kept])
+        system_us, dropped = np.empty(len(kept), dtype=np.int64), np.empty(len(kept), dtype=np.bool_)
+        before: Ints | None = None
+        while True:
+            # Each event depends on earlier ones only, so every turn settles at least one more, and the answer is the only one.
+            system_us[walk.order], dropped[walk.order] = walk.system_us, walk.dropped
+            lift = pairing.lifts(system_us, dropped)
+            if (lift <= system_us).all() if before is None else (lift == before).all():
+                return
+            walk.judge(lift[walk.order])
+            before = lift
+
+    def _mark_disorder(self, judged: Judged, walk: Walk) -> tuple[int, int]:
+        """Put system timestamps and verdicts of the walk where they belong; return how many were adjusted and dropped."""
+        if len(walk.rows) == len(judged.system_us) and not self.over:
+            judged.system_us = walk.system_us
+        else:
+            judged.system_us = judged.system_us.copy()
+            judged.system_us[walk.rows] = walk.system_us
+        behind = walk.rows[walk.behind]
+        if self.policies.out_of_order_action is Action.DROP:
+            judged.reason[behind] = Reason.OUT_OF_ORDER
+            return 0, len(behind)
+        judged.flags[behind] |= np.uint16(Flag.OUT_OF_ORDER)
+        return len(behind), 0
+
+    def _mark_shapes(self, batch: Batch, judged: Judged, walk: Walk) -> None:
+        if self.shape is Shape.INTERVAL and batch.end_us is not None:
+            short = batch.end_us < judged.system_us + 1
+            judged.flags |= np.where(short, np.uint16(Flag.INTERVAL | Flag.LIFTED_END), np.uint16(Flag.INTERVAL))
+        elif self.shape is Shape.EDGE and batch.start_us is not None:
+            judged.flags |= np.where(batch.start_us > NEVER, np.uint16(Flag.EDGE_END), np.uint16(Flag.EDGE_START))
+            judged.flags[walk.rows[walk.lifted]] |= np.uint16(Flag.LIFTED_END)
+
+    def _release(self, state: State, fresh: _Fresh, walk: Walk, time: Time) -> tuple[Released, Out, Chunk]:
+        """Let out what the watermarks have passed; return it, and the chunk of what came and stays."""
+        table, batch, floor_us = state.timelines, fresh.batch, int(time.floor[-1])
+        passed = np.maximum(table.largest_us[walk.touched] - self.policies.reorder_us, floor_us)
+        held = self._due(state, walk, passed, floor_us)
+        due = walk.system_us < np.repeat(passed, np.diff(walk.starts))
+        if self.policies.out_of_order_action is Action.DROP:
+            due &= ~walk.behind
+        rows = walk.rows[due]
+        place = np.concatenate([np.arange(len(held)), rows + len(held)])
+        system_us = np.concatenate([held.system_us, walk.system_us[due]])
+        steps, places = None, len(held) + len(batch.offset)
+        if self.over:
+            segment = np.concatenate([table.places(walk.touched, held.timeline), walk.segment[due]])
+            steps = first_steps(system_us, segment, time.floor, walk, self.policies.reorder_us)
+            by_place = np.empty(places, dtype=np.int64)
+            by_place[place] = steps
+            order = sorted_places(steps, system_us, place, places)
+            steps = by_place[order]
+        elif len(held) or not (system_us[1:] >= system_us[:-1]).all():
+            # The one watermark only rises, so what leaves later lies later: the step need not be known.
+            order = sorted_places(np.zeros_like(system_us), system_us, place, places)
+        else:
+            order = place
+        released, out = self._number(state, fresh, held, order, steps, walk, time)
+        return released, out, self._stay(fresh, walk, rows)
+
+    def _due(self, state: State, walk: Walk, passed: Ints, floor_us: int) -> Rows:
+        """Take out what was held and is due, by offset."""
+        left = []
+        for chunk in state.parts():
+            held = chunk.held
+            if not held.count:
+                continue
+            bound: Ints | int = floor_us
+            if not self.over:
+                bound = int(passed[0]) if len(passed) else max(floor_us, int(state.timelines.largest_us[0]) - self.policies.reorder_us)
+            elif len(passed):
+                place = state.timelines.places(walk.touched, held.rows.timeline)
+                bound = np.where(place >= 0, passed[place], floor_us)
+            due = np.flatnonzero(held.waits & (held.rows.system_us < bound))
+            if len(due):
+                left.append(held.release(due))
+        rows = Rows.concat(left)
+        return rows if len(left) < 2 else rows.take(np.argsort(rows.offset))
+
+    def _stay(self, fresh: _Fresh, walk: Walk, left: Ints) -> Chunk:
+        """Return the kept events that have not *left*."""
+        stays = np.zeros(len(fresh.batch.offset), dtype=np.bool_)
+        stays[walk.rows] = True
+        stays[left] = False
+        stays &= fresh.judged.reason == 0
+        rows, batch, judged = np.flatnonzero(stays), fresh.batch, fresh.judged
+        kept = Rows(
+            judged.system_us[rows],
+            fresh.event_time_us[rows],
+            fresh.arrival_us[rows],
+            batch.offset[rows],
+            judged.flags[rows],
+            fresh.timeline[rows],
+            columns.take(batch.key, rows),
+            columns.take(batch.value, rows),
         )
-        rows = Rows.concat([state.held, fresh]) if len(state.held) else fresh
-        return rows, index
+        return Chunk(Held.of(kept), Ahead.empty(), walk.touched.astype(np.int32))
 
-    def _release(self, state: State, rows: Rows, index: Ints, walk: Walk, floor: Ints) -> tuple[Released, Ints]:
-        steps = first_steps(rows.system_us, rows.timeline, floor, walk.steps, self.policies.reorder_us)
-        walk.store(state)
-        order = release_order(steps, rows.system_us, len(floor))
-        held = steps >= len(floor)
-        left = rows.take(order)
-        state.held = rows.take(held)
-        partition = state.timelines.partition[left.timeline]
-        seq = self._number(state, partition, left.system_us)
-        over_ahead = Ahead(left.system_us, left.timeline, left.chunk)
-        state.ahead = Ahead.concat([state.ahead, over_ahead]) if len(state.ahead.system_us) else over_ahead
+    def _number(
+        self, state: State, fresh: _Fresh, held: Rows, order: Ints, steps: Ints | None, walk: Walk, time: Time
+    ) -> tuple[Released, Out]:
+        """Number what leaves in *order* (places in what was held and then the batch)."""
+        batch, judged = fresh.batch, fresh.judged
+        system_us = columns.take_from_two(held.system_us, judged.system_us, order)
+        timeline = columns.take_from_two(held.timeline, fresh.timeline, order)
+        if self._whole is None:
+            partition = state.timelines.partition[timeline]
+        else:
+            partition = np.full(len(order), self._whole, dtype=np.int32)
+        if self.over and self.generation.list_substreams:
+            np.maximum.at(state.timelines.shown_us, timeline, system_us)
+        skipped: Mask | None = None
+        if state.since is not None:
+            wanted, skipped = _begin(state.since, system_us, partition)
+            order, system_us, partition, skipped = order[wanted], system_us[wanted], partition[wanted], skipped[wanted]
+            steps = None if steps is None else steps[wanted]
+        releases = Releases(steps, system_us, time.floor, walk, self.policies.reorder_us)
+        out = Out(system_us, partition, skipped, releases)
+        if skipped is not None and skipped.any():
+            numbered = np.flatnonzero(~skipped)
+            order, system_us, partition = order[numbered], system_us[numbered], partition[numbered]
+            releases = Releases(releases.told()[numbered], system_us, time.floor, walk, self.policies.reorder_us)
         released = Released(
-            self.number, partition, seq, left.system_us, left.event_time_us, left.arrival_us, left.offset, left.flags, left.key, left.value
+            self.number,
+            partition,
+            self._seq(state, partition),
+            system_us,
+            columns.take_from_two(held.event_time_us, fresh.event_time_us, order),
+            columns.take_from_two(held.arrival_us, fresh.arrival_us, order),
+            columns.take_from_two(held.offset, batch.offset, order),
+            columns.take_from_two(held.flags, judged.flags, order),
+            columns.take_from_two(held.key, batch.key, order),
+            columns.take_from_two(held.value, batch.value, order),
+            releases,
         )
-        return released, order
+        return released, out
 
-    def _number(self, state: State, partition: NDArray[np.int32], system_us: Ints) -> Ints:
+    def _seq(self, state: State, partition: NDArray[np.int32]) -> Ints:
+        if self._whole is not None:
+            first = int(state.seq[self._whole])
+            return np.arange(first, first + len(partition))
         seq = np.empty(len(partition), dtype=np.int64)
-        by_channel = np.argsort(partition, kind="stable")
         counts = np.bincount(partition, minlength=self.output_partitions)
         starts = np.cumsum(counts) - counts
-        seq[by_channel] = np.arange(len(partition)) - np.repeat(starts - state.seq, counts)
-        state.seq = state.seq + counts
-        np.maximum.at(state.largest_us, partition, system_us)
+        seq[grouped(partition)] = np.arange(len(partition)) - np.repeat(starts - state.seq, counts)
         return seq
 
-    def _punctuate(self, state: State, floor_us: int, cause: Cause) -> list[Cti]:
-        if self.over or not len(state.timelines):
-            c = floor_us
-        else:
-            own = int(state.timelines.largest_us[0])
-            c = max(floor_us, own - self.policies.reorder_us if own > NEVER else NEVER)
-        state.c = max(state.c, c)
-        state.ahead = state.ahead.take(state.ahead.system_us >= state.c)
-        ahead = np.bincount(state.timelines.partition[state.ahead.timeline], minlength=self.output_partitions)
-        ctis = []
-        for partition in self._channels:
-            promise = state.c, int(state.seq[partition])
-            if state.c > NEVER and state.written.get(partition) != promise:
-                state.written[partition] = promise
-                ctis.append(
-                    Cti(
-                        number=self.number,
-                        output_partition=partition,
-                        c=promise[0],
-                        n=promise[1],
-                        ahead=int(ahead[partition]),
-                        next_offset=state.next_offset,
-                        arrival_us=state.arrival_us,
-                        largest_us=int(state.largest_us[partition]),
-                        roster=self.roster,
-                        cause=cause,
-                    )
-                )
-        return ctis
+    def _points(self, state: State, fresh: _Fresh, walk: Walk, time: Time, out: Out) -> list[Point]:
+        """Return where CTIs are due; the last point is the end of the batch."""
+        batch, generation = fresh.batch, self.generation
+        count, end_us = len(batch.offset), int(time.floor[-1])
+        if not self.over and len(state.timelines):
+            end_us = max(end_us, int(state.timelines.largest_us[0]) - self.policies.reorder_us)
+        moved = any(position > batch.offset[-1] if count else True for position, _ in (*batch.estimates, *batch.imports))
+        end = Point(end_us, len(out.system_us), batch.end_offset, int(time.arrival[-1]), self._cause(batch, time, end_us))
+        if generation.per_batch:
+            return [end]
+        watermark_us = self._watermarks(state, walk, time)
+        ends = batch.start_us > NEVER if self.shape is Shape.EDGE and batch.start_us is not None else None
+        counted = np.zeros(count, dtype=np.bool_)
+        counted[walk.rows[~walk.dropped]] = True
+        if ends is not None:
+            counted &= ~ends
+        rows = points_inside(generation, state, counted, ends, time.source_ctis, watermark_us)
+        state.accepted += int(np.count_nonzero(counted))
+        points = []
+        if rows:
+            steps = out.releases.told()
+            for row, left in zip(rows, np.searchsorted(steps, rows, side="right").tolist(), strict=True):
+                reached_us = int(watermark_us[row])
+                cause = self._cause(batch, time, reached_us) if reached_us < INFINITY else Cause.EVENT
+                points.append(Point(reached_us, left, int(batch.offset[row]) + 1, int(time.arrival[row]), cause))
+            state.point_us = points[-1].watermark_us
+        if moved or batch.finish:
+            state.point_us = end_us
+            return [*points, end]
+        return [*points, replace(end, due=False)]
 
-    def _forget(self, state: State) -> None:
+    def _watermarks(self, state: State, walk: Walk, time: Time) -> Ints:
+        """Return the partition's watermark (with OVER the floor) after each record."""
+        floor = time.floor[:-1]
+        if self.over or not len(floor):
+            return floor
+        own = np.full(len(floor), NEVER, dtype=np.int64)
+        own[walk.rows] = walk.largest_us
+        own[0] = max(int(own[0]), walk.before_us)
+        np.maximum.accumulate(own, out=own)
+        return np.maximum(own - self.policies.reorder_us, floor)
+
+    def _cause(self, batch: Batch, time: Time, watermark_us: int) -> Cause:
+        if watermark_us == INFINITY:
+            return Cause.SHUTDOWN
+        if time.promise > NEVER and time.promise >= watermark_us:
+            return Cause.IMPORT if time.imported else Cause.SOURCE
+        return Cause.EVENT if len(batch.offset) else Cause.IDLE
+
+    def _list_substreams(self, state: State, batch: Batch, ctis: list[Cti], walk: Walk) -> list[Cti]:
+        """Add to the last CTIs the substreams whose watermark is ahead of what their released events show."""
+        table = state.timelines
+        rows = np.unique(np.concatenate([*state.unlisted, walk.touched]))
+        largest_us = table.largest_us[rows]
+        w = largest_us - self.policies.reorder_us
+        news = w > np.maximum(table.shown_us[rows], state.c)
+        rows, w = rows[news], w[news]
+        if not ctis:
+            state.unlisted = [rows]
+            return ctis
+        until = ctis[-1].next_offset
+        told = [cti for cti in ctis if cti.next_offset == until]
+        last_row = walk.rows[walk.starts[1:] - 1] if len(walk.touched) else _NO_ROWS
+        # What moved after the CTI's point stands elsewhere now than it did there.
+        later = walk.touched[batch.offset[last_row] >= until] if len(last_row) else _NO_ROWS
+        listed = np.isin(table.partition[rows], [cti.output_partition for cti in told]) & ~np.isin(rows, later)
+        state.unlisted = [rows[~listed]]
+        rows, w = rows[listed], w[listed]
+        table.shown_us[rows] = w
+        names, partition = table.keys(rows).to_pylist(), table.partition[rows].tolist()
+        lists: dict[int, list[tuple[bytes, int]]] = {cti.output_partition: [] for cti in told}
+        for channel, name, reached_us in zip(partition, names, w.tolist(), strict=True):
+            lists[channel].append((name, reached_us))
+        return [*ctis[: len(ctis) - len(told)], *(replace(cti, listed=tuple(sorted(lists[cti.output_partition]))) for cti in told)]
+
+    def _forget(self, state: State, walked: int) -> None:
         """Drop timelines that no later event can meet, once half of the table is such: one pass pays for many batches."""
         table = state.timelines
-        if not self.over or len(table) < 64:
+        state.unpruned += max(walked, 256)
+        if not self.over or len(table) < 64 or _LOOK_THROUGH * state.unpruned < len(table):
             return
-        needed = table.largest_us - self.policies.reorder_us > state.c
+        state.unpruned = 0
+        needed = table.largest_us - self.policies.reorder_us > state.floor_us
         if 2 * np.count_nonzero(needed) > len(table):
             return
-        needed[state.held.timeline] = True
-        moved = table.forget(needed)
-        state.held.timeline = moved[state.held.timeline]
-        state.ahead.timeline = moved[state.ahead.timeline]
-        state.touched = moved[state.touched][moved[state.touched] >= 0]
+        for chunk in state.parts():
+            needed[chunk.held.rows.timeline[chunk.held.waits]] = True
+        state.renumber(table.forget(needed))
+
+
+def _begin(since: Since, system_us: Ints, partition: NDArray[np.int32]) -> tuple[Mask, Mask]:
+    """Return which released events are wanted of a walk that did not begin at the beginning, and which of them are written already."""
+    wanted = system_us >= since.start_us[partition]
+    skipped = np.zeros(len(wanted), dtype=np.bool_)
+    for channel in np.flatnonzero(since.skip).tolist():
+        first = np.flatnonzero(wanted & (partition == channel))[: since.skip[channel]]
+        skipped[first] = True
+        since.skip[channel] -= len(first)
+    return wanted, skipped

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from ordering.columns import Objects
 from ordering.oracle import Record
 from ordering.policies import Policies
-from ordering.state import Objects
 from ordering.step import Batch, Model, Reason, Step
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
 from ordering.wire import Flag

@@ -8,17 +8,16 @@ so the table is as large as what must be known, and no larger after ``forget``.
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ordering.partitioner import output_partitions
+from ordering.keytable import Keys, KeyTable, grown
+from ordering.partitioner import partitions_of
 from ordering.ticks import NEVER
 
 Ints = NDArray[np.int64]
-Entry = TypeVar("Entry", bound=np.generic)
+ShortInts = NDArray[np.int32]
 
 
 class Timelines:
@@ -32,70 +31,83 @@ class Timelines:
 
     def __init__(self, partitions: int, whole: int | None) -> None:
         self._partitions, self._whole = partitions, whole
-        self._rows: dict[bytes, int] = {}
-        self._keys: list[bytes] = []
+        self._table = KeyTable()
         self._largest_us: Ints = np.empty(0, dtype=np.int64)
-        self._partition = np.empty(0, dtype=np.int32)
-        self._chunk: Ints = np.empty(0, dtype=np.int64)
+        self._shown_us: Ints | None = None
+        self._partition: ShortInts = np.empty(0, dtype=np.int32)
+        self._chunk: ShortInts = np.empty(0, dtype=np.int32)
+        self._place: ShortInts = np.empty(0, dtype=np.int32)
 
     def __len__(self) -> int:
-        return len(self._rows)
+        return len(self._table)
 
     @property
     def largest_us(self) -> Ints:
         """Largest system timestamp accepted per timeline (``NEVER`` before the first); writable."""
-        return self._largest_us[: len(self._rows)]
+        return self._largest_us[: len(self)]
 
     @property
-    def partition(self) -> NDArray[np.int32]:
+    def shown_us(self) -> Ints:
+        """How far events and lists have told readers of each timeline; writable. Not saved: telling twice does no harm."""
+        told = np.empty(0, dtype=np.int64) if self._shown_us is None else self._shown_us
+        if len(told) < len(self):
+            known, told = len(told), grown(told, len(self))
+            told[known:] = NEVER
+        self._shown_us = told
+        return told[: len(self)]
+
+    @property
+    def partition(self) -> ShortInts:
         """Output partition per timeline."""
-        return self._partition[: len(self._rows)]
+        return self._partition[: len(self)]
 
     @property
-    def chunk(self) -> Ints:
+    def chunk(self) -> ShortInts:
         """The snapshot chunk that holds each timeline's newest entry (see :mod:`ordering.state`); writable."""
-        return self._chunk[: len(self._rows)]
+        return self._chunk[: len(self)]
 
-    def keys(self) -> list[bytes]:
-        """Return the key bytes of every timeline, by row."""
-        return self._keys
+    def keys(self, rows: Ints) -> pa.Array:
+        """Return the key bytes of some timelines."""
+        return self._table.keys(rows).to_arrow()
 
     def find(self, keys: pa.Array) -> Ints:
         """Return the row of each substream key (binary or dictionary column without nulls), adding timelines not yet known."""
-        encoded = keys.dictionary_encode()
-        unique: list[bytes] = encoded.dictionary.to_pylist()
-        known = self._rows
-        fresh = list(dict.fromkeys(key for key in unique if key not in known))
-        if fresh:
-            self._add(fresh)
-        rows = np.fromiter((known[key] for key in unique), dtype=np.int64, count=len(unique))
-        found: Ints = rows[encoded.indices.to_numpy(zero_copy_only=False)]
+        encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+        distinct, index = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
+        again = distinct.dictionary_encode()
+        if len(again.dictionary) < len(distinct):
+            # A dictionary made elsewhere may hold a key twice.
+            distinct, index = again.dictionary, again.indices.to_numpy()[index]
+        rows = self.find_distinct(Keys.of(distinct))
+        found: Ints = rows[index]
         return found
 
-    def _add(self, keys: list[bytes]) -> None:
-        first, last = len(self._rows), len(self._rows) + len(keys)
-        if last > len(self._largest_us):
-            room = max(last, 2 * len(self._largest_us), 1024)
-            self._largest_us = _grown(self._largest_us, room)
-            self._partition = _grown(self._partition, room)
-            self._chunk = _grown(self._chunk, room)
-        self._rows.update(zip(keys, range(first, last), strict=True))
-        self._keys.extend(keys)
-        self._largest_us[first:last] = NEVER
-        self._chunk[first:last] = -1
-        self._partition[first:last] = output_partitions(keys, self._partitions) if self._whole is None else self._whole
+    def find_distinct(self, keys: Keys) -> Ints:
+        """Return the row of each of these *distinct* keys, adding timelines not yet known."""
+        first = len(self._table)
+        rows, fresh = self._table.find(keys)
+        if len(fresh):
+            count = len(self._table)
+            self._largest_us, self._partition = grown(self._largest_us, count), grown(self._partition, count)
+            self._chunk, self._place = grown(self._chunk, count), grown(self._place, count)
+            self._largest_us[first:count] = NEVER
+            self._chunk[first:count] = self._place[first:count] = -1
+            self._partition[first:count] = partitions_of(keys.take(fresh), self._partitions) if self._whole is None else self._whole
+        return rows
+
+    def places(self, chosen: Ints, asked: Ints | ShortInts) -> Ints:
+        """Return for each timeline *asked* its place among those *chosen*, -1 where it is not one of them."""
+        self._place[chosen] = np.arange(len(chosen), dtype=np.int32)
+        found = self._place[asked].astype(np.int64)
+        self._place[chosen] = -1
+        return found
 
     def forget(self, needed: NDArray[np.bool_]) -> Ints:
         """Keep only the *needed* rows; return the new row of each old one (-1: forgotten)."""
         moved = np.where(needed, np.cumsum(needed) - 1, -1)
-        flags = needed.tolist()
-        self._keys = [key for key, keep in zip(self._keys, flags, strict=True) if keep]
+        if self._shown_us is not None:
+            self._shown_us = self.shown_us[needed]
         self._largest_us, self._partition, self._chunk = self.largest_us[needed], self.partition[needed], self.chunk[needed]
-        self._rows = {key: row for row, key in enumerate(self._keys)}
+        self._place = np.full(len(self._chunk), -1, dtype=np.int32)
+        self._table.keep(np.flatnonzero(needed))
         return moved.astype(np.int64)
-
-
-def _grown(column: NDArray[Entry], room: int) -> NDArray[Entry]:
-    grown = np.empty(room, dtype=column.dtype)
-    grown[: len(column)] = column
-    return grown

@@ -1,93 +1,210 @@
 """
-Verdicts: the kept events of a batch on their timelines - what watermark each met and the maximum each left behind.
+Verdicts: what each policy says of each event of a batch, in the order of spec section 2.
+
+Early, source CTI and late need the event, its arrival and the CTIs met so far; :func:`judge_arrivals` takes whole
+columns. Out of order needs what the event's timeline has accepted before; :class:`Walk` lays each timeline's events
+side by side.
 
 Law: an event is out of order when its system timestamp is below its timeline's largest so far minus the reorder
-tolerance; adjusting or dropping it leaves that maximum as it was, so the maximum is a plain running maximum. (Only a
-reorder of minus one tick differs: there an adjusted event is lifted above all before it.)
+tolerance; adjusting or dropping it leaves that maximum as it was, so the maximum is a plain running maximum. (With a
+reorder of minus one tick an adjusted event is lifted above all before it, and an end edge may be lifted above its
+start: both raise the maximum and are walked accordingly.)
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.policies import Action
-from ordering.reorder import Steps
-from ordering.segments import running_max
-from ordering.state import State
+from ordering.policies import Action, Policies
+from ordering.segments import grouped, running_max
 from ordering.ticks import NEVER
 from ordering.timeline import Timelines
+from ordering.wire import Flag
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
 
-class Walk:
-    """The kept events of a batch on their timelines: what each met, and the maximum each left behind."""
+class Reason(IntEnum):
+    """Which policy dropped an event."""
 
-    def __init__(self, kept: Ints, timeline: Ints, system_us: Ints, table: Timelines) -> None:
-        self.kept, self.timeline, self.system_us = kept, timeline, system_us
-        self.adjusted = self.dropped = np.zeros(len(kept), dtype=bool)
-        single = len(table) == 1
-        self._order: Any = slice(None) if single else np.argsort(timeline, kind="stable")
-        ordered = timeline[self._order]
-        first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(ordered) else np.empty(0, dtype=np.int64)
-        lengths = np.diff(np.append(first, len(ordered)))
-        touched = ordered[first]
-        segment = np.repeat(np.arange(len(first)), lengths)
-        own = system_us[self._order]
+    EARLY = 1
+    LATE = 2
+    OUT_OF_ORDER = 3
+    CTI_VIOLATION = 4
+
+
+@dataclass(slots=True)
+class Judged:
+    """
+    One entry a record of the batch.
+
+    Args:
+        system_us: System timestamp as judged so far, microseconds.
+        flags: Bits of :class:`~ordering.wire.Flag`.
+        reason: :class:`Reason` of those dropped, 0 for others.
+    """
+
+    system_us: Ints
+    flags: NDArray[np.uint16]
+    reason: NDArray[np.int8]
+
+
+def judge_arrivals(
+    policies: Policies, event_time_us: Ints, readable: Mask, arrival_us: Ints, promised_us: Ints | None, reaches_us: Ints | None
+) -> Judged:
+    """
+    Apply the early, source CTI and late policies.
+
+    Args:
+        policies: The input's.
+        event_time_us: Event times.
+        readable: Which records have one.
+        arrival_us: Clamped arrivals.
+        promised_us: The largest source or imported CTI met before each record; None: there never was any.
+        reaches_us: How far the event reaches in time where that is beyond its event time (the end of an interval, infinity for
+            an edge); None for points.
+    """
+    steps = len(event_time_us)
+    judged = Judged(event_time_us, np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8))
+    if promised_us is not None:
+        _judge_promises(policies, judged, event_time_us, readable, promised_us, reaches_us)
+    if policies.late_us is not None:
+        lifted = arrival_us - policies.late_us
+        late = (event_time_us < lifted) & readable
+        if late.any():
+            if policies.late_action is Action.DROP:
+                judged.reason[late & (judged.reason == 0)] = Reason.LATE
+            else:
+                judged.flags[late & (judged.reason == 0)] |= np.uint16(Flag.LATE)
+                judged.system_us = np.where(late, np.maximum(judged.system_us, lifted), judged.system_us)
+    if policies.early_us is not None:
+        early = (event_time_us > arrival_us + policies.early_us) & readable
+        if early.any():
+            judged.reason[early] = Reason.EARLY
+    return judged
+
+
+def _judge_promises(
+    policies: Policies, judged: Judged, event_time_us: Ints, readable: Mask, promised_us: Ints, reaches_us: Ints | None
+) -> None:
+    violating = (event_time_us < promised_us) & readable
+    if not violating.any():
+        return
+    movable = np.zeros(len(violating), dtype=np.bool_)
+    if policies.cti_violation_action is Action.ADJUST and reaches_us is not None:
+        movable = violating & (reaches_us > promised_us)
+    judged.reason[violating & ~movable] = Reason.CTI_VIOLATION
+    judged.flags[movable] |= np.uint16(Flag.CTI_VIOLATION)
+    judged.system_us = np.where(movable, promised_us, judged.system_us)
+
+
+class Walk:
+    """
+    The kept events of a batch on their timelines: what each met, and the maximum each left behind.
+
+    Columns are in *walk order*: timeline by timeline, each timeline's events in offset order.
+
+    Args:
+        timeline: Table row of each kept event's timeline; None if there is but one timeline.
+        own_us: System timestamps as judged so far.
+        rows: Batch row of each kept event, rising.
+        table: The timelines.
+        reorder_us: Reorder tolerance.
+        action: What happens to an event out of order.
+        joined_us: No event may come out below this: when the input partition joined.
+
+    Attributes:
+        order: Walk order of the kept events, or a slice of all.
+        rows: Batch rows in walk order.
+        starts: First place of each timeline's events, and the end.
+        segment: Number of each event's timeline among those touched.
+        touched: Table rows of the timelines touched.
+        system_us: System timestamps after judging.
+        largest_us: Largest system timestamp accepted by the timeline after each event.
+        behind: Which events were out of order.
+        bound_us: The watermark each event met, but for the floor (which never binds).
+        before_us: Without OVER, the largest system timestamp accepted before the batch.
+    """
+
+    def __init__(
+        self, timeline: Ints | None, own_us: Ints, rows: Ints, table: Timelines, reorder_us: int, action: Action, joined_us: int
+    ) -> None:
+        self._table, self._reorder_us, self._action = table, reorder_us, action
+        count = len(own_us)
+        self.order: Any
+        if timeline is None:
+            self.order, self.rows, own = slice(None), rows, own_us
+            first = np.zeros(min(count, 1), dtype=np.int64)
+            self.touched = np.zeros(len(first), dtype=np.int64)
+        else:
+            self.order = grouped(timeline)
+            ordered, own, self.rows = timeline[self.order], own_us[self.order], rows[self.order]
+            first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if count else np.zeros(0, dtype=np.int64)
+            self.touched = ordered[first]
+        self._first = first
+        self.starts = np.append(first, count)
+        self._lengths = np.diff(self.starts)
+        self.segment = np.repeat(np.arange(len(first)), self._lengths)
+        self.own_us = own
+        self.before_us = int(table.largest_us[0]) if timeline is None and len(table) else NEVER
+        self._joined_us = NEVER if joined_us == NEVER else joined_us + reorder_us
+        self.judge(None)
+
+    def judge(self, lift_us: Ints | None) -> None:
+        """Apply the out-of-order policy; *lift_us*: no event may come out below this (walk order)."""
+        own = self.own_us if lift_us is None else np.maximum(self.own_us, lift_us)
+        self._lifted = lift_us is not None
         # A maximum far below anything in this batch compares like one just below it, and keeps the numbers small.
         bottom = int(own.min()) - 2 if len(own) else 0
-        previous = np.maximum(table.largest_us[touched], bottom)
-        self._previous, self._first, self._lengths = previous, first, lengths
-        largest = running_max(_raised(own, first, previous), segment)
-        before = np.empty_like(largest)
-        before[1:] = largest[:-1]
-        before[first] = previous
-        self.before = self._unsorted(before)
-        self.steps = Steps(segment, np.append(first, len(ordered)), touched, kept[self._order], largest)
-        self._bottom = bottom
+        previous = np.maximum(self._table.largest_us[self.touched], max(bottom, self._joined_us))
+        if self._reorder_us < 0 and self._action is Action.ADJUST:
+            self._lift_above_equals(own, previous)
+            return
+        largest = self._running_max(own, previous)
+        bound = np.empty_like(largest)
+        bound[1:] = largest[:-1]
+        bound[self._first] = previous
+        bound -= self._reorder_us
+        self.behind, self.bound_us = self.own_us < bound, bound
+        self.system_us = own if self._action is Action.DROP else np.maximum(own, bound)
+        self.largest_us = largest
 
-    def _unsorted(self, column: Ints) -> Ints:
-        out = np.empty_like(column)
-        out[self._order] = column
-        return out
-
-    def judge(self, reorder_us: int, action: Action) -> None:
-        """Apply the out-of-order policy: set ``dropped`` or ``adjusted`` and move the adjusted system timestamps."""
-        behind = self.system_us < np.maximum(self.before - reorder_us, NEVER)
-        if action is Action.DROP:
-            self.dropped = behind
-        elif reorder_us < 0:
-            self.adjusted = self._lift_above_equals()
-        else:
-            self.adjusted = behind
-            self.system_us = np.where(behind, self.before - reorder_us, self.system_us)
-
-    def _lift_above_equals(self) -> Mask:
-        """Reorder of minus one tick: move each event above all before it on its timeline; return which were moved."""
-        place = np.arange(len(self.timeline)) - np.repeat(self._first, self._lengths)
-        own = self.system_us[self._order] - place
+    def _lift_above_equals(self, own: Ints, previous: Ints) -> None:
+        """Reorder of minus one tick: move each event above all before it on its timeline."""
+        place = np.arange(len(own)) - np.repeat(self._first, self._lengths)
         # The k-th event must exceed the maximum before the batch by k + 1 ticks and each earlier one by their distance.
-        previous = np.where(self._previous == self._bottom, self._bottom, self._previous + 1)
-        largest = running_max(_raised(own, self._first, previous), self.steps.segment) + place
-        self.steps.largest_us = largest
-        lifted = self._unsorted(largest)
-        moved = lifted > self.system_us
-        self.system_us = lifted
-        return moved
+        self.largest_us = self._running_max(own - place, previous + 1) + place
+        self.system_us = self.largest_us
+        before = np.empty_like(own)
+        before[1:] = self.largest_us[:-1]
+        before[self._first] = previous
+        self.behind, self.bound_us = self.own_us <= before, before + 1
 
-    def store(self, state: State) -> None:
+    def _running_max(self, own: Ints, previous: Ints) -> Ints:
+        raised = own.copy()
+        raised[self._first] = np.maximum(raised[self._first], previous)
+        return running_max(raised, self.segment)
+
+    @property
+    def dropped(self) -> Mask:
+        """Which events the out-of-order policy rejects."""
+        return self.behind if self._action is Action.DROP else np.zeros(len(self.behind), dtype=np.bool_)
+
+    @property
+    def lifted(self) -> Mask:
+        """Which events came out above where the out-of-order policy would have left them."""
+        if not self._lifted:
+            return np.zeros(len(self.behind), dtype=np.bool_)
+        adjusts = self._action is Action.ADJUST
+        return self.system_us > (np.maximum(self.own_us, self.bound_us) if adjusts else self.own_us)
+
+    def store(self) -> None:
         """Leave the new maxima in the table."""
-        if len(self.steps.timeline):
-            last = self.steps.starts[1:] - 1
-            state.timelines.largest_us[self.steps.timeline] = self.steps.largest_us[last]
-            state.touched = np.concatenate([state.touched, self.steps.timeline])
-
-
-def _raised(own: Ints, first: Ints, previous: Ints) -> Ints:
-    raised = own.copy()
-    raised[first] = np.maximum(raised[first], previous)
-    return raised
+        if len(self.touched):
+            self._table.largest_us[self.touched] = self.largest_us[self.starts[1:] - 1]

@@ -1,0 +1,61 @@
+"""
+The events that a channel's CTI has not reached: released, numbered, and at or above its ``c``.
+
+A CTI says how many there are, so that a writer can resume without a checkpoint. Law: the count of each channel is exact;
+adding costs what is added, passing a CTI costs what it passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Partitions = NDArray[np.int32]
+
+
+@dataclass(slots=True)
+class Ahead:
+    """System timestamps, rising, and output partitions of some released events; those before *passed* are behind the CTI."""
+
+    system_us: Ints
+    partition: Partitions
+    passed: int = 0
+
+    def __len__(self) -> int:
+        return len(self.system_us) - self.passed
+
+    @staticmethod
+    def of(system_us: Ints, partition: Partitions) -> Ahead:
+        """Return events given in any order."""
+        if len(system_us) > 1 and not (system_us[1:] >= system_us[:-1]).all():
+            order = np.argsort(system_us)
+            system_us, partition = system_us[order], partition[order]
+        return Ahead(system_us, partition)
+
+    @staticmethod
+    def join(parts: Iterable[Ahead]) -> Ahead:
+        """Return what is left of all *parts*."""
+        left = [(part.system_us[part.passed :], part.partition[part.passed :]) for part in parts if len(part)]
+        if not left:
+            return Ahead.empty()
+        return Ahead.of(np.concatenate([system_us for system_us, _ in left]), np.concatenate([partition for _, partition in left]))
+
+    @staticmethod
+    def empty() -> Ahead:
+        """Return no events."""
+        return Ahead(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
+
+    def take_below(self, c: int) -> tuple[Ints, Partitions]:
+        """Pass the events below *c*; return their system timestamps, rising, and partitions."""
+        until = int(np.searchsorted(self.system_us, c))
+        until = max(until, self.passed)
+        below = self.system_us[self.passed : until], self.partition[self.passed : until]
+        self.passed = until
+        if 2 * self.passed > len(self.system_us):
+            # Copies: a slice would keep all of it in memory.
+            self.system_us, self.partition, self.passed = self.system_us[until:].copy(), self.partition[until:].copy(), 0
+        return below

@@ -1,0 +1,71 @@
+"""
+Payload columns: keys and values travel through the model untouched, as Python bytes or as Arrow binary columns.
+
+Law: what goes in comes out. A column of objects stays one, an Arrow column stays one of its own type; nothing looks inside.
+Chosen rows are copied, so a held event never keeps the batch alive that it came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Objects = NDArray[np.object_]
+Payload = Any
+"""A numpy array of objects (bytes or None), or an Arrow binary column."""
+
+
+def take(column: Payload, rows: Ints) -> Payload:
+    """Return the entries at *rows*, in their order."""
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    return column.take(pa.array(rows))
+
+
+def join(parts: Sequence[Payload]) -> Payload:
+    """Return all entries, one part after the other; parts without entries may be of either kind."""
+    filled = [part for part in parts if len(part)]
+    if len(filled) < 2:
+        return filled[0] if filled else parts[0]
+    if all(isinstance(part, np.ndarray) for part in filled):
+        return np.concatenate(filled)
+    return pa.concat_arrays([to_arrow(part) for part in filled])
+
+
+def take_from_two(first: Payload, second: Payload, rows: Ints) -> Payload:
+    """Return the entries at *rows* of both columns laid end to end, as the kind of column that *second* is."""
+    if not len(first):
+        return take(second, rows)
+    if not isinstance(second, np.ndarray):
+        return pa.concat_arrays([to_arrow(first).cast(second.type), second]).take(pa.array(rows))
+    first = first if isinstance(first, np.ndarray) else to_objects(first)
+    out = np.empty(len(rows), dtype=second.dtype)
+    early = rows < len(first)
+    out[early] = first[rows[early]]
+    late = ~early
+    out[late] = second[rows[late] - len(first)]
+    return out
+
+
+def to_arrow(column: Payload) -> pa.Array:
+    """Return the column as Arrow large_binary."""
+    if isinstance(column, np.ndarray):
+        return pa.array(column.tolist(), type=pa.large_binary())
+    return column if pa.types.is_large_binary(column.type) else column.cast(pa.large_binary())
+
+
+def to_objects(column: pa.Array) -> NDArray[np.object_]:
+    """Return an Arrow column as a column of Python bytes."""
+    objects = np.empty(len(column), dtype=object)
+    objects[:] = column.to_pylist()
+    return objects
+
+
+def no_entries() -> NDArray[np.object_]:
+    """Return a column without entries."""
+    return np.empty(0, dtype=object)
