@@ -4,7 +4,8 @@ The reader's rule: which records of an ordered partition count, and how far its 
 A log may hold a channel's events more than once (a writer died and wrote again from an earlier number) and CTIs of a
 writer that should be gone. The rule (spec section 4) takes each event once, in the order of ``seq``: it accepts
 ``last + 1``, skips what is not above ``last`` and ignores what lies beyond a gap until the rewrite brings it. A CTI
-counts once the event ``n - 1`` was accepted, and of those that count the maximum.
+counts once the event ``n - 1`` was accepted, and of those that count the maximum. The substreams a CTI lists have come
+as far as it says when it counts; one in several parts counts with the last (:mod:`ordering.parts`).
 
 Law: what is accepted, and upon which record, depends on the log alone. Cuts of the log into batches, and saving and
 restoring between them, change nothing.
@@ -32,17 +33,20 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ordering.errors import GapError, ProtocolError
+from ordering.parts import Gathering
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER
 
 Ints = NDArray[np.int64]
 
-READER_STATE_VERSION = 1
+READER_STATE_VERSION = 2
+"""Version 2 added lists: those of waiting CTIs, and parts of a CTI whose last part is still to come."""
 
 
 @dataclass(slots=True)
@@ -84,6 +88,10 @@ class Accepted:
         frontier: (log offset, c): every rise of the partition's own frontier, the least c of all channels of the
             newest roster; none before each of them has a CTI.
         finished: Every channel of the roster has ended.
+        listed: (log offset, roster number, substream key, w): what the lists of CTIs say, in log order, each upon the record
+            with which its CTI counts, after the event accepted there: no event of the substream in this channel that is still
+            to be accepted has s < w. Also what says no more than is known already.
+        rosters: (log offset, roster): every rise of the roster's version, in log order.
     """
 
     rows: Ints
@@ -92,6 +100,8 @@ class Accepted:
     progress: list[tuple[int, int, int]]
     frontier: list[tuple[int, int]]
     finished: bool
+    listed: list[tuple[int, int, bytes, int]]
+    rosters: list[tuple[int, Roster]]
 
 
 @dataclass(slots=True)
@@ -121,16 +131,18 @@ class _Stretch:
         return _Stretch(self.row, self.seq, np.full(len(self), offset, dtype=np.int64))
 
 
-_Promise = tuple[int, int, int]
-"""What counts of a CTI in its channel: (log offset, n, c)."""
+_List = tuple[tuple[bytes, int], ...]
+_Promise = tuple[int, int, int, _List]
+"""What counts of a CTI in its channel: (log offset, n, c, listed substreams)."""
 
 
 @dataclass(slots=True)
 class _Harvest:
-    """What one call of ``accept`` brings together: accepted events, CTIs that count as (log offset, number, c), tallies."""
+    """What one call of ``accept`` brings together: accepted events, CTIs that count as (log offset, number, c), lists, tallies."""
 
     taken: list[_Stretch] = field(default_factory=list)
     applied: list[tuple[int, int, int]] = field(default_factory=list)
+    listed: list[tuple[int, int, _List]] = field(default_factory=list)
     duplicates: int = 0
     gaps: int = 0
 
@@ -156,23 +168,28 @@ class _Channel:
         harvest.gaps += gaps
         harvest.duplicates += len(events) - len(taken) - gaps
         promises, self.waiting = self.waiting + promises, []
-        for offset, n, c in promises:
+        for promise in promises:
+            offset, n, c, listed = promise
             if n > self.last + 1:
-                self.waiting.append((offset, n, c))
+                self.waiting.append(promise)
                 continue
             completed = offset if n <= before + 1 else max(offset, int(taken.position[n - 2 - before]))
             harvest.applied.append((completed, self.number, c))
+            if listed:
+                harvest.listed.append((completed, self.number, listed))
 
     def collect(self, events: _Stretch, wanted: NDArray[np.bool_], promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
         """Gather the *wanted* events (s >= X) and let each CTI vouch for those below its n, until one settles the channel."""
         done = 0
-        for index, (offset, n, c) in enumerate(promises):
+        for index, (offset, n, c, listed) in enumerate(promises):
             until = int(np.searchsorted(events.position, offset))
             self._gather(events[done:until], wanted[done:until], harvest)
             done = until
             below = int(np.searchsorted(self.collected.seq, n))
             harvest.taken.append(self.collected[:below].upon(offset))
             harvest.applied.append((offset, self.number, c))
+            if listed:
+                harvest.listed.append((offset, self.number, listed))
             self.collected, self.last = self.collected[below:], max(self.last, n - 1)
             if c >= start_us:
                 left, self.collected, self.settled = self.collected.upon(offset), self.collected[:0], True
@@ -208,6 +225,7 @@ class PartitionReader:
         self._roster: Roster | None = None
         self._frontier = NEVER
         self._channels: dict[int, _Channel] = {}
+        self._gathering = Gathering()
 
     @property
     def frontier(self) -> int:
@@ -228,6 +246,10 @@ class PartitionReader:
         """Return how far a channel's time has come, microseconds; ``NEVER`` before its first CTI."""
         return self._channels[number].c if number in self._channels else NEVER
 
+    def last(self, number: int) -> int:
+        """Return the number of a channel's event accepted last, or that a CTI vouched for (start in the middle); -1 before the first."""
+        return self._channels[number].last if number in self._channels else -1
+
     def missing(self) -> list[int]:
         """Return the channels of the newest roster that have no CTI yet: each of them holds everything back."""
         return [number for number in self._numbers() if self.c(number) == NEVER]
@@ -235,16 +257,14 @@ class PartitionReader:
     def waiting(self) -> list[tuple[int, int, int]]:
         """Return (roster number, n, last) of each channel with a CTI whose events are missing; n is the least such."""
         behind = [channel for _, channel in sorted(self._channels.items()) if channel.waiting]
-        return [(channel.number, min(n for _, n, _ in channel.waiting), channel.last) for channel in behind]
+        return [(channel.number, min(promise[1] for promise in channel.waiting), channel.last) for channel in behind]
 
     def accept(self, log: Log) -> Accepted:
         """Apply the rule to *log*, which starts where the last one ended."""
         harvest = _Harvest()
         first_row = self._number_collected()
         rows_of = _rows_by_channel(log.number)
-        promises: dict[int, list[_Promise]] = {}
-        for offset, cti in log.ctis:
-            promises.setdefault(cti.number, []).append((offset, cti.n, cti.c))
+        promises = self._promises(log)
         settled = True
         for number in sorted(rows_of.keys() | promises.keys()):
             rows = rows_of.get(number, slice(0, 0))
@@ -258,7 +278,20 @@ class PartitionReader:
         self.duplicates += harvest.duplicates
         self.gaps += harvest.gaps
         rows, position = _in_log_order(harvest.taken, log if settled else None, first_row)
-        return Accepted(rows, position, self._carried(), *self._advance(log, harvest.applied), self.finished)
+        progress, frontier, rosters = self._advance(log, harvest.applied)
+        return Accepted(rows, position, self._carried(), progress, frontier, self.finished, _in_turn(harvest.listed), rosters)
+
+    def _promises(self, log: Log) -> dict[int, list[_Promise]]:
+        """Return the CTIs of each channel in log order; one in several parts stands where its last part does."""
+        promises: dict[int, list[_Promise]] = {}
+        begun = self._gathering.begun
+        for offset, cti in log.ctis:
+            listed: _List | None = cti.listed
+            if begun or cti.parts > 1:
+                listed = self._gathering.take(cti)
+            if listed is not None:
+                promises.setdefault(cti.number, []).append((offset, cti.n, cti.c, listed))
+        return promises
 
     def _number_collected(self) -> int:
         """Number the rows carried over from the last call in the order in which it listed them; return how many they are."""
@@ -278,15 +311,18 @@ class PartitionReader:
     def _numbers(self) -> range:
         return self._roster.channels_of(self.partition, self.output_partitions) if self._roster else range(0)
 
-    def _advance(self, log: Log, applied: list[tuple[int, int, int]]) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]]]:
-        """Raise channels and frontier; return their rises. At one offset the roster counts first, then the largest c."""
+    def _advance(
+        self, log: Log, applied: list[tuple[int, int, int]]
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]], list[tuple[int, Roster]]]:
+        """Raise channels, frontier and roster; return their rises. At one offset the roster counts first, then the largest c."""
         version = self._roster.version if self._roster else -1
-        rosters = [(offset, cti.roster) for offset, cti in log.ctis if cti.roster.version > version]
+        met = [(offset, cti.roster) for offset, cti in log.ctis if cti.roster.version > version and cti.part == cti.parts - 1]
+        rosters: list[tuple[int, Roster]] = []
         progress: list[tuple[int, int, int]] = []
         frontier: list[tuple[int, int]] = []
         for offset, number, c in sorted(applied, key=lambda promise: (promise[0], -promise[2])):
-            while rosters and rosters[0][0] <= offset:
-                self._meet(*rosters.pop(0), frontier)
+            while met and met[0][0] <= offset:
+                self._meet(*met.pop(0), rosters, frontier)
             channel = self._channels[number]
             if c > channel.c:
                 held_back = channel.c <= self._frontier
@@ -294,13 +330,14 @@ class PartitionReader:
                 progress.append((offset, number, c))
                 if held_back:
                     self._raise_frontier(offset, frontier)
-        for offset, roster in rosters:
-            self._meet(offset, roster, frontier)
-        return progress, frontier
+        for offset, roster in met:
+            self._meet(offset, roster, rosters, frontier)
+        return progress, frontier, rosters
 
-    def _meet(self, offset: int, roster: Roster, frontier: list[tuple[int, int]]) -> None:
+    def _meet(self, offset: int, roster: Roster, rosters: list[tuple[int, Roster]], frontier: list[tuple[int, int]]) -> None:
         if self._roster is None or roster.version > self._roster.version:
             self._roster = roster
+            rosters.append((offset, roster))
             self._raise_frontier(offset, frontier)
 
     def _raise_frontier(self, offset: int, frontier: list[tuple[int, int]]) -> None:
@@ -320,24 +357,25 @@ class PartitionReader:
             "frontier": self._frontier,
             "roster": None if roster is None else [roster.version, roster.inputs, roster.spread.value, roster.substreams],
             "channels": [
-                [channel.number, channel.settled, channel.last, channel.c, channel.waiting, _runs(channel.collected.seq)]
+                [channel.number, channel.settled, channel.last, channel.c, _saved(channel.waiting), _runs(channel.collected.seq)]
                 for _, channel in sorted(self._channels.items())
             ],
+            "parts": self._gathering.save(),
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
     def restore(cls, octets: bytes, partition: int, output_partitions: int) -> PartitionReader:
         """
-        Return the reader that was saved as *octets*.
+        Return the reader that was saved as *octets*, by this version or an earlier one.
 
         Raises:
             ProtocolError: It was saved by a newer version.
         """
         fields = json.loads(octets)
-        if fields["version"] != READER_STATE_VERSION:
+        if not 1 <= fields["version"] <= READER_STATE_VERSION:
             raise ProtocolError(
-                f"a reader's saved state has version {fields['version']}, this program reads {READER_STATE_VERSION}",
+                f"a reader's saved state has version {fields['version']}, this program reads versions 1 to {READER_STATE_VERSION}",
                 fix="run the version that saved it",
             )
         reader = cls(partition, output_partitions, fields["start_us"])
@@ -349,7 +387,8 @@ class PartitionReader:
             seq = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(first, past, dtype=np.int64) for first, past in runs)])
             # Rows and offsets of what is collected are given anew when it is used.
             collected = _Stretch(seq, seq, seq)
-            reader._channels[number] = _Channel(number, settled, last, c, [(at, n, promised) for at, n, promised in waiting], collected)
+            reader._channels[number] = _Channel(number, settled, last, c, _restored(waiting), collected)
+        reader._gathering = Gathering.restore(fields.get("parts", []), partition)
         return reader
 
 
@@ -415,6 +454,25 @@ def _in_log_order(taken: list[_Stretch], plain: Log | None, first_row: int) -> t
     # Upon one record only events of its own channel are accepted, and those stand in their order already.
     order = np.argsort(together.position, kind="stable")
     return together.row[order], together.position[order]
+
+
+def _in_turn(listed: list[tuple[int, int, _List]]) -> list[tuple[int, int, bytes, int]]:
+    """Return lists entry by entry, in the order in which their CTIs count."""
+    ordered = sorted(listed, key=lambda each: each[0])
+    return [(offset, number, key, w) for offset, number, entries in ordered for key, w in entries]
+
+
+def _saved(waiting: list[_Promise]) -> list[tuple[Any, ...]]:
+    return [(offset, n, c, [(key.hex(), w) for key, w in listed]) for offset, n, c, listed in waiting]
+
+
+def _restored(waiting: list[list[Any]]) -> list[_Promise]:
+    """Return CTIs that wait; version 1 had no lists."""
+    lists = [entry[3] if len(entry) > 3 else [] for entry in waiting]
+    return [
+        (offset, n, c, tuple((bytes.fromhex(key), w) for key, w in listed))
+        for (offset, n, c, *_), listed in zip(waiting, lists, strict=True)
+    ]
 
 
 def _nothing() -> _Stretch:

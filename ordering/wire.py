@@ -343,7 +343,7 @@ def _contradiction(cti: Cti, version: int) -> str:
         f"next_offset = {cti.next_offset}": cti.next_offset < 0,
         f"a roster of version {roster.version} with {roster.inputs} inputs": roster.version < 0 or roster.inputs < 0,
         f"part = {cti.part} of parts = {cti.parts}": not 0 <= cti.part < cti.parts,
-        "version 2 without a list": version == 2 and not cti.listed,
+        "version 2 without a list": version == 2 and cti.parts == 1 and not cti.listed,
     }
     return next((what for what, is_so in wrong.items() if is_so), "")
 

@@ -8,136 +8,20 @@ go on writing when they should be gone must not change what a reader takes, wher
 
 from __future__ import annotations
 
-import random
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
-from strategies import logs, policies
+from naive_reader import Event, Heard, Line, log_columns, read_naively
+from written_topics import Written, cti, nonsense, written
 
 from ordering.errors import GapError, ProtocolError
-from ordering.oracle import Record
-from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
-from ordering.reader import Log, PartitionReader, unmet
-from ordering.step import Model, Step
-from ordering.testing import batch_of
-from ordering.ticks import INFINITY, NEVER
-
-
-@dataclass(frozen=True)
-class Event:
-    """One event on the ordered topic, as far as a reader looks at it."""
-
-    number: int
-    seq: int
-    system_us: int
-
-
-Line = tuple[int, Event | Cti]
-"""One record of an ordered partition with its log offset."""
-
-
-@dataclass
-class Heard:
-    """What came of a log, with rows replaced by their events so that cuts can be compared."""
-
-    accepted: list[tuple[int, Event]] = field(default_factory=list)
-    progress: list[tuple[int, int, int]] = field(default_factory=list)
-    frontier: list[tuple[int, int]] = field(default_factory=list)
-
-
-@dataclass
-class NaiveChannel:
-    """A channel as the rule describes it."""
-
-    settled: bool
-    last: int = -1
-    c: int = NEVER
-    waiting: list[tuple[int, int]] = field(default_factory=list)
-    collected: dict[int, Event] = field(default_factory=dict)
-
-
-class NaiveReader:
-    """The rule, one record at a time."""
-
-    def __init__(self, partition: int, output_partitions: int, start_us: int | None = None) -> None:
-        self.partition, self.output_partitions, self.start_us = partition, output_partitions, start_us
-        self.channels: defaultdict[int, NaiveChannel] = defaultdict(lambda: NaiveChannel(settled=start_us is None))
-        self.roster: Roster | None = None
-        self.frontier = NEVER
-        self.gaps = 0
-        self.heard = Heard()
-
-    def hear(self, offset: int, record: Event | Cti) -> None:
-        """Take the next record of the log."""
-        channel = self.channels[record.number]
-        if isinstance(record, Cti):
-            self._meet(record.roster)
-            channel.waiting.append((record.n, record.c))
-            if not channel.settled:
-                self._vouch(offset, channel, record)
-        elif channel.settled:
-            self._take(offset, channel, record)
-        elif record.seq > channel.last and record.system_us >= (self.start_us or 0):
-            channel.collected.setdefault(record.seq, record)
-        self._count_ctis(offset, record.number, channel)
-        self._raise_frontier(offset)
-
-    def _take(self, offset: int, channel: NaiveChannel, record: Event) -> None:
-        if record.seq == channel.last + 1:
-            channel.last += 1
-            self.heard.accepted.append((offset, record))
-        elif record.seq > channel.last + 1:
-            self.gaps += 1
-
-    def _vouch(self, offset: int, channel: NaiveChannel, cti: Cti) -> None:
-        for seq in sorted(seq for seq in channel.collected if seq < cti.n):
-            self.heard.accepted.append((offset, channel.collected.pop(seq)))
-        channel.last = max(channel.last, cti.n - 1)
-        if cti.c >= (self.start_us or 0):
-            channel.settled = True
-            for seq in sorted(channel.collected):
-                self._take(offset, channel, channel.collected.pop(seq))
-
-    def _count_ctis(self, offset: int, number: int, channel: NaiveChannel) -> None:
-        counting = max([c for n, c in channel.waiting if n <= channel.last + 1], default=NEVER)
-        channel.waiting = [(n, c) for n, c in channel.waiting if n > channel.last + 1]
-        if counting > channel.c:
-            channel.c = counting
-            self.heard.progress.append((offset, number, counting))
-
-    def _meet(self, roster: Roster) -> None:
-        if self.roster is None or roster.version > self.roster.version:
-            self.roster = roster
-
-    def _raise_frontier(self, offset: int) -> None:
-        numbers = self.roster.channels_of(self.partition, self.output_partitions) if self.roster else range(0)
-        least = min((self.channels[number].c for number in numbers), default=NEVER)
-        if least > self.frontier:
-            self.frontier = least
-            self.heard.frontier.append((offset, least))
-
-
-def read_naively(lines: Sequence[Line], partition: int, output_partitions: int, start_us: int | None) -> NaiveReader:
-    """Return the naive reader after the whole log."""
-    reader = NaiveReader(partition, output_partitions, start_us)
-    for offset, record in lines:
-        reader.hear(offset, record)
-    return reader
-
-
-def log_columns(lines: Sequence[Line]) -> tuple[Log, list[Event]]:
-    """Return lines as the reader wants them, and their events."""
-    events = [(offset, record) for offset, record in lines if isinstance(record, Event)]
-    columns = np.array([(offset, each.number, each.seq, each.system_us) for offset, each in events], dtype=np.int64).reshape(-1, 4).T
-    ctis = [(offset, record) for offset, record in lines if isinstance(record, Cti)]
-    return Log(columns[0], columns[1], columns[2], columns[3], ctis), [each for _, each in events]
+from ordering.reader import PartitionReader, unmet
+from ordering.ticks import INFINITY
 
 
 def read(
@@ -161,34 +45,10 @@ def read(
         heard.accepted += [(at, rows[row]) for at, row in zip(accepted.position.tolist(), accepted.rows.tolist(), strict=True)]
         heard.progress += accepted.progress
         heard.frontier += accepted.frontier
+        heard.listed += accepted.listed
+        heard.rosters += accepted.rosters
         assert accepted.finished == reader.finished
     return reader, heard
-
-
-def cti(number: int, c: int, n: int, version: int = 1, inputs: int = 1, partition: int = 0) -> Cti:
-    """Return a CTI with nothing else worth a look."""
-    return Cti(number, partition, c, n, 0, 0, 0, 0, Roster(version, inputs, Spread.ALL, True), Cause.EVENT)
-
-
-_NONSENSE = st.one_of(
-    st.builds(Event, st.integers(0, 2), st.integers(0, 9), st.integers(0, 20)),
-    st.builds(Event, st.integers(0, 2), st.integers(0, 9), st.integers(0, 20)),
-    st.builds(cti, st.integers(0, 2), st.integers(0, 20) | st.just(INFINITY), st.integers(0, 10), st.integers(1, 3), st.integers(1, 3)),
-)
-
-
-@st.composite
-def nonsense(draw: st.DrawFn) -> list[Line]:
-    """Draw a log that no writer would write; stretches of rising numbers are common all the same."""
-    lines: list[Line] = []
-    offset = 0
-    for record in draw(st.lists(_NONSENSE, max_size=30)):
-        run = draw(st.integers(1, 5)) if isinstance(record, Event) else 1
-        for ahead in range(run):
-            offset += draw(st.integers(1, 3))
-            shown = Event(record.number, record.seq + ahead, record.system_us + ahead) if isinstance(record, Event) else record
-            lines.append((offset, shown))
-    return lines
 
 
 @given(nonsense(), st.none() | st.integers(0, 20), st.lists(st.integers(0, 60), max_size=6), st.lists(st.booleans(), max_size=8))
@@ -204,124 +64,6 @@ def test_any_log_cut_anywhere_reads_like_one_record_at_a_time(
     assert reader.frontier == naive.frontier
     whole, _ = read(lines, 0, 1, start_us)
     assert (whole.duplicates, whole.save()) == (reader.duplicates, reader.save())
-
-
-@dataclass(frozen=True)
-class Written:
-    """What the ingest jobs of some input partitions left on an ordered topic, and what they should have."""
-
-    partitions: list[list[Line]]
-    truth: dict[tuple[int, int], list[Event]]
-    rewritten: bool
-
-
-@dataclass
-class Attempt:
-    """One run of an ingest job over an input partition, from a checkpoint of an earlier one: what it writes, in order."""
-
-    records: list[tuple[int, Event | Cti]] = field(default_factory=list)
-    """(output partition, record)."""
-    checkpoints: list[tuple[int, int]] = field(default_factory=list)
-    """(how many of its records are written by then, raw position)."""
-    parent: int = -1
-    after: int = 0
-    """How many records of the parent must be in the log before this attempt can begin."""
-
-
-def events_of(step: Step) -> Iterator[tuple[int, Event]]:
-    """Yield the released events with their output partitions, in release order."""
-    left = step.released
-    for partition, seq, system_us in zip(left.output_partition.tolist(), left.seq.tolist(), left.system_us.tolist(), strict=True):
-        yield partition, Event(left.number, seq, system_us)
-
-
-def attempt_of(model: Model, raw: Sequence[Record], start: int, edges: Sequence[int]) -> Attempt:
-    """Return what a job writes that has judged ``raw[:start]`` and takes batches up to *edges*, then the end of the input."""
-    state = model.new_state()
-    if start:
-        model.step(state, batch_of(raw[:start], over=model.over))
-    attempt = Attempt(checkpoints=[(0, start)])
-    for low, high in pairwise([start, *edges, len(raw), len(raw)]):
-        finish = low == len(raw)
-        if low == high and not finish:
-            continue
-        step = model.step(state, batch_of(raw[low:high], over=model.over, end_offset=state.next_offset if finish else None, finish=finish))
-        attempt.records += events_of(step)
-        attempt.records += [(promise.output_partition, promise) for promise in step.ctis]
-        attempt.checkpoints.append((len(attempt.records), high))
-        if finish:
-            break
-    return attempt
-
-
-def attempts_of(chance: random.Random, model: Model, raw: Sequence[Record], count: int) -> list[Attempt]:
-    """Return runs that each start from a checkpoint of some earlier run; the last one reaches the end, others may be torn."""
-    attempts: list[Attempt] = []
-    for index in range(count):
-        parent, (after, start) = -1, (0, 0)
-        if index:
-            parent = chance.randrange(index)
-            reached = [mark for mark in attempts[parent].checkpoints if mark[0] <= len(attempts[parent].records)]
-            after, start = chance.choice(reached)
-        edges = sorted(chance.choices(range(start, len(raw) + 1), k=chance.randrange(6)))
-        attempt = attempt_of(model, raw, start, edges)
-        attempt.parent, attempt.after = parent, after
-        if index < count - 1:
-            del attempt.records[chance.randint(0, len(attempt.records)) :]
-        attempts.append(attempt)
-    return attempts
-
-
-def interleaved(chance: random.Random, attempts: Sequence[Attempt], zombies: bool) -> Iterator[tuple[int, Event | Cti]]:
-    """Yield what reaches the brokers: an attempt begins after its checkpoint; its parent stops then, unless it is a zombie."""
-    written = [0] * len(attempts)
-    while True:
-        begun: list[int] = []
-        for at, each in enumerate(attempts):
-            if each.parent < 0 or (each.parent in begun and written[each.parent] >= each.after):
-                begun.append(at)
-        able = [at for at in begun if written[at] < len(attempts[at].records)]
-        if not able:
-            return
-        chosen = chance.choice(able) if zombies else able[0]
-        for _ in range(chance.choice([1, 3, 10])):
-            if written[chosen] < len(attempts[chosen].records):
-                yield attempts[chosen].records[written[chosen]]
-                written[chosen] += 1
-
-
-def write(seed: int, raws: Sequence[Sequence[Record]], rules: Policies, over: bool, output_partitions: int, zombies: bool) -> Written:
-    """Let several ingest runs of each input partition write onto one ordered topic."""
-    chance = random.Random(seed)
-    truth: dict[tuple[int, int], list[Event]] = defaultdict(list)
-    streams, rewritten = [], False
-    for number, raw in enumerate(raws):
-        model = Model(rules, over, output_partitions, number, inputs=len(raws))
-        for partition, record in attempt_of(model, raw, 0, []).records:
-            if isinstance(record, Event):
-                truth[number, partition].append(record)
-        attempts = attempts_of(chance, model, raw, chance.choice([1, 2, 4]))
-        rewritten |= len(attempts) > 1
-        streams.append(list(interleaved(chance, attempts, zombies)))
-    partitions: list[list[Line]] = [[] for _ in range(output_partitions)]
-    offset = 0
-    while any(streams):
-        stream = chance.choice([each for each in streams if each])
-        for partition, record in stream[:3]:
-            offset += chance.randint(1, 2)
-            partitions[partition].append((offset, record))
-        del stream[:3]
-    return Written(partitions, truth, rewritten)
-
-
-@st.composite
-def written(draw: st.DrawFn, zombies: bool | None = None) -> Written:
-    """Draw an ordered topic."""
-    over, scale = draw(st.booleans()), draw(st.sampled_from([1, 1_000]))
-    raws = draw(st.lists(logs(10**6, scale).filter(bool), min_size=1, max_size=3))
-    partitions = draw(st.integers(1, 3))
-    zombies = draw(st.booleans()) if zombies is None else zombies
-    return write(draw(st.integers(0, 2**32)), raws, draw(policies(over, scale)), over, partitions, zombies)
 
 
 def middle_of(lines: Sequence[Line], start_us: int, back: int = 0) -> list[Line]:
@@ -480,6 +222,83 @@ def test_a_finished_channel_finishes_the_reader() -> None:
 
 def test_a_state_of_another_version_is_refused() -> None:
     """A saved state that this program does not know is an error, never a guess."""
-    saved = PartitionReader(0, 1).save().replace(b'"version":1', b'"version":99')
-    with pytest.raises(ProtocolError):
-        PartitionReader.restore(saved, 0, 1)
+    for version in (b"0", b"99"):
+        saved = PartitionReader(0, 1).save().replace(b'"version":2', b'"version":' + version)
+        with pytest.raises(ProtocolError):
+            PartitionReader.restore(saved, 0, 1)
+
+
+def test_a_state_of_version_1_is_read() -> None:
+    """What a reader saved before there were lists, written down by hand, goes on as it would have then."""
+    saved = b"""{"version":1,"start_us":100,"duplicates":3,"gaps":2,"frontier":104,"roster":[4,2,"all",true],
+        "channels":[[0,true,6,107,[[55,9,120],[57,8,110]],[]],[1,false,-1,104,[],[[3,5],[9,10]]]]}"""
+    reader = PartitionReader.restore(saved, 0, 1)
+    assert (reader.duplicates, reader.gaps, reader.frontier, reader.roster) == (3, 2, 104, Roster(4, 2, Spread.ALL, True))
+    assert (reader.waiting(), reader.last(0), reader.c(1), reader.missing()) == ([(0, 8, 6)], 6, 104, [])
+    log, _ = log_columns([(60, Event(0, 7, 111)), (61, Event(0, 8, 121)), (62, cti(1, 109, 5, version=4, inputs=2))])
+    accepted = reader.accept(log)
+    assert accepted.rows.tolist() == [3, 4, 0, 1]
+    assert (accepted.carried.tolist(), accepted.listed) == ([], [])
+    assert accepted.progress == [(60, 0, 110), (61, 0, 120), (62, 1, 109)]
+    assert accepted.frontier == [(62, 109)]
+
+
+def test_a_list_takes_effect_with_the_cti_that_bears_it() -> None:
+    """Level 1: at once if its events are accepted, upon the event that completes it if not; a saved reader remembers it."""
+    lines: list[Line] = [
+        (1, Event(0, 0, 5)),
+        (2, cti(0, 4, 1, listed=((b"a", 9), (b"", 7)))),
+        (3, cti(0, 5, 3, listed=((b"b", 8),))),
+        (4, Event(0, 1, 6)),
+        (5, Event(0, 2, 7)),
+    ]
+    _, heard = read(lines, 0, 1, None, cuts=[2, 3, 4], saved=[True] * 4)
+    assert heard.listed == [(2, 0, b"a", 9), (2, 0, b"", 7), (5, 0, b"b", 8)]
+    assert heard.progress == [(2, 0, 4), (5, 0, 5)]
+
+
+def test_a_list_in_parts_takes_effect_with_the_last() -> None:
+    """Level 1: before the last part nothing of the CTI counts, its roster neither; cuts between the parts change nothing."""
+    parts = [cti(0, 9, 0, version=2, listed=((b"%d" % at, at),), part=at, parts=3) for at in range(3)]
+    lines: list[Line] = [(1, parts[0]), (2, cti(1, 3, 0)), (3, parts[1]), (4, Event(0, 0, 9)), (5, parts[2])]
+    reader, heard = read(lines, 0, 1, None, cuts=[1, 2, 3, 4], saved=[True] * 5)
+    assert heard.listed == [(5, 0, b"0", 0), (5, 0, b"1", 1), (5, 0, b"2", 2)]
+    assert heard.progress == [(2, 1, 3), (5, 0, 9)]
+    assert [(at, roster.version) for at, roster in heard.rosters] == [(2, 1), (5, 2)]
+    assert reader.frontier == 9
+
+
+@pytest.mark.parametrize("between", [(0,), (1, 2), (0, 0, 2), (0, 2), (0, 1, 0, 2), (0, 1, 1, 2), (2,)])
+def test_parts_out_of_turn_lose_the_list_and_nothing_else(between: tuple[int, ...]) -> None:
+    """Level 1: c and n of the last part count all the same; a list that is whole later does too."""
+    parts = [cti(0, 9, 0, listed=((b"%d" % at, at),), part=at, parts=3) for at in range(3)]
+    _, heard = read([(at, parts[part]) for at, part in enumerate(between)], 0, 1, None)
+    assert heard.listed == []
+    assert heard.progress == ([(len(between) - 1, 0, 9)] if between[-1] == 2 else [])
+    _, heard = read([(at, parts[part]) for at, part in enumerate((*between, 0, 1, 2))], 0, 1, None)
+    assert [key for _, _, key, _ in heard.listed] == [b"0", b"1", b"2"]
+
+
+def test_another_cti_between_the_parts_undoes_them() -> None:
+    """Level 1: parts of two CTIs are never mixed, nor is one continued after another CTI of its channel."""
+    first, last = (cti(0, 9, 0, listed=((b"k", 5),), part=part, parts=2) for part in (0, 1))
+    for lines in ([first, cti(0, 4, 0), last], [first, replace(last, c=8)], [replace(first, ahead=1), last]):
+        _, heard = read(list(enumerate(lines)), 0, 1, None)
+        assert heard.listed == []
+    assert read(list(enumerate([first, cti(1, 4, 0), last])), 0, 1, None)[1].listed == [(2, 0, b"k", 5), (2, 0, b"k", 5)]
+
+
+def test_input_partitions_that_join_hold_time_until_each_has_spoken() -> None:
+    """Level 1: from the first CTI of the longer roster the frontier stands still, and it goes on from the least of all; never back."""
+    lines: list[Line] = [
+        (1, cti(0, 50, 0)),
+        (2, cti(0, 60, 0, version=2, inputs=3)),
+        (3, cti(1, 55, 0, version=2, inputs=3)),
+        (4, cti(0, 70, 0)),
+        (5, cti(2, 40, 0, version=2, inputs=3)),
+        (6, cti(2, 56, 0, version=2, inputs=3)),
+    ]
+    reader, heard = read(lines, 0, 1, None)
+    assert heard.frontier == [(1, 50), (6, 55)]
+    assert [(at, roster.inputs) for at, roster in heard.rosters] == [(1, 1), (2, 3)]
+    assert (read(lines[:4], 0, 1, None)[0].missing(), reader.missing()) == ([2], [])

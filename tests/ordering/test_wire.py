@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import ordering
 from ordering.errors import ProtocolError
@@ -38,6 +39,8 @@ from ordering.wire import (
     encode_event_headers,
     encode_source_cti,
 )
+
+Ints = NDArray[np.int64]
 
 _PAGE = (Path(ordering.__file__).parent / "PROTOCOL.md").read_text(encoding="utf-8")
 _EVENT = "<BBHIqqqqq"
@@ -66,16 +69,18 @@ _CTIS = st.builds(
 _EVENTS = st.lists(st.tuples(st.integers(0, 3) | st.integers(0, 127), _LONG, _LONG, _LONG, _LONG, _LONG), max_size=20)
 
 
-def columns_of(events: list[tuple[int, int, int, int, int, int]]) -> tuple[Any, ...]:
-    """Return events given as (flags, seq, s, t, a, offset) as the columns the encoders take."""
+def columns_of(
+    events: list[tuple[int, int, int, int, int, int]], number: int
+) -> tuple[Ints, Ints, Ints, Ints, Ints, NDArray[np.uint16], int]:
+    """Return events given as (flags, seq, s, t, a, offset) as what the encoders take."""
     columns = [np.array(column, dtype=np.int64) for column in zip(*events, strict=True)] if events else [np.empty(0, dtype=np.int64)] * 6
     flags, seq, system_us, event_time_us, arrival_us, offset = columns
-    return seq, system_us, event_time_us, arrival_us, offset, flags.astype(np.uint16)
+    return seq, system_us, event_time_us, arrival_us, offset, flags.astype(np.uint16), number
 
 
 def encode(events: list[tuple[int, int, int, int, int, int]], number: int) -> list[bytes]:
     """Encode events given as (flags, seq, s, t, a, offset)."""
-    return encode_event_headers(*columns_of(events), number)
+    return encode_event_headers(*columns_of(events, number))
 
 
 def block(title: str) -> bytes:
@@ -123,7 +128,7 @@ def test_event_headers_have_each_field_where_the_page_puts_it(events: list[tuple
 @given(_EVENTS, _NUMBER, st.integers(0, 20))
 def test_headers_as_an_arrow_column_are_the_same_bytes(events: list[tuple[int, int, int, int, int, int]], number: int, start: int) -> None:
     """The column holds what the list holds, also in a slice, and is decoded where it lies."""
-    column, listed = encode_event_header_column(*columns_of(events), number), encode(events, number)
+    column, listed = encode_event_header_column(*columns_of(events, number)), encode(events, number)
     assert column.to_pylist() == listed
     assert decode_event_headers(column.slice(start)).tolist() == decode_event_headers(listed[start:]).tolist()
 
