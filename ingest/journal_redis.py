@@ -5,9 +5,10 @@ Law: it behaves as :class:`~ordering.journal.MemoryJournal`, also under several 
 on the server's disk, so a crash of the server takes none of it back. Every script writes, even one that only reads:
 the server's promise about its disk covers what *this* connection wrote, and all that was written before it.
 
-Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION`` and, below it, ``:estimates`` (a hash, position to frontier) and
-``:positions`` (a sorted set). Numbers are 19 decimal digits with leading zeros, compared as text: a script's own
-numbers are floating point and would round microseconds after the year 2255.
+Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION`` and, below it, ``:estimates`` (a hash, position to frontier) with
+``:positions`` (a sorted set), and ``:imports`` (position to c) with ``:import_positions``; for each ordered topic
+``tidegate:{TOPIC}:made_of:TOPIC_ID``, what it is made of. Numbers are 19 decimal digits with leading zeros, compared as
+text: a script's own numbers are floating point and would round microseconds after the year 2255.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ from tidegate.runtime.logs import get_logger
 from tidegate.runtime.redis import answer_timeout_us, connect, translated
 from tidegate.runtime.setting_tables import RedisSettings
 
-_ESTIMATE = """
+_RAISE = """
 local out = {}
 for i = 1, #ARGV / 2 do
-  local facts, estimates, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
-  local position, frontier = ARGV[2 * i - 1], ARGV[2 * i]
+  local facts, values, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
+  local position, value = ARGV[2 * i - 1], ARGV[2 * i]
   local closed = redis.call('HGET', facts, 'closed')
   if closed and position < closed then
     out[i] = ''
   else
-    local known = redis.call('HGET', estimates, position)
-    if known and known > frontier then frontier = known end
-    redis.call('HSET', estimates, position, frontier)
+    local known = redis.call('HGET', values, position)
+    if known and known > value then value = known end
+    redis.call('HSET', values, position, value)
     redis.call('ZADD', positions, 0, position)
-    out[i] = frontier
+    out[i] = value
   end
 end
 return out
@@ -56,12 +57,12 @@ return #ARGV
 _READ = """
 local out = {}
 for i = 1, #ARGV / 2 do
-  local facts, estimates, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
+  local facts, values, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
   redis.call('HSET', facts, 'read', 1)
   local found = {}
   for _, position in ipairs(redis.call('ZRANGEBYLEX', positions, '[' .. ARGV[2 * i - 1], '[' .. ARGV[2 * i])) do
     found[#found + 1] = position
-    found[#found + 1] = redis.call('HGET', estimates, position)
+    found[#found + 1] = redis.call('HGET', values, position)
   end
   out[i] = found
 end
@@ -74,10 +75,20 @@ redis.call('HSET', KEYS[1], 'base', base)
 return base
 """
 
+_MADE_OF = """
+if ARGV[2] == 'anew' then redis.call('DEL', KEYS[1]) end
+local first = redis.call('HSETNX', KEYS[1], 'settings', ARGV[1])
+redis.call('HSET', KEYS[1], 'read', 1)
+return {redis.call('HGET', KEYS[1], 'settings'), first}
+"""
+
 _CLOSED = """
 redis.call('HSET', KEYS[1], 'read', 1)
 return redis.call('HGET', KEYS[1], 'closed') or '0'
 """
+
+_ESTIMATES = "estimates", "positions"
+_IMPORTS = "imports", "import_positions"
 
 
 class RedisJournal:
@@ -115,8 +126,19 @@ class RedisJournal:
 
     def estimate_many(self, estimates: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
         """See :meth:`ordering.journal.Journal.estimate_many`."""
-        arguments = [_digits(number) for _, next_offset, frontier_us in estimates for number in (next_offset, frontier_us)]
-        answers = self._run(_ESTIMATE, [key for key, _, _ in estimates], arguments, [])
+        return self._raise(_ESTIMATES, estimates)
+
+    def import_cti(self, key: JournalKey, next_offset: int, c_us: int) -> int | None:
+        """See :meth:`ordering.journal.Journal.import_cti`."""
+        return self.import_many([(key, next_offset, c_us)])[0]
+
+    def import_many(self, imports: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
+        """See :meth:`ordering.journal.Journal.import_many`."""
+        return self._raise(_IMPORTS, imports)
+
+    def _raise(self, kind: tuple[str, str], values: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
+        arguments = [_digits(number) for _, next_offset, value_us in values for number in (next_offset, value_us)]
+        answers = self._run(_RAISE, [key for key, _, _ in values], arguments, [], kind)
         return [int(answer) if answer else None for answer in answers]
 
     def close(self, key: JournalKey, below: int) -> None:
@@ -137,23 +159,54 @@ class RedisJournal:
 
     def estimates_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
         """See :meth:`ordering.journal.Journal.estimates_many`."""
+        return self._read(_ESTIMATES, ranges)
+
+    def imports(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
+        """See :meth:`ordering.journal.Journal.imports`."""
+        return self.imports_many([(key, start, end)])[0]
+
+    def imports_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
+        """See :meth:`ordering.journal.Journal.imports_many`."""
+        return self._read(_IMPORTS, ranges)
+
+    def _read(self, kind: tuple[str, str], ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
         arguments = [_digits(number) for _, start, end in ranges for number in (start, end)]
-        answers = self._run(_READ, [key for key, _, _ in ranges], arguments, [])
-        return [[(int(position), int(frontier)) for position, frontier in zip(found[::2], found[1::2], strict=True)] for found in answers]
+        answers = self._run(_READ, [key for key, _, _ in ranges], arguments, [], kind)
+        return [[(int(position), int(value)) for position, value in zip(found[::2], found[1::2], strict=True)] for found in answers]
 
     def base(self, key: JournalKey, frontier_us: int) -> int:
         """See :meth:`ordering.journal.Journal.base`."""
         return int(self._run(_BASE, [key], [_digits(frontier_us)], "0"))
 
+    def made_of(self, topic: str, topic_id: str, settings: str, anew: bool) -> tuple[str, bool]:
+        """
+        Say what an ordered topic is made of, unless somebody has said it before.
+
+        Args:
+            topic: The ordered topic.
+            topic_id: Kafka's id of it.
+            settings: All that shapes its events, as text.
+            anew: Nothing has been written to it yet: what was said before does not count.
+
+        Returns:
+            What was said first, and whether that was just now.
+        """
+        name = f"tidegate:{{{topic}}}:made_of:{topic_id}"
+        said, first = self._call(_MADE_OF, [name], [settings, "anew" if anew else ""])
+        return str(said), bool(first)
+
     def close_connection(self) -> None:
         """Give the connection back; the journal cannot be used afterwards."""
         self._client.close()
 
-    def _run(self, script: str, keys: Sequence[JournalKey], arguments: Sequence[str], nothing: Any) -> Any:
-        """Run *script* and wait until its writes are on disk; *nothing* is the answer where no partition is asked for."""
-        if not keys:
-            return nothing
-        names = [name for key in keys for name in _redis_keys(key)]
+    def _run(
+        self, script: str, keys: Sequence[JournalKey], arguments: Sequence[str], nothing: Any, kind: tuple[str, str] = _ESTIMATES
+    ) -> Any:
+        """Run *script* on facts of a *kind*; *nothing* is the answer where no partition is asked for."""
+        return self._call(script, [name for key in keys for name in _redis_keys(key, kind)], arguments) if keys else nothing
+
+    def _call(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
+        """Run *script* and wait until its writes are on disk."""
         with translated(self._address), self._client.pipeline(transaction=False) as pipe:
             pipe.eval(script, len(names), *names, *arguments)
             if self._disk_timeout_us:
@@ -169,10 +222,11 @@ class RedisJournal:
         return answer
 
 
-def _redis_keys(key: JournalKey) -> tuple[str, str, str]:
+def _redis_keys(key: JournalKey, kind: tuple[str, str]) -> tuple[str, str, str]:
     # The braces keep all keys of a job in one slot of a cluster: one script may then touch them together.
     facts = f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
-    return facts, f"{facts}:estimates", f"{facts}:positions"
+    values, positions = kind
+    return facts, f"{facts}:{values}", f"{facts}:{positions}"
 
 
 def _digits(number: int) -> str:

@@ -82,6 +82,8 @@ frontiers = st.integers(0, 5) | st.integers(2**53, 2**53 + 3) | st.integers(TICK
 partitions = st.integers(0, 1)
 actions = st.one_of(
     st.tuples(st.just("estimate_many"), st.lists(st.tuples(partitions, offsets, frontiers), max_size=3)),
+    st.tuples(st.just("import_many"), st.lists(st.tuples(partitions, offsets, frontiers), max_size=3)),
+    st.tuples(st.just("imports_many"), st.lists(st.tuples(partitions, offsets, offsets), max_size=2)),
     st.tuples(st.just("close_many"), st.lists(st.tuples(partitions, offsets), max_size=3)),
     st.tuples(st.just("estimates_many"), st.lists(st.tuples(partitions, offsets, offsets), max_size=2)),
     st.tuples(st.just("base"), st.tuples(partitions, frontiers)),
@@ -119,6 +121,26 @@ def test_a_closed_position_takes_no_estimate(journal: RedisJournal) -> None:
     journal.close(key, 5)
     assert journal.closed(key) == 11
     assert journal.estimates(key, 0, 100) == [(10, 1_000), (11, 2_000)]
+
+
+def test_imports_and_estimates_are_kept_apart(journal: RedisJournal) -> None:
+    """Both may stand at one position; closing it closes it for both."""
+    key = KEY._replace(job="apart")
+    assert journal.estimate(key, 4, 100) == 100
+    assert journal.import_cti(key, 4, 50) == 50
+    assert journal.import_cti(key, 4, 40) == 50
+    assert (journal.estimates(key, 0, 9), journal.imports(key, 0, 9)) == ([(4, 100)], [(4, 50)])
+    journal.close(key, 5)
+    assert journal.import_cti(key, 4, 60) is journal.estimate(key, 4, 200) is None
+    assert journal.imports(key, 4, 4) == [(4, 50)]
+
+
+def test_what_a_topic_is_made_of_is_said_once(journal: RedisJournal) -> None:
+    """The first word counts, also against a later start with other settings, unless nothing was written under it."""
+    assert journal.made_of("t.ordered", "id", "late=5s", anew=False) == ("late=5s", True)
+    assert journal.made_of("t.ordered", "id", "late=6s", anew=False) == ("late=5s", False)
+    assert journal.made_of("t.ordered", "made again", "late=6s", anew=False) == ("late=6s", True)
+    assert journal.made_of("t.ordered", "id", "late=7s", anew=True) == ("late=7s", True)
 
 
 def test_of_two_writers_both_go_on_with_the_larger_estimate(server: Server, journal: RedisJournal) -> None:
