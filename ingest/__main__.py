@@ -36,7 +36,7 @@ def ingest(
     logs.configure(settings.logging)
     plan = job.prepare(settings, name, until_end)
     ends = Admin(plan.kafka).ends(plan.partitions) if until_end else {}
-    progress = IngestProgress(sum(end - plan.starts[partition] for partition, end in ends.items()))
+    progress = IngestProgress(sum(end - plan.starts[partition].next_offset for partition, end in ends.items()))
     console = Console(stderr=True)
 
     metrics = Metrics(f"ingest-{name}", settings.metrics.port)

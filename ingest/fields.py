@@ -1,5 +1,5 @@
 """
-Which fields ingest reads: the event time and the substream key, out of payloads that are passed on untouched.
+Which fields ingest reads: event time, end of the span and substream key, out of payloads that are passed on untouched.
 
 Law: what a payload gives depends on that payload alone, never on its neighbours in a batch. So one parser reads every
 row on its own (DuckDB's, over the whole column at once), and kinds are told value by value. Of members with equal names
@@ -19,9 +19,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ordering.keys import key_bytes
+from ordering.policies import Shape
+from ordering.ticks import NEVER
 from ordering.timestamps import to_ticks
 
 Objects = NDArray[np.object_]
+Ticks = NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -29,31 +32,40 @@ class Fields:
     """
     What was read of a column of payloads.
 
-    ``readable`` is False where there is no valid event time (``event_time_us`` is then anything); ``well_formed`` where
-    the payload is JSON at all; ``substream`` holds key bytes as a dictionary column (None without OVER).
+    ``readable`` is False where the times an event needs are not valid (they are then anything); ``well_formed`` tells
+    where the payload is JSON at all, ``timed`` where the field of the event time is valid. ``substream`` holds key bytes
+    as a dictionary column (None without OVER). ``end_us`` are intervals' ends, ``start_us`` edges' starts: the time of
+    its start edge for an end edge, whose event time is its end, and ``NEVER`` for a start edge (None for other shapes).
     """
 
-    event_time_us: NDArray[np.int64]
+    event_time_us: Ticks
     readable: NDArray[np.bool_]
     well_formed: NDArray[np.bool_]
+    timed: NDArray[np.bool_]
     substream: pa.DictionaryArray | None
+    end_us: Ticks | None = None
+    start_us: Ticks | None = None
 
 
 class FieldReader:
     """
-    Reads event time and substream key from JSON payloads.
+    Reads event time, end and substream key from JSON payloads.
 
     Args:
         timestamp_by: Field path of the event time, or None.
-        timestamp_format: How it is written: auto, iso, s, ms, us or ns.
+        timestamp_format: How times are written: auto, iso, s, ms, us or ns.
         over: Field path of the substream key, or None.
+        shape: What an event is in time.
+        end: Field path of the end of the span; None for points.
     """
 
-    def __init__(self, timestamp_by: str | None, timestamp_format: str, over: str | None) -> None:
-        self._timestamp_by, self._format, self._over = timestamp_by, timestamp_format, over
-        paths = [_json_path(path) for path in (timestamp_by, over) if path is not None]
+    def __init__(
+        self, timestamp_by: str | None, timestamp_format: str, over: str | None, shape: Shape = Shape.POINT, end: str | None = None
+    ) -> None:
+        self._format, self._shape = timestamp_format, shape
+        self._paths = {name: path for name, path in (("time", timestamp_by), ("end", end), ("over", over)) if path is not None}
         # TRY turns what one row cannot give - bad UTF-8, broken JSON - into NULL for that row alone.
-        columns = [f"TRY(json_extract(text, '{path}')) AS p{place}" for place, path in enumerate(paths)]
+        columns = [f"TRY(json_extract(text, '{_json_path(path)}')) AS \"{name}\"" for name, path in self._paths.items()]
         chosen = ", ".join([*columns, "text IS NOT NULL AND json_valid(text) AS ok"])
         self._sql = f"SELECT {chosen} FROM (SELECT TRY(decode(value)) AS text FROM payloads)"
 
@@ -64,13 +76,27 @@ class FieldReader:
         connection.register("payloads", payloads)
         table = connection.sql(self._sql).to_arrow_table().combine_chunks()
         ok = table["ok"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
-        columns = [_whole(table.column(place)) for place in range(table.num_columns - 1)]
-        if self._timestamp_by is None:
-            ticks, readable = np.zeros(len(values), dtype=np.int64), ok
-        else:
-            ticks, valid = to_ticks(_scalars(columns.pop(0)), self._format)
-            readable = valid & ok
-        return Fields(ticks, readable, ok, _key_column(columns.pop(0)) if self._over is not None else None)
+        columns = {name: _whole(table[name]) for name in self._paths}
+        substream = _key_column(columns["over"]) if "over" in columns else None
+        if "time" not in columns:
+            return Fields(np.zeros(len(values), dtype=np.int64), ok, ok, ok, substream)
+        time_us, valid = to_ticks(_scalars(columns["time"]), self._format)
+        timed = valid & ok
+        if self._shape is Shape.POINT:
+            return Fields(time_us, timed, ok, timed, substream)
+        return self._span(Fields(time_us, timed, ok, timed, substream), columns["end"])
+
+    def _span(self, fields: Fields, raw: pa.Array) -> Fields:
+        """Add the other end of each span."""
+        end_us, valid = to_ticks(_scalars(raw), self._format)
+        if self._shape is Shape.INTERVAL:
+            fields.readable, fields.end_us = fields.timed & valid, end_us
+            return fields
+        ends = pc.not_equal(raw.cast(pa.string()), "null").fill_null(False).to_numpy(zero_copy_only=False)
+        fields.readable = fields.timed & (valid | ~ends)
+        fields.start_us = np.where(ends, fields.event_time_us, NEVER)
+        fields.event_time_us = np.where(ends, end_us, fields.event_time_us)
+        return fields
 
 
 @cache

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,9 @@ import pyarrow as pa
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
-from ordering.punctuation import Cti
+from ingest.pending import PendingCtis
+from ingest.unusable import source_ctis, unusable
+from ordering.policies import Shape
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
 from ordering.ticks import INFINITY, MILLISECOND_US, TICK_MAX
@@ -29,13 +31,25 @@ from tidegate.runtime.keeping import Keeper
 from tidegate.runtime.logs import quiet_worker
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Facts of the journal that a range must repeat: (position, time in microseconds) of estimates and of imports."""
+
+    estimates: tuple[tuple[int, int], ...]
+    imports: tuple[tuple[int, int], ...]
+
+    def between(self, first: int, last: int) -> Marks:
+        """Return those at positions from *first* to *last*."""
+        return Marks(*(tuple(mark for mark in marks if first <= mark[0] <= last) for marks in (self.estimates, self.imports)))
+
+
 class IngestStage:
     """The stateful stage of one ingest job."""
 
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         settings = plan.settings
-        self._fields = FieldReader(settings.timestamp_by, settings.timestamp_format, settings.over)
+        self._fields = FieldReader(settings.timestamp_by, settings.timestamp_format, settings.over, settings.event_shape, settings.end)
         quiet_worker()
 
     def reports(self, ranges: list[Any], keeper: Keeper[State]) -> Iterator[str]:
@@ -45,7 +59,7 @@ class IngestStage:
 
     def _walk(self, planned: Any, keeper: Keeper[State]) -> str:
         model = self._plan.model(planned.number)
-        state = keeper.load(planned.number, model.new_state, model.restore)
+        state = keeper.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         producer = cached_producer(self._plan.kafka)
         try:
             walk = RangeWalk(self._plan, model, state, self._fields, producer)
@@ -53,7 +67,7 @@ class IngestStage:
         except BaseException:
             # What the producer still holds and where the reader stands is unknown: neither may be used again.
             drop_producer(self._plan.kafka)
-            drop_reader(self._plan.kafka, planned.topic, planned.partition)
+            drop_reader(self._plan.kafka, planned.topic, planned.partition, headers=self._plan.settings.source_ctis)
             raise
         delta = state.save()
         keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
@@ -66,38 +80,43 @@ class RangeWalk:
     def __init__(self, plan: IngestPlan, model: Model, state: State, fields: FieldReader, producer: GaplessProducer) -> None:
         self._plan, self._model, self._state, self._fields, self._producer = plan, model, state, fields, producer
         self._writer = ChannelWriter(producer, plan.settings.ordered_topic)
-        self._ctis: dict[int, Cti] = {}
+        self._ctis = PendingCtis(model.generation)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
 
     def run(self, planned: Any) -> str:
         """Walk the range; return the report as JSON."""
-        marks = [(int(planned.marks[place]), int(planned.marks[place + 1])) for place in range(0, len(planned.marks), 2)]
-        topic, end = planned.topic, int(planned.end)
+        settings, topic, end = self._plan.settings, planned.topic, int(planned.end)
+        marks = Marks(_pairs(planned.marks), _pairs(planned.imports))
         if end > planned.start:
-            prefetch_bytes = self._plan.settings.prefetch_bytes
-            reader = cached_reader(self._plan.kafka, topic, planned.partition, prefetch_bytes=prefetch_bytes)
+            reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, settings.prefetch_bytes)
             for records in reader.read(int(planned.start), end):
                 self._spent("read")
                 self._judge(topic, planned, records, marks)
-        last = _nothing(self._model.over, end, _between(marks, end, end), bool(planned.final))
-        if last.estimates or last.finish or self._state.next_offset != end:
+        last = self._nothing(end, marks.between(end, end), bool(planned.final))
+        if last.estimates or last.imports or last.finish or self._state.next_offset != end:
             self._step(last)
-        self._producer.flush(self._plan.settings.ordered_topic)
-        self._writer.ctis(self._ctis.values())
-        self._producer.flush(self._plan.settings.ordered_topic)
-        self._spent("acknowledge")
+        self._acknowledge()
         return self._report(planned)
 
-    def _judge(self, topic: str, planned: Any, records: Records, marks: list[tuple[int, int]]) -> None:
+    def _acknowledge(self) -> None:
+        """Wait until all events are safe, then write the CTIs above them."""
+        self._producer.flush(self._plan.settings.ordered_topic)
+        self._writer.ctis(self._ctis.take())
+        self._producer.flush(self._plan.settings.ordered_topic)
+        self._spent("acknowledge")
+
+    def _judge(self, topic: str, planned: Any, records: Records, marks: Marks) -> None:
         records = self._without_absurd_arrivals(topic, planned, records)
         if not len(records):
             return
         fields = self._fields.read(records.value)
+        ctis = source_ctis(records)
+        fields.readable &= ctis.absent
         arrival_us = records.timestamp_ms * MILLISECOND_US
         self._spent("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
-        estimates = _between(marks, self._state.next_offset, end - 1)
+        met = marks.between(self._state.next_offset, end - 1)
         batch = Batch(
             offset=records.offset,
             arrival_us=arrival_us,
@@ -107,19 +126,26 @@ class RangeWalk:
             key=_record_keys(records, fields),
             value=records.value,
             end_offset=end,
-            estimates=estimates,
+            estimates=met.estimates,
+            source_cti_us=ctis.c_us,
+            imports=met.imports,
+            end_us=fields.end_us,
+            start_us=fields.start_us,
         )
         assert start >= self._state.next_offset, "a range starts where the state stands"
-        self._dead_letters(topic, planned.partition, records, fields)
+        for row, reason in unusable(records, fields, ctis):
+            self._dead_letter(topic, planned.partition, records, row, reason)
         self._step(batch)
 
     def _step(self, batch: Batch) -> None:
         step = self._model.step(self._state, batch)
         self._count(step.counts)
-        self._ctis.update((cti.output_partition, cti) for cti in step.ctis)
+        self._ctis.add(step.ctis)
         self._spent("order")
         self._writer.events(step.released)
         self._spent("write")
+        if self._ctis.many:
+            self._acknowledge()
 
     def _without_absurd_arrivals(self, topic: str, planned: Any, records: Records) -> Records:
         """Dead-letter records without an arrival, or with one far ahead of when their range was planned: they move no time."""
@@ -131,18 +157,33 @@ class RangeWalk:
             reason = "arrival_missing" if records.timestamp_ms[row] <= 0 else "arrival_ahead"
             self._dead_letter(topic, planned.partition, records, row, reason)
         sane = ~absurd
-        return Records(records.offset[sane], records.timestamp_ms[sane], records.key[sane], records.value[sane], None)
-
-    def _dead_letters(self, topic: str, partition: int, records: Records, fields: Fields) -> None:
-        for row in np.flatnonzero(~fields.readable).tolist():
-            reason = "no_payload" if records.value[row] is None else "timestamp" if fields.well_formed[row] else "malformed"
-            self._dead_letter(topic, partition, records, row, reason)
+        headers = None if records.headers is None else [each for each, kept in zip(records.headers, sane.tolist(), strict=True) if kept]
+        return Records(records.offset[sane], records.timestamp_ms[sane], records.key[sane], records.value[sane], headers)
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
         origin = f"{topic}-{partition}@{records.offset[row]}"
         headers: list[tuple[str, str | bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
         self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row], records.key[row], headers)
         self._add(f"dead_letter_{reason}", 1)
+
+    def _nothing(self, end_offset: int, marks: Marks, finish: bool) -> Batch:
+        """Return a batch without records: only time moves."""
+        ints, objects, shape = np.empty(0, dtype=np.int64), np.empty(0, dtype=object), self._model.shape
+        return Batch(
+            ints,
+            ints,
+            ints,
+            np.empty(0, dtype=bool),
+            pa.array([], type=pa.binary()) if self._model.over else None,
+            objects,
+            objects,
+            end_offset,
+            marks.estimates,
+            finish,
+            imports=marks.imports,
+            end_us=ints if shape is Shape.INTERVAL else None,
+            start_us=ints if shape is Shape.EDGE else None,
+        )
 
     def _count(self, counts: Counts) -> None:
         for name, count in asdict(counts).items():
@@ -185,12 +226,5 @@ def _record_keys(records: Records, fields: Fields) -> Any:
     return distinct[fields.substream.indices.to_numpy()]
 
 
-def _between(marks: list[tuple[int, int]], first: int, last: int) -> tuple[tuple[int, int], ...]:
-    return tuple(mark for mark in marks if first <= mark[0] <= last)
-
-
-def _nothing(over: bool, end_offset: int, estimates: tuple[tuple[int, int], ...], finish: bool) -> Batch:
-    """Return a batch without records: only time moves."""
-    ints, objects = np.empty(0, dtype=np.int64), np.empty(0, dtype=object)
-    substream = pa.array([], type=pa.binary()) if over else None
-    return Batch(ints, ints, ints, np.empty(0, dtype=bool), substream, objects, objects, end_offset, estimates, finish)
+def _pairs(flat: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((int(flat[place]), int(flat[place + 1])) for place in range(0, len(flat), 2))

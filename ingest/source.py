@@ -5,12 +5,16 @@ It runs in a Python process beside the driver and is the only place where a cloc
 meet. What it decides is written into the offset, which Spark logs before the batch runs; so a batch that is run again
 decides nothing again. An estimate changes the offset and thereby starts a batch without data: batches run exactly when
 time moves. A broker or journal that does not answer never ends the job: the planner plans nothing until it does.
+
+An imported CTI counts like an estimate: journaled first, at a position below which everything was read when it was
+seen. What the other input's time could only be known to have passed afterwards is thereby judged by it, nothing else.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -21,8 +25,9 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.idle import Silences
+from ingest.imports import ForeignTime
 from ingest.journal_redis import RedisJournal
-from ingest.offsets import Offset, Planned
+from ingest.offsets import Marks, Offset, Planned
 from ordering.errors import TidegateError
 from ordering.journal import JournalKey
 from ordering.ticks import INFINITY, MILLISECOND_US
@@ -47,7 +52,10 @@ class Planner(RangePlanner):
         self._journal_retry_s = 0.0
         settings = plan.settings
         self._silences = Silences(settings.idle_cadence_us, settings.idle_margin_us)
-        self._keys = {partition: JournalKey(partition[0], plan.topic_ids[partition[0]], partition[1]) for partition in plan.partitions}
+        self._keys = {partition: plan.journal_key(partition) for partition in plan.partitions}
+        self._import_keys = {partition: plan.import_key(partition) for partition in plan.partitions} if plan.imported else {}
+        self._imports_due_us = 0
+        self._imported_us: dict[Partition, int] = {}
 
     @cached_property
     def _admin(self) -> Admin:
@@ -58,8 +66,13 @@ class Planner(RangePlanner):
         quiet_worker()
         return get_logger(__name__).bind(input=self._plan.settings.name)
 
+    @cached_property
+    def _foreign(self) -> ForeignTime:
+        assert self._plan.imported is not None, "only asked for where CTIs are imported"
+        return ForeignTime(self._plan.kafka, self._admin, self._plan.imported)
+
     def initialOffset(self) -> dict[str, Any]:
-        return Offset({partition: Planned(start) for partition, start in self._plan.starts.items()}).to_json()
+        return Offset(self._plan.starts).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._admin.ends(self._plan.partitions)
@@ -80,11 +93,9 @@ class Planner(RangePlanner):
         rows = []
         for partition, planned, until in here.ranges(there):
             number = self._plan.partitions.index(partition)
-            marks = [value for mark in until.marks for value in mark]
-            if until.frontier_us:
-                marks += [until.next_offset, until.frontier_us]
-            label = self._plan.labels[number]
-            rows.append((label, number, *partition, planned.next_offset, until.next_offset, marks, until.planned_ms, there.final))
+            marks, imports = ([value for mark in given for value in mark] for given in (until.all_marks(), until.all_imports()))
+            span = planned.next_offset, until.next_offset, marks, imports
+            rows.append((self._plan.labels[number], number, *partition, *span, until.planned_ms, there.final))
         return [Ranges(rows)]
 
     def _try_to_advance(self, here: Offset) -> Offset:
@@ -101,14 +112,13 @@ class Planner(RangePlanner):
         self._silences.observe(ends, time.monotonic_ns() // 1000)
         planned = self._plan_ranges(here, ends)
         if planned:
-            return Offset({**here.partitions, **planned})
+            return Offset(self._import({**here.partitions, **planned}))
         if self._plan.until_end and self._frozen is not None:
             # Without its journal a replay waits; it has not reached the end then.
             reached = all(at.next_offset >= ends[partition] for partition, at in here.partitions.items())
             return Offset(here.partitions, final=reached)
-        if self._plan.estimates:
-            return Offset({**here.partitions, **self._estimate(here, asked_us)})
-        return here
+        raised = self._estimate(here, asked_us) if self._plan.estimates else {}
+        return Offset(self._import({**here.partitions, **raised}))
 
     def _plan_ranges(self, here: Offset, ends: dict[Partition, int]) -> dict[Partition, Planned]:
         behind = {partition: at for partition, at in here.partitions.items() if ends[partition] > at.next_offset}
@@ -121,26 +131,76 @@ class Planner(RangePlanner):
             return {}
         share = max(self._plan.settings.max_events_per_batch // len(behind), 1)
         until = {partition: min(ends[partition], at.next_offset + share) for partition, at in behind.items()}
-        marks = self._close(behind, until)
+        found = self._close(behind, until)
         now_ms = time.time_ns() // 1_000_000
-        return {partition: Planned(end, 0, marks.get(partition, ()), now_ms) for partition, end in until.items()}
+        nothing: tuple[Marks, Marks] = (), ()
+        return {
+            partition: Planned(end, 0, marks, now_ms, 0, imports)
+            for partition, end in until.items()
+            for marks, imports in [found.get(partition, nothing)]
+        }
 
-    def _close(self, here: dict[Partition, Planned], until: dict[Partition, int]) -> dict[Partition, tuple[tuple[int, int], ...]]:
-        """Close the positions about to be judged and return the journaled estimates among them; none while Redis is away."""
+    def _close(self, here: dict[Partition, Planned], until: dict[Partition, int]) -> dict[Partition, tuple[Marks, Marks]]:
+        """Close the positions about to be judged; return the journaled estimates and imports among them, while the journal answers."""
         self._unclosed |= until
+        # What is in force where a range starts was applied when it was planned, except after a start in the middle.
+        known = {partition: (at.silent().all_marks(), at.silent().all_imports()) for partition, at in here.items()}
         journal = self._reach_journal()
         if journal is None:
-            return {}
+            return known
         try:
-            journal.close_many([(self._keys[partition], below) for partition, below in self._unclosed.items()])
+            found = [self._close_and_read(journal, keys, here, until) for keys in (self._keys, self._import_keys)]
             self._unclosed.clear()
-            found = journal.estimates_many(
-                [(self._keys[partition], at.next_offset, until[partition] - 1) for partition, at in here.items()]
-            )
         except TidegateError as error:
             self._lose_journal(error)
+            return known
+        return {
+            partition: (marks + found[0].get(partition, ()), imports + found[1].get(partition, ()))
+            for partition, (marks, imports) in known.items()
+        }
+
+    def _close_and_read(
+        self, journal: RedisJournal, keys: dict[Partition, JournalKey], here: dict[Partition, Planned], until: dict[Partition, int]
+    ) -> dict[Partition, Marks]:
+        if not keys:
             return {}
+        journal.close_many([(keys[partition], below) for partition, below in self._unclosed.items()])
+        read = journal.estimates_many if keys is self._keys else journal.imports_many
+        found = read([(keys[partition], at.next_offset, until[partition] - 1) for partition, at in here.items()])
         return {partition: tuple(marks) for partition, marks in zip(here, found, strict=True)}
+
+    def _import(self, there: dict[Partition, Planned]) -> dict[Partition, Planned]:
+        """Raise the partitions that were read to their end to the other input's time, each raise journaled first."""
+        now_us = time.monotonic_ns() // 1000
+        if self._plan.imported is None or self._plan.until_end or now_us < self._imports_due_us:
+            return there
+        self._imports_due_us = now_us + self._plan.settings.idle_cadence_us
+        c_us = self._look_at_imported()
+        journal = self._reach_journal()
+        behind = [partition for partition in there if c_us is not None and self._imported_us.get(partition, 0) < c_us]
+        if journal is None or c_us is None or not behind:
+            return there
+        # The ends are asked for after the look: what was there by then is judged before the imported time counts.
+        ends = self._admin.ends(behind, committed=False)
+        behind = [partition for partition in behind if ends[partition] == there[partition].next_offset]
+        try:
+            agreed = journal.import_many([(self._import_keys[partition], ends[partition], c_us) for partition in behind])
+        except TidegateError as error:
+            self._lose_journal(error)
+            return there
+        raised = {partition: agreed_us for partition, agreed_us in zip(behind, agreed, strict=True) if agreed_us is not None}
+        self._imported_us |= raised
+        return {**there, **{partition: replace(there[partition], import_us=agreed_us) for partition, agreed_us in raised.items()}}
+
+    def _look_at_imported(self) -> int | None:
+        """Return the time of the other input; this one is ordered on without it where it cannot be told."""
+        try:
+            return self._foreign.look()
+        except (KafkaException, TidegateError) as error:
+            assert self._plan.imported is not None, "only asked for where CTIs are imported"
+            self._log.warning("no CTI is imported", topic=self._plan.imported.topic, reason=str(error))
+            self._foreign.forget()
+            return None
 
     def _estimate(self, here: Offset, asked_us: int) -> dict[Partition, Planned]:
         """Return the silent partitions at raised frontiers, each raise journaled first."""
@@ -160,7 +220,7 @@ class Planner(RangePlanner):
             self._lose_journal(error)
             return {}
         return {
-            partition: Planned(ends[partition], frontier_us)
+            partition: here.partitions[partition].silent(frontier_us=frontier_us)
             for (partition, _), frontier_us in zip(rising, agreed, strict=True)
             if frontier_us is not None and frontier_us > here.partitions[partition].frontier_us
         }

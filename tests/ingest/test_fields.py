@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingest.fields import FieldReader
+from ordering.policies import Shape
 from ordering.testing import tick
+from ordering.ticks import NEVER
 from ordering.timestamps import to_ticks
 
 Row = tuple[int | None, bool, bytes | None]
@@ -210,3 +212,35 @@ def test_many_rows_with_one_broken_among_them() -> None:
     assert found[3_000] == (None, False, b"")
     start_us = tick("2001-01-01T00:00:00Z")
     assert all(row == (start_us + at * 1_000_000, True, b"%d" % (at % 7)) for at, row in enumerate(found) if at != 3_000)
+
+
+def spans(shape: Shape, payloads: Sequence[bytes]) -> list[tuple[int, int | None, int | None] | str]:
+    """Event time, end and start of each payload's span, or which of its times is not valid."""
+    column = np.empty(len(payloads), dtype=object)
+    column[:] = payloads
+    fields = FieldReader("t", "us", None, shape, "e").read(column)
+    rows: list[tuple[int, int | None, int | None] | str] = []
+    for row, (readable, timed) in enumerate(zip(fields.readable.tolist(), fields.timed.tolist(), strict=True)):
+        others = [None if column is None else int(column[row]) for column in (fields.end_us, fields.start_us)]
+        rows.append((int(fields.event_time_us[row]), others[0], others[1]) if readable else "end" if timed else "timestamp")
+    return rows
+
+
+SPANS = (b'{"t":2000,"e":3000}', b'{"t":2000,"e":1000}', b'{"t":2000}', b'{"t":2000,"e":null}', b'{"t":2000,"e":"null"}', b'{"e":3000}')
+
+
+def test_an_interval_has_two_times() -> None:
+    """Its event time is its start; without a valid end it cannot be read. An end before the start is a time too."""
+    assert spans(Shape.INTERVAL, SPANS) == [(2000, 3000, None), (2000, 1000, None), "end", "end", "end", "timestamp"]
+
+
+def test_an_edge_with_an_end_is_an_end_edge() -> None:
+    """Its event time is its end, and it names its start; an edge without end, or with null for it, is a start edge."""
+    edges = [(3000, None, 2000), (1000, None, 2000), (2000, None, NEVER), (2000, None, NEVER), "end", "timestamp"]
+    assert spans(Shape.EDGE, SPANS) == edges
+
+
+@given(st.lists(st.sampled_from(SPANS), max_size=8), st.sampled_from([Shape.INTERVAL, Shape.EDGE]))
+def test_a_span_depends_on_its_own_payload(payloads: list[bytes], shape: Shape) -> None:
+    """Level 1: alone or among others, a payload gives the same times."""
+    assert spans(shape, payloads) == [spans(shape, [payload])[0] for payload in payloads]

@@ -12,7 +12,8 @@ from ingest.offsets import RANGE_SCHEMA, Offset, Partition, Planned
 
 _LONG = st.integers(0, 2**62)
 PARTITIONS = st.tuples(st.sampled_from(["flights", "flights.eu", "a-b_c", "0"]), st.integers(0, 12))
-PLANNED = st.builds(Planned, _LONG, _LONG, st.lists(st.tuples(_LONG, _LONG), max_size=3).map(tuple), _LONG)
+_MARKS = st.lists(st.tuples(_LONG, _LONG), max_size=3).map(tuple)
+PLANNED = st.builds(Planned, _LONG, _LONG, _MARKS, _LONG, _LONG, _MARKS)
 OFFSETS = st.builds(Offset, st.dictionaries(PARTITIONS, PLANNED, max_size=6), st.booleans())
 
 
@@ -68,4 +69,21 @@ def test_an_estimate_alone_makes_a_range() -> None:
 
 def test_ranges_are_handed_over_by_name() -> None:
     """The stateful stage reads these columns of a range by name."""
-    assert RANGE_SCHEMA.names == ["label", "number", "topic", "partition", "start", "end", "marks", "planned_ms", "final"]
+    assert RANGE_SCHEMA.names == ["label", "number", "topic", "partition", "start", "end", "marks", "imports", "planned_ms", "final"]
+
+
+def test_an_offset_without_imports_is_written_as_before_there_were_any() -> None:
+    """A checkpoint of the first version starts: its offset is read, and its text stays the same."""
+    text = '{"final": 0, "partitions": {"f/0": {"frontier": 77, "marks": [[3, 70]], "next": 5, "planned_ms": 9}}}'
+    offset = Offset.from_json(json.loads(text))
+    assert offset == Offset({("f", 0): Planned(5, 77, ((3, 70),), 9)})
+    assert text_of(offset) == text
+
+
+def test_estimates_and_imports_are_kept_apart() -> None:
+    """Both stand inside the range and at its end, each in its own list; in silence only what is in force travels on."""
+    planned = Planned(5, 77, ((3, 70),), 9, 60, ((4, 50),))
+    assert planned.all_marks() == ((3, 70), (5, 77))
+    assert planned.all_imports() == ((4, 50), (5, 60))
+    assert planned.silent(frontier_us=80) == Planned(5, 80, import_us=60)
+    assert planned.silent(import_us=61) == Planned(5, 77, import_us=61)

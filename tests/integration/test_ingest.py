@@ -144,8 +144,8 @@ def test_a_changed_policy_is_refused_where_a_checkpoint_exists(run: Run) -> None
     assert "late: 30s -> 31s" in job.errors
 
 
-def test_a_lost_checkpoint_is_noticed(run: Run) -> None:
-    """Without its checkpoint a job does not know how far a topic's events go, and starts nothing."""
+def test_an_ended_topic_is_not_gone_on_with_when_its_checkpoint_is_lost(run: Run) -> None:
+    """The topic itself says that it has ended: nothing is started."""
     job = run.space.start("ingest", "events", *settings_of(spark__checkpoint_dir="elsewhere"))
-    assert error_code(job) == "TG-CHECKPOINT-LOST"
+    assert error_code(job) == "TG-TOPIC-ENDED"
     assert job.wait() == 3

@@ -26,12 +26,7 @@ def bind(folder: Path, settings: Mapping[str, str]) -> None:
     """
     file = folder / _FILE
     if file.exists():
-        before = json.loads(file.read_text())
-        changed = [
-            f"{key}: {before.get(key, '(unset)')} -> {settings.get(key, '(unset)')}"
-            for key in sorted({*before, *settings})
-            if before.get(key) != settings.get(key)
-        ]
+        changed = differences(json.loads(file.read_text()), settings)
         if changed:
             raise RefusedError(
                 f"the checkpoint was made under other settings: {'; '.join(changed)}",
@@ -44,6 +39,15 @@ def bind(folder: Path, settings: Mapping[str, str]) -> None:
     draft = file.with_suffix(".new")
     draft.write_text(json.dumps(dict(settings), indent=1, sort_keys=True))
     draft.replace(file)
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
+    """Return each setting that is not the same in both, in words."""
+    return [
+        f"{key}: {before.get(key, '(unset)')} -> {after.get(key, '(unset)')}"
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key)
+    ]
 
 
 def checkpoint_state(folder: Path) -> Literal["empty", "pending", "settled"]:

@@ -43,9 +43,17 @@ def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:
     Raises:
         ProtocolError: A CTI cannot be read; ``where`` names its record.
     """
+    return (cti for _, cti in ctis_of(records, topic, partition) if cti.c == INFINITY)
+
+
+def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:
+    """
+    Yield the (log offset, CTI) among *records* of an ordered partition, read with their headers.
+
+    Raises:
+        ProtocolError: A CTI cannot be read; ``where`` names its record.
+    """
     for offset, headers, value in zip(records.offset.tolist(), records.headers or [], records.value, strict=True):
         header = headers[0][1] if headers else b""
         if header is not None and len(header) == CTI_HEADER_BYTES:
-            cti = decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")
-            if cti.c == INFINITY:
-                yield cti
+            yield offset, decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")

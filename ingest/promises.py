@@ -1,0 +1,105 @@
+"""
+What the channels of an ordered topic have promised so far: the last valid CTI of each, found from the topic's end.
+
+Law: what is returned is what walking the whole topic by the reader's rule would find (:mod:`ordering.resume`). Only its
+tail is walked, longer and longer ones until each channel has a CTI there: every event below that CTI's ``n`` was
+acknowledged before it was written (spec section 4, writer), so what stands before the tail adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from ordering.errors import RefusedError
+from ordering.punctuation import Cti
+from ordering.reader import Log
+from ordering.resume import LastPromises
+from ordering.ticks import INFINITY
+from ordering.wire import EVENT_HEADER_BYTES, decode_event_headers
+from tidegate.runtime.kafka.ranges import RangeReader, Records
+from tidegate.runtime.kafka.tails import ctis_of
+
+Promises = dict[int, dict[int, Cti]]
+"""The last CTI of each channel that has one: by roster number, then by output partition."""
+
+_FIRST_TAIL = 5_000
+_GROWTH = 8
+
+
+def last_promises(
+    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+) -> Promises:
+    """
+    Return the last CTI of each channel of *topic*; *starts* and *ends* are those of its partitions.
+
+    Raises:
+        RefusedError: A channel has ended (TG-TOPIC-ENDED), or retention has deleted where its CTI may have stood
+            (TG-RETENTION).
+        ProtocolError: A record of the topic cannot be read.
+    """
+    promises: Promises = {}
+    for (_, partition), end in sorted(ends.items()):
+        start = starts[topic, partition]
+        walk = _walk_tails(properties, topic, partition, len(ends), start, end)
+        found = walk.promises
+        if any(cti.c == INFINITY for cti in found.values()):
+            raise ended(topic)
+        if start and not _complete(walk):
+            raise RefusedError(
+                "retention has deleted CTIs without which nobody knows how far the ordered topic goes",
+                code="TG-RETENTION",
+                where=f"{topic}-{partition}@{start}",
+                fix="bring the checkpoint back, or set ordered_topic to a topic that is not there yet, and give it a longer retention",
+            )
+        for number, cti in found.items():
+            # What it lists tells nobody how far the events go.
+            promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
+    return promises
+
+
+def ended(topic: str) -> RefusedError:
+    """Return what to raise where a topic's run has ended."""
+    return RefusedError(
+        f"ordered topic {topic} has ended: its final CTI is written",
+        code="TG-TOPIC-ENDED",
+        where=topic,
+        fix="write to a new ordered topic (set ordered_topic), or delete this topic and its checkpoint to run again",
+    )
+
+
+def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, partitions: int, start: int, end: int) -> LastPromises:
+    reader = RangeReader(properties, topic, partition, headers=True)
+    length = _FIRST_TAIL
+    try:
+        while True:
+            first = max(end - length, start)
+            walk = LastPromises(partition, partitions, from_beginning=first == 0)
+            for records in reader.read(first, end) if first < end else ():
+                walk.accept(log_of(records, topic, partition))
+            if first == start or _complete(walk):
+                return walk
+            length *= _GROWTH
+    finally:
+        reader.close()
+
+
+def _complete(walk: LastPromises) -> bool:
+    """Return whether every channel of the newest roster has a CTI."""
+    return walk.roster is not None and not walk.missing()
+
+
+def log_of(records: Records, topic: str, partition: int) -> Log:
+    """
+    Return records of an ordered partition, read with their headers, as the reader's rule takes them.
+
+    Raises:
+        ProtocolError: One cannot be read.
+    """
+    headers = [each[0][1] if each else b"" for each in records.headers or ()]
+    rows = [row for row, header in enumerate(headers) if header is not None and len(header) == EVENT_HEADER_BYTES]
+    table = decode_event_headers([headers[row] for row in rows])
+    columns = [table[name].astype(np.int64) for name in ("number", "seq", "system_us")]
+    return Log(records.offset[rows], columns[0], columns[1], columns[2], list(ctis_of(records, topic, partition)))
