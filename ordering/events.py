@@ -107,7 +107,8 @@ class Released:
     """
     Events that left, in release order. Times in microseconds; ``number`` is the input partition's roster number.
 
-    ``key`` and ``value`` are columns of the kind that came in.
+    ``key`` and ``value`` are columns of the kind that came in. Rows that no step of the model released, such as a query's
+    results, have no ``releases``.
     """
 
     number: int
@@ -120,7 +121,7 @@ class Released:
     flags: NDArray[np.uint16]
     key: Payload
     value: Payload
-    releases: Releases
+    releases: Releases | None = None
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -128,6 +129,7 @@ class Released:
     @property
     def upon(self) -> Ints:
         """The batch row at whose step each event left, 0 to the number of rows (after the last); computed when asked."""
+        assert self.releases is not None, "a step of the model released these"
         return self.releases.told()
 
 
