@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ordering.errors import ProtocolError, SettingError, TidegateError
     from ordering.explain import Explainer
     from ordering.explanation import Explanation
+    from ordering.frontier import Frontier
     from ordering.policies import Action, Generation, Policies, Shape
     from ordering.punctuation import Cause, Cti, Roster, Spread
     from ordering.reader import Accepted, Log, PartitionReader
@@ -60,6 +61,7 @@ __all__ = [
     "Explainer",
     "Explanation",
     "Flag",
+    "Frontier",
     "Generation",
     "Kind",
     "Log",
@@ -96,6 +98,7 @@ _HOMES = {
     "errors": "ProtocolError SettingError TidegateError",
     "explain": "Explainer",
     "explanation": "Explanation",
+    "frontier": "Frontier",
     "policies": "Action Generation Policies Shape",
     "punctuation": "Cause Cti Roster Spread",
     "reader": "Accepted Log PartitionReader",
