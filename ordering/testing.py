@@ -2,6 +2,8 @@
 Helpers for tests of anything that stands on the time model: a clock set by hand, logs written as plain lists, and
 transcripts that show event by event what the policies did. Public: whoever configures policies may try them here.
 
+For checking another implementation of the ordered topic, in any language, see :mod:`ordering.conformance`.
+
 Law: a transcript runs the very ``ordering.step.Model`` that the ingest job runs, one record at a time.
 
 ::
@@ -15,10 +17,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ordering.columns import Objects
 from ordering.oracle import Record
-from ordering.policies import Policies
+from ordering.policies import Policies, Shape
 from ordering.step import Batch, Model, Reason, Step
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
 from ordering.wire import Flag
@@ -74,32 +77,36 @@ def batch_of(
     over: bool = False,
     end_offset: int | None = None,
     estimates: Sequence[tuple[int, int]] = (),
+    imports: Sequence[tuple[int, int]] = (),
     finish: bool = False,
 ) -> Batch:
     """
-    Return *records* as one batch for ``Model.step``.
+    Return *records* as one batch for ``Model.step``; which shape they have, the first event of them tells.
 
     Args:
         records: A contiguous range of a raw log.
         over: Whether keys are substreams.
         end_offset: The offset after the range; by default that after its last record. Needed where there is none.
-        estimates: See ``Batch``.
-        finish: See ``Batch``.
+        estimates, imports, finish: See ``Batch``.
     """
     if end_offset is None:
         end_offset = records[-1].offset + 1
-    key = _objects([record.key for record in records])
+    shape = next((record.shape for record in records if record.event_time_us is not None), Shape.POINT)
     return Batch(
         offset=np.array([record.offset for record in records], dtype=np.int64),
         arrival_us=np.array([record.arrival_us for record in records], dtype=np.int64),
         event_time_us=np.array([record.event_time_us or 0 for record in records], dtype=np.int64),
         readable=np.array([record.event_time_us is not None for record in records], dtype=np.bool_),
-        substream=key if over else None,
-        key=key,
+        substream=_objects([record.key for record in records]) if over else None,
+        key=_objects([record.key if record.raw_key is None else record.raw_key for record in records]),
         value=_objects([str(record.offset).encode() for record in records]),
         end_offset=end_offset,
         estimates=tuple(estimates),
+        imports=tuple(imports),
         finish=finish,
+        source_cti_us=_times([record.source_cti_us for record in records]) if any(record.source_cti_us for record in records) else None,
+        end_us=_times([record.end_us for record in records]) if shape is Shape.INTERVAL else None,
+        start_us=_times([record.start_us for record in records]) if shape is Shape.EDGE else None,
     )
 
 
@@ -171,6 +178,10 @@ def _policies(flags: int) -> str:
 
 def _listed(events: list[tuple[int, str, str]]) -> str:
     return ", ".join(f"{offset} at {time}" + (f" ({policies})" if policies else "") for offset, time, policies in events) or "nothing"
+
+
+def _times(values: list[int | None]) -> NDArray[np.int64]:
+    return np.array([NEVER if value is None else value for value in values], dtype=np.int64)
 
 
 def _objects(values: list[bytes]) -> Objects:
