@@ -1,0 +1,207 @@
+"""
+What must hold at the end of every simulated run, held against the oracle (``ordering.oracle``), which heard each input
+partition's log one record at a time and nothing of batches, crashes or bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+from simulation.checkpoint import Checkpoint
+from simulation.driver import model_of, roster_of
+from simulation.reading import Following, cti_of
+from simulation.world import Row, World, journal_key
+
+from ordering.oracle import Ordered, Record, Story, tell
+from ordering.state import State
+from ordering.ticks import INFINITY, NEVER, TICK_MIN
+from ordering.wire import CTI_HEADER_BYTES
+
+_EVENT = struct.Struct("<BBHIqqqqq")
+_FLAGS = {"late": 1, "out_of_order": 2}
+
+
+class BrokenLawError(AssertionError):
+    """A check failed: *law* names it, the text tells where."""
+
+    def __init__(self, law: str, text: str) -> None:
+        super().__init__(f"{law}: {text}")
+        self.law = law
+
+
+def demand(holds: bool, law: str, text: str) -> None:
+    """
+    Check one thing.
+
+    Raises:
+        BrokenLawError: It does not hold.
+    """
+    if not holds:
+        raise BrokenLawError(law, text)
+
+
+@dataclass(slots=True)
+class Truth:
+    """What the oracle tells of one run: a story for each input partition, and the rows each channel must show."""
+
+    stories: list[Story]
+    channels: dict[tuple[int, int], list[Ordered]]
+    """(input partition, output partition) -> its events, numbered."""
+    rows: dict[tuple[int, int], list[Row]]
+
+
+def facts_of(checkpoints: list[Checkpoint]) -> dict[int, dict[int, int]]:
+    """Return the estimates that batches applied: input partition -> position -> frontier."""
+    facts: defaultdict[int, dict[int, int]] = defaultdict(dict)
+    for checkpoint in checkpoints:
+        for batch, offset in enumerate(checkpoint.offsets):
+            for number, position, frontier_us in offset.estimates(checkpoint.offset_before(batch)):
+                facts[number][position] = max(frontier_us, facts[number].get(position, frontier_us))
+    return facts
+
+
+def truth_of(world: World, facts: dict[int, dict[int, int]], finished: bool) -> Truth:
+    """Let the oracle tell what must have come out."""
+    settings, stories = world.settings, []
+    channels: dict[tuple[int, int], list[Ordered]] = {}
+    rows: dict[tuple[int, int], list[Row]] = {}
+    for number, raw in enumerate(world.raw):
+        payload = {record.offset: record for record in raw.records}
+        story = tell(
+            [Record(r.offset, r.stamp_us, r.event_time_us, r.key or b"") for r in raw.records if not absurd(world, number, r.offset)],
+            settings.policies,
+            over=settings.over,
+            output_partitions=settings.output_partitions,
+            roster=number,
+            estimates=facts.get(number, {}),
+            finish=finished,
+        )
+        stories.append(story)
+        outputs = range(settings.output_partitions) if settings.over else [number % settings.output_partitions]
+        for output in outputs:
+            events = channels[number, output] = story.channel(output)
+            rows[number, output] = [_row(event, payload[event.offset].key, payload[event.offset].value, settings.over) for event in events]
+    return Truth(stories, channels, rows)
+
+
+def absurd(world: World, number: int, offset: int) -> bool:
+    """Whether a record has no arrival time, or one far beyond the run."""
+    record = next(record for record in world.raw[number].records if record.offset == offset)
+    return record.stamp_us <= 0 or record.stamp_us > world.time.now_us + world.settings.arrival_max_ahead_us
+
+
+def _row(event: Ordered, key: bytes | None, value: bytes, over: bool) -> Row:
+    flags = sum(_FLAGS[policy] for policy in event.policies)
+    version = 2 if flags >> 2 else 1
+    fields = (event.roster, event.seq, event.system_us, event.event_time_us, event.arrival_us, event.offset)
+    return event.system_us // 1000, key or b"" if over else key, _EVENT.pack(version, 1, flags, *fields), value
+
+
+def check_log(world: World, truth: Truth) -> None:
+    """Every row of the log, zombies' and duplicates included, is what the oracle tells, and every CTI in it is true."""
+    for output, log in enumerate(world.topic):
+        met: defaultdict[int, set[int]] = defaultdict(set)
+        for place, row in enumerate(log):
+            where = f"ordered partition {output} at {place}"
+            if len(row[2]) == CTI_HEADER_BYTES:
+                _check_cti(world, truth, output, row, met, where)
+                continue
+            _, kind, _, number, seq, *_ = _EVENT.unpack(row[2])
+            expected = truth.rows.get((number, output), [])
+            demand(kind == 1 and 0 <= seq < len(expected), "nothing is made up", f"{where}: channel {number} has no event {seq}")
+            demand(row == expected[seq], "same bytes", f"{where}: channel {number} event {seq} is {row}, not {expected[seq]}")
+            met[number].add(seq)
+
+
+def _check_cti(world: World, truth: Truth, output: int, row: Row, met: dict[int, set[int]], where: str) -> None:
+    cti = cti_of(row, output)
+    where = f"{where}: CTI of channel {cti.number} with c = {cti.c}, n = {cti.n}"
+    events = truth.channels[cti.number, output]
+    below = events[: cti.n]
+    demand(all(event.system_us >= cti.c for event in events[cti.n :]), "CTI promises", f"{where} is belied by a later event")
+    demand(set(range(cti.n)) <= met[cti.number], "CTIs wait", f"{where} stands before an event it counts")
+    demand(cti.ahead == sum(event.system_us >= cti.c for event in below), "CTI fields", f"{where} says ahead = {cti.ahead}")
+    largest_us = max((event.system_us for event in below), default=TICK_MIN)
+    demand(cti.largest_us == largest_us, "CTI fields", f"{where} says largest = {cti.largest_us}, not {largest_us}")
+    demand(row[:2] == (max(largest_us // 1000, 1), None), "CTI fields", f"{where} has stamp and key {row[:2]}")
+    demand(cti.roster == roster_of(world), "CTI fields", f"{where} has roster {cti.roster}")
+    frontiers = [moment for moment in truth.stories[cti.number].moments if moment.next_offset == cti.next_offset]
+    if cti.c < INFINITY and frontiers:
+        top = max(frontiers, key=lambda moment: moment.frontier_us)
+        demand(cti.arrival_us <= top.frontier_us, "CTI fields", f"{where} says A = {cti.arrival_us}, beyond {top.frontier_us}")
+        demand(cti.c <= top.c, "CTI promises", f"{where} is beyond the watermark {top.c}")
+
+
+def check_readers(world: World, truth: Truth, own: Truth, readers: list[Following]) -> None:
+    """
+    Every reader has accepted each event of its channels once, in order, byte for byte, and was never told too much.
+
+    *own* is the truth of what the job itself has applied; *truth* also knows what old drivers have, which may let more out.
+    """
+    for reader in readers:
+        demand(not reader.broken_promise, "no event below the frontier", reader.broken_promise)
+        demand(not reader.rule.waiting(), "every gap closes", f"ordered partition {reader.partition}: {reader.rule.waiting()}")
+        accepted: defaultdict[int, list[Row]] = defaultdict(list)
+        for row in reader.accepted:
+            accepted[_EVENT.unpack(row[2])[3]].append(row)
+        for number, output in truth.rows:
+            if output == reader.partition:
+                where = f"channel {number} of ordered partition {output} from {reader.start_us}"
+                least, most = (_from(told, number, output, reader.start_us) for told in (own, truth))
+                _check_accepted(accepted[number], len(least), most, where)
+
+
+def _from(truth: Truth, number: int, output: int, start_us: int | None) -> list[Row]:
+    rows = zip(truth.channels[number, output], truth.rows[number, output], strict=True)
+    return [row for event, row in rows if start_us is None or event.system_us >= start_us]
+
+
+def _check_accepted(got: list[Row], least: int, most: list[Row], where: str) -> None:
+    demand(least <= len(got) <= len(most), "no loss, no duplicate", f"{where}: {len(got)} events accepted, {least} to {len(most)} told")
+    for seq, (one, other) in enumerate(zip(got, most, strict=False)):
+        demand(one == other, "same bytes", f"{where} at {seq}: {one}, not {other}")
+
+
+def check_order(world: World, truth: Truth) -> None:
+    """In a channel s never falls; with OVER it never falls within a substream."""
+    for (number, output), events in truth.channels.items():
+        newest: dict[bytes, int] = {}
+        for event in events:
+            name = event.key if world.settings.over else b""
+            demand(event.system_us >= newest.get(name, NEVER), "order", f"channel {number} of {output}: {event}")
+            newest[name] = event.system_us
+
+
+def check_accounts(world: World, truth: Truth, checkpoint: Checkpoint, facts: dict[int, dict[int, int]]) -> None:
+    """Every record is accounted for once: out, held, dropped by a policy, unreadable, or with an arrival beyond belief."""
+    for number, (story, raw) in enumerate(zip(truth.stories, world.raw, strict=True)):
+        insane = {record.offset for record in raw.records if absurd(world, number, record.offset)}
+        unreadable = {record.offset for record in raw.records if record.event_time_us is None} - insane
+        heard = {offset for of, offset, _ in world.dead_letters if of == number}
+        demand(heard == insane | unreadable, "dead letters", f"raw {number}: {heard ^ (insane | unreadable)}")
+        outcomes = len(story.ordered) + len(story.held) + len(story.dropped) + len(unreadable) + len(insane)
+        demand(outcomes == len(raw.records), "accounts", f"raw {number}: {outcomes} outcomes for {len(raw.records)} records")
+        saved = checkpoint.state_before(len(checkpoint.offsets), number)
+        if saved is None:
+            demand(not raw.records, "accounts", f"raw {number} was never judged")
+            continue
+        state = model_state(world, number, saved.head, saved.chunks)
+        told = Counter(story.counts) + Counter(events_in=len(raw.records) - len(insane), released=len(story.ordered))
+        demand(+Counter(state.totals) == +told, "accounts", f"raw {number}: counted {state.totals}, told {dict(told)}")
+        demand(len(state.held) == len(story.held), "accounts", f"raw {number}: {len(state.held)} held, {len(story.held)} told")
+    if world.scenario.honest:
+        clamps = [story.counts["arrival_clamps"] for story in truth.stories]
+        demand(not any(clamps), "honest clocks never exceed an arrival", f"{clamps} arrivals clamped")
+    for number in range(len(world.raw)):
+        journal, key = world.journal.facts, journal_key(number)
+        closed = journal.closed(key)
+        judged = dict(journal.estimates(key, 0, closed - 1))
+        applied = {position: frontier_us for position, frontier_us in facts.get(number, {}).items() if position < closed}
+        demand(judged == applied, "facts are the journal's", f"raw {number} below {closed}: applied {applied}, journaled {judged}")
+
+
+def model_state(world: World, number: int, head: bytes, chunks: dict[int, bytes]) -> State:
+    """Return a saved state."""
+    return model_of(world, number).restore(head, dict(chunks))

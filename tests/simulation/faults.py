@@ -1,0 +1,161 @@
+"""
+Faults: what goes wrong in a simulated run, when, and how each kind is drawn.
+
+A crash strikes at a *point*: between two steps of the driver or of a task, named by the step just done, at the nth time
+that point is reached. The other faults strike at times.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from ordering.ticks import SECOND_US
+
+DRIVER_POINTS = (
+    "checkpoint read",
+    "clock read",
+    "ends known",
+    "positions closed",
+    "marks read",
+    "silence seen",
+    "estimates journaled",
+    "offset logged",
+    "tasks done",
+    "batch committed",
+)
+TASK_POINTS = ("state loaded", "piece written", "range judged", "events acknowledged", "CTIs sent", "CTIs acknowledged", "state saved")
+AFTERLIVES = ("dead", "late", "holes", "zombie", "split")
+"""
+What a crashed process still does: nothing; the rest of what it had sent arrives later; it arrives with holes, though no writer
+may leave any; the process goes on; it goes on although the new one works with a copy of the checkpoint.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """
+    One fault.
+
+    Args:
+        kind: ``crash``, ``clock step``, ``journal away``, ``journal wiped``, ``broker away`` or ``open transaction``.
+        point: Of a crash: after which step.
+        nth: Of a crash: at which time that step is done, counted from 1 over the whole run.
+        again: Of a crash: how often it strikes again at once, when the step is done the next times.
+        victim: Of a crash: ``driver`` (with its tasks) or ``task``.
+        afterlife: Of a crash: see ``AFTERLIVES``.
+        partition: Input partition of a clock step or an open transaction.
+        from_us, until_us: When it strikes and ends, virtual time.
+        by_us: How far the broker's clock steps.
+    """
+
+    kind: str
+    point: str = ""
+    nth: int = 0
+    again: int = 0
+    victim: str = "driver"
+    afterlife: str = "dead"
+    partition: int = 0
+    from_us: int = 0
+    until_us: int = 0
+    by_us: int = 0
+
+    def __str__(self) -> str:
+        if self.kind == "crash":
+            again = f", and {self.again} more" if self.again else ""
+            return f"{self.victim} crash ({self.afterlife}) after {self.point!r} number {self.nth}{again}"
+        if self.kind == "clock step":
+            return f"clock of raw {self.partition} steps by {self.by_us} us"
+        of = f" of raw {self.partition}" if self.kind == "open transaction" else ""
+        return f"{self.kind}{of} for {max(self.until_us - self.from_us, 0)} us"
+
+
+def draw_faults(chance: random.Random, inputs: int, estimates: bool, start_us: int, ends_us: int) -> tuple[Fault, ...]:
+    """
+    Draw a run's faults.
+
+    An old driver that goes on and a journal that forgets are not drawn together: positions closed in a journal that was lost
+    are open to the old driver until they are closed again (spec section 3 has one job per ordered topic).
+    """
+    journal_fails = chance.random() < 0.4
+    faults = [_draw_crash(chance, zombies=not journal_fails) for _ in range(chance.choice([0, 1, 2, 3, 4, 6]))]
+    span_us = ends_us - start_us
+
+    def window(kind: str, share: float) -> Fault:
+        from_us = start_us + chance.randrange(span_us)
+        return Fault(kind, partition=chance.randrange(inputs), from_us=from_us, until_us=from_us + int(span_us * share * chance.random()))
+
+    if journal_fails and estimates:
+        faults += [window("journal away", 0.4) for _ in range(chance.randint(0, 2))]
+        faults += [window("journal wiped", 0.0) for _ in range(chance.randint(0, 1))]
+    if chance.random() < 0.2:
+        faults.append(window("broker away", 0.3))
+    if chance.random() < 0.4:
+        faults.append(window("open transaction", 0.6))
+    if chance.random() < 0.3:
+        by_us = chance.choice([-1, 1]) * chance.choice([SECOND_US // 2, span_us // 60, span_us // 6])
+        step = window("clock step", 0.0)
+        faults.append(Fault("clock step", partition=step.partition, from_us=step.from_us, by_us=by_us))
+    return tuple(faults)
+
+
+def _draw_crash(chance: random.Random, zombies: bool) -> Fault:
+    victim = chance.choice(["driver", "task"])
+    point = chance.choice(DRIVER_POINTS + TASK_POINTS if victim == "driver" else TASK_POINTS)
+    # A task that goes on touches no journal.
+    afterlives = ("dead", "late", "holes", "zombie") if victim == "task" else AFTERLIVES if zombies else AFTERLIVES[:3]
+    afterlife = chance.choice(afterlives)
+    if victim == "driver" and afterlife in ("zombie", "split") and chance.random() < 0.5:
+        # An old driver does harm where it goes on with what it believes about a position.
+        point = "silence seen"
+    nth, again = chance.choice([1, 2, 3, 5, 8, 15]), chance.choice([0, 0, 0, 1, 2])
+    return Fault("crash", point, nth, again, victim, afterlife)
+
+
+REQUIRED = (
+    *(f"crash after {point}" for point in DRIVER_POINTS + TASK_POINTS),
+    "driver crash",
+    "task crash",
+    "crash in recovery",
+    "torn write",
+    "torn twice",
+    "late arrival of what was sent",
+    "arrival with holes",
+    "zombie driver",
+    "zombie task",
+    "split driver",
+    "rows written by zombies",
+    "zombie refused by the offset log",
+    "estimate refused",
+    "batch run again",
+    "state restored",
+    "clock step",
+    "arrival clamped",
+    "journal away",
+    "journal wiped",
+    "journal lost while planning",
+    "estimate unanswered",
+    "facts given back to the journal",
+    "broker away",
+    "open transaction",
+    "estimate",
+    "reader from the middle",
+    "reader restarted",
+    "run to the end",
+)
+"""What must happen at least once in a thousand seeds: a fault that never strikes proves nothing."""
+
+BREAKAGES = {
+    "CTIs do not wait": "CTIs go through a producer of their own, before the events they count are acknowledged",
+    "nothing waits for acknowledgements": "a batch is committed although its last rows may be lost with the process",
+    "estimates are not journaled": "an estimate is used without being a fact of the journal",
+    "positions stay open": "the journal still takes estimates at positions that were judged",
+    "unanswered estimates are forgotten": "an estimate whose answer was lost may be in force, but its record is judged without it",
+    "marks are skipped when the journal fails": "a range whose estimates could not be read is judged without them",
+    "a lost journal stays lost": "a journal that forgot what was judged is not told again",
+    "estimates wait for silence everywhere": "a partition that is silent beside a busy one is never estimated",
+    "estimates pass over open transactions": "an estimate is made although records stand behind an open transaction",
+    "the clock is read last": "the clock of an estimate is read after the end of the partition was asked for",
+    "readers pass over gaps": "a reader takes any later number for the next",
+}
+"""Rules that a simulated job can be told to break, to see that the checks notice: name -> what it then does."""

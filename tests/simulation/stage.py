@@ -1,0 +1,177 @@
+"""
+The simulated stateful stage: the rules of ``ingest/processor.py`` for one range of one input partition.
+
+It runs the real model, the real states and the real bytes, in the processor's order: load, judge and queue piece by piece,
+wait for the acknowledgement of all events, then CTIs, wait again, save.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+from simulation.checkpoint import Checkpoint, Planned, Saved
+from simulation.world import Producer, RawRecord, World
+
+from ordering.punctuation import Cti
+from ordering.state import State
+from ordering.step import Batch, Counts, Model
+from tidegate.runtime.kafka.writer import ChannelWriter
+
+Steps = Iterator[str]
+_COUNTED = [counted.name for counted in fields(Counts) if counted.name != "held"]
+
+
+@dataclass(slots=True)
+class Memory:
+    """What a worker process remembers between batches: states, and by which attempt they were saved."""
+
+    states: dict[int, tuple[Saved, State]] = field(default_factory=dict)
+
+
+class Task:
+    """
+    One attempt to run one range.
+
+    Args:
+        batch: Number of the batch.
+        number: The input partition.
+        final: Whether the input ends with this batch.
+        memory: The worker's.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        model: Model,
+        checkpoint: Checkpoint,
+        memory: Memory,
+        batch: int,
+        number: int,
+        planned: tuple[Planned, Planned],
+        final: bool,
+        broken: frozenset[str],
+    ) -> None:
+        self._world, self._model, self._checkpoint, self._memory = world, model, checkpoint, memory
+        self._batch, self.number, self._from, self._until, self._final = batch, number, *planned, final
+        self._broken = broken
+        self._chance = random.Random(world.chance.getrandbits(64))
+        self.producer = Producer(world.topic, self._chance)
+        # CTIs go their own way only if they are broken; else one producer carries all.
+        self.own_way = Producer(world.topic, self._chance) if "CTIs do not wait" in broken else self.producer
+        self._ctis: list[Cti] = []
+        self._chunks: dict[int, bytes] = {}
+        self.steps = self.run()
+
+    def run(self) -> Steps:
+        """Walk the range, pausing after each step."""
+        state = self._load()
+        yield "state loaded"
+        writer, ctis = ChannelWriter(cast(Any, self.producer), "ordered"), ChannelWriter(cast(Any, self.own_way), "ordered")
+        marks = list(self._until.marks) + ([(self._until.next_offset, self._until.frontier_us)] if self._until.frontier_us else [])
+        for records in self._pieces():
+            sane = [record for record in records if self._arrival_is_sane(record)]
+            if sane:
+                first, last = state.next_offset, sane[-1].offset
+                self._step(state, sane, last + 1, [mark for mark in marks if first <= mark[0] <= last], writer)
+                self._count_unreadable(sane)
+            yield "piece written"
+            self.producer.trickle()
+        end = self._until.next_offset
+        rest = [mark for mark in marks if mark[0] == end]
+        if rest or self._final or state.next_offset != end:
+            self._step(state, [], end, rest, writer)
+        yield "range judged"
+        self.producer.trickle()
+        if not self._broken & {"CTIs do not wait", "nothing waits for acknowledgements"}:
+            self.producer.flush()
+        yield "events acknowledged"
+        ctis.ctis(self._ctis)
+        self.own_way.trickle()
+        yield "CTIs sent"
+        if "nothing waits for acknowledgements" not in self._broken:
+            self.own_way.flush()
+            self.producer.flush()
+        yield "CTIs acknowledged"
+        self._save(state)
+        yield "state saved"
+
+    def _load(self) -> State:
+        kept = self._memory.states.pop(self.number, None)
+        saved = self._checkpoint.state_before(self._batch, self.number)
+        self._chunks = {} if saved is None else saved.chunks
+        if saved is None:
+            return self._model.new_state()
+        if kept is not None and kept[0].nonce == saved.nonce:
+            return kept[1]
+        self._world.happened["state restored"] += 1
+        return self._model.restore(saved.head, dict(saved.chunks))
+
+    def _save(self, state: State) -> None:
+        delta = state.save()
+        chunks = self._chunks | delta.put
+        for number in delta.delete:
+            del chunks[number]
+        self._world.saves += 1
+        saved = Saved(self._world.saves, delta.head, chunks)
+        self._checkpoint.save(self._batch, self.number, saved)
+        self._memory.states[self.number] = saved, state
+
+    def _pieces(self) -> Iterator[list[RawRecord]]:
+        records = self._world.raw[self.number].read(self._from.next_offset, self._until.next_offset)
+        while records:
+            size = self._chance.randint(1, self._world.settings.piece_events)
+            yield records[:size]
+            records = records[size:]
+
+    def _arrival_is_sane(self, record: RawRecord) -> bool:
+        reason = ""
+        if record.stamp_us <= 0:
+            reason = "arrival_missing"
+        elif record.stamp_us > self._until.planned_us + self._world.settings.arrival_max_ahead_us:
+            reason = "arrival_ahead"
+        if reason:
+            self._world.dead_letters.append((self.number, record.offset, reason))
+        return not reason
+
+    def _count_unreadable(self, records: list[RawRecord]) -> None:
+        self._world.dead_letters += [(self.number, record.offset, "timestamp") for record in records if record.event_time_us is None]
+
+    def _step(self, state: State, records: list[RawRecord], end: int, marks: list[tuple[int, int]], writer: ChannelWriter) -> None:
+        over = self._model.over
+        keys = [record.key or b"" if over else record.key for record in records]
+        batch = Batch(
+            offset=_ints([record.offset for record in records]),
+            arrival_us=_ints([record.stamp_us for record in records]),
+            event_time_us=_ints([record.event_time_us or 0 for record in records]),
+            readable=np.array([record.event_time_us is not None for record in records], dtype=np.bool_),
+            substream=pa.array(keys, type=pa.binary()) if over else None,
+            key=_objects(keys),
+            value=_objects([record.value for record in records]),
+            end_offset=end,
+            estimates=tuple(marks),
+            finish=self._final and not records,
+        )
+        step = self._model.step(state, batch)
+        for name in _COUNTED:
+            if count := getattr(step.counts, name):
+                state.totals[name] = state.totals.get(name, 0) + count
+        writer.events(step.released)
+        self._ctis = list({cti.output_partition: cti for cti in [*self._ctis, *step.ctis]}.values())
+        sent = ", ".join(f"{seq} (offset {offset})" for seq, offset in zip(step.released.seq, step.released.offset, strict=True))
+        if sent:
+            self._world.tell(f"raw {self.number}: queues events {sent}")
+
+
+def _ints(values: list[int]) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+def _objects(values: list[bytes | None]) -> Any:
+    column = np.empty(len(values), dtype=object)
+    column[:] = values
+    return column

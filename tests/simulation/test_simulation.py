@@ -1,0 +1,71 @@
+"""Level 1 and the reader's rule under faults: seeded runs of a whole channel, and that they would notice a broken rule."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from simulation.faults import BREAKAGES
+from simulation.play import play
+from simulation.run import never_happened, run, seeds_of
+from simulation.scenario import draw
+from simulation.story import minimal
+
+pytestmark = pytest.mark.simulation
+
+_SEEDS = 300
+_PARTS = 6
+_FOUND_WITHIN = 400
+
+
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_no_seed_diverges(part: int) -> None:
+    """Level 1: whatever fails, the channels hold what the oracle tells, and in the end everything is readable."""
+    seeds = list(range(part * _SEEDS // _PARTS, (part + 1) * _SEEDS // _PARTS))
+    failing, happened = run(seeds)
+    if failing is not None:
+        scenario = draw(failing)
+        pytest.fail(minimal(scenario, play(scenario)))
+    assert happened["calm"] == len(seeds)
+    assert happened["driver crash"] > len(seeds) // 2
+
+
+@pytest.mark.parametrize("name", BREAKAGES)
+def test_a_broken_rule_is_noticed(name: str) -> None:
+    """Each rule that the simulated job can be told to break is missed by some seed of the first few hundred."""
+    failing, _ = run(list(range(_FOUND_WITHIN)), frozenset({name}))
+    assert failing is not None, BREAKAGES[name]
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    """A run is a pure function of its seed."""
+    one, two = (play(draw(7), telling=True) for _ in range(2))
+    assert one.tale == two.tale
+    assert one.tale
+    assert one.happened == two.happened
+
+
+def test_a_minimal_story_keeps_only_what_matters() -> None:
+    """A rule broken on purpose leaves a story shorter than the run, that still ends with the broken law."""
+    broken = frozenset({"nothing waits for acknowledgements"})
+    failing, _ = run(list(range(_FOUND_WITHIN)), broken)
+    assert failing is not None
+    scenario = draw(failing)
+    outcome = play(scenario, broken, telling=True)
+    story = minimal(scenario, outcome, broken)
+    assert f"seed {failing} breaks a law" in story
+    assert len(story.splitlines()) < len(outcome.tale) // 2
+    assert "then: " in story.splitlines()[-1]
+
+
+def test_seeds_are_read_as_they_are_written() -> None:
+    """Single seeds and ranges, the last one included."""
+    assert seeds_of("17") == [17]
+    assert seeds_of("5,9,100-102") == [5, 9, 100, 101, 102]
+
+
+def test_a_fault_that_never_struck_is_named() -> None:
+    """A run that met nothing but crashes says what it did not meet."""
+    missing = never_happened(Counter({"driver crash": 3}))
+    assert "driver crash" not in missing
+    assert "journal wiped" in missing

@@ -1,0 +1,204 @@
+"""
+The world outside the job: the raw log, the ordered topic, the journal, and what may happen to each of them.
+
+Law: nothing that was appended to a log is ever changed. A producer's queue reaches each partition as a prefix, whatever
+happens to the producer (PROTOCOL.md, what a writer must do).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from simulation.clock import BrokerClock, TrueTime
+from simulation.scenario import START_US, Message, Scenario
+
+from ordering.errors import UnreachableError
+from ordering.journal import JournalKey, MemoryJournal
+
+
+@dataclass(frozen=True, slots=True)
+class RawRecord:
+    """A record of an input partition; ``stamp_us`` is its Kafka timestamp in microseconds, whole milliseconds."""
+
+    offset: int
+    stamp_us: int
+    event_time_us: int | None
+    key: bytes | None
+    value: bytes
+
+
+@dataclass(slots=True)
+class RawPartition:
+    """One partition of the raw topic; what lies at ``open_from`` or above belongs to an open transaction."""
+
+    records: list[RawRecord] = field(default_factory=list)
+    end: int = 0
+    open_from: int | None = None
+
+    def append(self, message: Message, stamp_us: int, value: bytes) -> RawRecord:
+        """Append a message; return the record it became."""
+        record = RawRecord(self.end + message.hole, stamp_us, message.event_time_us, message.key, value)
+        self.records.append(record)
+        self.end = record.offset + 1
+        return record
+
+    def visible_end(self, committed: bool) -> int:
+        """Return the end offset: of what is committed, or of everything."""
+        return self.end if self.open_from is None or not committed else self.open_from
+
+    def read(self, start: int, end: int) -> list[RawRecord]:
+        """Return the records with start <= offset < end."""
+        return [record for record in self.records if start <= record.offset < end]
+
+    def newest(self) -> RawRecord | None:
+        """Return the first record with the largest timestamp, as the broker's index knows it."""
+        return max(self.records, key=lambda record: record.stamp_us, default=None)
+
+
+Row = tuple[int, bytes | None, bytes, bytes]
+"""A record of the ordered topic: Kafka timestamp in ms, key, header, value."""
+
+
+class Producer:
+    """A gapless producer: what it was handed reaches each partition in order, and after a crash only a prefix of it."""
+
+    def __init__(self, topic: list[list[Row]], chance: random.Random) -> None:
+        self._topic, self._chance = topic, chance
+        self._queues: defaultdict[int, deque[Row]] = defaultdict(deque)
+
+    def send(self, topic: str, rows: Iterable[tuple[Any, Any, int, int, bytes]]) -> None:
+        """Queue rows as ``ChannelWriter`` hands them over: value, key, partition, timestamp in ms, header."""
+        for value, key, partition, stamp_ms, header in rows:
+            self._queues[partition].append((stamp_ms, key, header, value))
+
+    def trickle(self) -> int:
+        """Let some prefix of each queue arrive; return how many rows are still on their way."""
+        for partition, queue in self._queues.items():
+            for _ in range(self._chance.randint(0, len(queue))):
+                self._topic[partition].append(queue.popleft())
+        return sum(map(len, self._queues.values()))
+
+    def tear(self) -> int:
+        """Let some rows of each queue arrive and lose the others; return how many were passed over. No writer may do that."""
+        holes = 0
+        for partition, queue in self._queues.items():
+            arrived = [self._chance.random() < 0.5 for _ in queue]
+            self._topic[partition] += [row for row, arrives in zip(queue, arrived, strict=True) if arrives]
+            holes += sum(not before and after for before, after in pairwise(arrived))
+            queue.clear()
+        return holes
+
+    def flush(self) -> None:
+        """Return when everything was acknowledged."""
+        for partition, queue in self._queues.items():
+            self._topic[partition].extend(queue)
+            queue.clear()
+
+    def waits(self) -> bool:
+        """Whether something has not arrived."""
+        return any(self._queues.values())
+
+    def purge(self) -> None:
+        """Forget what has not arrived."""
+        self._queues.clear()
+
+
+class Journal:
+    """The journal's server: it may be away, forget everything, and carry out a call whose answer never comes."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self.facts = MemoryJournal()
+        self.away = False
+        self.lives = 0
+        self.unanswered = 0
+
+    def wipe(self) -> None:
+        """Die and come back empty."""
+        self.facts = MemoryJournal()
+        self.lives += 1
+
+    def answer(self, life: int, call: Callable[[MemoryJournal], Any]) -> Any:
+        """
+        Do a call over a connection made in that *life* of the server.
+
+        Raises:
+            UnreachableError: No answer came; the call may have been carried out.
+        """
+        if self.away and self._chance.random() < 0.5:
+            call(self.facts)
+            self.unanswered += 1
+        if self.away or life != self.lives:
+            raise UnreachableError("the journal does not answer", where="journal", fix="wait")
+        return call(self.facts)
+
+
+def journal_key(number: int) -> JournalKey:
+    """Return the journal's key of an input partition."""
+    return JournalKey("raw", "id", number)
+
+
+class World:
+    """Everything outside the job, and the tale of what happened in it."""
+
+    def __init__(self, scenario: Scenario, telling: bool) -> None:
+        self.scenario, self.settings = scenario, scenario.settings
+        self.chance = random.Random(scenario.chances)
+        self.time = TrueTime(START_US)
+        self.clock = BrokerClock(self.time)
+        self.raw = [RawPartition() for _ in range(self.settings.inputs)]
+        self.topic: list[list[Row]] = [[] for _ in range(self.settings.output_partitions)]
+        self.journal = Journal(self.chance)
+        self.dead_letters: list[tuple[int, int, str]] = []
+        self.broker_away = False
+        self.happened: Counter[str] = Counter()
+        self.tale: list[str] = []
+        self._telling = telling
+        self._coming = deque(scenario.messages)
+        self._count = 0
+        self.saves = 0
+
+    def tell(self, text: object) -> None:
+        """Add a line to the tale, if somebody wants to hear it."""
+        if self._telling:
+            self.tale.append(f"{(self.time.now_us - START_US) / 1e6:9.3f} s  {text}")
+
+    def check_broker(self) -> None:
+        """
+        Answer a request about offsets.
+
+        Raises:
+            UnreachableError: No broker answers.
+        """
+        if self.broker_away:
+            raise UnreachableError("no broker answers", where="broker", fix="wait")
+
+    def advance(self, duration_us: int) -> None:
+        """Let time pass and what is due arrive."""
+        until_us = self.time.now_us + duration_us
+        while self._coming and self._coming[0].at_us <= until_us:
+            self.time.now_us = max(self.time.now_us, self._coming[0].at_us)
+            self.append(self._coming.popleft())
+        self.time.now_us = until_us
+
+    def all_sent(self) -> bool:
+        """Whether every message has arrived."""
+        return not self._coming
+
+    def append(self, message: Message) -> None:
+        """Append one message to its partition."""
+        stamp_us = self.clock.stamp_us(message.partition) if message.stamp_us is None else message.stamp_us // 1000 * 1000
+        value = b"payload %d" % self._count
+        record = self.raw[message.partition].append(message, stamp_us, value)
+        self._count += 1
+        self.tell(f"raw {message.partition}: record {_told(record)}")
+
+
+def _told(record: RawRecord) -> str:
+    time = "unreadable" if record.event_time_us is None else f"t = {record.event_time_us - START_US:+}"
+    return f"{record.offset} {time} arriving {record.stamp_us - START_US:+} key {record.key!r}"
