@@ -1,0 +1,50 @@
+"""Channels of an ordered topic as they are handed to the producer: CTIs in parts stay together and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from ordering.punctuation import Cause, Cti, Roster, Spread
+from ordering.wire import decode_cti
+from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer
+
+
+class Handed(GaplessProducer):
+    """What a producer was handed, call by call; it has no broker and sends nothing."""
+
+    def __init__(self) -> None:
+        super().__init__({"bootstrap.servers": "127.0.0.1:1"})
+        self.calls: list[list[tuple[Any, Any, int, int, bytes]]] = []
+
+    def send(self, topic: str, rows: Iterable[tuple[Any, Any, int, int, bytes]]) -> None:
+        """Keep the rows."""
+        self.calls.append(list(rows))
+
+
+def cti(partition: int, entries: int) -> Cti:
+    """A CTI that lists so many substreams."""
+    listed = tuple((b"substream %d" % at, 10**15 + at) for at in range(entries))
+    return Cti(0, partition, 5_000_000, 3, 0, 9, 5_000_000, 4_999_999, Roster(1, 1, Spread.ALL, True), Cause.EVENT, listed)
+
+
+def test_the_parts_of_a_cti_follow_each_other_in_one_go() -> None:
+    """Nothing of another channel, nor of another call, comes between parts; each keeps to the bound."""
+    handed, ctis = Handed(), [cti(0, 0), cti(1, 100), cti(2, 1)]
+    ChannelWriter(handed, "rides.ordered", cti_bytes_max=500).ctis(ctis)
+    (rows,) = handed.calls
+    read = [decode_cti(header, body, partition) for body, _, partition, _, header in rows]
+    assert [part.output_partition for part in read] == [0] + [1] * (len(read) - 2) + [2]
+    assert [part.part for part in read] == [0, *range(len(read) - 2), 0]
+    assert len(read) > 4
+    assert max(len(body) for body, *_ in rows) <= 500
+    assert tuple(entry for part in read[1:-1] for entry in part.listed) == ctis[1].listed
+    assert {(key, stamp_ms) for _, key, _, stamp_ms, _ in rows} == {(None, 4_999)}
+
+
+def test_a_cti_before_the_first_event_has_a_valid_timestamp() -> None:
+    """Kafka clients read a timestamp of 0 as now."""
+    handed = Handed()
+    early = Cti(0, 0, 500, 0, 0, 0, 500, 0, Roster(1, 1, Spread.ONE, False), Cause.IDLE)
+    ChannelWriter(handed, "rides.ordered").ctis([early])
+    assert [row[3] for row in handed.calls[0]] == [1]
