@@ -49,6 +49,12 @@ class Rows:
         """Return the events at *rows*, in their order."""
         return Rows(*[*(getattr(self, name)[rows] for name in _FIXED), take(self.key, rows), take(self.value, rows)])
 
+    def by_offset(self) -> Rows:
+        """Return the events by rising offset."""
+        if (self.offset[1:] > self.offset[:-1]).all():
+            return self
+        return self.take(np.argsort(self.offset))
+
     @staticmethod
     def concat(parts: list[Rows]) -> Rows:
         """Return all events of *parts*, one part after the other."""
@@ -124,7 +130,7 @@ class Chunk:
     def join(chunks: list[Chunk]) -> Chunk:
         """Return all that still counts of *chunks*, given in the order of the walk, as one."""
         return Chunk(
-            held=Held.of(Rows.concat([chunk.held.waiting() for chunk in chunks])),
+            held=Held.of(Rows.concat([chunk.held.waiting() for chunk in chunks]).by_offset()),
             ahead=Ahead.join(chunk.ahead for chunk in chunks),
             timelines=np.concatenate([chunk.timelines for chunk in chunks]) if chunks else np.empty(0, dtype=np.int32),
         )
@@ -177,6 +183,7 @@ def _stream(schema: pa.Schema, columns: list[Any]) -> bytes:
 class Saved:
     """What a chunk's bytes say; ``timelines`` are the table rows that moved, with their values then."""
 
+    version: int
     rows: Rows
     ahead: Ahead
     timelines: Ints
@@ -200,6 +207,7 @@ def decode(octets: bytes, table: Timelines) -> Saved:
     fixed = [held[name].to_numpy() for name in ("system_us", "event_time_us", "arrival_us", "offset", "flags")]
     timeline = rows[held["timeline"].to_numpy()].astype(np.int32)
     return Saved(
+        2,
         Rows(*[*fixed, timeline, held["key"], held["value"]]),
         Ahead.of(ahead["system_us"].to_numpy(), ahead["partition"].to_numpy()),
         rows[moved],
@@ -225,6 +233,7 @@ def _decode_version_1(octets: bytes, table: Timelines) -> Saved:
     fixed = [batch[name].to_numpy()[held] for name in ("event_time_us", "arrival_us", "offset", "flags")]
     payloads = [to_objects(batch[name].take(pa.array(held))) for name in ("key", "value")]
     return Saved(
+        1,
         Rows(*[system_us[held], *fixed, timeline[held].astype(np.int32), *payloads]),
         Ahead.of(system_us[ahead], table.partition[timeline[ahead]]),
         timeline[moved],

@@ -11,6 +11,7 @@ and no later event of the timeline comes out below that.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,46 +24,36 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True)
-class Starts:
-    """Start edges still held: identity (record key; None with OVER, where the timeline is it), timeline, event and system time."""
+class Edges:
+    """Edges: identity (record key; None with OVER, where the timeline is it), timeline, event time and system timestamp."""
 
     key: Payload | None
-    timeline: Ints
+    timeline: NDArray[np.integer[Any]]
     event_time_us: Ints
     system_us: Ints
 
 
-class Pairing:
+def lifted_ends(held: Edges, fresh: Edges, start_us: Ints) -> Ints:
     """
-    Which end edges of a batch belong to which start edges, met before the batch or in it.
+    Return below which system timestamp each event of a batch must not come out, microseconds; ``NEVER`` for start edges.
+
+    A lifted end raises no watermark: that stays where the policies alone have put it.
 
     Args:
         held: Start edges held from earlier batches.
-        key: Record keys of the batch's kept events, in offset order; None with OVER.
-        timeline: Their timelines.
-        event_time_us: Event times of start edges (ends need none).
+        fresh: The batch's kept edges of both kinds, in offset order.
         start_us: Event time of its start edge for each end edge; ``NEVER`` for start edges.
     """
-
-    def __init__(self, held: Starts, key: Payload | None, timeline: Ints, event_time_us: Ints, start_us: Ints) -> None:
-        self._start_us, self._held_us = start_us, held.system_us
-        self._is_end = start_us > NEVER
-        names = np.concatenate([held.timeline, timeline])
-        if key is not None:
-            keys = to_arrow(join([held.key, key]) if held.key is not None else key).fill_null(b"")
-            names = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-        begins = np.concatenate([held.event_time_us, np.where(self._is_end, start_us, event_time_us)])
-        self._order = np.lexsort((np.arange(len(begins)), begins, names))
-        names, begins = names[self._order], begins[self._order]
-        same = (names[1:] == names[:-1]) & (begins[1:] == begins[:-1])
-        self._span = np.concatenate([[0], np.cumsum(~same)]) if len(begins) else np.zeros(0, dtype=np.int64)
-
-    def lifts(self, system_us: Ints, dropped: NDArray[np.bool_]) -> Ints:
-        """Return below which system timestamp each event must not come out, given those of all (offset order)."""
-        fresh = np.where(self._is_end | dropped, NEVER, system_us)
-        starts = np.concatenate([self._held_us, fresh])
-        latest = np.empty_like(starts)
-        latest[self._order] = running_max(starts[self._order], self._span)
-        latest = latest[len(self._held_us) :]
-        lift = np.maximum(latest, self._start_us) + 1
-        return np.where(self._is_end & ~dropped, lift, NEVER)
+    is_end = start_us > NEVER
+    names = np.concatenate([held.timeline, fresh.timeline])
+    if fresh.key is not None:
+        keys = to_arrow(join([held.key, fresh.key])).fill_null(b"")
+        names = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
+    begins = np.concatenate([held.event_time_us, np.where(is_end, start_us, fresh.event_time_us)])
+    order = np.lexsort((np.arange(len(begins)), begins, names))
+    same = (np.diff(names[order]) == 0) & (np.diff(begins[order]) == 0)
+    span = np.concatenate([[0], np.cumsum(~same)])
+    starts = np.concatenate([held.system_us, np.where(is_end, NEVER, fresh.system_us)])
+    latest = np.empty_like(starts)
+    latest[order] = running_max(starts[order], span)
+    return np.where(is_end, np.maximum(latest[len(held.system_us) :], start_us) + 1, NEVER)

@@ -6,8 +6,8 @@ released events that lie ahead of their channel's CTI. It is saved as a small *h
 chunk of what was added since the last and never touches older ones, because everything else follows from the head and
 the timelines:
 
-- an event in a chunk is *held* as long as its system timestamp is not below its timeline's watermark, *ahead* as
-  long as it is released but not below the CTI, and *dead* after that;
+- an event in a chunk is *held* as long as its system timestamp is not below its timeline's watermark, and *dead* after
+  that; the chunk of the stretch that released it counts it among those *ahead* as long as it is not below the CTI;
 - a timeline occurs in several chunks; the largest value counts.
 
 Law: ``State.restore(snapshot of s)`` continues exactly as ``s`` would. A chunk whose last row is dead is deleted;
@@ -91,6 +91,8 @@ class State:
     ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """How many events are ahead in each output partition."""
     next_chunk: int = 0
+    obsolete: list[int] = field(default_factory=list)
+    """Saved chunks that the next save replaces."""
     unlisted: list[Ints] = field(default_factory=list)
     """Timelines that moved since CTIs last listed them."""
     unpruned: int = 0
@@ -109,7 +111,7 @@ class State:
     @property
     def held(self) -> Rows:
         """The events that wait for their watermark, offsets rising."""
-        return _by_offset(Rows.concat([chunk.held.waiting() for chunk in self.parts()]))
+        return Rows.concat([chunk.held.waiting() for chunk in self.parts()]).by_offset()
 
     @property
     def ahead_count(self) -> int:
@@ -138,8 +140,9 @@ class State:
 
     def save(self) -> Delta:
         """Return what must be written to make the last saved state this one. Call once after each batch."""
-        delete = [number for number, chunk in self.chunks.items() if chunk.needed_until_us < self.c]
-        for number in delete:
+        outlived = [number for number, chunk in self.chunks.items() if chunk.needed_until_us < self.c]
+        delete, self.obsolete = self.obsolete + outlived, []
+        for number in outlived:
             # No event of it waits and its timelines are at or below the floor, where they tell nothing.
             del self.chunks[number]
         put: dict[int, bytes] = {}
@@ -240,22 +243,26 @@ class State:
             chunk = state._revive(decoded[number], reorder_us)
             chunk.level, chunk.size, chunk.needed_until_us = level, size, needed_until_us
             state.chunks[number] = chunk
+        if json.loads(head)["version"] == 1:
+            state.obsolete = list(state.chunks)
+            state.fresh, state.chunks = [Chunk.join(list(state.chunks.values()))], {}
+        for chunk in state.parts():
+            state.ahead += np.bincount(chunk.ahead.partition[chunk.ahead.passed :], minlength=len(state.ahead))
         if len(timelines):
             state.unlisted = [np.arange(len(timelines))]
         return state
 
     def _revive(self, saved: Saved, reorder_us: int) -> Chunk:
         """Return what still counts of a chunk that was read."""
-        rows, table = _by_offset(saved.rows), self.timelines
+        rows, table = saved.rows.by_offset(), self.timelines
         watermark = np.maximum(table.largest_us - reorder_us, self.floor_us)
         waits = rows.system_us >= watermark[rows.timeline]
-        left = rows.take(np.flatnonzero(~waits))
-        partition = table.partition[left.timeline]
-        written = left.system_us >= (self.c if self.since is None else np.maximum(self.since.start_us[partition], self.c))
-        released = Ahead.of(left.system_us[written], partition[written])
-        ahead = Ahead.join([saved.ahead, released])
+        ahead = saved.ahead
+        if saved.version == 1:
+            # Version 1 wrote nothing of what it released out of an older chunk.
+            left = rows.take(np.flatnonzero(~waits))
+            ahead = Ahead.join([ahead, Ahead.of(left.system_us, table.partition[left.timeline])])
         ahead.take_below(self.c)
-        self.ahead += np.bincount(ahead.partition[ahead.passed :], minlength=len(self.ahead))
         return Chunk(Held.of(rows.take(np.flatnonzero(waits))), ahead, saved.timelines.astype(np.int32))
 
 
@@ -272,12 +279,6 @@ def _current(fields: dict[str, Any]) -> dict[str, Any]:
         newer = {"promise_us": NEVER, "imported": False, "floor_us": fields["c"], "accepted": 0, "point_us": NEVER, "since": None}
         fields = {**fields, **newer, "written": written}
     return fields
-
-
-def _by_offset(rows: Rows) -> Rows:
-    if (rows.offset[1:] > rows.offset[:-1]).all():
-        return rows
-    return rows.take(np.argsort(rows.offset))
 
 
 def _weight(chunk: Chunk) -> int:

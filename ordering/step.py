@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ordering import columns
 from ordering.ahead import Ahead
 from ordering.chunks import Chunk, Held, Rows
-from ordering.edges import Pairing, Starts
+from ordering.edges import Edges, lifted_ends
 from ordering.errors import SettingError
 from ordering.events import Batch, Counts, Dropped, Reason, Released, Releases, Step
 from ordering.generation import Out, Point, Punctuator, points_inside
@@ -139,6 +139,7 @@ class Model:
             seq=np.zeros(self.output_partitions, dtype=np.int64),
             largest_us=np.full(self.output_partitions, TICK_MIN, dtype=np.int64),
             ahead=np.zeros(self.output_partitions, dtype=np.int64),
+            c=self.joined_us,
         )
 
     def state_from(self, start_us: int, next_offset: int) -> State:
@@ -188,16 +189,15 @@ class Model:
         assert not state.finished, "a finished input has no further batches"
         time = self._move_time(state, batch)
         event_time_us = time.arrival[:-1] if batch.event_time_us is None else batch.event_time_us
-        judged = judge_arrivals(
-            self.policies, event_time_us, batch.readable, time.arrival[:-1], time.promised, self._reaches(batch, event_time_us)
-        )
+        early_by_us = event_time_us if batch.start_us is None else np.maximum(event_time_us, batch.start_us)
+        reaches_us = self._reaches(batch, event_time_us)
+        judged = judge_arrivals(self.policies, event_time_us, early_by_us, batch.readable, time.arrival[:-1], time.promised, reaches_us)
         counts = self._count(batch, judged, time)
-        walk, timeline = self._walk(state, batch, judged, event_time_us)
+        walk, timeline = self._walk(state, batch, judged)
         counts.out_of_order_adjusted, counts.out_of_order_dropped = self._mark_disorder(judged, walk)
-        self._mark_shapes(batch, judged, walk)
         walk.store()
-
         fresh = _Fresh(batch, judged, event_time_us, time.arrival, timeline)
+        self._mark_shapes(state, fresh)
         released, out, chunk = self._release(state, fresh, walk, time)
         counts.released = len(released)
         ctis, chunk.ahead = self._punctuator.walk(state, self._points(state, fresh, walk, time, out), out)
@@ -280,7 +280,7 @@ class Model:
             cti_violation_dropped=int(by_reason[Reason.CTI_VIOLATION]),
         )
 
-    def _walk(self, state: State, batch: Batch, judged: Judged, event_time_us: Ints) -> tuple[Walk, NDArray[np.int32]]:
+    def _walk(self, state: State, batch: Batch, judged: Judged) -> tuple[Walk, NDArray[np.int32]]:
         """Lay the kept events on their timelines; return that, and the timeline of each record."""
         kept = np.flatnonzero(batch.readable & (judged.reason == 0))
         table, policies = state.timelines, self.policies
@@ -290,8 +290,6 @@ class Model:
         timeline = np.zeros(len(batch.offset), dtype=np.int32)
         if found is not None:
             timeline[kept] = found
-        if self.shape is Shape.EDGE and batch.start_us is not None and len(kept):
-            self._pair_edges(state, batch, walk, kept, timeline[kept], event_time_us[kept])
         return walk, timeline
 
     def _timelines_of(self, table: Timelines, batch: Batch, kept: Ints) -> Ints | None:
@@ -305,25 +303,6 @@ class Model:
         if substream.null_count:
             substream = substream.fill_null(b"")
         return table.find(substream if len(kept) == len(substream) else substream.take(pa.array(kept)))
-
-    def _pair_edges(self, state: State, batch: Batch, walk: Walk, kept: Ints, timeline: NDArray[np.int32], event_time_us: Ints) -> None:
-        """Have no end edge come out at or before its start: lift it, and judge again what that changes for later events."""
-        assert batch.start_us is not None, "edges come with the start each end edge names"
-        held = state.held
-        held = held.take(np.flatnonzero(held.flags & Flag.EDGE_START))
-        starts = Starts(None if self.over else held.key, held.timeline.astype(np.int64), held.event_time_us, held.system_us)
-        key = None if self.over else columns.take(batch.key, kept)
-        pairing = Pairing(starts, key, timeline.astype(np.int64), event_time_us, batch.start_us[kept])
-        system_us, dropped = np.empty(len(kept), dtype=np.int64), np.empty(len(kept), dtype=np.bool_)
-        before: Ints | None = None
-        while True:
-            # Each event depends on earlier ones only, so every turn settles at least one more, and the answer is the only one.
-            system_us[walk.order], dropped[walk.order] = walk.system_us, walk.dropped
-            lift = pairing.lifts(system_us, dropped)
-            if (lift <= system_us).all() if before is None else (lift == before).all():
-                return
-            walk.judge(lift[walk.order])
-            before = lift
 
     def _mark_disorder(self, judged: Judged, walk: Walk) -> tuple[int, int]:
         """Put system timestamps and verdicts of the walk where they belong; return how many were adjusted and dropped."""
@@ -339,25 +318,44 @@ class Model:
         judged.flags[behind] |= np.uint16(Flag.OUT_OF_ORDER)
         return len(behind), 0
 
-    def _mark_shapes(self, batch: Batch, judged: Judged, walk: Walk) -> None:
+    def _mark_shapes(self, state: State, fresh: _Fresh) -> None:
+        """Have no span end at or before its start."""
+        batch, judged = fresh.batch, fresh.judged
         if self.shape is Shape.INTERVAL and batch.end_us is not None:
             short = batch.end_us < judged.system_us + 1
             judged.flags |= np.where(short, np.uint16(Flag.INTERVAL | Flag.LIFTED_END), np.uint16(Flag.INTERVAL))
         elif self.shape is Shape.EDGE and batch.start_us is not None:
             judged.flags |= np.where(batch.start_us > NEVER, np.uint16(Flag.EDGE_END), np.uint16(Flag.EDGE_START))
-            judged.flags[walk.rows[walk.lifted]] |= np.uint16(Flag.LIFTED_END)
+            self._lift_ends(state, fresh, batch.start_us)
+
+    def _lift_ends(self, state: State, fresh: _Fresh, start_us: Ints) -> None:
+        batch, judged = fresh.batch, fresh.judged
+        kept = np.flatnonzero(batch.readable & (judged.reason == 0))
+        if not len(kept):
+            return
+        held = state.held
+        held = held.take(np.flatnonzero(held.flags & Flag.EDGE_START))
+        before = Edges(None if self.over else held.key, held.timeline, held.event_time_us, held.system_us)
+        key = None if self.over else columns.take(batch.key, kept)
+        edges = Edges(key, fresh.timeline[kept], fresh.event_time_us[kept], judged.system_us[kept])
+        lift = lifted_ends(before, edges, start_us[kept])
+        lifted = kept[lift > edges.system_us]
+        judged.flags[lifted] |= np.uint16(Flag.LIFTED_END)
+        judged.system_us = judged.system_us.copy()
+        judged.system_us[kept] = np.maximum(lift, edges.system_us)
 
     def _release(self, state: State, fresh: _Fresh, walk: Walk, time: Time) -> tuple[Released, Out, Chunk]:
         """Let out what the watermarks have passed; return it, and the chunk of what came and stays."""
         table, batch, floor_us = state.timelines, fresh.batch, int(time.floor[-1])
         passed = np.maximum(table.largest_us[walk.touched] - self.policies.reorder_us, floor_us)
         held = self._due(state, walk, passed, floor_us)
-        due = walk.system_us < np.repeat(passed, np.diff(walk.starts))
+        leaving_us = walk.system_us if self.shape is not Shape.EDGE else fresh.judged.system_us[walk.rows]
+        due = leaving_us < np.repeat(passed, np.diff(walk.starts))
         if self.policies.out_of_order_action is Action.DROP:
             due &= ~walk.behind
         rows = walk.rows[due]
         place = np.concatenate([np.arange(len(held)), rows + len(held)])
-        system_us = np.concatenate([held.system_us, walk.system_us[due]])
+        system_us = np.concatenate([held.system_us, leaving_us[due]])
         steps, places = None, len(held) + len(batch.offset)
         if self.over:
             segment = np.concatenate([table.places(walk.touched, held.timeline), walk.segment[due]])
@@ -390,8 +388,7 @@ class Model:
             due = np.flatnonzero(held.waits & (held.rows.system_us < bound))
             if len(due):
                 left.append(held.release(due))
-        rows = Rows.concat(left)
-        return rows if len(left) < 2 else rows.take(np.argsort(rows.offset))
+        return Rows.concat(left).by_offset()
 
     def _stay(self, fresh: _Fresh, walk: Walk, left: Ints) -> Chunk:
         """Return the kept events that have not *left*."""
@@ -487,7 +484,11 @@ class Model:
                 cause = self._cause(batch, time, reached_us) if reached_us < INFINITY else Cause.EVENT
                 points.append(Point(reached_us, left, int(batch.offset[row]) + 1, int(time.arrival[row]), cause))
             state.point_us = points[-1].watermark_us
-        if moved or batch.finish:
+        # Readers wait for the first CTI of a partition that joins, and for the newest roster.
+        awaited = any(version != self.roster.version for _, _, version in state.written.values()) or (
+            self.joined_us > NEVER and not state.written
+        )
+        if moved or batch.finish or awaited:
             state.point_us = end_us
             return [*points, end]
         return [*points, replace(end, due=False)]

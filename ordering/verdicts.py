@@ -6,9 +6,8 @@ columns. Out of order needs what the event's timeline has accepted before; :clas
 side by side.
 
 Law: an event is out of order when its system timestamp is below its timeline's largest so far minus the reorder
-tolerance; adjusting or dropping it leaves that maximum as it was, so the maximum is a plain running maximum. (With a
-reorder of minus one tick an adjusted event is lifted above all before it, and an end edge may be lifted above its
-start: both raise the maximum and are walked accordingly.)
+tolerance; adjusting or dropping it leaves that maximum as it was, so the maximum is a plain running maximum. (Only with
+a reorder of minus one tick an adjusted event is lifted above all before it.)
 """
 
 from __future__ import annotations
@@ -56,7 +55,13 @@ class Judged:
 
 
 def judge_arrivals(
-    policies: Policies, event_time_us: Ints, readable: Mask, arrival_us: Ints, promised_us: Ints | None, reaches_us: Ints | None
+    policies: Policies,
+    event_time_us: Ints,
+    latest_us: Ints,
+    readable: Mask,
+    arrival_us: Ints,
+    promised_us: Ints | None,
+    reaches_us: Ints | None,
 ) -> Judged:
     """
     Apply the early, source CTI and late policies.
@@ -64,6 +69,7 @@ def judge_arrivals(
     Args:
         policies: The input's.
         event_time_us: Event times.
+        latest_us: The latest time an event names, by which it may be early: of an end edge its start if that is later.
         readable: Which records have one.
         arrival_us: Clamped arrivals.
         promised_us: The largest source or imported CTI met before each record; None: there never was any.
@@ -84,7 +90,7 @@ def judge_arrivals(
                 judged.flags[late & (judged.reason == 0)] |= np.uint16(Flag.LATE)
                 judged.system_us = np.where(late, np.maximum(judged.system_us, lifted), judged.system_us)
     if policies.early_us is not None:
-        early = (event_time_us > arrival_us + policies.early_us) & readable
+        early = (latest_us > arrival_us + policies.early_us) & readable
         if early.any():
             judged.reason[early] = Reason.EARLY
     return judged
@@ -128,7 +134,6 @@ class Walk:
         system_us: System timestamps after judging.
         largest_us: Largest system timestamp accepted by the timeline after each event.
         behind: Which events were out of order.
-        bound_us: The watermark each event met, but for the floor (which never binds).
         before_us: Without OVER, the largest system timestamp accepted before the batch.
     """
 
@@ -151,18 +156,18 @@ class Walk:
         self.starts = np.append(first, count)
         self._lengths = np.diff(self.starts)
         self.segment = np.repeat(np.arange(len(first)), self._lengths)
-        self.own_us = own
         self.before_us = int(table.largest_us[0]) if timeline is None and len(table) else NEVER
-        self._joined_us = NEVER if joined_us == NEVER else joined_us + reorder_us
-        self.judge(None)
+        self._judge(own, self._joined(joined_us))
 
-    def judge(self, lift_us: Ints | None) -> None:
-        """Apply the out-of-order policy; *lift_us*: no event may come out below this (walk order)."""
-        own = self.own_us if lift_us is None else np.maximum(self.own_us, lift_us)
-        self._lifted = lift_us is not None
+    def _joined(self, joined_us: int) -> int:
+        """Return the largest system timestamp whose watermark is the moment of joining."""
+        return NEVER if joined_us == NEVER else joined_us + self._reorder_us
+
+    def _judge(self, own: Ints, joined_us: int) -> None:
+        """Apply the out-of-order policy."""
         # A maximum far below anything in this batch compares like one just below it, and keeps the numbers small.
         bottom = int(own.min()) - 2 if len(own) else 0
-        previous = np.maximum(self._table.largest_us[self.touched], max(bottom, self._joined_us))
+        previous = np.maximum(self._table.largest_us[self.touched], max(bottom, joined_us))
         if self._reorder_us < 0 and self._action is Action.ADJUST:
             self._lift_above_equals(own, previous)
             return
@@ -171,7 +176,7 @@ class Walk:
         bound[1:] = largest[:-1]
         bound[self._first] = previous
         bound -= self._reorder_us
-        self.behind, self.bound_us = self.own_us < bound, bound
+        self.behind = own < bound
         self.system_us = own if self._action is Action.DROP else np.maximum(own, bound)
         self.largest_us = largest
 
@@ -184,7 +189,7 @@ class Walk:
         before = np.empty_like(own)
         before[1:] = self.largest_us[:-1]
         before[self._first] = previous
-        self.behind, self.bound_us = self.own_us <= before, before + 1
+        self.behind = own <= before
 
     def _running_max(self, own: Ints, previous: Ints) -> Ints:
         raised = own.copy()
@@ -195,14 +200,6 @@ class Walk:
     def dropped(self) -> Mask:
         """Which events the out-of-order policy rejects."""
         return self.behind if self._action is Action.DROP else np.zeros(len(self.behind), dtype=np.bool_)
-
-    @property
-    def lifted(self) -> Mask:
-        """Which events came out above where the out-of-order policy would have left them."""
-        if not self._lifted:
-            return np.zeros(len(self.behind), dtype=np.bool_)
-        adjusts = self._action is Action.ADJUST
-        return self.system_us > (np.maximum(self.own_us, self.bound_us) if adjusts else self.own_us)
 
     def store(self) -> None:
         """Leave the new maxima in the table."""
