@@ -145,12 +145,11 @@ class Paced:
     Attributes:
         said: The last c that passed, microseconds; ``NEVER`` before the first.
         events: How many events were accepted since then.
-        withheld: How many rises have not passed.
     """
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self.said, self.events, self.withheld = NEVER, 0, 0
+        self.said, self.events = NEVER, 0
 
     def take(self, rises: Rises, accepted: Ints) -> Rises:
         """
@@ -170,18 +169,12 @@ class Paced:
             if behind > self.said and self._pace.passes(self.events, self.said, behind):
                 passed.append((offset, behind))
                 self.said, self.events = behind, 0
-            else:
-                self.withheld += 1
         self.events += len(accepted) - taken
         return passed
 
-    def save(self) -> list[int]:
-        """Return what :meth:`restore` needs."""
-        return [self.said, self.events, self.withheld]
-
     @classmethod
-    def restore(cls, pace: Pace, saved: list[int]) -> Paced:
-        """Return the one that was saved."""
+    def restore(cls, pace: Pace, said: int, events: int) -> Paced:
+        """Return the one whose attributes were saved."""
         paced = cls(pace)
-        paced.said, paced.events, paced.withheld = saved
+        paced.said, paced.events = said, events
         return paced

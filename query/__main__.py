@@ -50,7 +50,8 @@ def query(
     name = plan.output.name
     metrics = Metrics(f"query-{name}", settings.metrics.port)
     written = {"writes": plan.output.topic, "files": plan.output.files}
-    logs.get_logger().info("query starts", reads=plan.topic, partitions=plan.partitions, output=name, over=plan.over, **written)
+    heeds = {"over": plan.over, "pace": str(plan.output.pace())}
+    logs.get_logger().info("query starts", reads=plan.topic, partitions=plan.partitions, output=name, **heeds, **written)
 
     with stopped_by_signal() as stop, live_line(console, f"query {name}") as show:
 
@@ -97,7 +98,9 @@ def plan(script: Script, into: Into = None, config: Config = None, assign: Assig
     from tidegate.runtime.settings import load
 
     settings = load(config, parse_assignments(assign or []))
-    typer.echo(job.read_plan(settings, script, into).explain())
+    made = job.read_plan(settings, script, into)
+    output = settings.outputs.get(made.output)
+    typer.echo(made.explain() + (f"\npace: {output.pace()}" if output else ""))
 
 
 if __name__ == "__main__":

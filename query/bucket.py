@@ -9,6 +9,9 @@ that are final, numbered in their channel, with the CTI that follows them. Two k
   within it; they depend on the log alone, not on batches.
 - :class:`~query.merged.MergedBucket` (no OVER): all ordered partitions, merged up to the least of their frontiers in the order
   (s, input partition, offset). Law, level 3: results depend on the events alone.
+
+Both heed the CTIs of each channel at the query's own pace (:class:`ordering.frontier.Pace`), which is a function of the
+channel's log; so pacing changes when results come, and with OVER upon which record, and nothing else.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +27,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ordering.errors import ProtocolError
+from ordering.frontier import Frontier, Pace, Paced, Rises
 from ordering.punctuation import Cause, Cti, Roster
 from ordering.reader import Accepted, Log, PartitionReader
 from ordering.step import Released
@@ -35,7 +40,12 @@ from query.retention import Changes, Retention, largest, octets_of
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
-BUCKET_STATE_VERSION = 1
+BUCKET_STATE_VERSION = 2
+"""1 had no pace: each CTI of the input counted."""
+EACH_CTI = Pace()
+
+Channel = tuple[int, int]
+"""(ordered partition, roster number of the input partition)."""
 
 
 @dataclass(slots=True)
@@ -70,6 +80,7 @@ class Bucket(ABC):
         start_us: S: results from here on, None for all.
         read_from_us: X: events from here on count, None for all.
         span_us: Span of System.Timestamp of a result file; None without files.
+        pace: How often the bucket takes notice of a channel's CTIs.
     """
 
     def __init__(
@@ -82,12 +93,17 @@ class Bucket(ABC):
         start_us: int | None,
         read_from_us: int | None,
         span_us: int | None,
+        pace: Pace = EACH_CTI,
     ) -> None:
         self._compiled, self._number, self._roster = compiled, number, roster
         self._start_us = NEVER if start_us is None else start_us
         self._span_us = span_us
         self._output_partitions = output_partitions
         self.readers = {partition: PartitionReader(partition, output_partitions, read_from_us) for partition in partitions}
+        self._pace = pace
+        self._paced: dict[Channel, Paced] = {}
+        self._frontier: Frontier[Channel] = Frontier()
+        self._newest: Roster | None = None
         self._carried = {partition: Events.none() for partition in partitions}
         self._retention = Retention()
         self._numbering = _Numbering()
@@ -100,16 +116,7 @@ class Bucket(ABC):
     @property
     def c(self) -> int:
         """No later result has a System.Timestamp below this; ``INFINITY`` once the input has ended."""
-        return INFINITY if self._ended else self._frontier()
-
-    def _frontier(self) -> int:
-        rosters = [reader.roster for reader in self.readers.values() if reader.roster is not None]
-        if not rosters:
-            return NEVER
-        newest = max(rosters, key=lambda roster: roster.version)
-        # With more output partitions than inputs some have no channel: nothing will ever come there.
-        writing = [reader for partition, reader in self.readers.items() if len(newest.channels_of(partition, self._output_partitions))]
-        return min(reader.frontier for reader in writing)
+        return INFINITY if self._ended else self._frontier.value
 
     def take(self, partition: int, log: Log, events: Events, next_offset: int) -> Released:
         """Take the next range of a partition's log; return the results that became final, numbered."""
@@ -119,7 +126,37 @@ class Bucket(ABC):
         both = Events.concat([carried, events]) if len(carried) else events
         self._carried[partition] = both.take(accepted.carried)
         self._add("events", len(accepted.rows))
-        return self._release(self._accept(both.take(accepted.rows), accepted))
+        chosen = both.take(accepted.rows)
+        return self._release(self._accept(chosen, replace(accepted, progress=self._heed(partition, chosen, accepted))))
+
+    def _heed(self, partition: int, events: Events, accepted: Accepted) -> list[tuple[int, int, int]]:
+        """Take notice of a partition's CTIs; return the rises of its channels, (log offset, number, c), that pass the pace."""
+        self._meet(self.readers[partition].roster)
+        rises: dict[int, Rises] = {}
+        for offset, number, c in accepted.progress:
+            rises.setdefault(number, []).append((offset, c))
+        counted = self._counted(events, accepted)
+        passed = []
+        for number in sorted(rises.keys() | counted.keys()):
+            paced = self._paced.setdefault((partition, number), Paced(self._pace))
+            passed += [(offset, number, c) for offset, c in paced.take(rises.get(number, []), counted.get(number, _NOTHING))]
+            self._frontier.rise((partition, number), paced.said)
+        self._add("withheld_ctis", len(accepted.progress) - len(passed))
+        return sorted(passed)
+
+    def _counted(self, events: Events, accepted: Accepted) -> dict[int, Ints]:
+        """Return for each input partition the log offsets of its accepted events, as far as the pace asks for them."""
+        if self._pace.every_events is None or not len(events):
+            return {}
+        counting = ~events.end_edges
+        return {number: accepted.position[counting & (events.number == number)] for number in np.unique(events.number).tolist()}
+
+    def _meet(self, roster: Roster | None) -> None:
+        """Wait for every channel of the newest roster that any partition has shown."""
+        if roster is not None and (self._newest is None or roster.version > self._newest.version):
+            self._newest = roster
+            for partition in self.readers:
+                self._frontier.join(*((partition, number) for number in roster.channels_of(partition, self._output_partitions)))
 
     def end(self) -> Released:
         """Close everything: the run ends here."""
@@ -244,6 +281,8 @@ class Bucket(ABC):
         head = {
             "version": BUCKET_STATE_VERSION,
             "readers": {str(partition): reader.save().decode() for partition, reader in self.readers.items()},
+            "frontier": self._frontier.value,
+            "paced": [[*channel, paced.said, paced.events] for channel, paced in sorted(self._paced.items())],
             "carried": {
                 str(partition): b64encode(octets_of(table_of(events))).decode()
                 for partition, events in self._carried.items()
@@ -260,12 +299,23 @@ class Bucket(ABC):
         return json.dumps(head, sort_keys=True).encode(), changes
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> None:
-        """Become the bucket that was saved."""
+        """
+        Become the bucket that was saved, by this or an older version.
+
+        Raises:
+            ProtocolError: It was saved by a newer version.
+        """
         fields = json.loads(head)
+        if fields["version"] > BUCKET_STATE_VERSION:
+            raise ProtocolError(
+                f"a bucket's saved state has version {fields['version']}, this program reads up to {BUCKET_STATE_VERSION}",
+                fix="run the version that saved it",
+            )
         self.readers = {
             int(partition): PartitionReader.restore(saved.encode(), int(partition), self._output_partitions)
             for partition, saved in fields["readers"].items()
         }
+        self._restore_pace(fields)
         for partition, text in fields["carried"].items():
             self._carried[int(partition)] = events_of(pa.ipc.open_stream(b64decode(text)).read_all())
         self._next_offset = {int(partition): offset for partition, offset in fields["next_offset"].items()}
@@ -278,6 +328,18 @@ class Bucket(ABC):
         if self._span_us and c > NEVER:
             until = _first_open(c, self._span_us)
             self._retention.reduce("results", lambda table: table.filter(pc.greater_equal(table["system_us"], until)))
+
+    def _restore_pace(self, fields: dict[str, Any]) -> None:
+        for reader in self.readers.values():
+            self._meet(reader.roster)
+        channels = self._frontier.members
+        if fields["version"] == 1:
+            saved = [[*channel, self.readers[channel[0]].c(channel[1]), 0] for channel in channels]
+        else:
+            saved = fields["paced"]
+        self._paced = {(partition, number): Paced.restore(self._pace, said, events) for partition, number, said, events in saved}
+        said = {**channels, **{channel: paced.said for channel, paced in self._paced.items()}}
+        self._frontier = Frontier.restore(fields.get("frontier", NEVER), said)
 
     @abstractmethod
     def _keep_progress(self) -> None:
@@ -306,19 +368,33 @@ def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: l
     return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, keys, values)
 
 
-_HELD = pa.schema([("number", pa.int64()), ("offset", pa.int64()), ("system_us", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
+_NOTHING = np.empty(0, dtype=np.int64)
+_HELD = pa.schema(
+    [
+        ("number", pa.int64()),
+        ("offset", pa.int64()),
+        ("system_us", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("flags", pa.uint16()),
+    ]
+)
 
 
 def table_of(events: Events) -> pa.Table:
     """Return events as an Arrow table, to be kept."""
     columns = [events.number, events.offset, events.system_us]
     return pa.Table.from_arrays(
-        [*map(pa.array, columns), pa.array(events.key, pa.binary()), pa.array(events.value, pa.binary())], schema=_HELD
+        [*map(pa.array, columns), pa.array(events.key, pa.binary()), pa.array(events.value, pa.binary()), pa.array(events.flags)],
+        schema=_HELD,
     )
 
 
 def events_of(table: pa.Table) -> Events:
-    """Return the events of a table made by :func:`table_of`."""
+    """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags."""
     key, value = np.empty(table.num_rows, dtype=object), np.empty(table.num_rows, dtype=object)
     key[:], value[:] = table["key"].to_pylist(), table["value"].to_pylist()
-    return Events(table["number"].to_numpy(), table["offset"].to_numpy(), table["system_us"].to_numpy(), key, value)
+    flags = np.zeros(table.num_rows, dtype=np.uint16)
+    if "flags" in table.column_names:
+        flags = pc.fill_null(table["flags"], 0).to_numpy()
+    return Events(table["number"].to_numpy(), table["offset"].to_numpy(), table["system_us"].to_numpy(), key, value, flags)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ordering.errors import ProtocolError
 from ordering.reader import Log
-from ordering.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers
+from ordering.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, HEADER_NAME, Flag, decode_cti, decode_event_headers
 from tidegate.runtime.kafka.ranges import Records
 
 Ints = NDArray[np.int64]
@@ -19,34 +19,43 @@ Objects = NDArray[np.object_]
 
 @dataclass(slots=True)
 class Events:
-    """Events of an ordered partition as columns: roster number, origin offset, s in microseconds, key and payload."""
+    """Events of an ordered partition as columns: roster number, origin offset, s in microseconds, key, payload and flags."""
 
     number: Ints
     offset: Ints
     system_us: Ints
     key: Objects
     value: Objects
+    flags: NDArray[np.uint16]
 
     def __len__(self) -> int:
         return len(self.number)
 
+    @property
+    def end_edges(self) -> NDArray[np.bool_]:
+        """Which of them end the span that a start edge began, and so are no events of their own to CTI generation."""
+        found: NDArray[np.bool_] = (self.flags & Flag.EDGE_END) != 0
+        return found
+
     def take(self, rows: Any) -> Events:
         """Return the chosen rows."""
-        return Events(self.number[rows], self.offset[rows], self.system_us[rows], self.key[rows], self.value[rows])
+        return Events(*(getattr(self, name)[rows] for name in _COLUMNS))
 
     @staticmethod
     def concat(parts: list[Events]) -> Events:
         """Return all rows of *parts*, one part after the other."""
         if len(parts) == 1:
             return parts[0]
-        columns = ("number", "offset", "system_us", "key", "value")
-        return Events(*(np.concatenate([getattr(part, name) for part in parts]) for name in columns))
+        return Events(*(np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
     @staticmethod
     def none() -> Events:
         """Return no events."""
         ints, objects = np.empty(0, dtype=np.int64), np.empty(0, dtype=object)
-        return Events(ints, ints, ints, objects, objects)
+        return Events(ints, ints, ints, objects, objects, np.empty(0, dtype=np.uint16))
+
+
+_COLUMNS = ("number", "offset", "system_us", "key", "value", "flags")
 
 
 def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
@@ -70,7 +79,7 @@ def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
     log = Log(records.offset[rows], number, table["seq"].astype(np.int64), system_us, ctis)
     key = records.key[rows] if others else records.key
     value = records.value[rows] if others else records.value
-    return log, Events(number, table["offset"].astype(np.int64), system_us, key, value)
+    return log, Events(number, table["offset"].astype(np.int64), system_us, key, value, table["flags"].astype(np.uint16))
 
 
 def _first_foreign(records: Records, octets: list[bytes], topic: str, partition: int) -> ProtocolError | None:

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ordering.errors import QueryError, RefusedError, SettingError
+from ordering.frontier import Pace
 from query.config import Partition, QueryPlan
 from query.offsets import RANGE_SCHEMA
 from query.plan import Plan
@@ -98,6 +99,8 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
             "partitions": str(ordered.partitions),
             "output": json.dumps([output.topic, output.files, output.file_format, output.file_span_us]),
             "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
+            # Checkpoints from before there was a pace know nothing of it, and go on.
+            **({} if output.pace() == Pace() else {"pace": str(output.pace())}),
         },
     )
     _check_unwritten(admin, kafka, output, buckets, folder)

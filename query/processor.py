@@ -61,7 +61,8 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     kind = SubstreamBucket if plan.over else MergedBucket
     span_us = plan.output.file_span_us if plan.output.files else None
     partitions = plan.partitions_of(number)
-    return kind(plan.compiled(), number, plan.roster, partitions, plan.partitions, plan.start_us, plan.read_from_us, span_us)
+    where = (number, plan.roster, partitions, plan.partitions)
+    return kind(plan.compiled(), *where, plan.start_us, plan.read_from_us, span_us, plan.output.pace())
 
 
 def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:

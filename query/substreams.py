@@ -1,9 +1,12 @@
 """
 A query with OVER: one ordered partition, substream by substream.
 
-A substream (input partition, key) has moved past an instant once an event of it above that instant was accepted, or
-its channel's CTI rose above it. Law, level 2: results come upon the record that made them final, ordered (s, key
-bytes) within it, so the sequence depends on the log alone and not on batches.
+A substream (input partition, key) has moved past an instant once an event of it above that instant was accepted, its
+channel's CTI rose above it, or a CTI's list said so of this substream. Law, level 2: results come upon the record that
+made them final, ordered (s, key bytes) within it, so the sequence depends on the log alone and not on batches.
+
+Pacing thins what CTIs say of all substreams of a channel. What moves a single one, its events and the lists, is heeded at
+once. A list need not be remembered for substreams without rows: no event of theirs below it can follow.
 
 The key of a result is its substream's, as ingest wrote it: where a query reads a value in another way (an integer beyond
 64 bits as a float, a declared kind, a name in another case), the result still stands under the key of its events.
@@ -11,20 +14,33 @@ The key of a result is its substream's, as ingest wrote it: where a query reads 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ordering.reader import Accepted, PartitionReader
+from ordering.reader import Accepted
 from ordering.segments import first_above, running_max
-from ordering.ticks import INFINITY, NEVER
+from ordering.ticks import INFINITY
 from query.bucket import Bucket
 from query.decode import Events
 
 Ints = NDArray[np.int64]
 _SUBS_MIN = 1024
+
+_Substream = tuple[int, bytes | None]
+"""Roster number of the input partition, and key; a key of no bytes may come back from a broker as None."""
+
+
+@dataclass(slots=True)
+class _Moves:
+    """What moved single substreams, in log order: which, to what instant (microseconds), upon the record at which log offset."""
+
+    sub: Ints
+    to_us: Ints
+    position: Ints
 
 
 class SubstreamBucket(Bucket):
@@ -32,15 +48,17 @@ class SubstreamBucket(Bucket):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._subs: dict[tuple[int, bytes], int] = {}
+        self._subs: dict[_Substream, int] = {}
+        self._names: list[_Substream] = []
+        """The keys of ``_subs`` in their order, so that none of its loops need walk through all of them."""
         self._number_of: Ints = np.empty(0, dtype=np.int64)
         self._progress: Ints = np.empty(0, dtype=np.int64)
         self._touched: list[Ints] = []
         self._subs_after_prune = 0
 
     @property
-    def _reader(self) -> PartitionReader:
-        return next(iter(self.readers.values()))
+    def _partition(self) -> int:
+        return next(iter(self.readers))
 
     def _accept(self, events: Events, accepted: Accepted) -> pa.Table | None:
         sub = self._find(events)
@@ -48,13 +66,30 @@ class SubstreamBucket(Bucket):
         self._position += len(events)
         if len(events):
             self._retention.add("rows", self._prepare(events, sub, position))
+        moves = self._moves(sub, events, accepted)
         before = self._progress.copy()
-        np.maximum.at(self._progress, sub, events.system_us)
-        self._touched.append(np.unique(sub))
+        np.maximum.at(self._progress, moves.sub, moves.to_us)
+        self._touched.append(np.unique(moves.sub))
         results = self._close_from(before)
         if results is None or not results.num_rows:
             return None
-        return self._in_order(results, self._upon(results, sub, events.system_us, accepted))
+        return self._in_order(results, self._upon(results, moves, accepted.progress))
+
+    def _moves(self, sub: Ints, events: Events, accepted: Accepted) -> _Moves:
+        """Return what the accepted events, and the lists of CTIs about known substreams, move."""
+        known = ((offset, self._known(number, key), w) for offset, number, key, w in accepted.listed)
+        listed = [move for move in known if move[1] >= 0]
+        if not listed:
+            return _Moves(sub, events.system_us, accepted.position)
+        offset, owner, w = np.array(listed, dtype=np.int64).T
+        position = np.concatenate([accepted.position, offset])
+        order = np.argsort(position, kind="stable")
+        return _Moves(np.concatenate([sub, owner])[order], np.concatenate([events.system_us, w])[order], position[order])
+
+    def _known(self, number: int, key: bytes) -> int:
+        """Return the dense number of a substream, -1 if it has none."""
+        found = self._subs.get((number, key), -1)
+        return self._subs.get((number, None), -1) if found < 0 and not key else found
 
     def _close(self) -> pa.Table | None:
         results = self._close_from(self._progress.copy()) if self._ended else None
@@ -69,6 +104,7 @@ class SubstreamBucket(Bucket):
         fresh = [pair for pair in dict.fromkeys(pairs) if pair not in subs]
         if fresh:
             subs.update(zip(fresh, range(len(subs), len(subs) + len(fresh)), strict=True))
+            self._names += fresh
             self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
             self._progress = np.concatenate([self._progress, np.full(len(fresh), self._start_us, dtype=np.int64)])
         return np.fromiter((subs[pair] for pair in pairs), dtype=np.int64, count=len(pairs))
@@ -79,10 +115,10 @@ class SubstreamBucket(Bucket):
 
     def _floors(self) -> Ints:
         """Return how far the channel of each substream has come."""
-        floors = np.full(int(self._number_of.max(initial=-1)) + 1, INFINITY if self._ended else NEVER, dtype=np.int64)
-        if not self._ended:
-            for number in np.unique(self._number_of).tolist():
-                floors[number] = self._reader.c(number)
+        if self._ended:
+            return np.full(len(self._number_of), INFINITY, dtype=np.int64)
+        numbers = range(int(self._number_of.max(initial=-1)) + 1)
+        floors = np.array([self._frontier.c((self._partition, number)) for number in numbers], dtype=np.int64)
         return floors[self._number_of]
 
     def _close_from(self, before: Ints) -> pa.Table | None:
@@ -94,21 +130,22 @@ class SubstreamBucket(Bucket):
         closing = pa.table({"sub": moved, "from_us": before[moved], "to_us": self._progress[moved]})
         return self._finish(closing, int(self._progress[moved].max()))
 
-    def _upon(self, results: pa.Table, sub: Ints, system_us: Ints, accepted: Accepted) -> Ints:
+    def _upon(self, results: pa.Table, moves: _Moves, progress: list[tuple[int, int, int]]) -> Ints:
         """Return the log offset of the record upon which each result became final."""
+        sub = moves.sub
         ends, owner = results["system_us"].to_numpy(), results["sub"].to_numpy()
         upon = np.full(len(ends), INFINITY, dtype=np.int64)
         order = np.argsort(sub, kind="stable")
         counts = np.bincount(sub, minlength=len(self._subs))
         starts = np.concatenate([[0], np.cumsum(counts)])
         if len(order):
-            rising = running_max(system_us[order], sub[order])
+            rising = running_max(moves.to_us[order], sub[order])
             found = first_above(rising, sub[order], starts, ends, owner)
             passed = found < starts[owner + 1]
-            upon[passed] = accepted.position[order][found[passed]]
+            upon[passed] = moves.position[order][found[passed]]
         numbers = self._number_of[owner]
         for number in np.unique(numbers).tolist():
-            steps = [(offset, c) for offset, channel, c in accepted.progress if channel == number]
+            steps = [(offset, c) for offset, channel, c in progress if channel == number]
             if steps:
                 offsets, promised = np.array(steps, dtype=np.int64).T
                 rows = np.flatnonzero(numbers == number)
@@ -119,8 +156,7 @@ class SubstreamBucket(Bucket):
 
     def _in_order(self, results: pa.Table, upon: Ints) -> pa.Table:
         """Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order)."""
-        names = list(self._subs)
-        keys = [names[sub][1] or b"" for sub in results["sub"].to_pylist()]
+        keys = [self._names[sub][1] or b"" for sub in results["sub"].to_pylist()]
         ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
         rank = np.fromiter((ranked[key] for key in keys), dtype=np.int64, count=len(keys))
         # Not the substream's dense number: that depends on which substreams have been forgotten meanwhile.
@@ -137,11 +173,10 @@ class SubstreamBucket(Bucket):
             return
         # An older entry of a substream says nothing that the newest does not.
         self._retention.reduce("progress", lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
-        names = list(self._subs)
         entries = {
             "sub": touched,
             "number": self._number_of[touched],
-            "key": pa.array([names[sub][1] for sub in touched.tolist()], type=pa.binary()),
+            "key": pa.array([self._names[sub][1] for sub in touched.tolist()], type=pa.binary()),
             "progress_us": self._progress[touched],
         }
         self._retention.add("progress", pa.table(entries))
@@ -157,7 +192,8 @@ class SubstreamBucket(Bucket):
         self._subs_after_prune = int(np.count_nonzero(needed))
         if 2 * self._subs_after_prune > len(self._subs):
             return
-        self._subs = {pair: int(moved[sub]) for pair, sub in self._subs.items() if moved[sub] >= 0}
+        self._names = [name for name, kept in zip(self._names, needed.tolist(), strict=True) if kept]
+        self._subs = {name: sub for sub, name in enumerate(self._names)}
         self._number_of, self._progress = self._number_of[needed], self._progress[needed]
         self._touched = [np.arange(len(self._subs))]
         self._retention.reduce("progress", lambda table: table.slice(0, 0))
@@ -169,14 +205,15 @@ class SubstreamBucket(Bucket):
     def _restored(self, fields: dict[str, Any]) -> None:
         self._number_of = np.zeros(fields["subs"], dtype=np.int64)
         self._progress = np.full(fields["subs"], self._start_us, dtype=np.int64)
-        names: list[tuple[int, bytes] | None] = [None] * fields["subs"]
+        names: dict[int, _Substream] = {}
         for entries in self._retention.parts("progress"):
             sub = entries["sub"].to_numpy()
             self._number_of[sub] = entries["number"].to_numpy()
             np.maximum.at(self._progress, sub, entries["progress_us"].to_numpy())
             for at, number, key in zip(sub.tolist(), entries["number"].to_pylist(), entries["key"].to_pylist(), strict=True):
                 names[at] = number, key
-        self._subs = {name: sub for sub, name in enumerate(names) if name is not None}
+        self._names = [names[sub] for sub in sorted(names)]
+        self._subs = {name: sub for sub, name in enumerate(self._names)}
         assert len(self._subs) == fields["subs"], "every substream has a saved entry"
         np.maximum(self._progress, self._floors(), out=self._progress)
         horizon = pa.table({"sub": np.arange(len(self._progress)), "to_us": self._progress})

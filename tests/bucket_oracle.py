@@ -36,11 +36,37 @@ class Event:
 
 @dataclass(frozen=True)
 class Promise:
-    """As much of a CTI as a query needs."""
+    """As much of a CTI as a query needs: what it promises, its list, its place among its parts, and the rest, to be compared."""
 
     number: int
     c: int
     n: int
+    listed: tuple[tuple[bytes, int], ...] = ()
+    part: int = 0
+    parts: int = 1
+    rest: Any = None
+
+
+@dataclass(frozen=True)
+class Slowly:
+    """A query's own pace: it takes notice of a channel's CTI after so many events, in another span of time, and says less."""
+
+    every_events: int | None = None
+    every_us: int | None = None
+    delay_us: int = 0
+
+    def passes(self, events: int, said: int, c: int) -> bool:
+        """Tell whether a rise to *c* passes, so many events after *said*."""
+        if c == INFINITY or (self.every_events is None and self.every_us is None):
+            return True
+        if self.every_events is not None and events >= self.every_events:
+            return True
+        # The spans of windows: (0, every], (every, 2 * every], ...
+        return self.every_us is not None and -(-c // self.every_us) != -(-said // self.every_us)
+
+
+EACH = Slowly()
+"""Each CTI is noticed at once."""
 
 
 @dataclass(frozen=True)
@@ -106,10 +132,45 @@ class Question:
 
 
 @dataclass
-class _Channel:
+class Channel:
+    """
+    One channel, heard record by record from its beginning by the reader's rule, at a query's pace.
+
+    ``c`` is what its CTIs say, ``said`` as much of it as the query has noticed, ``events`` how many came since.
+    """
+
+    pace: Slowly = EACH
     last: int = -1
     c: int = NEVER
-    waiting: list[Promise] = field(default_factory=list)
+    said: int = NEVER
+    events: int = 0
+    _waiting: list[Promise] = field(default_factory=list)
+    _parts: list[Promise] = field(default_factory=list)
+
+    def hear(self, record: Event | Promise) -> tuple[bool, list[tuple[bytes, int]]]:
+        """Take the next record; tell whether it is an event that is accepted, and what lists now say."""
+        accepted = isinstance(record, Event) and record.seq == self.last + 1
+        if accepted:
+            self.last, self.events = self.last + 1, self.events + 1
+        if isinstance(record, Promise):
+            self._gather(record)
+        met = [promise for promise in self._waiting if promise.n <= self.last + 1]
+        self._waiting = [promise for promise in self._waiting if promise.n > self.last + 1]
+        before, self.c = self.c, max([self.c, *(promise.c for promise in met)])
+        behind = self.c if self.c == INFINITY else self.c - self.pace.delay_us
+        if self.c > before and self.pace.passes(self.events, self.said, behind):
+            self.said, self.events = behind, 0
+        return accepted, [entry for promise in met for entry in promise.listed]
+
+    def _gather(self, promise: Promise) -> None:
+        """A CTI counts with its last part; its list only if all parts stand together."""
+        self._parts = [*self._parts, promise] if promise.part else [promise]
+        if promise.part < promise.parts - 1:
+            return
+        whole = [part.part for part in self._parts] == [*range(promise.parts)] and len({part.rest for part in self._parts}) == 1
+        listed = tuple(entry for part in self._parts for entry in part.listed) if whole else ()
+        self._waiting.append(Promise(promise.number, promise.c, promise.n, listed))
+        self._parts = []
 
 
 @dataclass
@@ -117,27 +178,27 @@ class Walk:
     """One ordered partition, heard record by record from its beginning; ``results`` grows as they become final."""
 
     question: Question
+    pace: Slowly = EACH
     results: list[Result] = field(default_factory=list)
-    _channels: dict[int, _Channel] = field(default_factory=dict)
+    _channels: dict[int, Channel] = field(default_factory=dict)
     _events: dict[tuple[int, bytes], list[Event]] = field(default_factory=dict)
     _progress: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
     def hear(self, record: Event | Promise) -> None:
         """Take the next record."""
-        channel = self._channels.setdefault(record.number, _Channel())
-        if isinstance(record, Promise):
-            channel.waiting.append(record)
-        elif record.seq == channel.last + 1:
-            channel.last += 1
+        channel = self._channels.setdefault(record.number, Channel(self.pace))
+        said = channel.said
+        accepted, listed = channel.hear(record)
+        if accepted and isinstance(record, Event):
             sub = record.number, record.key
             self._events.setdefault(sub, []).append(record)
-            self._progress[sub] = max(self._progress.get(sub, NEVER), channel.c)
+            self._progress[sub] = max(self._progress.get(sub, NEVER), said)
             self._move({sub: record.system_us})
-        met = [promise for promise in channel.waiting if promise.n <= channel.last + 1]
-        channel.waiting = [promise for promise in channel.waiting if promise.n > channel.last + 1]
-        # Event and promise count as one record: what both make final is put in one order.
-        channel.c = max([channel.c, *(promise.c for promise in met)])
-        self._move({sub: channel.c for sub in self._events if sub[0] == record.number})
+        # Event, promise and list count as one record: what they make final is put in one order.
+        for key, w in listed:
+            if (record.number, key) in self._events:
+                self._move({(record.number, key): w})
+        self._move({sub: channel.said for sub in self._events if sub[0] == record.number})
         self.results += sorted_results(self._final)
         self._final = []
 

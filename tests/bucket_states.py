@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bucket_oracle import Event, Question, Result
+from bucket_oracle import EACH, Event, Question, Result, Slowly
 from bucket_topics import Line, Topic, columns_of, middle_of, topic_of
 from query_running import compiled
 
+from ordering.frontier import Pace
 from ordering.oracle import Record
 from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
@@ -32,23 +33,24 @@ SPAN_US = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """Which bucket it is: the question, its partition (None: all of them), how many there are, and where results begin."""
+    """Which bucket it is: the question, its partition (None: all of them), how many there are, where results begin, its pace."""
 
     question: Question
     partition: int | None
     partitions: int
     start_us: int | None = None
+    pace: Slowly = EACH
 
     def bucket(self) -> Bucket:
         """Return the bucket before its first record."""
         query = compiled(self.question.sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
         read_from_us = None if self.start_us is None else self.start_us - query.lookback_us
+        rest = self.start_us, read_from_us, SPAN_US, Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
         if self.partition is None:
             roster, everything = Roster(1, 1, Spread.ONE, False), tuple(range(self.partitions))
-            return MergedBucket(query, 0, roster, everything, self.partitions, self.start_us, read_from_us, SPAN_US)
-        roster = Roster(1, self.partitions, Spread.ONE, True)
-        mine = (self.partition,)
-        return SubstreamBucket(query, self.partition, roster, mine, self.partitions, self.start_us, read_from_us, SPAN_US)
+            return MergedBucket(query, 0, roster, everything, self.partitions, *rest)
+        where = (self.partition, Roster(1, self.partitions, Spread.ONE, True), (self.partition,), self.partitions)
+        return SubstreamBucket(query, *where, *rest)
 
 
 @dataclass(frozen=True)
@@ -64,10 +66,11 @@ class Saved:
 
     def to_json(self) -> dict[str, Any]:
         """Return the state as it is kept in a file."""
-        question = self.plan.question
+        question, pace = self.plan.question, self.plan.pace
+        where = [self.plan.partition, self.plan.partitions, self.plan.start_us]
         return {
             "about": f"a bucket saved by version {BUCKET_STATE_VERSION}, the log that follows, and what it then said",
-            "plan": [question.over, question.size_us, question.hop_us, self.plan.partition, self.plan.partitions, self.plan.start_us],
+            "plan": [question.over, question.size_us, question.hop_us, *where, pace.every_events, pace.every_us, pace.delay_us],
             "head": self.head.decode(),
             "chunks": {str(number): b64encode(octets).decode() for number, octets in self.chunks.items()},
             "rest": {str(partition): [_line_out(*line) for line in lines] for partition, lines in self.rest.items()},
@@ -78,9 +81,9 @@ class Saved:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Saved:
         """Return what a file holds."""
-        over, size_us, hop_us, *where = fields["plan"]
+        over, size_us, hop_us, partition, partitions, start_us, *pace = fields["plan"]
         return cls(
-            Plan(Question(over, size_us, hop_us), *where),
+            Plan(Question(over, size_us, hop_us), partition, partitions, start_us, Slowly(*pace)),
             fields["head"].encode(),
             {int(number): b64decode(text) for number, text in fields["chunks"].items()},
             {int(partition): [_line_in(line) for line in lines] for partition, lines in fields["rest"].items()},
@@ -104,7 +107,8 @@ def _line_out(offset: int, record: Event | Cti) -> list[Any]:
     roster = record.roster
     who = [roster.version, roster.inputs, roster.spread.value, roster.substreams]
     what = [record.c, record.n, record.ahead, record.next_offset, record.arrival_us, record.largest_us]
-    return [offset, "cti", record.number, record.output_partition, *what, who, record.cause.value]
+    listed = [[b64encode(key).decode(), w] for key, w in record.listed]
+    return [offset, "cti", record.number, record.output_partition, *what, who, record.cause.value, listed, record.part, record.parts]
 
 
 def _line_in(line: list[Any]) -> Line:
@@ -112,9 +116,11 @@ def _line_in(line: list[Any]) -> Line:
     if kind == "event":
         number, seq, system_us, origin, key, value = fields
         return offset, Event(number, seq, system_us, origin, b64decode(key), b64decode(value))
-    number, partition, c, n, ahead, next_offset, arrival_us, largest_us, (version, inputs, spread, substreams), cause = fields
+    number, partition, c, n, ahead, next_offset, arrival_us, largest_us, (version, inputs, spread, substreams), cause, *more = fields
     roster = Roster(version, inputs, Spread(spread), substreams)
-    return offset, Cti(number, partition, c, n, ahead, next_offset, arrival_us, largest_us, roster, Cause(cause))
+    entries, part, parts = more or ([], 0, 1)
+    listed = tuple((b64decode(key), w) for key, w in entries)
+    return offset, Cti(number, partition, c, n, ahead, next_offset, arrival_us, largest_us, roster, Cause(cause), listed, part, parts)
 
 
 def run_to_end(bucket: Bucket, rest: dict[int, list[Line]]) -> tuple[list[Result], list[tuple[int, list[Result]]]]:
@@ -169,10 +175,11 @@ def main(folder: Path) -> None:
     """Write one file for each kind of bucket and start."""
     windows = {over: Question(over, 9, 4) for over in (False, True)}
     middle_us = 10**6 + 20
+    slowly = Slowly(4, 11, 2)
     plans = {
-        "over": (Plan(windows[True], 0, 2), 0.6),
+        "over": (Plan(windows[True], 0, 2, None, slowly), 0.6),
         "over_middle": (Plan(windows[True], 1, 2, middle_us), 0.2),
-        "merged": (Plan(windows[False], None, 2), 0.6),
+        "merged": (Plan(windows[False], None, 2, None, slowly), 0.6),
         "merged_middle": (Plan(windows[False], None, 2, middle_us), 0.3),
         "passed_on": (Plan(Question(True), 0, 2), 0.5),
     }

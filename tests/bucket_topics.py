@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from bucket_oracle import NEVER, Event, key_bytes, text_of
+from bucket_oracle import EACH, Channel, Event, Promise, Slowly, key_bytes, text_of
 from hypothesis import strategies as st
 from strategies import KEYS, logs, policies
 
 from ordering.oracle import Record
-from ordering.policies import Policies
+from ordering.policies import Generation, Policies
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.reader import Log
 from ordering.step import Model
@@ -44,15 +44,26 @@ class Topic:
     over: bool
     ended: bool
 
-    def frontier(self) -> int:
-        """How far the slowest channel has come."""
+    def frontier(self, pace: Slowly = EACH) -> int:
+        """How far the slowest channel has come for a query of some pace."""
         spread = Roster(1, self.inputs, Spread.ALL if self.over else Spread.ONE, self.over)
-        reached = [
-            max([record.c for _, record in lines if isinstance(record, Cti) and record.number == number], default=NEVER)
-            for partition, lines in enumerate(self.partitions)
-            for number in spread.channels_of(partition, len(self.partitions))
-        ]
+        reached = []
+        for partition, lines in enumerate(self.partitions):
+            for number in spread.channels_of(partition, len(self.partitions)):
+                channel = Channel(pace)
+                for _, record in lines:
+                    if record.number == number:
+                        channel.hear(heard(record))
+                reached.append(channel.said)
         return min(reached)
+
+
+def heard(record: Event | Cti) -> Event | Promise:
+    """Return a record as the oracle takes it."""
+    if isinstance(record, Event):
+        return record
+    rest = replace(record, listed=(), part=0)
+    return Promise(record.number, record.c, record.n, record.listed, record.part, record.parts, rest)
 
 
 def payload_of(chance: random.Random, key: bytes) -> bytes:
@@ -80,8 +91,22 @@ def written_by(model: Model, raw: Sequence[Record], values: dict[int, bytes], ed
         columns = (left.output_partition, left.seq, left.system_us, left.offset, left.key)
         for partition, seq, system_us, origin, key in zip(*(column.tolist() for column in columns), strict=True):
             yield partition, Event(left.number, seq, system_us, origin, key, values[origin])
-        yield from ((cti.output_partition, cti) for cti in step.ctis)
+        yield from ((part.output_partition, part) for cti in step.ctis for part in in_parts(cti))
         yield high
+
+
+def in_parts(cti: Cti) -> list[Cti]:
+    """Return a CTI with a list of some length as two records."""
+    if len(cti.listed) < 3:
+        return [cti]
+    half = len(cti.listed) // 2
+    return [replace(cti, listed=listed, part=part, parts=2) for part, listed in enumerate((cti.listed[:half], cti.listed[half:]))]
+
+
+def generation(chance: random.Random, over: bool) -> Generation:
+    """Draw when CTIs are written; mostly at the end of batches."""
+    every_events, every_us = chance.choice([(None, None), (None, None), (2, None), (None, 6), (5, 9)])
+    return Generation(every_events, every_us, chance.choice([0, 0, 3]), list_substreams=over and chance.random() < 0.7)
 
 
 def run_of(
@@ -126,7 +151,7 @@ def topic_of(seed: int, raws: Sequence[Sequence[Record]], rules: Policies, over:
     for number, raw in enumerate(raws):
         values = {record.offset: payload_of(chance, record.key) for record in raw}
         keyed = [Record(each.offset, each.arrival_us, each.event_time_us, key_bytes(KEY_VALUES[each.key])) for each in raw]
-        model = Model(rules, over, output_partitions, number, inputs=len(raws))
+        model = Model(rules, over, output_partitions, number, inputs=len(raws), generation=generation(chance, over))
         records = [item for item in written_by(model, keyed, values, [0, len(keyed)], finish) if not isinstance(item, int)]
         truth += [record for _, record in records if isinstance(record, Event)]
         streams.append(with_crashes(chance, model, keyed, values, finish))
@@ -159,7 +184,8 @@ def columns_of(lines: Sequence[Line]) -> tuple[Log, Events]:
     key, value = np.empty(len(found), dtype=object), np.empty(len(found), dtype=object)
     key[:], value[:] = [each.key for _, each in found], [each.value for _, each in found]
     ctis = [(at, record) for at, record in lines if isinstance(record, Cti)]
-    return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value)
+    flags = np.zeros(len(found), dtype=np.uint16)
+    return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value, flags)
 
 
 def middle_of(lines: Sequence[Line], read_from_us: int, back: int) -> list[Line]:

@@ -15,12 +15,13 @@ from functools import cache
 from itertools import pairwise
 
 import pytest
-from bucket_oracle import INFINITY, NEVER, Event, Promise, Question, Result, Walk, merged
-from bucket_topics import Line, Topic, columns_of, middle_of, starts, topics
+from bucket_oracle import EACH, INFINITY, NEVER, Event, Question, Result, Slowly, Walk, merged
+from bucket_topics import Line, Topic, columns_of, heard, middle_of, starts, topics
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from query_running import compiled
 
+from ordering.frontier import Pace
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.step import Released
 from query import substreams
@@ -35,6 +36,9 @@ SOME = settings(max_examples=max(settings().max_examples // 4, 1))
 SPAN_US = 5
 QUESTIONS = [(0, 0), (7, 7), (1, 1), (9, 4), (3, 5), (30, 2)]
 """Window sizes and hops, microseconds; the first is no window."""
+
+
+PACES = st.just(EACH) | st.builds(Slowly, st.none() | st.integers(1, 8), st.none() | st.integers(1, 12), st.sampled_from([0, 0, 4]))
 
 
 def questions(over: bool) -> st.SearchStrategy[Question]:
@@ -143,19 +147,28 @@ def sorted_spans(said: Said) -> list[tuple[int, list[Result]]]:
     return [(start_us, sorted(rows)) for start_us, rows in said.spans]
 
 
-def substream_bucket(
-    topic: Topic, question: Question, partition: int, start_us: int | None = None, read_from_us: int | None = None
-) -> SubstreamBucket:
+Since = tuple[int | None, int | None]
+"""Output start time and where reading begins, microseconds."""
+ALL: Since = (None, None)
+
+
+def substream_bucket(topic: Topic, question: Question, partition: int, pace: Slowly = EACH, since: Since = ALL) -> SubstreamBucket:
     """Return the bucket of one ordered partition."""
     roster = Roster(1, len(topic.partitions), Spread.ONE, True)
-    return SubstreamBucket(query_of(question), partition, roster, (partition,), len(topic.partitions), start_us, read_from_us, SPAN_US)
+    where = (partition, roster, (partition,), len(topic.partitions))
+    return SubstreamBucket(query_of(question), *where, *since, SPAN_US, pace_of(pace))
 
 
-def merged_bucket(topic: Topic, question: Question, start_us: int | None = None, read_from_us: int | None = None) -> MergedBucket:
+def merged_bucket(topic: Topic, question: Question, pace: Slowly = EACH, since: Since = ALL) -> MergedBucket:
     """Return the bucket that merges all ordered partitions."""
     partitions = tuple(range(len(topic.partitions)))
-    roster = Roster(1, 1, Spread.ONE, False)
-    return MergedBucket(query_of(question), 0, roster, partitions, len(partitions), start_us, read_from_us, SPAN_US)
+    where = (0, Roster(1, 1, Spread.ONE, False), partitions, len(partitions))
+    return MergedBucket(query_of(question), *where, *since, SPAN_US, pace_of(pace))
+
+
+def pace_of(pace: Slowly) -> Pace:
+    """Return the same pace for the engine."""
+    return Pace(pace.every_events, pace.every_us, pace.delay_us)
 
 
 def check_promises(said: Said, ended: bool) -> None:
@@ -186,24 +199,25 @@ def check_files(said: Said, ended: bool) -> None:
 
 
 @SOME
-@given(st.data(), topics(over=True), questions(over=True), st.booleans(), st.sampled_from([1, 1024]))
+@given(st.data(), topics(over=True), questions(over=True), st.booleans(), st.sampled_from([1, 1024]), PACES)
 def test_a_substream_bucket_says_what_a_walk_of_the_log_says(
-    data: st.DataObject, topic: Topic, question: Question, end: bool, subs_min: int
+    data: st.DataObject, topic: Topic, question: Question, end: bool, subs_min: int, pace: Slowly
 ) -> None:
     """Level 2: the sequence of results is that of the log heard record by record; forgetting substreams (subs_min) cannot be seen."""
     for partition, lines in enumerate(topic.partitions):
-        walk = Walk(question)
+        walk = Walk(question, pace)
         for _, record in lines:
-            walk.hear(record if isinstance(record, Event) else Promise(record.number, record.c, record.n))
+            walk.hear(heard(record))
         if end:
             walk.end()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(substreams, "_SUBS_MIN", subs_min)
             runner = Runner(
-                lambda at=partition: substream_bucket(topic, question, at), {partition: lines}, data.draw(st.integers(0, 2**32))
+                lambda at=partition: substream_bucket(topic, question, at, pace), {partition: lines}, data.draw(st.integers(0, 2**32))
             )
             said = runner.run(end)
         assert said.results == walk.results
+        event(f"lists {any(isinstance(record, Cti) and record.listed for _, record in lines)}")
         ended = end or (topic.ended and bool(lines))
         check_promises(said, ended)
         check_files(said, ended)
@@ -233,21 +247,25 @@ def test_a_result_stands_under_the_key_of_its_substream(question: Question, text
 
 
 @SOME
-@given(st.data(), topics(over=False), questions(over=False), st.booleans())
-def test_a_merged_bucket_says_what_the_events_alone_say(data: st.DataObject, topic: Topic, question: Question, end: bool) -> None:
-    """Level 3: results depend on the events alone, not on channels, their interleaving, writers' crashes, or batches."""
+@given(st.data(), topics(over=False) | topics(over=True), questions(over=False), st.booleans(), PACES)
+def test_a_merged_bucket_says_what_the_events_alone_say(
+    data: st.DataObject, topic: Topic, question: Question, end: bool, pace: Slowly
+) -> None:
+    """Level 3: results depend on the events alone, not on channels, their interleaving, writers' crashes, batches, or the pace."""
     ended = end or topic.ended
-    expected = merged(question, topic.truth, INFINITY if ended else topic.frontier())
+    expected = merged(question, topic.truth, INFINITY if ended else topic.frontier(pace))
     logs_of = dict(enumerate(topic.partitions))
-    said = Runner(lambda: merged_bucket(topic, question), logs_of, data.draw(st.integers(0, 2**32))).run(end)
+    said = Runner(lambda: merged_bucket(topic, question, pace), logs_of, data.draw(st.integers(0, 2**32))).run(end)
     assert said.results == expected
     check_promises(said, ended)
     check_files(said, ended)
 
 
 @SOME
-@given(st.data(), topics(over=True), questions(over=True), st.sampled_from([0, 3, 1000]))
-def test_a_substream_bucket_started_in_the_middle_gives_the_rest(data: st.DataObject, topic: Topic, question: Question, back: int) -> None:
+@given(st.data(), topics(over=True), questions(over=True), st.sampled_from([0, 3, 1000]), PACES)
+def test_a_substream_bucket_started_in_the_middle_gives_the_rest(
+    data: st.DataObject, topic: Topic, question: Question, back: int, pace: Slowly
+) -> None:
     """Level 3: started at S with its look-back, every substream's results from S on are those of a run from the beginning."""
     start_us = data.draw(starts(topic))
     read_from_us = start_us - query_of(question).lookback_us
@@ -256,7 +274,7 @@ def test_a_substream_bucket_started_in_the_middle_gives_the_rest(data: st.DataOb
         rest = middle_of(lines, read_from_us, back)
         event(f"skipped {len(rest) < len(lines)}")
         runner = Runner(
-            lambda at=partition: substream_bucket(topic, question, at, start_us, read_from_us),
+            lambda at=partition: substream_bucket(topic, question, at, pace, (start_us, read_from_us)),
             {partition: rest},
             data.draw(st.integers(0, 2**32)),
         )
@@ -275,13 +293,16 @@ def test_a_substream_bucket_started_in_the_middle_gives_the_rest(data: st.DataOb
 
 
 @SOME
-@given(st.data(), topics(over=False), questions(over=False), st.sampled_from([0, 3, 1000]))
-def test_a_merged_bucket_started_in_the_middle_gives_the_rest(data: st.DataObject, topic: Topic, question: Question, back: int) -> None:
+@given(st.data(), topics(over=False), questions(over=False), st.sampled_from([0, 3, 1000]), PACES)
+def test_a_merged_bucket_started_in_the_middle_gives_the_rest(
+    data: st.DataObject, topic: Topic, question: Question, back: int, pace: Slowly
+) -> None:
     """Level 3: started at S with its look-back, the results are those of a run from the beginning with s >= S, in their order."""
     start_us = data.draw(starts(topic))
     read_from_us = start_us - query_of(question).lookback_us
     rest = {partition: middle_of(lines, read_from_us, back) for partition, lines in enumerate(topic.partitions)}
-    runner = Runner(lambda: merged_bucket(topic, question, start_us, read_from_us), rest, data.draw(st.integers(0, 2**32)))
+    since = start_us, read_from_us
+    runner = Runner(lambda: merged_bucket(topic, question, pace, since), rest, data.draw(st.integers(0, 2**32)))
     said = runner.run(True)
     assert said.results == [row for row in merged(question, topic.truth, INFINITY) if row[0] >= start_us]
     check_promises(said, True)

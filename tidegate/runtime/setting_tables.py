@@ -13,6 +13,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
+from ordering.errors import TidegateError
+from ordering.frontier import Pace
 from ordering.ticks import DAY_US, MILLISECOND_US, MINUTE_US, SECOND_US
 from tidegate.runtime.masking import scrub
 from tidegate.runtime.setting_types import (
@@ -162,6 +164,13 @@ class OutputSettings(Table):
     file_span_us: Duration = Field(
         default=MINUTE_US, description="System.Timestamp span one file covers; a file appears once its span is final."
     )
+    cti_every_events: Annotated[Count | None, Kind("count; default: each CTI of the input")] = Field(
+        default=None, description="The query heeds a channel's CTI only after so many events of it; whatever its input's settings are."
+    )
+    cti_every_us: Annotated[Duration | None, Kind("duration; default: each CTI of the input")] = Field(
+        default=None, description="The query heeds a channel's CTI only when it enters another span of time of this length."
+    )
+    cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
 
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
@@ -178,9 +187,21 @@ class OutputSettings(Table):
             conflicts.append(("partitions", "partitions means nothing without topic", "set topic, or remove partitions"))
         if self.file_span_us < MILLISECOND_US:
             conflicts.append(("file_span", "file_span is too short", "give 1ms or more"))
+        conflicts += self._pace_holds()
         if conflicts:
             raise Contradiction(conflicts)
         return self
+
+    def _pace_holds(self) -> list[tuple[str, str, str]]:
+        try:
+            self.pace()
+        except TidegateError as error:
+            return [(error.where, error.what, error.fix)]
+        return []
+
+    def pace(self) -> Pace:
+        """Return how often the query that writes here takes notice of its input's CTIs."""
+        return Pace(self.cti_every_events, self.cti_every_us, self.cti_delay_us)
 
 
 class QuerySettings(Table):
