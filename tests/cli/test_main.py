@@ -32,7 +32,7 @@ def test_help_names_every_command_without_loading_spark() -> None:
     )
     shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60).stdout
     assert shown.rstrip().endswith("loaded:")
-    for command in ("up", "down", "status", "config", "ingest", "query", "plan"):
+    for command in ("up", "down", "status", "config", "ingest", "query", "plan", "order"):
         assert f" {command} " in shown
     assert "cannot be loaded" not in shown
 

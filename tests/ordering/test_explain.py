@@ -190,11 +190,11 @@ def test_an_explanation_agrees_with_the_model(drawn: tuple[Log, Cuts]) -> None:
     assert {one.offset for one in told} == {record.offset for record in log.records}
     held = sorted(state.held.offset.tolist())
     assert sorted(one.offset for one in told if one.system_us is not None and not one.released_upon) == held
-    steps = sorted({record.offset for record in log.records} | {high for _, high in cuts})
     for one, row in zip(out, upon, strict=True):
         assert one.released_upon is not None
         at = log.end if one.released_upon.offset is None else one.released_upon.offset
-        assert row == next(offset for offset in steps if offset >= at)
+        high = next((high for low, high in cuts if low <= at < high), log.end)
+        assert row == next((record.offset for record in log.records if at <= record.offset < high), high)
 
 
 def named(setter: OracleSetter) -> tuple[Mover, int | None] | None:

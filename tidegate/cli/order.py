@@ -1,0 +1,151 @@
+"""
+The command ``tidegate order``: the time model on a file, without Kafka, Spark or Java.
+
+Law: standard output, or the file given by ``--output``, carries the events and nothing else; what the command has to say
+itself goes to standard error. A record that cannot be read never stops it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ordering.policies import Action, Shape
+
+if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
+    from tidegate.cli.order_files import Records
+    from tidegate.cli.order_flags import Lines
+    from tidegate.cli.order_report import Report
+    from tidegate.cli.order_rows import Plan
+    from tidegate.cli.order_walk import Walk
+
+BLOCK_BYTES = 4 * 2**20
+"""About how much is read at a time."""
+
+
+class Unit(StrEnum):
+    """How times are written."""
+
+    AUTO = "auto"
+    ISO = "iso"
+    S = "s"
+    MS = "ms"
+    US = "us"
+    NS = "ns"
+
+
+class InputFormat(StrEnum):
+    """How a file holds its records."""
+
+    NDJSON = "ndjson"
+    CSV = "csv"
+    PARQUET = "parquet"
+
+
+class SummaryFormat(StrEnum):
+    """How the summary is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def order(
+    file: Annotated[str, typer.Argument(help="The file: .ndjson, .jsonl, .json, .csv, .tsv or .parquet; - is standard input.")],
+    timestamp_by: Annotated[
+        str, typer.Option(help="Field with the event time: a.b.c, a name with odd characters in [brackets]; of a span its start.")
+    ],
+    over: Annotated[str | None, typer.Option(help="Field whose values are substreams with a watermark each.")] = None,
+    early: Annotated[str, typer.Option(help="Drop an event further ahead of its arrival than this; off: none.")] = "5m",
+    late: Annotated[str, typer.Option(help="An event that arrives later than this after its time is late; off: none.")] = "5s",
+    late_action: Annotated[Action, typer.Option(help="Lift a late event to its arrival - late, or drop it.")] = Action.ADJUST,
+    reorder: Annotated[str, typer.Option(help="How far behind the newest an event may be and still be put in order unchanged.")] = "0s",
+    out_of_order_action: Annotated[Action, typer.Option(help="Lift an event further behind to the watermark, or drop it.")] = Action.ADJUST,
+    arrival: Annotated[
+        str | None,
+        typer.Option(
+            help="Field with the arrival; else EventEnqueuedUtcTime, EnqueuedTime or LastModified, if there. "
+            "Without an arrival only reorder applies: nothing is early or late."
+        ),
+    ] = None,
+    partition: Annotated[
+        str | None, typer.Option(help="Field with the input partition; else PartitionId, if there; else all is 0.")
+    ] = None,
+    timestamp_format: Annotated[
+        Unit, typer.Option(help="How event times are written; auto: ISO-8601, hh:mm[:ss], or numbers since 1970 by their size.")
+    ] = Unit.AUTO,
+    shape: Annotated[Shape, typer.Option(help="Whether an event is an instant, a span, or one edge of a span.")] = Shape.POINT,
+    end: Annotated[str | None, typer.Option(help="Field with the end of a span; an edge without it is a start edge.")] = None,
+    key: Annotated[str | None, typer.Option(help="Field by which an end edge finds its start edge, where there is no --over.")] = None,
+    input_format: Annotated[InputFormat | None, typer.Option(help="What the file holds, if its ending does not say.")] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(help="What stands between the columns of a CSV; default: a comma, in .tsv a tab.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Where the ordered events go; default: standard output.")] = None,
+    dropped: Annotated[Path | None, typer.Option(help="Where dropped and unreadable records go, with the reason.")] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Say of every event what happened to it, and because of which other.")] = False,
+    format: Annotated[SummaryFormat, typer.Option(help="How the summary on standard error is written.")] = SummaryFormat.TEXT,
+) -> None:
+    """Put the events of a file in order, without Kafka, Spark or Java."""
+    from ordering.errors import SettingError
+    from tidegate.cli import order_flags as flags
+    from tidegate.cli.order_fields import parse_path
+    from tidegate.cli.order_files import Format, format_of, open_records
+    from tidegate.cli.order_report import Report
+    from tidegate.cli.order_rows import Plan
+
+    kind = format_of(file, Format(input_format.value) if input_format else None)
+    if (shape is not Shape.POINT) != (end is not None):
+        example = "--shape interval --end until"
+        raise SettingError("--shape and --end go together", code="TG-SETTING-CONFLICT", where="--shape", fix="give both", example=example)
+    paths = {"--over": over, "--arrival": arrival, "--partition": partition, "--end": end, "--key": key}
+    known = {flag: parse_path(text, flag) if text is not None else None for flag, text in paths.items()}
+    plan = Plan(
+        policies=flags.policies(early, late, late_action, reorder, out_of_order_action),
+        timestamp_by=parse_path(timestamp_by, "--timestamp-by"),
+        timestamp_format=timestamp_format.value,
+        over=known["--over"],
+        arrival=known["--arrival"],
+        partition=known["--partition"],
+        shape=shape,
+        end=known["--end"],
+        key=known["--key"],
+        typed=kind is not Format.CSV,
+        explain=explain,
+    )
+    character = flags.delimiter_of(file, delimiter)
+    flags.check_paths(file, output, dropped)
+    report = Report(file, as_json=format is SummaryFormat.JSON)
+    with flags.opened_source(file) as source:
+        records = open_records(file, kind, source, character, BLOCK_BYTES)
+        ordered, rejected = flags.Lines(output), flags.Lines(dropped, wanted=dropped is not None)
+        try:
+            walk = walk_file(file, records, plan, ordered, rejected, report)
+        except BrokenPipeError:
+            flags.leave_pipe()
+            return
+    report.say(walk)
+    report.check(walk)
+
+
+def walk_file(path: str, records: Records, plan: Plan, ordered: Lines, rejected: Lines, report: Report) -> Walk:
+    """Walk the records of the file at *path* from end to end, writing as they are walked; return the walk."""
+    from tidegate.cli.order_report import check_header
+    from tidegate.cli.order_walk import Walk
+
+    walk = Walk(plan)
+    if records.columns is not None:
+        walk.names.settle(records.columns)
+        check_header(path, walk.names, records.columns)
+    with report.progress(records) as show:
+        for block in records.blocks():
+            outcome = walk.take(block)
+            ordered.write(outcome.ordered)
+            rejected.write(outcome.dropped)
+            show(walk.summary.records)
+        ordered.write(walk.finish().ordered)
+    ordered.close()
+    rejected.close()
+    return walk
