@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ordering.errors import ProtocolError
 from ordering.punctuation import Cause, Cti, Roster, Spread
-from ordering.wire import HEADER_NAME, encode_cti, encode_event_headers
+from ordering.wire import HEADER_NAME, Flag, encode_cti, encode_event_headers
 from query.decode import Events, decode
 from tidegate.runtime.kafka.ranges import Records
 
@@ -27,17 +27,19 @@ class Event:
     origin: int
     key: bytes | None
     value: bytes
+    flags: int = 0
 
     @property
     def header(self) -> bytes:
         """Its header's bytes."""
         times = [np.array([time]) for time in (self.seq, self.system_us, 1, 2, self.origin)]
-        return encode_event_headers(*times, np.zeros(1, dtype=np.uint16), self.number)[0]
+        return encode_event_headers(*times, np.array([self.flags], dtype=np.uint16), self.number)[0]
 
 
-def cti(number: int, c: int, n: int) -> Cti:
-    """A CTI of output partition 3."""
-    return Cti(number, 3, c, n, 0, 7, c, 5, Roster(1, 4, Spread.ALL, True), Cause.EVENT)
+def cti(number: int, c: int, n: int, listed: dict[bytes, int] | None = None) -> Cti:
+    """A CTI of output partition 3; *listed* are substreams and how far they are ahead of c."""
+    ahead = tuple((key, c + by) for key, by in (listed or {}).items())
+    return Cti(number, 3, c, n, 0, 7, c, 5, Roster(1, 4, Spread.ALL, True), Cause.EVENT, ahead)
 
 
 Written = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
@@ -63,22 +65,24 @@ def records_of(rows: list[Written], offsets: list[int]) -> Records:
 
 def listed(events: Events) -> list[tuple[Any, ...]]:
     """Events row by row."""
-    columns = (events.number, events.offset, events.system_us, events.key, events.value)
+    columns = (events.number, events.offset, events.system_us, events.key, events.value, events.flags)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 _INT = st.integers(0, 2**62)
-_EVENTS = st.builds(Event, st.integers(0, 9), _INT, _INT, _INT, st.none() | st.binary(max_size=4), st.binary(max_size=4))
-_CTIS = st.builds(cti, st.integers(0, 9), _INT, _INT)
+_FLAGS = st.integers(0, sum(Flag))
+_EVENTS = st.builds(Event, st.integers(0, 9), _INT, _INT, _INT, st.none() | st.binary(max_size=4), st.binary(max_size=4), _FLAGS)
+_CTIS = st.builds(cti, st.integers(0, 9), _INT, _INT, st.dictionaries(st.binary(max_size=4), st.integers(1, 99), max_size=3))
 
 
 @given(st.lists(st.tuples(_EVENTS | _CTIS, st.integers(1, 3), st.integers(0, 2)), max_size=12))
 def test_what_was_written_is_read(items: list[tuple[Event | Cti, int, int]]) -> None:
-    """Level 1: every field comes back, events and CTIs each with its own log offset; headers of other programs are passed over."""
+    """Level 1: every field of versions 1 and 2 comes back, each with its own log offset; headers of other programs are passed over."""
     offsets = np.cumsum([0, *(gap for _, gap, _ in items)])[1:].tolist()
     log, events = decode(records_of([written(item, others) for item, _, others in items], offsets), "rides.ordered", 3)
     mine = [(offset, item) for offset, (item, _, _) in zip(offsets, items, strict=True) if isinstance(item, Event)]
-    assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value) for _, each in mine]
+    assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value, each.flags) for _, each in mine]
+    assert events.end_edges.tolist() == [bool(each.flags & Flag.EDGE_END) for _, each in mine]
     columns = (log.log_offset, log.number, log.seq, log.system_us)
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
         (offset, each.number, each.seq, each.system_us) for offset, each in mine
@@ -87,7 +91,7 @@ def test_what_was_written_is_read(items: list[tuple[Event | Cti, int, int]]) -> 
 
 
 EVENT = Event(1, 2, 3, 4, b"k", b"{}")
-NEWER = b"\x02" + EVENT.header[1:]
+NEWER = b"\x03" + EVENT.header[1:]
 FOREIGN: dict[str, Written] = {
     "no headers": (b"k", b"{}", None),
     "other headers": (b"k", b"{}", [("trace", b"x" * 48)]),
@@ -95,7 +99,7 @@ FOREIGN: dict[str, Written] = {
     "a header of another length": (b"k", b"{}", [(HEADER_NAME, b"x" * 47)]),
     "an event of a newer version": (b"k", b"{}", [(HEADER_NAME, NEWER)]),
     "an event that says it is something else": (b"k", b"{}", [(HEADER_NAME, b"\x01\x02" + EVENT.header[2:])]),
-    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], [(HEADER_NAME, b"\x02" + encode_cti(cti(0, 1, 1))[0][1:])]),
+    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], [(HEADER_NAME, b"\x03" + encode_cti(cti(0, 1, 1))[0][1:])]),
     "a CTI with half a body": (None, encode_cti(cti(0, 1, 1))[1][:5], [(HEADER_NAME, encode_cti(cti(0, 1, 1))[0])]),
     "a CTI without a body": (None, None, [(HEADER_NAME, encode_cti(cti(0, 1, 1))[0])]),
 }
