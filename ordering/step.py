@@ -252,7 +252,7 @@ class Model:
         np.maximum.accumulate(before, out=before)
         time.promised, time.promise = before[:steps], int(before[steps])
         if time.promise > state.promise_us:
-            time.imported = time.promise > sourced.max(initial=NEVER)
+            time.imported = bool(time.promise > sourced.max(initial=NEVER))
         after = before.copy()
         after[told] = np.maximum(before[told], sourced)
         np.maximum(time.floor, after, out=time.floor)
