@@ -88,6 +88,11 @@ class Job:
         """What it wrote to standard error so far."""
         return self._log.read_text(errors="replace")
 
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        """Return what it logged under this name so far."""
+        lines = [json.loads(line) for line in self.errors.splitlines() if line.startswith("{")]
+        return [line for line in lines if line.get("event") == event]
+
     @property
     def last(self) -> dict[str, Any]:
         """The last object it printed."""

@@ -54,6 +54,8 @@ class Sendable(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def stamp_ms(self) -> int: ...
+    @property
+    def headers(self) -> tuple[tuple[str, bytes], ...]: ...
 
 
 @dataclass
@@ -108,7 +110,7 @@ def produce(bootstrap: str, topic: str, records: Iterable[Sendable]) -> None:
     """Send *records* in their order, and return once they are acknowledged."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000})
     for record in records:
-        producer.produce(topic, record.value, record.key, record.partition, timestamp=record.stamp_ms)
+        producer.produce(topic, record.value, record.key, record.partition, timestamp=record.stamp_ms, headers=list(record.headers))
     assert producer.flush(_WAIT_S) == 0
 
 

@@ -1,0 +1,110 @@
+"""Going on without a checkpoint: the position from which nothing that is not promised yet is missed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.offsets import Planned
+from ingest.resume import Resumption, first_position
+from ordering.oracle import Record, tell
+from ordering.policies import Policies
+from ordering.punctuation import Cause, Cti, Roster, Spread
+from ordering.step import Model
+from ordering.testing import batch_of
+
+ROSTER = Roster(1, 1, Spread.ALL, True)
+
+
+def test_without_facts_of_the_journal_the_time_index_counts() -> None:
+    """The first record that arrived no earlier than the early tolerance before the least c."""
+    assert first_position(40, 1_000, 100, (), ()) == 40
+    assert first_position(40, 1_000, 100, ((10, 899),), ((10, 999),)) == 40
+
+
+def test_an_estimate_makes_records_arrive_later_than_stamped() -> None:
+    """From an estimate on that reaches as far, events may have such times though their stamps are older."""
+    assert first_position(40, 1_000, 100, ((10, 500), (20, 900), (30, 950)), ()) == 20
+
+
+def test_an_import_may_have_moved_spans_up_to_it() -> None:
+    """From an import on that is not below the least c, spans may start there."""
+    assert first_position(40, 1_000, 100, ((30, 950),), ((15, 999), (25, 1_000))) == 25
+
+
+def test_where_a_job_resumed_is_found_again(tmp_path: Path) -> None:
+    """A job that is killed before its first batch ends starts from the same place with the same promises."""
+    assert Resumption.find(tmp_path) is None
+    promises = {
+        0: {0: Cti(0, 0, 5_000, 7, 2, 9, 6_000, 5_500, ROSTER, Cause.IDLE)},
+        2: {1: Cti(2, 1, 1, 0, 0, 0, 1, 1, ROSTER, Cause.EVENT)},
+    }
+    written = Resumption({("raw", 0): Planned(40, 700, import_us=800), ("raw", 2): Planned(0)}, promises)
+    written.write(tmp_path)
+    assert Resumption.find(tmp_path) == written
+
+
+TIMES = st.integers(0, 60).map(lambda tick: 10_000 + tick)
+RECORDS = st.lists(st.tuples(TIMES, TIMES, st.sampled_from([b"a", b"b"])), min_size=1, max_size=25)
+
+
+@given(RECORDS, st.data())
+def test_resumed_at_that_position_the_channels_go_on_as_if_nothing_had_happened(
+    rows: list[tuple[int, int, bytes]], data: st.DataObject
+) -> None:
+    """
+    Law, level 1 (spec section 6): wherever the first run ended, with estimates and imports in the journal, the resumed one
+    writes the events that are still missing, with the numbers they would have had.
+    """
+    log = [Record(offset, arrival, time, key) for offset, (time, arrival, key) in enumerate(rows)]
+    policies = Policies(
+        early_us=data.draw(st.integers(0, 20)), late_us=data.draw(st.integers(0, 20)), reorder_us=data.draw(st.integers(0, 9))
+    )
+    positions = st.dictionaries(st.integers(0, len(log)), TIMES, max_size=3)
+    estimates, imports = data.draw(positions), data.draw(positions)
+    ended = data.draw(st.integers(0, len(log)))
+    story = tell(log, policies, over=True, output_partitions=2, estimates=estimates, imports=imports, finish=True)
+
+    model = Model(policies, True, 2, 0, ROSTER)
+    first = model.step(
+        model.new_state(),
+        batch_of(log[:ended], over=True, end_offset=ended, estimates=within(estimates, 0, ended), imports=within(imports, 0, ended)),
+    )
+    promises = {cti.output_partition: cti for cti in first.ctis}
+    position = 0
+    if len(promises) == 2:
+        least_us = min(cti.c for cti in promises.values())
+        assert policies.early_us is not None
+        indexed = next((record.offset for record in log if record.arrival_us >= least_us - policies.early_us), len(log))
+        position = first_position(indexed, least_us, policies.early_us, within(estimates, 0, ended), within(imports, 0, ended))
+    rest = batch_of(
+        log[position:],
+        over=True,
+        end_offset=len(log),
+        estimates=from_start(estimates, position),
+        imports=from_start(imports, position),
+        finish=True,
+    )
+    second = model.step(model.resume(promises, next_offset=position), rest).released
+    written = sorted(
+        zip(second.output_partition.tolist(), second.seq.tolist(), second.system_us.tolist(), second.offset.tolist(), strict=True)
+    )
+    missing = [
+        (event.output_partition, event.seq, event.system_us, event.offset)
+        for event in story.ordered
+        if event.output_partition not in promises or event.seq >= promises[event.output_partition].n
+    ]
+    assert written == sorted(missing)
+
+
+def within(marks: dict[int, int], first: int, last: int) -> tuple[tuple[int, int], ...]:
+    """The marks at positions from *first* to *last*."""
+    return tuple(sorted((position, value) for position, value in marks.items() if first <= position <= last))
+
+
+def from_start(marks: dict[int, int], start: int) -> tuple[tuple[int, int], ...]:
+    """The marks from *start* on, and there the largest of those up to it."""
+    before = [value for position, value in marks.items() if position <= start]
+    return (*([(start, max(before))] if before else []), *within(marks, start + 1, 10**9))
