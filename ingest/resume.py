@@ -88,7 +88,7 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, began: Mapping
     outputs = [(topic, partition) for partition in range(plan.output_partitions)]
     promises = last_promises(plan.kafka, topic, admin.starts(outputs), admin.ends(outputs))
     _check_roster(plan, promises)
-    _check_journal(plan, journal, promises)
+    check_journal(plan, journal, promises)
     starts = {partition: _start(plan, admin, journal, number, promises.get(number, {})) for number, partition in enumerate(plan.partitions)}
     there = admin.starts(plan.partitions)
     for partition, at in starts.items():
@@ -186,8 +186,13 @@ def _check_roster(plan: IngestPlan, promises: Promises) -> None:
                 )
 
 
-def _check_journal(plan: IngestPlan, journal: RedisJournal, promises: Promises) -> None:
-    """Compare what was judged with what the journal has closed; give it back what CTIs tell."""
+def check_journal(plan: IngestPlan, journal: RedisJournal, promises: Promises) -> None:
+    """
+    Compare what was judged with what the journal has closed; give it back what CTIs tell of estimates.
+
+    Raises:
+        RefusedError: It has lost facts, and imports may be among them (TG-JOURNAL-LOST).
+    """
     lost = False
     for number, channels in promises.items():
         partition = plan.partitions[number]

@@ -13,7 +13,7 @@ seen. What the other input's time could only be known to have passed afterwards 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -149,23 +149,29 @@ class Planner(RangePlanner):
         if journal is None:
             return known
         try:
-            found = [self._close_and_read(journal, keys, here, until) for keys in (self._keys, self._import_keys)]
+            estimates = self._close_and_read(journal, self._keys, journal.estimates_many, here, until)
+            imports = self._close_and_read(journal, self._import_keys, journal.imports_many, here, until)
             self._unclosed.clear()
         except TidegateError as error:
             self._lose_journal(error)
             return known
         return {
-            partition: (marks + found[0].get(partition, ()), imports + found[1].get(partition, ()))
-            for partition, (marks, imports) in known.items()
+            partition: (at_start + estimates.get(partition, ()), imported + imports.get(partition, ()))
+            for partition, (at_start, imported) in known.items()
         }
 
     def _close_and_read(
-        self, journal: RedisJournal, keys: dict[Partition, JournalKey], here: dict[Partition, Planned], until: dict[Partition, int]
+        self,
+        journal: RedisJournal,
+        keys: dict[Partition, JournalKey],
+        read: Callable[[list[tuple[JournalKey, int, int]]], list[list[tuple[int, int]]]],
+        here: dict[Partition, Planned],
+        until: dict[Partition, int],
     ) -> dict[Partition, Marks]:
+        """Close under *keys*, if there are any, and return what stands between *here* and *until*."""
         if not keys:
             return {}
         journal.close_many([(keys[partition], below) for partition, below in self._unclosed.items()])
-        read = journal.estimates_many if keys is self._keys else journal.imports_many
         found = read([(keys[partition], at.next_offset, until[partition] - 1) for partition, at in here.items()])
         return {partition: tuple(marks) for partition, marks in zip(here, found, strict=True)}
 

@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
+from valkey_server import Server
 
+from ingest.config import IngestPlan
+from ingest.imports import ImportedInput
+from ingest.journal_redis import RedisJournal
 from ingest.offsets import Planned
-from ingest.resume import Resumption, first_position
+from ingest.resume import Resumption, check_journal, check_made_of, first_position
+from ordering.errors import RefusedError
 from ordering.oracle import Record, tell
 from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.step import Model
 from ordering.testing import batch_of
+from tidegate.runtime.kafka.admin import Topic
+from tidegate.runtime.setting_inputs import InputSettings
+from tidegate.runtime.setting_tables import RedisSettings
 
+_ids = itertools.count()
 ROSTER = Roster(1, 1, Spread.ALL, True)
 
 
@@ -44,6 +59,80 @@ def test_where_a_job_resumed_is_found_again(tmp_path: Path) -> None:
     written = Resumption({("raw", 0): Planned(40, 700, import_us=800), ("raw", 2): Planned(0)}, promises)
     written.write(tmp_path)
     assert Resumption.find(tmp_path) == written
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisJournal]:
+    """A journal on a server of its own."""
+    server = Server(tmp_path_factory.mktemp("valkey"), "--appendonly", "yes", "--appendfsync", "always")
+    opened = RedisJournal.open(server.settings())
+    yield opened
+    opened.close_connection()
+    server.kill()
+
+
+def plan_of(imported: ImportedInput | None = None) -> IngestPlan:
+    """The plan of a job over one partition."""
+    return IngestPlan(
+        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t"}),
+        kafka={},
+        redis=RedisSettings(),
+        partitions=(("raw", 0),),
+        topic_ids={"raw": f"id{next(_ids)}"},
+        labels=(0,),
+        starts={("raw", 0): Planned(17)},
+        output_partitions=1,
+        estimates=True,
+        until_end=False,
+        checkpoint="",
+        imported=imported,
+    )
+
+
+def said_of(plan: IngestPlan, journal: RedisJournal, late: str, topic_id: str, *, has_events: bool, has_checkpoint: bool) -> dict[Any, int]:
+    """Start a job on an ordered topic; return the first offsets that it was made from."""
+    ordered = Topic("raw.ordered", topic_id, 1, {})
+    return check_made_of(plan, journal, ordered, {"late": late}, has_events=has_events, has_checkpoint=has_checkpoint)
+
+
+def test_a_topic_without_checkpoint_is_gone_on_with_under_its_own_settings_only(journal: RedisJournal) -> None:
+    """The journal remembers them, and the first offsets; a topic that holds nothing may be begun under any."""
+    plan = plan_of()
+    assert said_of(plan, journal, "4s", "topic", has_events=False, has_checkpoint=False) == {("raw", 0): 17}
+    assert said_of(plan, journal, "5s", "topic", has_events=False, has_checkpoint=False) == {("raw", 0): 17}
+    later = replace(plan, starts={("raw", 0): Planned(30)})
+    assert said_of(later, journal, "5s", "topic", has_events=True, has_checkpoint=False) == {("raw", 0): 17}
+    with pytest.raises(RefusedError) as refusal:
+        said_of(later, journal, "6s", "topic", has_events=True, has_checkpoint=False)
+    assert refusal.value.code == "TG-TOPIC-SETTINGS"
+    assert "late: 5s -> 6s" in refusal.value.what
+
+
+def test_a_journal_that_does_not_know_the_topic_cannot_compare(journal: RedisJournal) -> None:
+    """It says so, unless the checkpoint is there to compare with; the first offsets are then taken for 0."""
+    with capture_logs() as said:
+        assert said_of(plan_of(), journal, "5s", "first", has_events=True, has_checkpoint=True) == {("raw", 0): 0}
+        assert not said
+        assert said_of(plan_of(), journal, "5s", "second", has_events=True, has_checkpoint=False) == {("raw", 0): 0}
+    assert [each["event"] for each in said] == ["the journal does not know the ordered topic: its settings cannot be compared"]
+
+
+def test_a_journal_that_lost_facts_is_noticed(journal: RedisJournal) -> None:
+    """What was judged must be closed there. Without its estimates the job warns, without its imports it refuses."""
+    promises = {0: {0: Cti(0, 0, 5_000, 7, 2, 9, 6_000, 5_500, ROSTER, Cause.IDLE)}}
+    plan, driven = plan_of(), plan_of(ImportedInput("fast", "fast.ordered", 1))
+    lost, driven_lost = plan_of(), plan_of(ImportedInput("fast", "fast.ordered", 1))
+    with capture_logs() as said:
+        for each in (plan, driven):
+            journal.close(each.journal_key(("raw", 0)), 9)
+            check_journal(each, journal, promises)
+        assert not said
+        check_journal(lost, journal, promises)
+    assert ["the journal has lost estimates" in each["event"] for each in said] == [True]
+    assert journal.estimates(lost.journal_key(("raw", 0)), 0, 99) == [(9, 6_000)], "what the CTI tells is given back"
+    with pytest.raises(RefusedError) as refusal:
+        check_journal(driven_lost, journal, promises)
+    assert refusal.value.code == "TG-JOURNAL-LOST"
 
 
 TIMES = st.integers(0, 60).map(lambda tick: 10_000 + tick)
