@@ -174,10 +174,12 @@ class Moment:
         c: What a CTI there says: no event still to come lies below it.
         released: How many events of the story are out.
         watermark_us: The one timeline's watermark, with OVER the floor; ``c`` is this minus the delay.
-        rests_on: Who set that watermark.
+        rests_on: Who set that watermark first.
+        shared_by: What else stands just there.
         heard: What was heard: a record is ``EVENT``, a CTI that its source enqueued ``SOURCE``.
         accepted: How many events were accepted by then, end edges not counted.
         counted: Whether what was heard is one of those.
+        ends_a_span: Whether it is an end edge, upon which application time is not looked at.
     """
 
     next_offset: int
@@ -186,16 +188,19 @@ class Moment:
     released: int
     watermark_us: int
     rests_on: Setter
+    shared_by: frozenset[By]
     heard: By
     accepted: int
     counted: bool
+    ends_a_span: bool
 
     def is_due(self, generation: Generation, last_us: int) -> bool:
         """Return whether a CTI is generated at this record; ``last_us`` is the watermark at the CTI point before (else ``NEVER``)."""
         if generation.per_batch or self.heard not in (By.EVENT, By.SOURCE):
             return False
         by_count = generation.every_events is not None and self.counted and self.accepted % generation.every_events == 0
-        by_time = generation.every_us is not None and self.watermark_us - last_us >= generation.every_us
+        looked_at = generation.every_us is not None and not self.ends_a_span
+        by_time = looked_at and self.watermark_us - last_us >= (generation.every_us or 0)
         return self.heard is By.SOURCE or by_count or by_time
 
 
@@ -301,7 +306,7 @@ def tell(
         imports: Position -> c in microseconds of a CTI of another input, applied after the estimate at that position.
         joined_us: The moment at which the input partition joined; ``NEVER``: it was there from the start.
         delay_us: How far CTIs stay behind the watermark.
-        finish: Whether the arrival frontier goes to infinity at the end, which releases everything.
+        finish: Whether the watermark goes to infinity at the end, which releases everything.
 
     Raises:
         SettingError: *over* without a late tolerance: silence could advance no substream (spec section 2).
@@ -340,6 +345,7 @@ class _Walk:
     joined: Mark = _UNSET
     arrival: Mark = _UNSET  # A
     punctuation: Mark = _UNSET  # P
+    ended: Mark = _UNSET
     largest: dict[bytes, Mark] = field(default_factory=dict)
     held: dict[int, Ordered] = field(default_factory=dict)
     # Both kinds of heap hold (s, offset); an event already released through the other kind is passed over.
@@ -351,50 +357,53 @@ class _Walk:
 
     def join(self, joined_us: int) -> None:
         self.joined = self._raised(_UNSET, joined_us, Setter(By.JOINED))
-        self._release(None, By.JOINED, counted=False)
+        self._release(None, By.JOINED)
 
     def hear_record(self, record: Record) -> None:
         self.turn += 1
         arrived = self._raised(self.arrival, record.arrival_us, Setter(By.ARRIVAL, record.offset))
         self.story.counts["arrival_clamps"] += arrived.us > record.arrival_us
         timeline = record.key if self.over else b""
-        heard, counted = By.EVENT, False
+        heard, ends_a_span, accepted = By.EVENT, False, False
         if record.source_cti_us is not None:
             heard = self._judge_source_cti(record.offset, record.source_cti_us, arrived)
         elif record.event_time_us is None:
             self.story.counts["unreadable"] += 1
         else:
-            counted = self._judge(record, record.event_time_us, arrived, timeline) and not record.ends_a_span
+            ends_a_span = record.ends_a_span
+            accepted = self._judge(record, record.event_time_us, arrived, timeline)
+        counted = accepted and not ends_a_span
         self.accepted += counted
         self.next_offset, self.arrival = record.offset + 1, arrived
-        self._release(timeline, heard, counted)
+        self._release(timeline, heard, counted, ends_a_span)
 
     def hear_estimate(self, position: int, frontier_us: int) -> None:
         self.turn += 1
         self.next_offset, self.arrival = position, self._raised(self.arrival, frontier_us, Setter(By.ESTIMATE, position))
-        self._release(None, By.ESTIMATE, counted=False)
+        self._release(None, By.ESTIMATE)
 
     def hear_import(self, position: int, c: int) -> None:
         self.turn += 1
         self.next_offset, self.punctuation = position, self._raised(self.punctuation, c, Setter(By.IMPORT, position))
-        self._release(None, By.IMPORT, counted=False)
+        self._release(None, By.IMPORT)
 
     def hear_end(self) -> None:
         self.turn += 1
-        self.arrival = self._raised(self.arrival, INFINITY, Setter(By.END))
-        self._release(None, By.END, counted=False)
+        self.ended = self._raised(self.ended, INFINITY, Setter(By.END))
+        self._release(None, By.END)
 
     def _raised(self, mark: Mark, us: int, setter: Setter) -> Mark:
         return Mark(us, self.turn, setter) if us > mark.us else mark
 
-    def _floor(self) -> Mark:
+    def _floors(self) -> list[Mark]:
         late_us = self.policies.late_us
-        if self.arrival.us == INFINITY:
-            return self.arrival
-        return highest(_UNSET if late_us is None else self.arrival.back(late_us), self.punctuation, self.joined)
+        return [_UNSET if late_us is None else self.arrival.back(late_us), self.punctuation, self.joined, self.ended]
+
+    def _marks(self, timeline: bytes) -> list[Mark]:
+        return [self.largest.get(timeline, _UNSET).back(self.policies.reorder_us), *self._floors()]
 
     def _watermark(self, timeline: bytes) -> Mark:
-        return highest(self.largest.get(timeline, _UNSET).back(self.policies.reorder_us), self._floor())
+        return highest(*self._marks(timeline))
 
     def _judge_source_cti(self, offset: int, c: int, arrived: Mark) -> By:
         early_us = self.policies.early_us
@@ -500,29 +509,30 @@ class _Walk:
         if record.start_us == NEVER:
             self.starts[timeline, self._identity(record), t].append(record.offset)
 
-    def _release(self, timeline: bytes | None, heard: By, counted: bool) -> None:
+    def _release(self, timeline: bytes | None, heard: By, counted: bool = False, ends_a_span: bool = False) -> None:
         """Let out what the floor allows of all timelines, and what its watermark allows of the one just heard."""
-        floor = self._floor()
-        due = self._below(self.all_held, floor.us)
+        due = self._below(self.all_held, highest(*self._floors()).us)
         if timeline is not None:
             due += self._below(self.heaps[timeline], self._watermark(timeline).us)
         for event in sorted(due, key=lambda event: (event.system_us, event.offset)):
             seq = self.next_seq[event.output_partition]
             self.next_seq[event.output_partition] += 1
             self.story.ordered.append(replace(event, seq=seq, moment=len(self.story.moments)))
-        watermark = floor if self.over else self._watermark(b"")
-        c = max(watermark.back(self.delay_us).us, self.joined.us)
+        marks = self._floors() if self.over else self._marks(b"")
+        watermark = highest(*marks)
         self.story.moments.append(
             Moment(
-                self.next_offset,
-                self.arrival.us,
-                c,
-                len(self.story.ordered),
-                watermark.us,
-                watermark.setter,
-                heard,
-                self.accepted,
-                counted,
+                next_offset=self.next_offset,
+                frontier_us=self.arrival.us,
+                c=max(watermark.back(self.delay_us).us, self.joined.us),
+                released=len(self.story.ordered),
+                watermark_us=watermark.us,
+                rests_on=watermark.setter,
+                shared_by=frozenset(mark.setter.by for mark in marks if mark.us == watermark.us),
+                heard=heard,
+                accepted=self.accepted,
+                counted=counted,
+                ends_a_span=ends_a_span,
             )
         )
 

@@ -16,7 +16,7 @@ import numpy as np
 from strategies import Case, Range
 
 from ordering.oracle import Moment, Record, Story, tell
-from ordering.policies import Generation, Shape
+from ordering.policies import Shape
 from ordering.punctuation import Cti, Roster
 from ordering.state import State
 from ordering.step import Batch, Model, Reason, Step
@@ -316,7 +316,7 @@ def due_ctis(case: Case) -> dict[int, list[Promised]]:
     for walked, cut in enumerate(case.ranges, start=1):
         finish = case.finish and walked == len(case.ranges)
         story = tell_until(case, walked, finish)
-        for moment, next_offset in _points(story, case.generation, cut, finish, last_us):
+        for moment, next_offset in _points(story, case, cut, finish, last_us):
             last_us = moment.watermark_us
             for channel, promises in due.items():
                 words = promised(story, moment, channel, next_offset)
@@ -326,12 +326,14 @@ def due_ctis(case: Case) -> dict[int, list[Promised]]:
     return due
 
 
-def _points(story: Story, generation: Generation, cut: Range, finish: bool, last_us: int) -> Iterator[tuple[Moment, int]]:
+def _points(story: Story, case: Case, cut: Range, finish: bool, last_us: int) -> Iterator[tuple[Moment, int]]:
     """Yield the moments of a batch at which CTIs are due, each with its next offset."""
     for moment in story.moments:
-        if cut.start < moment.next_offset <= cut.end and moment.is_due(generation, last_us):
+        if cut.start < moment.next_offset <= cut.end and moment.is_due(case.generation, last_us):
             last_us = moment.watermark_us
             yield moment, moment.next_offset
-    moved = any(position == cut.end for position, _ in (*cut.estimates, *cut.imports))
-    if generation.per_batch or moved or finish:
+    # What stands behind the last record counts with the end of the batch.
+    last_offset = max((record.offset for record in case.records if cut.start <= record.offset < cut.end), default=-1)
+    moved = any(position > last_offset for position, _ in (*cut.estimates, *cut.imports))
+    if case.generation.per_batch or moved or finish:
         yield story.moments[-1], cut.end

@@ -239,21 +239,27 @@ def _laid(draw: st.DrawFn, bounds: list[tuple[int, int]], facts: Mapping[int, tu
 
 
 @st.composite
-def cases(draw: st.DrawFn, over: bool | None = None, shape: Shape | None = Shape.POINT, **fixed: Any) -> Case:
+def cases(
+    draw: st.DrawFn,
+    over: bool | None = None,
+    shape: Shape | None = Shape.POINT,
+    whole: bool = False,
+    generated: bool = False,
+    **fixed: Any,
+) -> Case:
     """
-    Draw a case of points without CTIs from elsewhere; of a *shape* (None: any) with *fixed* parts.
+    Draw a case of a *shape* (None: any), with *fixed* parts.
 
-    For what whole cases have besides see :func:`whole_cases`.
+    A *whole* one may have CTIs of the source, imports and a late join; a *generated* one CTIs by count, by time, with a delay.
     """
     over = draw(st.booleans()) if over is None else over
     scale = draw(st.sampled_from([1, 1_000, 60_000_000]))
     start_us = draw(st.sampled_from([TICK_MIN, 10**9, 10**15, TICK_MAX - 100 * scale]))
     shape = draw(st.sampled_from(Shape)) if shape is None else shape
-    records = draw(logs(start_us, scale, shape, fixed.pop("source_ctis", False) and draw(st.booleans())))
+    records = draw(logs(start_us, scale, shape, whole and draw(st.booleans())))
     heard = draw(estimates(records, scale))
-    brought = draw(imported(records, scale)) if fixed.pop("imports", False) and draw(st.booleans()) else {}
-    joined = fixed.pop("joins", False) and draw(st.integers(0, 3)) == 0
-    generated = fixed.pop("generated", False)
+    brought = draw(imported(records, scale)) if whole and draw(st.booleans()) else {}
+    joined = whole and draw(st.integers(0, 3)) == 0
     case = Case(
         policies=draw(policies(over, scale)),
         over=over,
@@ -273,5 +279,5 @@ def cases(draw: st.DrawFn, over: bool | None = None, shape: Shape | None = Shape
 
 
 def whole_cases(over: bool | None = None, shape: Shape | None = None, generated: bool = False, **fixed: Any) -> st.SearchStrategy[Case]:
-    """Draw cases with all there is: any shape, CTIs of the source, imports, a late join; *generated*: CTIs by count, time, delay."""
-    return cases(over, shape, source_ctis=True, imports=True, joins=True, generated=generated, **fixed)
+    """Draw cases with all there is: see :func:`cases`."""
+    return cases(over, shape, whole=True, generated=generated, **fixed)
