@@ -344,6 +344,9 @@ class PartitionReader:
         least = min((self.c(number) for number in self._numbers()), default=NEVER)
         if least > self._frontier:
             self._frontier = least
+            # One rise a record, though it may bear both a newer roster and a larger c.
+            if frontier and frontier[-1][0] == offset:
+                frontier.pop()
             frontier.append((offset, least))
 
     def save(self) -> bytes:

@@ -288,6 +288,13 @@ def test_another_cti_between_the_parts_undoes_them() -> None:
     assert read(list(enumerate([first, cti(1, 4, 0), last])), 0, 1, None)[1].listed == [(2, 0, b"k", 5), (2, 0, b"k", 5)]
 
 
+def test_time_rises_once_upon_a_record() -> None:
+    """A CTI that brings both a roster in which its channel is alone and a larger c is one step, wherever the log is cut."""
+    lines: list[Line] = [(1, cti(0, 10, 0, inputs=2)), (2, cti(0, 30, 0, version=2, inputs=1))]
+    for cuts in ([], [1]):
+        assert read(lines, 0, 1, None, cuts)[1].frontier == [(2, 30)]
+
+
 def test_input_partitions_that_join_hold_time_until_each_has_spoken() -> None:
     """Level 1: from the first CTI of the longer roster the frontier stands still, and it goes on from the least of all; never back."""
     lines: list[Line] = [
