@@ -43,6 +43,13 @@ class _Mark(NamedTuple):
         """Return the mark after somebody brought *time_us*."""
         return _Mark(time_us, Setter(what, offset, time_us), when) if time_us > self.time_us else self
 
+    def back(self, by_us: int) -> _Mark:
+        """Return the mark that stays so far behind this one."""
+        return _Mark(self.time_us - by_us, self.setter, self.when)
+
+
+_UNSET = _Mark()
+
 
 class _Record(NamedTuple):
     """One row of a batch; without an event time the arrival is it; ``start_us`` and ``end_us`` are None where the shape has none."""
@@ -117,6 +124,7 @@ class Explainer:
         self._joined = _Mark().moved(joined_us, Mover.JOINING, None, 0)
         self._promise = _Mark()
         self._arrival = _Mark()
+        self._floor = self._joined
         self._timelines = _Timelines()
         self._starts = _Starts()
         self._waiting = _Waiting()
@@ -136,6 +144,7 @@ class Explainer:
         if batch.finish:
             self._when += 1
             self._arrival = self._arrival.moved(INFINITY, Mover.END, None, self._when)
+            self._floor = self._floor_now()
             yield from self._released_by_floor()
 
     def held(self) -> list[Explanation]:
@@ -148,6 +157,7 @@ class Explainer:
             self._promise = self._promise.moved(time_us, what, position, self._when)
         else:
             self._arrival = self._arrival.moved(time_us, what, position, self._when)
+        self._floor = self._floor_now()
         yield from self._released_by_floor()
 
     def _hear_record(self, record: _Record) -> Iterator[Explanation]:
@@ -168,8 +178,10 @@ class Explainer:
                 yield told
             else:
                 self._waiting.add(record.timeline, told.system_us, told)
+        self._floor = self._floor_now()
         yield from self._released(record.timeline)
-        self._tidy()
+        self._timelines.tidy(self._floor.time_us + self._policies.reorder_us)
+        self._starts.tidy(lambda timeline: self._watermark(timeline).time_us)
 
     def _time_of(self, record: _Record) -> int | None:
         """Return the event time; of a source's CTI its ``c``; None where there is none."""
@@ -264,24 +276,22 @@ class Explainer:
             return self._promise.time_us if record.end_us > self._promise.time_us else None
         return self._promise.time_us if record.start_us is not None else None
 
-    def _floor(self) -> _Mark:
-        late_us, floor = self._policies.late_us, _Mark()
-        if self._arrival.time_us == INFINITY:
-            return self._arrival
-        if late_us is not None and self._arrival.time_us > NEVER:
-            floor = self._arrival._replace(time_us=self._arrival.time_us - late_us)
-        return _higher(_higher(floor, self._promise), self._joined)
+    def _floor_now(self) -> _Mark:
+        late_us, arrival, floor = self._policies.late_us, self._arrival, self._promise
+        if arrival.time_us == INFINITY:
+            return arrival
+        if late_us is not None and arrival.time_us > NEVER:
+            floor = _higher(arrival.back(late_us), floor)
+        return _higher(floor, self._joined)
 
     def _watermark(self, timeline: bytes) -> _Mark:
         own = self._timelines.get(timeline)
-        if own.time_us > NEVER:
-            own = own._replace(time_us=own.time_us - self._policies.reorder_us)
-        return _higher(own, self._floor())
+        return _higher(own.back(self._policies.reorder_us), self._floor) if own.time_us > NEVER else self._floor
 
     def _released(self, timeline: bytes) -> Iterator[Explanation]:
         """Yield what the watermark of the timeline just heard and the floor let out, in the model's order."""
-        out = [*self._out_of(timeline), *self._released_by_floor()] if self._waiting else []
-        yield from sorted(out, key=_order)
+        if self._waiting:
+            yield from sorted([*self._out_of(timeline), *self._released_by_floor()], key=_order)
 
     def _out_of(self, timeline: bytes) -> Iterator[Explanation]:
         watermark = self._watermark(timeline)
@@ -289,14 +299,8 @@ class Explainer:
             yield replace(told, released_upon=watermark.setter)
 
     def _released_by_floor(self) -> Iterator[Explanation]:
-        floor = self._floor()
-        out = [self._out_of(timeline) for timeline in self._waiting.timelines_below(floor.time_us)]
+        out = [self._out_of(timeline) for timeline in self._waiting.timelines_below(self._floor.time_us)]
         yield from sorted((told for left in out for told in left), key=_order)
-
-    def _tidy(self) -> None:
-        floor_us = self._floor().time_us
-        self._timelines.tidy(floor_us + self._policies.reorder_us)
-        self._starts.tidy(lambda timeline: self._watermark(timeline).time_us)
 
 
 def _order(told: Explanation) -> tuple[int, int]:
@@ -317,7 +321,7 @@ class _Timelines:
         self._tidy_at = _TIDY_FROM
 
     def get(self, timeline: bytes) -> _Mark:
-        return self._largest.get(timeline, _Mark())
+        return self._largest.get(timeline, _UNSET)
 
     def accept(self, timeline: bytes, system_us: int, offset: int, when: int) -> None:
         self._largest[timeline] = self.get(timeline).moved(system_us, Mover.EVENT, offset, when)
@@ -341,11 +345,11 @@ class _Starts:
         self._tidy_at = _TIDY_FROM
 
     def accept(self, start: _Start, system_us: int, offset: int, when: int) -> None:
-        self._marks[start] = self._marks.get(start, _Mark()).moved(system_us, Mover.EVENT, offset, when)
+        self._marks[start] = self._marks.get(start, _UNSET).moved(system_us, Mover.EVENT, offset, when)
 
     def held(self, start: _Start, watermark_us: int) -> _Mark:
-        mark = self._marks.get(start, _Mark())
-        return mark if mark.time_us >= watermark_us else _Mark()
+        mark = self._marks.get(start, _UNSET)
+        return mark if mark.time_us >= watermark_us else _UNSET
 
     def tidy(self, watermark_us: Callable[[bytes], int]) -> None:
         if len(self._marks) >= self._tidy_at:

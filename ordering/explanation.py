@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 from ordering.policies import Action
@@ -220,6 +221,7 @@ class Explanation:
         return f"With the system timestamp {_time(self.system_us)}{span} it {left}."
 
 
+@lru_cache(maxsize=1_024)  # an explanation names the same few times again and again
 def _time(time_us: int | None) -> str | None:
     return None if time_us is None or time_us <= NEVER else format_tick(time_us)
 

@@ -24,7 +24,7 @@ from strategies import GOLDEN, TOLL_VARIANTS, policies, toll_expected
 from typer.testing import CliRunner
 
 from ordering.oracle import Record, tell
-from ordering.policies import Policies, Shape
+from ordering.policies import Policies
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli import order_files
 from tidegate.cli.order import order
@@ -483,7 +483,35 @@ def test_edges_are_ordered_each_by_its_own_time(tmp_path: Path) -> None:
         (4, "02:00.000001Z"),
         (2, "02:10Z"),
     ]
-    assert Shape.EDGE == "edge"
+
+
+@pytest.mark.parametrize(("flags", "lifted"), [([], True), (["--key", "k"], False), (["--over", "k", "--late", "5s"], False)])
+def test_an_end_edge_finds_the_start_edge_of_its_own_key(flags: list[str], lifted: bool, tmp_path: Path) -> None:
+    """Level 1: the start of the same time that was lifted to 00:01:40 is another's by its key, or by its substream."""
+    rows = [{"at": 160, "k": "a"}, {"at": 80, "k": "a"}, {"at": 80, "k": "b", "until": 99}]
+    path = written(tmp_path, as_ndjson(rows))
+    told = run(path, "--timestamp-by", "at", "--reorder", "1m", "--shape", "edge", "--end", "until", *flags)
+    times = {line["origin"][1]: line["system_timestamp"][14:] for line in told.lines}
+    assert times[3] == ("01:40.000001Z" if lifted else "01:39Z" if "--over" in flags else "01:40Z")
+
+
+def test_partitions_are_numbers_texts_and_the_like(tmp_path: Path) -> None:
+    """1 and 1.0 are one, "1" is another; in a CSV, which has no numbers, a whole number is one."""
+    rows = [{"at": 100, "PartitionId": partition} for partition in (1, 1.0, "1", 2.5, False)]
+    told = run(written(tmp_path, as_ndjson(rows)), "--timestamp-by", "at", "--format", "json")
+    assert (sorted(map(str, (line["origin"][0] for line in told.lines))), json.loads(told.errors)["partitions"]) == (
+        ["1", "1", "1", "2.5", "False"],
+        4,
+    )
+    content = "at,PartitionId\n100,10\n100,9\n100,x\n100,007\n"
+    told = run(written(tmp_path, content, "log.csv"), "--timestamp-by", "at")
+    assert [line["origin"][0] for line in told.lines] == [9, 10, "007", "x"]
+
+
+def test_a_negative_reorder_of_one_tick_makes_equals_out_of_order(tmp_path: Path) -> None:
+    """Level 1: the event is committed by itself; its equal is lifted by one tick."""
+    told = run(written(tmp_path, as_ndjson([{"at": 100}, {"at": 100}])), "--timestamp-by", "at", "--reorder", "-1us")
+    assert [line["system_timestamp"][14:] for line in told.lines] == ["01:40Z", "01:40.000001Z"]
 
 
 def test_late_and_out_of_order_events_may_be_dropped(tmp_path: Path) -> None:

@@ -171,6 +171,8 @@ def partition_of(value: Any, *, typed: bool) -> PartitionId | None:
         value = int(value)
     if value is None or value is MISSING:
         return PartitionId(0, 0, "", b"null")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool):
         return PartitionId(1, int(value), "", orjson.dumps(value))
     if isinstance(value, int | float):
