@@ -10,8 +10,8 @@ that are final, numbered in their channel, with the CTI that follows them. Two k
 - :class:`~query.merged.MergedBucket` (no OVER): all ordered partitions, merged up to the least of their frontiers in the order
   (s, input partition, offset). Law, level 3: results depend on the events alone.
 
-Both heed the CTIs of each channel at the query's own pace (:class:`ordering.frontier.Pace`), which is a function of the
-channel's log; so pacing changes when results come, and with OVER upon which record, and nothing else.
+Both take notice of each channel's CTIs at the query's own pace (:mod:`query.heeding`), which follows from the log; so a pace
+changes when results come, and with OVER upon which record, and nothing else.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ordering.errors import ProtocolError
-from ordering.frontier import Frontier, Pace, Paced, Rises
+from ordering.frontier import Pace
 from ordering.punctuation import Cause, Cti, Roster
 from ordering.reader import Accepted, Log, PartitionReader
 from ordering.step import Released
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.compile import CompiledQuery
 from query.decode import Events
+from query.heeding import Heeding
 from query.retention import Changes, Retention, largest, octets_of
 
 Ints = NDArray[np.int64]
@@ -43,9 +44,6 @@ Objects = NDArray[np.object_]
 BUCKET_STATE_VERSION = 2
 """1 had no pace: each CTI of the input counted."""
 EACH_CTI = Pace()
-
-Channel = tuple[int, int]
-"""(ordered partition, roster number of the input partition)."""
 
 
 @dataclass(slots=True)
@@ -100,10 +98,7 @@ class Bucket(ABC):
         self._span_us = span_us
         self._output_partitions = output_partitions
         self.readers = {partition: PartitionReader(partition, output_partitions, read_from_us) for partition in partitions}
-        self._pace = pace
-        self._paced: dict[Channel, Paced] = {}
-        self._frontier: Frontier[Channel] = Frontier()
-        self._newest: Roster | None = None
+        self._heeding = Heeding(pace, partitions, output_partitions)
         self._carried = {partition: Events.none() for partition in partitions}
         self._retention = Retention()
         self._numbering = _Numbering()
@@ -116,7 +111,7 @@ class Bucket(ABC):
     @property
     def c(self) -> int:
         """No later result has a System.Timestamp below this; ``INFINITY`` once the input has ended."""
-        return INFINITY if self._ended else self._frontier.value
+        return INFINITY if self._ended else self._heeding.frontier
 
     def take(self, partition: int, log: Log, events: Events, next_offset: int) -> Released:
         """Take the next range of a partition's log; return the results that became final, numbered."""
@@ -127,36 +122,9 @@ class Bucket(ABC):
         self._carried[partition] = both.take(accepted.carried)
         self._add("events", len(accepted.rows))
         chosen = both.take(accepted.rows)
-        return self._release(self._accept(chosen, replace(accepted, progress=self._heed(partition, chosen, accepted))))
-
-    def _heed(self, partition: int, events: Events, accepted: Accepted) -> list[tuple[int, int, int]]:
-        """Take notice of a partition's CTIs; return the rises of its channels, (log offset, number, c), that pass the pace."""
-        self._meet(self.readers[partition].roster)
-        rises: dict[int, Rises] = {}
-        for offset, number, c in accepted.progress:
-            rises.setdefault(number, []).append((offset, c))
-        counted = self._counted(events, accepted)
-        passed = []
-        for number in sorted(rises.keys() | counted.keys()):
-            paced = self._paced.setdefault((partition, number), Paced(self._pace))
-            passed += [(offset, number, c) for offset, c in paced.take(rises.get(number, []), counted.get(number, _NOTHING))]
-            self._frontier.rise((partition, number), paced.said)
-        self._add("withheld_ctis", len(accepted.progress) - len(passed))
-        return sorted(passed)
-
-    def _counted(self, events: Events, accepted: Accepted) -> dict[int, Ints]:
-        """Return for each input partition the log offsets of its accepted events, as far as the pace asks for them."""
-        if self._pace.every_events is None or not len(events):
-            return {}
-        counting = ~events.end_edges
-        return {number: accepted.position[counting & (events.number == number)] for number in np.unique(events.number).tolist()}
-
-    def _meet(self, roster: Roster | None) -> None:
-        """Wait for every channel of the newest roster that any partition has shown."""
-        if roster is not None and (self._newest is None or roster.version > self._newest.version):
-            self._newest = roster
-            for partition in self.readers:
-                self._frontier.join(*((partition, number) for number in roster.channels_of(partition, self._output_partitions)))
+        heeded = self._heeding.take(partition, self.readers[partition].roster, chosen, accepted)
+        self._add("withheld_ctis", len(accepted.progress) - len(heeded))
+        return self._release(self._accept(chosen, replace(accepted, progress=heeded)))
 
     def end(self) -> Released:
         """Close everything: the run ends here."""
@@ -281,8 +249,7 @@ class Bucket(ABC):
         head = {
             "version": BUCKET_STATE_VERSION,
             "readers": {str(partition): reader.save().decode() for partition, reader in self.readers.items()},
-            "frontier": self._frontier.value,
-            "paced": [[*channel, paced.said, paced.events] for channel, paced in sorted(self._paced.items())],
+            "heeding": self._heeding.save(),
             "carried": {
                 str(partition): b64encode(octets_of(table_of(events))).decode()
                 for partition, events in self._carried.items()
@@ -315,7 +282,7 @@ class Bucket(ABC):
             int(partition): PartitionReader.restore(saved.encode(), int(partition), self._output_partitions)
             for partition, saved in fields["readers"].items()
         }
-        self._restore_pace(fields)
+        self._heeding.restore(fields.get("heeding"), self.readers)
         for partition, text in fields["carried"].items():
             self._carried[int(partition)] = events_of(pa.ipc.open_stream(b64decode(text)).read_all())
         self._next_offset = {int(partition): offset for partition, offset in fields["next_offset"].items()}
@@ -328,18 +295,6 @@ class Bucket(ABC):
         if self._span_us and c > NEVER:
             until = _first_open(c, self._span_us)
             self._retention.reduce("results", lambda table: table.filter(pc.greater_equal(table["system_us"], until)))
-
-    def _restore_pace(self, fields: dict[str, Any]) -> None:
-        for reader in self.readers.values():
-            self._meet(reader.roster)
-        channels = self._frontier.members
-        if fields["version"] == 1:
-            saved = [[*channel, self.readers[channel[0]].c(channel[1]), 0] for channel in channels]
-        else:
-            saved = fields["paced"]
-        self._paced = {(partition, number): Paced.restore(self._pace, said, events) for partition, number, said, events in saved}
-        said = {**channels, **{channel: paced.said for channel, paced in self._paced.items()}}
-        self._frontier = Frontier.restore(fields.get("frontier", NEVER), said)
 
     @abstractmethod
     def _keep_progress(self) -> None:
@@ -368,7 +323,6 @@ def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: l
     return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, keys, values)
 
 
-_NOTHING = np.empty(0, dtype=np.int64)
 _HELD = pa.schema(
     [
         ("number", pa.int64()),

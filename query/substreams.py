@@ -118,7 +118,7 @@ class SubstreamBucket(Bucket):
         if self._ended:
             return np.full(len(self._number_of), INFINITY, dtype=np.int64)
         numbers = range(int(self._number_of.max(initial=-1)) + 1)
-        floors = np.array([self._frontier.c((self._partition, number)) for number in numbers], dtype=np.int64)
+        floors = np.array([self._heeding.c(self._partition, number) for number in numbers], dtype=np.int64)
         return floors[self._number_of]
 
     def _close_from(self, before: Ints) -> pa.Table | None:

@@ -103,9 +103,9 @@ def in_parts(cti: Cti) -> list[Cti]:
     return [replace(cti, listed=listed, part=part, parts=2) for part, listed in enumerate((cti.listed[:half], cti.listed[half:]))]
 
 
-def generation(chance: random.Random, over: bool) -> Generation:
-    """Draw when CTIs are written; mostly at the end of batches."""
-    every_events, every_us = chance.choice([(None, None), (None, None), (2, None), (None, 6), (5, 9)])
+def generation(chance: random.Random, over: bool, vouched: bool) -> Generation:
+    """Draw when CTIs are written; mostly, and if all events are to be *vouched* for, at the end of batches."""
+    every_events, every_us = (None, None) if vouched else chance.choice([(None, None), (None, None), (2, None), (None, 6), (5, 9)])
     return Generation(every_events, every_us, chance.choice([0, 0, 3]), list_substreams=over and chance.random() < 0.7)
 
 
@@ -143,7 +143,15 @@ def with_crashes(chance: random.Random, model: Model, raw: Sequence[Record], val
     return reached + records
 
 
-def topic_of(seed: int, raws: Sequence[Sequence[Record]], rules: Policies, over: bool, output_partitions: int, finish: bool) -> Topic:
+def topic_of(
+    seed: int,
+    raws: Sequence[Sequence[Record]],
+    rules: Policies,
+    over: bool,
+    output_partitions: int,
+    finish: bool,
+    vouched: bool = False,
+) -> Topic:
     """Let the ingest jobs of some input partitions write onto one ordered topic."""
     chance = random.Random(seed)
     truth: list[Event] = []
@@ -151,7 +159,7 @@ def topic_of(seed: int, raws: Sequence[Sequence[Record]], rules: Policies, over:
     for number, raw in enumerate(raws):
         values = {record.offset: payload_of(chance, record.key) for record in raw}
         keyed = [Record(each.offset, each.arrival_us, each.event_time_us, key_bytes(KEY_VALUES[each.key])) for each in raw]
-        model = Model(rules, over, output_partitions, number, inputs=len(raws), generation=generation(chance, over))
+        model = Model(rules, over, output_partitions, number, inputs=len(raws), generation=generation(chance, over, vouched))
         records = [item for item in written_by(model, keyed, values, [0, len(keyed)], finish) if not isinstance(item, int)]
         truth += [record for _, record in records if isinstance(record, Event)]
         streams.append(with_crashes(chance, model, keyed, values, finish))
@@ -168,12 +176,12 @@ def topic_of(seed: int, raws: Sequence[Sequence[Record]], rules: Policies, over:
 
 
 @st.composite
-def topics(draw: st.DrawFn, over: bool) -> Topic:
-    """Draw an ordered topic."""
+def topics(draw: st.DrawFn, over: bool, vouched: bool = False) -> Topic:
+    """Draw an ordered topic; if *vouched*, a CTI follows each of its events, as a reader needs who starts in the middle."""
     raws = draw(st.lists(logs(10**6).filter(bool), min_size=1, max_size=3))
     partitions = draw(st.integers(1, 3)) if over else draw(st.integers(1, 4))
     rules = draw(policies(over))
-    return topic_of(draw(st.integers(0, 2**32)), raws, rules, over, partitions, draw(st.booleans()))
+    return topic_of(draw(st.integers(0, 2**32)), raws, rules, over, partitions, draw(st.booleans()), vouched)
 
 
 def columns_of(lines: Sequence[Line]) -> tuple[Log, Events]:

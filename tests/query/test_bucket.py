@@ -262,7 +262,7 @@ def test_a_merged_bucket_says_what_the_events_alone_say(
 
 
 @SOME
-@given(st.data(), topics(over=True), questions(over=True), st.sampled_from([0, 3, 1000]), PACES)
+@given(st.data(), topics(over=True, vouched=True), questions(over=True), st.sampled_from([0, 3, 1000]), PACES)
 def test_a_substream_bucket_started_in_the_middle_gives_the_rest(
     data: st.DataObject, topic: Topic, question: Question, back: int, pace: Slowly
 ) -> None:
@@ -293,7 +293,7 @@ def test_a_substream_bucket_started_in_the_middle_gives_the_rest(
 
 
 @SOME
-@given(st.data(), topics(over=False), questions(over=False), st.sampled_from([0, 3, 1000]), PACES)
+@given(st.data(), topics(over=False, vouched=True), questions(over=False), st.sampled_from([0, 3, 1000]), PACES)
 def test_a_merged_bucket_started_in_the_middle_gives_the_rest(
     data: st.DataObject, topic: Topic, question: Question, back: int, pace: Slowly
 ) -> None:
