@@ -8,8 +8,8 @@ from typing import Any
 
 from ordering.ticks import INFINITY, NEVER, format_duration, format_tick
 
-DROPPED = ("early", "late_dropped", "out_of_order_dropped")
-SHOWN = ("events_in", "released", "early", "late_adjusted", "late_dropped", "out_of_order_adjusted", "out_of_order_dropped", "unreadable")
+DROPPED = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
+SHOWN = ("events_in", "released", "late_adjusted", "out_of_order_adjusted", "unreadable", *DROPPED)
 
 
 class IngestProgress:

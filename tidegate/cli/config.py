@@ -97,8 +97,9 @@ def split_key(key: str) -> tuple[str, str]:
 def _toml_value(key: str, value: str) -> str:
     info = field_at(Settings, tuple(key.split(".")))
     number = info is not None and info.annotation in (int, int | None) and value.isdecimal()
+    switch = info is not None and info.annotation is bool
     several_topics = key.endswith(".topic") and value.startswith("[")
-    return value if number or several_topics else json.dumps(value, ensure_ascii=False)
+    return value if number or switch or several_topics else json.dumps(value, ensure_ascii=False)
 
 
 def _commented_toml(docs: Iterable[SettingDoc]) -> str:
