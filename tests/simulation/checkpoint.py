@@ -9,6 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ordering.punctuation import Cti
+
+Fact = tuple[str, int, int, int]
+"""A fact of the journal: ``estimate`` or ``import``, input partition, position, time in microseconds."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -18,6 +23,16 @@ class Planned:
     frontier_us: int = 0
     marks: tuple[tuple[int, int], ...] = ()
     planned_us: int = 0
+    import_us: int = 0
+    imports: tuple[tuple[int, int], ...] = ()
+
+    def all_marks(self) -> tuple[tuple[int, int], ...]:
+        """Return the estimates for the range that ends here and for its end."""
+        return (*self.marks, (self.next_offset, self.frontier_us)) if self.frontier_us else self.marks
+
+    def all_imports(self) -> tuple[tuple[int, int], ...]:
+        """Return the imports for the range that ends here and for its end."""
+        return (*self.imports, (self.next_offset, self.import_us)) if self.import_us else self.imports
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +46,13 @@ class Offset:
         """Return the offset with some partitions further on."""
         return replace(self, partitions=tuple(planned.get(number, at) for number, at in enumerate(self.partitions)))
 
-    def estimates(self, start: Offset) -> list[tuple[int, int, int]]:
-        """Return the (input partition, position, frontier) that the batch from *start* to here applies."""
-        found = []
+    def facts(self, start: Offset) -> list[Fact]:
+        """Return what of the journal the batch from *start* to here applies."""
+        found: list[Fact] = []
         for number, (here, there) in enumerate(zip(start.partitions, self.partitions, strict=True)):
             if here != there:
-                found += [(number, *mark) for mark in there.marks]
-                found += [(number, there.next_offset, there.frontier_us)] if there.frontier_us else []
+                found += [("estimate", number, *mark) for mark in there.all_marks()]
+                found += [("import", number, *mark) for mark in there.all_imports()]
         return found
 
 
@@ -56,20 +71,37 @@ class Saved:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The checkpoint folder of one job."""
+    """The checkpoint folder of one job; *promises* are what it began with if an earlier folder was lost."""
 
     start: Offset
     offsets: list[Offset] = field(default_factory=list)
     committed: int = 0
     states: dict[int, dict[int, Saved]] = field(default_factory=dict)
+    promises: dict[int, dict[int, Cti]] | None = None
 
     def copy(self) -> Checkpoint:
         """Return the folder as a backup of now would bring it back."""
-        return Checkpoint(self.start, list(self.offsets), self.committed, {number: dict(saved) for number, saved in self.states.items()})
+        states = {number: dict(saved) for number, saved in self.states.items()}
+        return Checkpoint(self.start, list(self.offsets), self.committed, states, self.promises)
+
+    def extend(self) -> None:
+        """Take in one more input partition, of which nothing is planned."""
+        more = (Planned(),)
+        self.start = replace(self.start, partitions=self.start.partitions + more)
+        self.offsets = [replace(offset, partitions=offset.partitions + more) for offset in self.offsets]
 
     def offset_before(self, batch: int) -> Offset:
         """Return where a batch starts."""
         return self.offsets[batch - 1] if batch else self.start
+
+    def facts(self) -> list[Fact]:
+        """Return every fact of the journal that its batches apply, but not what was gathered from before its start."""
+        facts = [fact for batch, offset in enumerate(self.offsets) for fact in offset.facts(self.offset_before(batch))]
+        return [fact for fact in facts if not self._is_gathered(*fact)]
+
+    def _is_gathered(self, kind: str, number: int, position: int, us: int) -> bool:
+        start = self.start.partitions[number]
+        return position == start.next_offset and us <= (start.frontier_us if kind == "estimate" else start.import_us)
 
     def log(self, batch: int, offset: Offset) -> None:
         """

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulation.checkpoint import Checkpoint
 from simulation.driver import model_of, roster_of
 from simulation.reading import Following, cti_of
-from simulation.world import Row, World, journal_key
+from simulation.scenario import START_US
+from simulation.world import RawRecord, Row, World, journal_key
 
 from ordering.oracle import Ordered, Record, Story, tell
-from ordering.state import State
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from ordering.wire import CTI_HEADER_BYTES
 
 _EVENT = struct.Struct("<BBHIqqqqq")
-_FLAGS = {"late": 1, "out_of_order": 2}
+_FLAGS = {"late": 1, "out_of_order": 2, "cti_violation": 4, "lifted_end": 64}
+_INTERVAL, _START, _END = 8, 16, 32
+Facts = dict[str, dict[int, dict[int, int]]]
+"""``estimate`` or ``import`` -> input partition -> position -> time."""
 
 
 class BrokenLawError(AssertionError):
@@ -52,17 +55,17 @@ class Truth:
     rows: dict[tuple[int, int], list[Row]]
 
 
-def facts_of(checkpoints: list[Checkpoint]) -> dict[int, dict[int, int]]:
-    """Return the estimates that batches applied: input partition -> position -> frontier."""
-    facts: defaultdict[int, dict[int, int]] = defaultdict(dict)
+def facts_of(checkpoints: list[Checkpoint]) -> Facts:
+    """Return what batches applied, the largest at each position."""
+    facts: Facts = {"estimate": defaultdict(dict), "import": defaultdict(dict)}
     for checkpoint in checkpoints:
-        for batch, offset in enumerate(checkpoint.offsets):
-            for number, position, frontier_us in offset.estimates(checkpoint.offset_before(batch)):
-                facts[number][position] = max(frontier_us, facts[number].get(position, frontier_us))
+        for kind, number, position, us in checkpoint.facts():
+            known = facts[kind][number]
+            known[position] = max(us, known.get(position, us))
     return facts
 
 
-def truth_of(world: World, facts: dict[int, dict[int, int]], finished: bool) -> Truth:
+def truth_of(world: World, facts: Facts, finished: bool) -> Truth:
     """Let the oracle tell what must have come out."""
     settings, stories = world.settings, []
     channels: dict[tuple[int, int], list[Ordered]] = {}
@@ -70,12 +73,15 @@ def truth_of(world: World, facts: dict[int, dict[int, int]], finished: bool) -> 
     for number, raw in enumerate(world.raw):
         payload = {record.offset: record for record in raw.records}
         story = tell(
-            [Record(r.offset, r.stamp_us, r.event_time_us, r.key or b"") for r in raw.records if not absurd(world, number, r.offset)],
+            [_heard(record) for record in raw.records if not absurd(world, record)],
             settings.policies,
             over=settings.over,
             output_partitions=settings.output_partitions,
             roster=number,
-            estimates=facts.get(number, {}),
+            estimates=facts["estimate"].get(number),
+            imports=facts["import"].get(number),
+            delay_us=settings.generation.delay_us,
+            joined_us=world.joined.get(number, NEVER),
             finish=finished,
         )
         stories.append(story)
@@ -86,14 +92,31 @@ def truth_of(world: World, facts: dict[int, dict[int, int]], finished: bool) -> 
     return Truth(stories, channels, rows)
 
 
-def absurd(world: World, number: int, offset: int) -> bool:
+def _heard(record: RawRecord) -> Record:
+    sent = record.message
+    return Record(
+        record.offset,
+        record.stamp_us,
+        sent.event_time_us,
+        sent.key or b"",
+        source_cti_us=sent.source_cti_us,
+        end_us=None if sent.event_time_us is None else sent.end_us,
+        start_us=None if sent.event_time_us is None else sent.start_us,
+        raw_key=sent.key,
+    )
+
+
+def absurd(world: World, record: RawRecord) -> bool:
     """Whether a record has no arrival time, or one far beyond the run."""
-    record = next(record for record in world.raw[number].records if record.offset == offset)
     return record.stamp_us <= 0 or record.stamp_us > world.time.now_us + world.settings.arrival_max_ahead_us
 
 
 def _row(event: Ordered, key: bytes | None, value: bytes, over: bool) -> Row:
     flags = sum(_FLAGS[policy] for policy in event.policies)
+    if event.end_us is not None:
+        flags |= _INTERVAL
+    if event.start_us is not None:
+        flags |= _START if event.start_us == NEVER else _END
     version = 2 if flags >> 2 else 1
     fields = (event.roster, event.seq, event.system_us, event.event_time_us, event.arrival_us, event.offset)
     return event.system_us // 1000, key or b"" if over else key, _EVENT.pack(version, 1, flags, *fields), value
@@ -121,17 +144,24 @@ def _check_cti(world: World, truth: Truth, output: int, row: Row, met: dict[int,
     events = truth.channels[cti.number, output]
     below = events[: cti.n]
     demand(all(event.system_us >= cti.c for event in events[cti.n :]), "CTI promises", f"{where} is belied by a later event")
+    world.happened["list of substreams"] += bool(cti.listed)
+    world.happened["CTI in parts"] += cti.part > 0
+    for key, w in cti.listed:
+        later = [event.system_us for event in events[cti.n :] if event.key == key]
+        demand(min(later, default=w) >= w, "CTI promises", f"{where} lists {key!r} at {w}, belied by a later event")
     demand(set(range(cti.n)) <= met[cti.number], "CTIs wait", f"{where} stands before an event it counts")
     demand(cti.ahead == sum(event.system_us >= cti.c for event in below), "CTI fields", f"{where} says ahead = {cti.ahead}")
     largest_us = max((event.system_us for event in below), default=TICK_MIN)
     demand(cti.largest_us == largest_us, "CTI fields", f"{where} says largest = {cti.largest_us}, not {largest_us}")
     demand(row[:2] == (max(largest_us // 1000, 1), None), "CTI fields", f"{where} has stamp and key {row[:2]}")
-    demand(cti.roster == roster_of(world), "CTI fields", f"{where} has roster {cti.roster}")
-    frontiers = [moment for moment in truth.stories[cti.number].moments if moment.next_offset == cti.next_offset]
-    if cti.c < INFINITY and frontiers:
-        top = max(frontiers, key=lambda moment: moment.frontier_us)
-        demand(cti.arrival_us <= top.frontier_us, "CTI fields", f"{where} says A = {cti.arrival_us}, beyond {top.frontier_us}")
-        demand(cti.c <= top.c, "CTI promises", f"{where} is beyond the watermark {top.c}")
+    known = roster_of(world)
+    rosters = [replace(known, version=1 + count, inputs=world.settings.inputs + count) for count in range(len(world.joined) + 1)]
+    demand(cti.roster in rosters, "CTI fields", f"{where} has roster {cti.roster}")
+    moments = [moment for moment in truth.stories[cti.number].moments if moment.next_offset == cti.next_offset]
+    if cti.c < INFINITY and moments:
+        frontier_us, c = max(moment.frontier_us for moment in moments), max(moment.c for moment in moments)
+        demand(cti.arrival_us <= frontier_us, "CTI fields", f"{where} says A = {cti.arrival_us}, beyond {frontier_us}")
+        demand(cti.c <= c, "CTI promises", f"{where} is beyond what holds there, {c}")
 
 
 def check_readers(world: World, truth: Truth, own: Truth, readers: list[Following]) -> None:
@@ -149,13 +179,22 @@ def check_readers(world: World, truth: Truth, own: Truth, readers: list[Followin
         for number, output in truth.rows:
             if output == reader.partition:
                 where = f"channel {number} of ordered partition {output} from {reader.start_us}"
-                least, most = (_from(told, number, output, reader.start_us) for told in (own, truth))
+                # In the middle an event counts once a CTI vouches for it; those that follow events may still be to come.
+                below = _vouched(world, number, output) if reader.start_us is not None else None
+                least = _from(own, number, output, reader.start_us, below)
+                most = _from(truth, number, output, reader.start_us)
                 _check_accepted(accepted[number], len(least), most, where)
 
 
-def _from(truth: Truth, number: int, output: int, start_us: int | None) -> list[Row]:
-    rows = zip(truth.channels[number, output], truth.rows[number, output], strict=True)
+def _from(truth: Truth, number: int, output: int, start_us: int | None, below: int | None = None) -> list[Row]:
+    rows = zip(truth.channels[number, output][:below], truth.rows[number, output][:below], strict=True)
     return [row for event, row in rows if start_us is None or event.system_us >= start_us]
+
+
+def _vouched(world: World, number: int, output: int) -> int:
+    """Return the largest n that a CTI of a channel has told."""
+    ctis = [cti_of(row, output) for row in world.topic[output] if len(row[2]) == CTI_HEADER_BYTES]
+    return max((cti.n for cti in ctis if cti.number == number), default=0)
 
 
 def _check_accepted(got: list[Row], least: int, most: list[Row], where: str) -> None:
@@ -174,34 +213,44 @@ def check_order(world: World, truth: Truth) -> None:
             newest[name] = event.system_us
 
 
-def check_accounts(world: World, truth: Truth, checkpoint: Checkpoint, facts: dict[int, dict[int, int]]) -> None:
-    """Every record is accounted for once: out, held, dropped by a policy, unreadable, or with an arrival beyond belief."""
+def check_accounts(world: World, truth: Truth, checkpoint: Checkpoint) -> None:
+    """Every record is accounted for once: out, held, dropped by a policy, a CTI, unreadable, or with an arrival beyond belief."""
     for number, (story, raw) in enumerate(zip(truth.stories, world.raw, strict=True)):
-        insane = {record.offset for record in raw.records if absurd(world, number, record.offset)}
-        unreadable = {record.offset for record in raw.records if record.event_time_us is None} - insane
+        insane = {record.offset for record in raw.records if absurd(world, record)}
+        unreadable = {record.offset for record in raw.records if record.event_time_us is None and record.header is None} - insane
         heard = {offset for of, offset, _ in world.dead_letters if of == number}
         demand(heard == insane | unreadable, "dead letters", f"raw {number}: {heard ^ (insane | unreadable)}")
-        outcomes = len(story.ordered) + len(story.held) + len(story.dropped) + len(unreadable) + len(insane)
-        demand(outcomes == len(raw.records), "accounts", f"raw {number}: {outcomes} outcomes for {len(raw.records)} records")
+        outcomes = Counter([*(event.offset for event in story.ordered), *story.held, *(drop.offset for drop in story.dropped)])
+        outcomes.update(unreadable | insane)
+        ctis = {record.offset for record in raw.records if record.header is not None}
+        outcomes.update(ctis - outcomes.keys())
+        once = Counter(record.offset for record in raw.records)
+        demand(outcomes == once, "accounts", f"raw {number}: {outcomes - once} told twice, {once - outcomes} not at all")
         saved = checkpoint.state_before(len(checkpoint.offsets), number)
         if saved is None:
             demand(not raw.records, "accounts", f"raw {number} was never judged")
             continue
-        state = model_state(world, number, saved.head, saved.chunks)
+        state = model_of(world, number).restore(saved.head, dict(saved.chunks))
+        demand(len(state.held) == len(story.held), "accounts", f"raw {number}: {len(state.held)} held, {len(story.held)} told")
+        if checkpoint.promises is not None:
+            continue  # it has counted from where it resumed
         told = Counter(story.counts) + Counter(events_in=len(raw.records) - len(insane), released=len(story.ordered))
         demand(+Counter(state.totals) == +told, "accounts", f"raw {number}: counted {state.totals}, told {dict(told)}")
-        demand(len(state.held) == len(story.held), "accounts", f"raw {number}: {len(state.held)} held, {len(story.held)} told")
+
+
+def check_facts(world: World, truth: Truth, facts: Facts) -> None:
+    """What was applied at a closed position is what the journal says; and where clocks run alike no estimate exceeds an arrival."""
     if world.scenario.honest:
         clamps = [story.counts["arrival_clamps"] for story in truth.stories]
         demand(not any(clamps), "honest clocks never exceed an arrival", f"{clamps} arrivals clamped")
+    stamps = [record.stamp_us for raw in world.raw for record in raw.records if not absurd(world, record)]
+    limit_us = max([world.time.now_us, *stamps]) + 2 * (world.time.now_us - START_US)
+    beyond = [us for known in facts["estimate"].values() for us in known.values() if us > limit_us]
+    demand(not beyond, "no estimate from the far future", f"{beyond} lie beyond {limit_us}")
     for number in range(len(world.raw)):
         journal, key = world.journal.facts, journal_key(number)
         closed = journal.closed(key)
-        judged = dict(journal.estimates(key, 0, closed - 1))
-        applied = {position: frontier_us for position, frontier_us in facts.get(number, {}).items() if position < closed}
-        demand(judged == applied, "facts are the journal's", f"raw {number} below {closed}: applied {applied}, journaled {judged}")
-
-
-def model_state(world: World, number: int, head: bytes, chunks: dict[int, bytes]) -> State:
-    """Return a saved state."""
-    return model_of(world, number).restore(head, dict(chunks))
+        for kind, judged in (("estimate", journal.estimates(key, 0, closed - 1)), ("import", journal.imports(key, 0, closed - 1))):
+            applied = {position: us for position, us in facts[kind].get(number, {}).items() if position < closed}
+            text = f"raw {number} below {closed}: {kind}s applied {applied}, journaled {dict(judged)}"
+            demand(dict(judged) == applied, "facts are the journal's", text)

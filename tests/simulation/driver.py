@@ -18,6 +18,7 @@ from simulation.world import Producer, World
 
 from ordering.punctuation import Roster, Spread
 from ordering.step import Model
+from ordering.ticks import NEVER
 
 Steps = Iterator[str]
 
@@ -35,14 +36,23 @@ class Driver:
         checkpoint: The job's folder.
         until_end: Whether it reads to the present end, writes the final CTI and stops.
         broken: Names of rules it breaks on purpose.
+        lost: Folders before this one that were lost: what is told of them stands in the ordered topic.
     """
 
-    def __init__(self, world: World, name: str, checkpoint: Checkpoint, until_end: bool, broken: frozenset[str]) -> None:
+    def __init__(
+        self,
+        world: World,
+        name: str,
+        checkpoint: Checkpoint,
+        until_end: bool,
+        broken: frozenset[str],
+        lost: tuple[Checkpoint, ...] = (),
+    ) -> None:
         self._world, self.name, self.checkpoint, self._broken = world, name, checkpoint, broken
         drift = world.settings.drift_ppm
         # Time counts from an arbitrary moment, as after a boot.
         self._clock = MonotonicClock(world.time, world.time.now_us - world.chance.randrange(10**12), world.chance.randint(-drift, drift))
-        self._until_end = until_end
+        self._until_end, self._lost = until_end, lost
         self._memory = Memory()
         self.tasks: list[Task] = []
         self.orphans: list[Task] = []
@@ -57,25 +67,29 @@ class Driver:
     def _run(self) -> Steps:
         batch = self.checkpoint.committed
         here = self.checkpoint.offset_before(batch)
-        planner = Planner(self._world, self._clock, self.checkpoint, self._until_end, self._broken)
+        planner = Planner(self._world, self._clock, [*self._lost, self.checkpoint], self._until_end, self._broken)
         yield "checkpoint read"
         try:
             while not here.final:
                 if batch == len(self.checkpoint.offsets):
-                    self.idle = True
-                    yield from planner.advance(here)
-                    if planner.there == here:
-                        yield "nothing to do"
-                        continue
+                    there = here
+                    if not self._joining(batch):
+                        self.idle = True
+                        yield from planner.advance(here)
+                        there = planner.there
+                        if there == here:
+                            yield "nothing to do"
+                            continue
                     self.idle = False
-                    self.checkpoint.log(batch, planner.there)
-                    self._world.tell(f"{self.name}: logs batch {batch}: {_told(here, planner.there)}")
+                    self.checkpoint.log(batch, there)
+                    self._world.tell(f"{self.name}: logs batch {batch}: {_told(here, there)}")
                 else:
                     self.recovering = True
                     self._world.happened["batch run again"] += 1
                     self._world.tell(f"{self.name}: runs batch {batch} again")
                 there = self.checkpoint.offsets[batch]
-                self._world.happened["estimate"] += len(there.estimates(here))
+                for kind, *_ in there.facts(here):
+                    self._world.happened[kind] += 1
                 yield "offset logged"
                 yield from self._run_tasks(batch, here, there)
                 yield "tasks done"
@@ -87,6 +101,10 @@ class Driver:
             self._world.happened["zombie refused by the offset log"] += 1
             self._world.tell(f"{self.name}: finds that another driver goes on, and ends")
 
+    def _joining(self, batch: int) -> list[int]:
+        """Return the input partitions that have joined but have no state before a batch."""
+        return [number for number in self._world.joined if self.checkpoint.state_before(batch, number) is None]
+
     def _run_tasks(self, batch: int, here: Offset, there: Offset) -> Steps:
         """Run one task for each input partition with something to do, their steps interleaved."""
         pairs = enumerate(zip(here.partitions, there.partitions, strict=True))
@@ -96,7 +114,9 @@ class Driver:
             model = model_of(self._world, number)
             return Task(self._world, model, self.checkpoint, self._memory, batch, number, planned, there.final, self._broken)
 
-        self.tasks = [attempt(number) for number, (start, end) in pairs if start != end or there.final]
+        # Before a partition that joins has said so nothing else goes on.
+        numbers = self._joining(batch) or [number for number, (start, end) in pairs if start != end or there.final]
+        self.tasks = [attempt(number) for number in numbers]
         while self.tasks:
             task = self._world.chance.choice(self.tasks)
             step = next(task.steps, None)
@@ -114,21 +134,30 @@ class Driver:
 def model_of(world: World, number: int) -> Model:
     """Return the time model of an input partition."""
     settings = world.settings
-    return Model(settings.policies, settings.over, settings.output_partitions, number, roster_of(world))
+    return Model(
+        settings.policies,
+        settings.over,
+        settings.output_partitions,
+        number,
+        roster_of(world),
+        shape=settings.shape,
+        generation=settings.generation,
+        joined_us=world.joined.get(number, NEVER),
+    )
 
 
 def roster_of(world: World) -> Roster:
     """Return who writes into the ordered topic."""
     over = world.settings.over
-    return Roster(1, world.settings.inputs, Spread.ALL if over else Spread.ONE, over)
+    return Roster(1 + len(world.joined), len(world.raw), Spread.ALL if over else Spread.ONE, over)
 
 
 def _told(here: Offset, there: Offset) -> str:
     """Tell what a batch brings, for the tale."""
-    estimates = there.estimates(here)
+    facts = there.facts(here)
     parts = []
     for number, (start, end) in enumerate(zip(here.partitions, there.partitions, strict=True)):
         if start != end:
-            frontiers = [f", A = {frontier_us - START_US:+} at {position}" for of, position, frontier_us in estimates if of == number]
-            parts.append(f"raw {number} {start.next_offset}..{end.next_offset}{''.join(frontiers)}")
+            applied = [f", {kind} {us - START_US:+} at {position}" for kind, of, position, us in facts if of == number]
+            parts.append(f"raw {number} {start.next_offset}..{end.next_offset}{''.join(applied)}")
     return "; ".join([*parts, "the end"] if there.final else parts)

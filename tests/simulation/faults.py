@@ -20,6 +20,8 @@ DRIVER_POINTS = (
     "marks read",
     "silence seen",
     "estimates journaled",
+    "other input seen",
+    "imports journaled",
     "offset logged",
     "tasks done",
     "batch committed",
@@ -38,7 +40,8 @@ class Fault:
     One fault.
 
     Args:
-        kind: ``crash``, ``clock step``, ``journal away``, ``journal wiped``, ``broker away`` or ``open transaction``.
+        kind: ``crash``, ``clock step``, ``journal away``, ``journal wiped``, ``broker away``, ``open transaction``,
+            ``checkpoint lost`` or ``partition joins``.
         point: Of a crash: after which step.
         nth: Of a crash: at which time that step is done, counted from 1 over the whole run.
         again: Of a crash: how often it strikes again at once, when the step is done the next times.
@@ -74,11 +77,13 @@ def draw_faults(chance: random.Random, inputs: int, estimates: bool, start_us: i
     """
     Draw a run's faults.
 
-    An old driver that goes on and a journal that forgets are not drawn together: positions closed in a journal that was lost
-    are open to the old driver until they are closed again (spec section 3 has one job per ordered topic).
+    Old drivers that go on, a journal that forgets, a lost checkpoint and partitions that join are not drawn together: positions
+    closed in a journal that was lost are open to an old driver until they are closed again, and one that knows nothing of a
+    new partition may pass the moment at which it joins (spec section 4 has one job per ordered topic).
     """
-    journal_fails = chance.random() < 0.4
-    faults = [_draw_crash(chance, zombies=not journal_fails) for _ in range(chance.choice([0, 1, 2, 3, 4, 6]))]
+    trouble = chance.choice(["old drivers", "journal", "checkpoint lost", "partition joins"])
+    journal_fails = trouble == "journal"
+    faults = [_draw_crash(chance, zombies=trouble == "old drivers") for _ in range(chance.choice([0, 1, 2, 3, 4, 6]))]
     span_us = ends_us - start_us
 
     def window(kind: str, share: float) -> Fault:
@@ -88,6 +93,8 @@ def draw_faults(chance: random.Random, inputs: int, estimates: bool, start_us: i
     if journal_fails and estimates:
         faults += [window("journal away", 0.4) for _ in range(chance.randint(0, 2))]
         faults += [window("journal wiped", 0.0) for _ in range(chance.randint(0, 1))]
+    if trouble in ("checkpoint lost", "partition joins"):
+        faults += [window(trouble, 0.0) for _ in range(chance.choice([1, 1, 2]))]
     if chance.random() < 0.2:
         faults.append(window("broker away", 0.3))
     if chance.random() < 0.4:
@@ -137,10 +144,20 @@ REQUIRED = (
     "estimate unanswered",
     "facts given back to the journal",
     "broker away",
+    "checkpoint lost",
+    "partition joins",
     "open transaction",
     "estimate",
+    "import",
+    "import refused",
+    "CTI of the source",
+    "CTI in parts",
+    "list of substreams",
+    "interval",
+    "edge",
     "reader from the middle",
     "reader restarted",
+    "resumed from CTIs",
     "run to the end",
 )
 """What must happen at least once in a thousand seeds: a fault that never strikes proves nothing."""
@@ -154,6 +171,8 @@ BREAKAGES = {
     "marks are skipped when the journal fails": "a range whose estimates could not be read is judged without them",
     "a lost journal stays lost": "a journal that forgot what was judged is not told again",
     "estimates wait for silence everywhere": "a partition that is silent beside a busy one is never estimated",
+    "a base waits for silence everywhere": "a partition without a record gets no base while the newest record elsewhere is unplanned",
+    "absurd arrivals are believed": "an estimate counts on from a stamp so far ahead that its record was refused",
     "estimates pass over open transactions": "an estimate is made although records stand behind an open transaction",
     "the clock is read last": "the clock of an estimate is read after the end of the partition was asked for",
     "readers pass over gaps": "a reader takes any later number for the next",

@@ -8,6 +8,7 @@ judged. While the journal is away a range is planned only where nothing can be i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from simulation.checkpoint import Checkpoint, Offset, Planned
@@ -28,19 +29,20 @@ class Planner:
     The planner of one driver.
 
     Args:
-        checkpoint: Its offset log gives facts back to a journal that has lost them.
+        checkpoints: The job's folder and those before it that were lost: they give facts back to a journal that has lost them.
         until_end: Whether the job reads to the present end and stops.
         broken: Names of rules it breaks on purpose.
     """
 
-    def __init__(self, world: World, clock: MonotonicClock, checkpoint: Checkpoint, until_end: bool, broken: frozenset[str]) -> None:
-        self._world, self._clock, self._checkpoint, self._broken = world, clock, checkpoint, broken
+    def __init__(self, world: World, clock: MonotonicClock, checkpoints: list[Checkpoint], until_end: bool, broken: frozenset[str]) -> None:
+        self._world, self._clock, self._checkpoints, self._broken = world, clock, checkpoints, broken
         self._numbers = range(len(world.raw))
         self._silences = Silences(world.settings.cadence_us, world.settings.margin_us)
         self._frozen = [raw.visible_end(committed=True) for raw in world.raw] if until_end else None
+        self._imports_due_us = 0
         self._journal_life: int | None = None
         self._closed: dict[int, int] = {}
-        self._known: Marks = {}
+        self._known: tuple[Marks, Marks] = {}, {}
         self._unclosed: dict[int, int] = {}
         self._unsure: set[int] = set()
         self.there = Offset(())
@@ -71,6 +73,8 @@ class Planner:
         # A partition that is silent beside a busy one is estimated in the same pass, or it would never be.
         if self._world.settings.estimates and not (planned and "estimates wait for silence everywhere" in self._broken):
             yield from self._estimate(here, asked_us, planned)
+        there = here.with_planned(planned)
+        yield from self._import(here, there, planned)
         self.there = here.with_planned(planned)
 
     def _plan_ranges(self, here: Offset, ends: list[int], planned: dict[int, Planned]) -> Steps:
@@ -78,28 +82,42 @@ class Planner:
         if not behind:
             return
         self._reach_journal(here)
+        skips = "marks are skipped when the journal fails" in self._broken
         if self._journal_life is None:
             behind = self._sure(behind)
         share = max(self._world.settings.batch_events // max(len(behind), 1), 1)
         until = {number: min(ends[number], at.next_offset + share) for number, at in behind.items()}
         self._unclosed |= until
-        marks: Marks = {}
+        found: tuple[Marks, Marks] = {}, {}
         if self._journal_life is not None:
-            yield from self._close(behind, until, marks)
-        if self._journal_life is None and "marks are skipped when the journal fails" not in self._broken:
+            yield from self._close(behind, until, found)
+        if self._journal_life is None and not skips:
             until = {number: until[number] for number in self._sure(behind)}
-            marks = {number: [mark for mark in self._known.get(number, []) if mark[0] < end] for number, end in until.items()}
+            found = self._known_within(behind, until)
         now_us = self._world.time.now_us
-        planned |= {number: Planned(end, 0, tuple(marks.get(number, ())), now_us) for number, end in until.items()}
+        for number, end in until.items():
+            # What is in force where a range starts was applied when it was planned, except after a start in the middle.
+            at = replace(behind[number], marks=(), imports=())
+            marks, imports = (
+                (*known, *read.get(number, [])) for known, read in zip((at.all_marks(), at.all_imports()), found, strict=True)
+            )
+            planned[number] = Planned(end, 0, marks, now_us, 0, imports)
+
+    def _known_within(self, behind: dict[int, Planned], until: dict[int, int]) -> tuple[Marks, Marks]:
+        """Return what is known to be in force inside some ranges."""
+
+        def within(known: Marks) -> Marks:
+            return {n: [mark for mark in known.get(n, []) if behind[n].next_offset <= mark[0] < end] for n, end in until.items()}
+
+        return within(self._known[0]), within(self._known[1])
 
     def _sure(self, behind: dict[int, Planned]) -> dict[int, Planned]:
         """Return the partitions of which this planner knows, without the journal, all that can be in force."""
-        forgetful = "unanswered estimates are forgotten" in self._broken
-        unsure = set() if forgetful else self._unsure
+        unsure = set() if "unanswered estimates are forgotten" in self._broken else self._unsure
         return {n: at for n, at in behind.items() if at.next_offset >= self._closed.get(n, INFINITY) and n not in unsure}
 
-    def _close(self, behind: dict[int, Planned], until: dict[int, int], marks: Marks) -> Steps:
-        """Close the positions about to be judged and read the estimates in force among them."""
+    def _close(self, behind: dict[int, Planned], until: dict[int, int], found: tuple[Marks, Marks]) -> Steps:
+        """Close the positions about to be judged and read what is in force among them."""
         try:
             if "positions stay open" not in self._broken:
                 below = [(journal_key(number), end) for number, end in self._unclosed.items()]
@@ -107,8 +125,10 @@ class Planner:
                 self._unclosed.clear()
             yield "positions closed"
             wanted = [(journal_key(number), at.next_offset, until[number] - 1) for number, at in behind.items()]
-            found = self._ask(lambda journal: journal.estimates_many(wanted))
-            marks |= dict(zip(behind, found, strict=True))
+            marks = self._ask(lambda journal: journal.estimates_many(wanted))
+            imports = self._ask(lambda journal: journal.imports_many(wanted))
+            found[0].update(zip(behind, marks, strict=True))
+            found[1].update(zip(behind, imports, strict=True))
             self._unsure -= set(behind)
             yield "marks read"
         except UnreachableError:
@@ -134,25 +154,46 @@ class Planner:
         self._learn_last_arrivals(numbers, here, asked_us)
         wanted = [(number, raised) for number in numbers if (raised := self._silences.estimate(("raw", number), asked_us)) is not None]
         rising = [(number, raised) for number, raised in wanted if raised > here.partitions[number].frontier_us]
-        agreed = self._agree([(number, ends[number], raised) for number, raised in rising])
+        agreed = self._agree("estimate", [(number, ends[number], raised) for number, raised in rising])
         if rising:
             yield "estimates journaled"
         for (number, _), frontier_us in zip(rising, agreed, strict=True):
-            if frontier_us is None:
-                world.happened["estimate refused"] += 1
-                world.tell(f"the journal refuses an estimate for raw {number}")
-            elif frontier_us > here.partitions[number].frontier_us:
-                planned[number] = Planned(ends[number], frontier_us)
+            if frontier_us is not None and frontier_us > here.partitions[number].frontier_us:
+                at = here.partitions[number]
+                planned[number] = Planned(at.next_offset, frontier_us, import_us=at.import_us)
 
-    def _agree(self, rising: list[tuple[int, int, int]]) -> list[int | None]:
-        """Journal estimates; return those in force. If no answer comes they may be in force or not."""
-        if "estimates are not journaled" in self._broken:
+    def _import(self, here: Offset, there: Offset, planned: dict[int, Planned]) -> Steps:
+        """Raise the partitions that were read to their end to the other input's time, each raise journaled first."""
+        world, now_us = self._world, self._clock()
+        c_us = world.imported_us()
+        if c_us is None or now_us < self._imports_due_us:
+            return
+        self._imports_due_us = now_us + world.settings.cadence_us
+        self._reach_journal(here)
+        if self._journal_life is None:
+            return
+        yield "other input seen"
+        # The ends are asked for after the look: what was there by then is judged before the imported time counts.
+        numbers = [n for n, at in enumerate(there.partitions) if world.raw[n].visible_end(committed=False) == at.next_offset]
+        agreed = self._agree("import", [(number, there.partitions[number].next_offset, c_us) for number in numbers])
+        yield "imports journaled"
+        for number, agreed_us in zip(numbers, agreed, strict=True):
+            at = there.partitions[number]
+            if agreed_us is not None and agreed_us > at.import_us:
+                at = planned.get(number, Planned(at.next_offset, at.frontier_us))
+                planned[number] = replace(at, import_us=agreed_us)
+
+    def _agree(self, kind: str, rising: list[tuple[int, int, int]]) -> list[int | None]:
+        """Journal estimates or imports; return those in force. If no answer comes they may be in force or not."""
+        if kind == "estimate" and "estimates are not journaled" in self._broken:
             return [raised for _, _, raised in rising]
         before = set(self._unsure)
         self._unsure |= {number for number, _, _ in rising}
         asked = [(journal_key(number), end, raised) for number, end, raised in rising]
-        agreed: list[int | None] = self._ask(lambda journal: journal.estimate_many(asked))
+        agreed: list[int | None]
+        agreed = self._ask(lambda journal: journal.estimate_many(asked) if kind == "estimate" else journal.import_many(asked))
         self._unsure = before
+        self._world.happened[f"{kind} refused"] += agreed.count(None)
         return agreed
 
     def _learn_last_arrivals(self, due: list[int], here: Offset, asked_us: int) -> None:
@@ -162,21 +203,29 @@ class Planner:
         unknown = [number for number in due if self._silences.needs_last_arrival(("raw", number))]
         if not unknown and not empty:
             return
-        known = {}
+        # What no batch has planned yet says nothing of its own partition, but all the same that time has come so far.
+        heard, known = {}, {}
         for number, at in enumerate(here.partitions):
-            newest = world.raw[number].newest()
-            if newest is not None and newest.offset < at.next_offset and newest.stamp_us > 0:
-                known[number] = max(newest.stamp_us, at.frontier_us)
+            newest = world.raw[number].newest(self._latest_us())
+            if newest is not None and newest.stamp_us > 0:
+                heard[number] = max(newest.stamp_us, at.frontier_us)
+                if newest.offset < at.next_offset:
+                    known[number] = heard[number]
         for number in unknown:
             if number in known:
                 self._silences.last_arrival(("raw", number), known[number])
-        slowest = min(known.values(), default=0)
+        slowest = min((known if "a base waits for silence everywhere" in self._broken else heard).values(), default=0)
         for number in empty if slowest else ():
             base = slowest
             if self._silences.needs_last_arrival(("raw", number)):
                 key = journal_key(number)
                 base = self._ask(lambda journal, key=key: journal.base(key, slowest))  # type: ignore[misc]
             self._silences.count_from(("raw", number), max(base, here.partitions[number].frontier_us), asked_us)
+
+    def _latest_us(self) -> int:
+        """Return the latest arrival that is believed."""
+        believes = "absurd arrivals are believed" in self._broken
+        return INFINITY if believes else self._world.time.now_us + self._world.settings.arrival_max_ahead_us
 
     def _reach_journal(self, here: Offset) -> None:
         """Connect if there is no connection; learn what is in force, and give back what the journal has lost."""
@@ -188,29 +237,30 @@ class Planner:
             if "a lost journal stays lost" not in self._broken:
                 self._give_back(here)
             wanted = [(journal_key(number), at.next_offset, INFINITY) for number, at in enumerate(here.partitions)]
-            self._known = dict(enumerate(self._ask(lambda journal: journal.estimates_many(wanted))))
+            estimates = self._ask(lambda journal: journal.estimates_many(wanted))
+            imports = self._ask(lambda journal: journal.imports_many(wanted))
+            self._known = dict(enumerate(estimates)), dict(enumerate(imports))
         except UnreachableError:
             self._world.happened["journal not reached"] += 1
 
     def _give_back(self, here: Offset) -> None:
         """
-        Journal again what batches have applied below positions that are open although they were judged.
+        Journal again what batches have applied at open positions, and close those that were judged.
 
-        They are open if the journal has lost facts, and if they were judged while it was away and the driver died then.
+        Judged positions are open if the journal has lost facts, and if it was away and the driver died before it came back.
         """
-        lost = [number for number in self._numbers if self._closed[number] < here.partitions[number].next_offset]
-        if not lost:
-            return
-        applied = [
-            (journal_key(number), position, frontier_us)
-            for batch, offset in enumerate(self._checkpoint.offsets)
-            for number, position, frontier_us in offset.estimates(self._checkpoint.offset_before(batch))
-            if number in lost
-        ]
-        self._ask(lambda journal: journal.estimate_many(applied))
-        self._ask(lambda journal: journal.close_many([(journal_key(number), here.partitions[number].next_offset) for number in lost]))
-        self._world.happened["facts given back to the journal"] += 1
-        self._world.tell(f"the journal gets back {len(applied)} facts of raw {lost}")
+        applied: dict[str, list[tuple[Any, int, int]]] = {"estimate": [], "import": []}
+        for checkpoint in self._checkpoints:
+            for kind, number, position, us in checkpoint.facts():
+                if position >= self._closed[number]:
+                    applied[kind].append((journal_key(number), position, us))
+        self._ask(lambda journal: journal.estimate_many(applied["estimate"]))
+        self._ask(lambda journal: journal.import_many(applied["import"]))
+        judged = {number: at.next_offset for number, at in enumerate(here.partitions) if at.next_offset > self._closed[number]}
+        self._ask(lambda journal: journal.close_many([(journal_key(number), end) for number, end in judged.items()]))
+        if judged:
+            self._world.happened["facts given back to the journal"] += 1
+            self._world.tell(f"the journal is told again what was judged below {judged}")
 
     def _ask(self, call: Callable[[MemoryJournal], Any]) -> Any:
         assert self._journal_life is not None, "asked only where connected"

@@ -14,6 +14,7 @@ from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.checks import (
     BrokenLawError,
     check_accounts,
+    check_facts,
     check_log,
     check_order,
     check_readers,
@@ -24,7 +25,8 @@ from simulation.checks import (
 from simulation.driver import Driver, TaskDied
 from simulation.faults import TASK_POINTS, Fault
 from simulation.reading import Following, start_in_the_middle
-from simulation.scenario import Message, Scenario
+from simulation.resuming import moment_of_joining, resumed
+from simulation.scenario import Scenario, steady_message
 from simulation.stage import Task
 from simulation.world import Producer, World
 
@@ -78,6 +80,8 @@ class _Run:
     checkpoints: list[Checkpoint] = field(init=False)
     driver: Driver | None = None
     drivers: int = 0
+    joins_due: int = 0
+    lost: tuple[Checkpoint, ...] = ()
     until_end: bool = False
     starts_us: int = 0
     zombies: list[_Zombie] = field(default_factory=list)
@@ -138,6 +142,10 @@ class _Run:
                 broker_away |= within
             elif fault.kind == "journal wiped" and once:
                 world.journal.wipe()
+            elif fault.kind == "checkpoint lost" and once:
+                self._lose_checkpoint()
+            elif fault.kind == "partition joins" and once:
+                self.joins_due += 1
             elif fault.kind == "clock step" and once:
                 world.clock.step(fault.partition, fault.by_us)
             elif fault.kind == "open transaction":
@@ -148,15 +156,40 @@ class _Run:
                     raw.open_from = None
         world.journal.away, world.broker_away = away, broker_away
 
+    def _lose_checkpoint(self) -> None:
+        """Kill the driver and take its folder away; a new one is made from the ordered topic."""
+        if self.world.settings.policies.reorder_us < 0:
+            return  # equals push later ones up without bound: no position before them is known to be early enough
+        self._kill()
+        self.lost += (self.checkpoint,)
+        self.checkpoint = resumed(self.world)
+        self.checkpoints.append(self.checkpoint)
+        self.world.happened["resumed from CTIs"] += 1
+        self.world.tell(f"a new checkpoint starts at {[at.next_offset for at in self.checkpoint.start.partitions]}")
+
+    def _let_join(self) -> None:
+        """Stop the driver between two batches; the next one knows of one more input partition."""
+        self.joins_due -= 1
+        self._kill()
+        self.world.join(moment_of_joining(self.world))
+        self.checkpoint.extend()
+
+    def _kill(self) -> None:
+        if self.driver is not None:
+            self._bury(self.driver, "dead", self.driver.name)
+        self.driver, self.zombies = None, []
+
     def _one_step(self) -> str:
         """Let the driver do its next step, starting one if there is none; crash it there if that is due. Return the step."""
         world = self.world
+        if self.joins_due and self.checkpoint.committed == len(self.checkpoint.offsets):
+            self._let_join()
         if self.driver is None:
             if world.time.now_us < self.starts_us:
                 return "waiting for a start"
             self.drivers += 1
             name = f"driver {self.drivers}"
-            self.driver = Driver(world, name, self.checkpoint, self.until_end, self.broken)
+            self.driver = Driver(world, name, self.checkpoint, self.until_end, self.broken, self.lost)
             world.tell(f"{name}: starts")
         point = next(self.driver.steps, None)
         if point is None:
@@ -273,7 +306,7 @@ class _Run:
         for _ in range(CALM_PASSES_MAX):
             self._pass()
             if settings.steady:
-                world.append(Message(0, world.time.now_us, world.time.now_us, b"a"))
+                world.append(steady_message(settings.shape, world.time.now_us))
             if self._readable(ends, target_us):
                 world.happened["calm"] += 1
                 break
@@ -296,9 +329,10 @@ class _Run:
         """Return the floor that the last arrival of all must bring about, as far as silence may advance time."""
         world, late_us = self.world, self.world.settings.policies.late_us
         arrivals = [max((r.stamp_us for r in raw.records if self._sane(r.stamp_us)), default=NEVER) for raw in world.raw]
-        if late_us is None or (not world.settings.estimates and min(arrivals) == NEVER):
+        quiet = not world.settings.estimates and (min(arrivals) == NEVER or not world.settings.generation.per_batch)
+        if late_us is None or quiet:
             return NEVER
-        return (max(arrivals) if world.settings.estimates else min(arrivals)) - late_us
+        return (max(arrivals) if world.settings.estimates else min(arrivals)) - late_us - world.settings.generation.delay_us
 
     def _sane(self, stamp_us: int) -> bool:
         return 0 < stamp_us < self.world.time.now_us + self.world.settings.arrival_max_ahead_us
@@ -316,7 +350,7 @@ class _Run:
 
     def _has_channels(self, reader: Following) -> bool:
         settings = self.world.settings
-        return settings.over or reader.partition < settings.inputs
+        return settings.over or reader.partition < len(self.world.raw)
 
     def _readable_text(self) -> str:
         return str([(reader.partition, reader.rule.frontier, reader.rule.waiting()) for reader in self.readers])
@@ -358,15 +392,20 @@ class _Run:
         world.happened["rows"] += sum(map(len, world.topic))
         world.happened["events"] += sum(len(story.ordered) for story in truth.stories)
         world.happened["arrival clamped"] += sum(story.counts["arrival_clamps"] for story in truth.stories)
+        sent = [record.message for raw in world.raw for record in raw.records]
+        world.happened["CTI of the source"] += sum(message.source_cti_us is not None for message in sent)
+        world.happened["interval"] += sum(message.end_us is not None for message in sent)
+        world.happened["edge"] += sum(message.start_us is not None for message in sent)
         world.happened["batches"] += len(self.checkpoint.offsets)
         world.happened["estimate unanswered"] += world.journal.unanswered
         # An old driver may have used an estimate at a position that the job itself has not reached.
-        own_facts = facts_of([self.checkpoint])
+        own_facts = facts_of([*self.lost, self.checkpoint])
         own = truth if own_facts == facts else truth_of(world, own_facts, self._ended())
         check_order(world, truth)
         check_log(world, truth)
         check_readers(world, truth, own, self.readers)
-        check_accounts(world, own, self.checkpoint, own_facts)
+        check_accounts(world, own, self.checkpoint)
+        check_facts(world, truth, facts)
         if self._ended():
             unfinished = [reader.partition for reader in self.readers if self._has_channels(reader) and reader.rule.frontier < INFINITY]
             middle = {reader.partition for reader in self.readers if reader.start_us is not None}

@@ -14,7 +14,7 @@ import numpy as np
 from simulation.world import Row
 
 from ordering.punctuation import Cti
-from ordering.reader import Log, PartitionReader
+from ordering.reader import Accepted, Log, PartitionReader
 from ordering.ticks import NEVER
 from ordering.wire import CTI_HEADER_BYTES, decode_cti, decode_event_headers
 
@@ -23,6 +23,16 @@ from ordering.wire import CTI_HEADER_BYTES, decode_cti, decode_event_headers
 def cti_of(row: Row, partition: int) -> Cti:
     """Return the CTI in a row; several readers and checks ask for the same."""
     return decode_cti(row[2], row[3], partition)
+
+
+def log_of(rows: list[Row], position: int, partition: int) -> Log:
+    """Return rows of an ordered partition, the first at *position*, as the reader's rule takes them."""
+    placed = list(enumerate(rows, position))
+    events = [(offset, row) for offset, row in placed if len(row[2]) != CTI_HEADER_BYTES]
+    headers = decode_event_headers([row[2] for _, row in events])
+    number, seq, system_us = (headers[name].astype(np.int64) for name in ("number", "seq", "system_us"))
+    ctis = [(offset, cti_of(row, partition)) for offset, row in placed if len(row[2]) == CTI_HEADER_BYTES]
+    return Log(np.array([offset for offset, _ in events], dtype=np.int64), number, seq, system_us, ctis)
 
 
 @dataclass(slots=True)
@@ -70,37 +80,31 @@ class Following:
         rows = log[self.position : self.position + most]
         if not rows:
             return 0
-        events, columns = self._split(rows)
+        events, columns = [row for row in rows if len(row[2]) != CTI_HEADER_BYTES], log_of(rows, self.position, self.partition)
         if self.over_gaps:
             _close_gaps(self, columns)
         taken = self.rule.accept(columns)
         known = self.carried + events
         fresh = [known[row] for row in taken.rows.tolist()]
-        self._check_frontier(columns, taken.position.tolist(), fresh, taken.frontier)
+        self._check_promises(taken, fresh)
         self.accepted += fresh
         self.carried = [known[row] for row in taken.carried.tolist()]
         self.position += len(rows)
         return len(rows)
 
-    def _split(self, rows: list[Row]) -> tuple[list[Row], Log]:
-        at = range(self.position, self.position + len(rows))
-        events = [(offset, row) for offset, row in zip(at, rows, strict=True) if len(row[2]) != CTI_HEADER_BYTES]
-        headers = decode_event_headers([row[2] for _, row in events])
-        ctis: list[tuple[int, Cti]] = [
-            (offset, cti_of(row, self.partition)) for offset, row in zip(at, rows, strict=True) if len(row[2]) == CTI_HEADER_BYTES
-        ]
-        number, seq, system_us = (headers[name].astype(np.int64) for name in ("number", "seq", "system_us"))
-        return [row for _, row in events], Log(np.array([offset for offset, _ in events], dtype=np.int64), number, seq, system_us, ctis)
-
-    def _check_frontier(self, log: Log, positions: list[int], rows: list[Row], rises: list[tuple[int, int]]) -> None:
-        """Whoever trusts the frontier must never meet an event below it: each accepted one is held against those before it."""
-        rising = list(rises)
-        for position, row in zip(positions, rows, strict=True):
+    def _check_promises(self, taken: Accepted, rows: list[Row]) -> None:
+        """Whoever trusts frontier and lists must never meet an event below: each accepted one is held against those before it."""
+        rising = list(taken.frontier)
+        for position, row in zip(taken.position.tolist(), rows, strict=True):
             while rising and rising[0][0] < position:
                 self._frontier = rising.pop(0)[1]
             system_us = int.from_bytes(row[2][16:24], "little", signed=True)
-            if system_us < self._frontier and not self.broken_promise:
-                self.broken_promise = f"event with s = {system_us} accepted at {position} although the frontier is {self._frontier}"
+            said_us = self._frontier
+            for listed in taken.listed:
+                if listed[0] < position and listed[1:3] == (int.from_bytes(row[2][4:8], "little"), row[1]):
+                    said_us = max(said_us, listed[3])
+            if system_us < said_us and not self.broken_promise:
+                self.broken_promise = f"event with s = {system_us} accepted at {position} although time has come to {said_us}"
         self._frontier = self.rule.frontier
 
     def save(self) -> None:

@@ -8,12 +8,12 @@ leaving some of them out and running again.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulation.faults import Fault, draw_faults
 
-from ordering.policies import Action, Policies
-from ordering.ticks import DAY_US, MILLISECOND_US, SECOND_US
+from ordering.policies import Action, Generation, Policies, Shape
+from ordering.ticks import DAY_US, MILLISECOND_US, NEVER, SECOND_US
 
 START_US = 10**15
 """Virtual time at which every run begins, microseconds."""
@@ -33,6 +33,8 @@ class Message:
         key: The record's key; with OVER the substream's.
         hole: Offsets left out before it, as transaction markers leave them.
         stamp_us: Its producer's stamp; None: the broker's clock stamps it. Not above 0: it has none.
+        end_us, start_us: Of intervals and edges, as in ``ordering.step.Batch``.
+        source_cti_us: It is a CTI that its source enqueued, with this c.
     """
 
     partition: int
@@ -41,6 +43,9 @@ class Message:
     key: bytes | None
     hole: int = 0
     stamp_us: int | None = None
+    end_us: int | None = None
+    start_us: int | None = None
+    source_cti_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,10 @@ class Settings:
     One job and the world around it. Durations are microseconds.
 
     Args:
+        shape: What an event is in time.
+        generation: When CTIs are written.
+        cti_bytes_max: A CTI whose body would be larger is split.
+        imported_lag_us: How far the time of the other input, whose CTIs are imported, is behind; None: none are imported.
         estimates: Whether silence advances time.
         batch_events: Most records of one batch.
         piece_events: Most records of one step of the model.
@@ -62,6 +71,10 @@ class Settings:
     over: bool
     inputs: int
     output_partitions: int
+    shape: Shape
+    generation: Generation
+    cti_bytes_max: int
+    imported_lag_us: int | None
     estimates: bool
     cadence_us: int
     margin_us: int
@@ -110,6 +123,7 @@ def _draw_settings(chance: random.Random, span_us: int) -> Settings:
         late_us=chance.choice([0, second, 3 * second, 10 * second, *([] if over else [None])]),
         late_action=chance.choice([Action.ADJUST, Action.ADJUST, Action.DROP]),
         reorder_us=chance.choice([-1, 0, 0, second, 5 * second]),
+        cti_violation_action=chance.choice(list(Action)),
         out_of_order_action=chance.choice([Action.ADJUST, Action.ADJUST, Action.DROP]),
     )
     return Settings(
@@ -117,6 +131,10 @@ def _draw_settings(chance: random.Random, span_us: int) -> Settings:
         over=over,
         inputs=chance.choice([1, 2, 2, 3, 4]),
         output_partitions=chance.choice([1, 2, 3]),
+        shape=chance.choice([Shape.POINT, Shape.POINT, Shape.INTERVAL, Shape.EDGE]),
+        generation=_draw_generation(chance, over, second),
+        cti_bytes_max=chance.choice([120, 900_000]),
+        imported_lag_us=chance.choice([None, None, None, second, 10 * second]),
         estimates=chance.random() < 0.8,
         cadence_us=span_us // chance.randint(5, 25),
         margin_us=chance.choice([0, second // 2]) or 500 * MILLISECOND_US,
@@ -128,20 +146,57 @@ def _draw_settings(chance: random.Random, span_us: int) -> Settings:
     )
 
 
+def _draw_generation(chance: random.Random, over: bool, second: int) -> Generation:
+    often = chance.random() < 0.4
+    return Generation(
+        every_events=chance.choice([None, 1, 3, 10]) if often else None,
+        every_us=chance.choice([None, second, 5 * second]) if often else None,
+        delay_us=chance.choice([0, 0, 0, second]),
+        list_substreams=over and chance.random() < 0.5,
+    )
+
+
 def _draw_messages(chance: random.Random, settings: Settings, span_us: int) -> tuple[Message, ...]:
     """Draw each partition's traffic: busy, in bursts, slow, silent after a while, or never a record."""
     stamped = chance.random() < 0.2
+    ctis = chance.random() < 0.3
     messages: list[Message] = []
-    for partition in range(settings.inputs):
+    # Two more may join.
+    for partition in range(settings.inputs + 2):
         habit = chance.choice(["busy", "busy", "bursts", "bursts", "slow", "silent", "never"])
         size = {"busy": 60, "bursts": 60, "slow": 8, "silent": 15, "never": 0}[habit]
         size = chance.randint(size // 4, size)
         at_us, mean_us = START_US, span_us // max(size, 1)
         for _ in range(size):
             at_us += _gap_us(chance, habit, mean_us)
-            messages.append(_draw_message(chance, settings, partition, at_us, span_us // 60, stamped))
+            message = _draw_message(chance, settings, partition, at_us, span_us // 60, stamped)
+            if ctis and chance.random() < 0.1:
+                c_us = at_us + chance.choice([-3, -1, 0, 2, 40]) * span_us // 60
+                message = Message(partition, at_us, None, None, source_cti_us=c_us)
+            messages += _shaped(chance, settings.shape, message, span_us // 60)
     messages.sort(key=lambda message: message.at_us)
     return tuple(messages)
+
+
+def _shaped(chance: random.Random, shape: Shape, message: Message, second: int) -> list[Message]:
+    """Give a message its shape; a start edge is often followed by its end."""
+    t = message.event_time_us
+    if shape is Shape.POINT or message.source_cti_us is not None:
+        return [message]
+    if t is None:
+        return [replace(message, end_us=0) if shape is Shape.INTERVAL else replace(message, start_us=NEVER)]
+    end_us = t + chance.choice([-second, 0, 1, second, 3 * second, 20 * second])
+    if shape is Shape.INTERVAL:
+        return [replace(message, end_us=end_us)]
+    start = replace(message, start_us=NEVER)
+    at_us = message.at_us + chance.choice([0, 0, second, 3 * second])
+    return [start] if chance.random() < 0.4 else [start, replace(message, at_us=at_us, event_time_us=end_us, start_us=t, hole=0)]
+
+
+def steady_message(shape: Shape, now_us: int) -> Message:
+    """Return a message of the first partition that happens and arrives now."""
+    ends_us, starts_us = (now_us + 1 if shape is Shape.INTERVAL else None), (NEVER if shape is Shape.EDGE else None)
+    return Message(0, now_us, now_us, b"a", end_us=ends_us, start_us=starts_us)
 
 
 def _gap_us(chance: random.Random, habit: str, mean_us: int) -> int:

@@ -17,9 +17,12 @@ import pyarrow as pa
 from simulation.checkpoint import Checkpoint, Planned, Saved
 from simulation.world import Producer, RawRecord, World
 
-from ordering.punctuation import Cti
+from ingest.pending import PendingCtis
+from ordering.policies import Shape
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
+from ordering.ticks import NEVER
+from ordering.wire import decode_source_cti
 from tidegate.runtime.kafka.writer import ChannelWriter
 
 Steps = Iterator[str]
@@ -63,7 +66,7 @@ class Task:
         self.producer = Producer(world.topic, self._chance)
         # CTIs go their own way only if they are broken; else one producer carries all.
         self.own_way = Producer(world.topic, self._chance) if "CTIs do not wait" in broken else self.producer
-        self._ctis: list[Cti] = []
+        self._ctis = PendingCtis(model.generation)
         self._chunks: dict[int, bytes] = {}
         self.steps = self.run()
 
@@ -71,26 +74,26 @@ class Task:
         """Walk the range, pausing after each step."""
         state = self._load()
         yield "state loaded"
-        writer, ctis = ChannelWriter(cast(Any, self.producer), "ordered"), ChannelWriter(cast(Any, self.own_way), "ordered")
-        marks = list(self._until.marks) + ([(self._until.next_offset, self._until.frontier_us)] if self._until.frontier_us else [])
+        writer = ChannelWriter(cast(Any, self.producer), "ordered")
+        ctis = ChannelWriter(cast(Any, self.own_way), "ordered", self._world.settings.cti_bytes_max)
         for records in self._pieces():
             sane = [record for record in records if self._arrival_is_sane(record)]
             if sane:
-                first, last = state.next_offset, sane[-1].offset
-                self._step(state, sane, last + 1, [mark for mark in marks if first <= mark[0] <= last], writer)
+                self._step(state, sane, sane[-1].offset + 1, writer)
                 self._count_unreadable(sane)
             yield "piece written"
             self.producer.trickle()
         end = self._until.next_offset
-        rest = [mark for mark in marks if mark[0] == end]
-        if rest or self._final or state.next_offset != end:
-            self._step(state, [], end, rest, writer)
+        waits = [mark for mark in (*self._until.all_marks(), *self._until.all_imports()) if mark[0] == end]
+        joins = self._model.joined_us != NEVER and self._from == self._until
+        if waits or joins or self._final or state.next_offset != end:
+            self._step(state, [], end, writer)
         yield "range judged"
         self.producer.trickle()
         if not self._broken & {"CTIs do not wait", "nothing waits for acknowledgements"}:
             self.producer.flush()
         yield "events acknowledged"
-        ctis.ctis(self._ctis)
+        ctis.ctis(self._ctis.take())
         self.own_way.trickle()
         yield "CTIs sent"
         if "nothing waits for acknowledgements" not in self._broken:
@@ -105,7 +108,8 @@ class Task:
         saved = self._checkpoint.state_before(self._batch, self.number)
         self._chunks = {} if saved is None else saved.chunks
         if saved is None:
-            return self._model.new_state()
+            promises, start = self._checkpoint.promises, self._from.next_offset
+            return self._model.new_state() if promises is None else self._model.resume(promises.get(self.number, {}), start)
         if kept is not None and kept[0].nonce == saved.nonce:
             return kept[1]
         self._world.happened["state restored"] += 1
@@ -139,12 +143,31 @@ class Task:
         return not reason
 
     def _count_unreadable(self, records: list[RawRecord]) -> None:
-        self._world.dead_letters += [(self.number, record.offset, "timestamp") for record in records if record.event_time_us is None]
+        unreadable = [record for record in records if record.event_time_us is None and record.header is None]
+        self._world.dead_letters += [(self.number, record.offset, "timestamp") for record in unreadable]
 
-    def _step(self, state: State, records: list[RawRecord], end: int, marks: list[tuple[int, int]], writer: ChannelWriter) -> None:
-        over = self._model.over
+    def _step(self, state: State, records: list[RawRecord], end: int, writer: ChannelWriter) -> None:
+        step = self._model.step(state, self._batch_of(state.next_offset, records, end))
+        for name in _COUNTED:
+            if count := getattr(step.counts, name):
+                state.totals[name] = state.totals.get(name, 0) + count
+        writer.events(step.released)
+        self._ctis.add(step.ctis)
+        sent = ", ".join(f"{seq} (offset {offset})" for seq, offset in zip(step.released.seq, step.released.offset, strict=True))
+        if sent:
+            self._world.tell(f"raw {self.number}: queues events {sent}")
+
+    def _batch_of(self, start: int, records: list[RawRecord], end: int) -> Batch:
+        over, shape = self._model.over, self._model.shape
         keys = [record.key or b"" if over else record.key for record in records]
-        batch = Batch(
+        ctis = [NEVER if record.header is None else decode_source_cti(record.header, record.value) for record in records]
+        # What stands at the end of a range is applied by the step that ends it, without records.
+        last = end - 1 if records else end
+
+        def within(marks: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+            return tuple(mark for mark in marks if start <= mark[0] <= last)
+
+        return Batch(
             offset=_ints([record.offset for record in records]),
             arrival_us=_ints([record.stamp_us for record in records]),
             event_time_us=_ints([record.event_time_us or 0 for record in records]),
@@ -153,18 +176,17 @@ class Task:
             key=_objects(keys),
             value=_objects([record.value for record in records]),
             end_offset=end,
-            estimates=tuple(marks),
+            estimates=within(self._until.all_marks()),
             finish=self._final and not records,
+            source_cti_us=_ints(ctis) if any(c_us != NEVER for c_us in ctis) else None,
+            imports=within(self._until.all_imports()),
+            end_us=_ints([record.message.end_us or 0 for record in records]) if shape is Shape.INTERVAL else None,
+            start_us=_ints([_start_us(record) for record in records]) if shape is Shape.EDGE else None,
         )
-        step = self._model.step(state, batch)
-        for name in _COUNTED:
-            if count := getattr(step.counts, name):
-                state.totals[name] = state.totals.get(name, 0) + count
-        writer.events(step.released)
-        self._ctis = list({cti.output_partition: cti for cti in [*self._ctis, *step.ctis]}.values())
-        sent = ", ".join(f"{seq} (offset {offset})" for seq, offset in zip(step.released.seq, step.released.offset, strict=True))
-        if sent:
-            self._world.tell(f"raw {self.number}: queues events {sent}")
+
+
+def _start_us(record: RawRecord) -> int:
+    return NEVER if record.message.start_us is None else record.message.start_us
 
 
 def _ints(values: list[int]) -> Any:

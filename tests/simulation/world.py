@@ -19,17 +19,36 @@ from simulation.scenario import START_US, Message, Scenario
 
 from ordering.errors import UnreachableError
 from ordering.journal import JournalKey, MemoryJournal
+from ordering.ticks import NEVER
+from ordering.wire import encode_source_cti
 
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """A record of an input partition; ``stamp_us`` is its Kafka timestamp in microseconds, whole milliseconds."""
+    """
+    A record of an input partition.
+
+    Args:
+        stamp_us: Its Kafka timestamp in microseconds, whole milliseconds.
+        message: What was sent: event time, key, shape.
+        header: The header of a CTI that the source enqueued, else None.
+    """
 
     offset: int
     stamp_us: int
-    event_time_us: int | None
-    key: bytes | None
+    message: Message
+    header: bytes | None
     value: bytes
+
+    @property
+    def event_time_us(self) -> int | None:
+        """When it happened; None: nobody can tell."""
+        return self.message.event_time_us
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+        return self.message.key
 
 
 @dataclass(slots=True)
@@ -40,9 +59,10 @@ class RawPartition:
     end: int = 0
     open_from: int | None = None
 
-    def append(self, message: Message, stamp_us: int, value: bytes) -> RawRecord:
+    def append(self, message: Message, stamp_us: int, payload: bytes) -> RawRecord:
         """Append a message; return the record it became."""
-        record = RawRecord(self.end + message.hole, stamp_us, message.event_time_us, message.key, value)
+        header, value = (None, payload) if message.source_cti_us is None else encode_source_cti(message.source_cti_us)
+        record = RawRecord(self.end + message.hole, stamp_us, message, header, value)
         self.records.append(record)
         self.end = record.offset + 1
         return record
@@ -55,9 +75,13 @@ class RawPartition:
         """Return the records with start <= offset < end."""
         return [record for record in self.records if start <= record.offset < end]
 
-    def newest(self) -> RawRecord | None:
-        """Return the first record with the largest timestamp, as the broker's index knows it."""
-        return max(self.records, key=lambda record: record.stamp_us, default=None)
+    def first_since(self, arrival_us: int) -> int:
+        """Return the first offset stamped at that time or later, as the broker's time index knows it; the end if there is none."""
+        return next((record.offset for record in self.records if record.stamp_us >= arrival_us), self.end)
+
+    def newest(self, latest_us: int) -> RawRecord | None:
+        """Return the first record with the largest timestamp up to *latest_us*."""
+        return max((one for one in self.records if one.stamp_us <= latest_us), key=lambda record: record.stamp_us, default=None)
 
 
 Row = tuple[int, bytes | None, bytes, bytes]
@@ -130,7 +154,7 @@ class Journal:
         Raises:
             UnreachableError: No answer came; the call may have been carried out.
         """
-        if self.away and self._chance.random() < 0.5:
+        if self.away and life == self.lives and self._chance.random() < 0.5:
             call(self.facts)
             self.unanswered += 1
         if self.away or life != self.lives:
@@ -156,6 +180,7 @@ class World:
         self.journal = Journal(self.chance)
         self.dead_letters: list[tuple[int, int, str]] = []
         self.broker_away = False
+        self.joined: dict[int, int] = {}
         self.happened: Counter[str] = Counter()
         self.tale: list[str] = []
         self._telling = telling
@@ -186,19 +211,34 @@ class World:
             self.append(self._coming.popleft())
         self.time.now_us = until_us
 
-    def all_sent(self) -> bool:
-        """Whether every message has arrived."""
-        return not self._coming
+    def join(self, moment_us: int) -> None:
+        """Let one more input partition join at J = *moment_us*."""
+        self.joined[len(self.raw)] = moment_us
+        self.raw.append(RawPartition())
+        self.tell(f"raw {len(self.raw) - 1} joins at {moment_us - START_US:+}")
+
+    def imported_us(self) -> int | None:
+        """Return how far the other input's time has come, None where there is none."""
+        lag_us = self.settings.imported_lag_us
+        return None if lag_us is None else self.time.now_us - lag_us
 
     def append(self, message: Message) -> None:
-        """Append one message to its partition."""
+        """Append one message to its partition; nobody sends to one that is not there yet."""
+        if message.partition >= len(self.raw):
+            return
         stamp_us = self.clock.stamp_us(message.partition) if message.stamp_us is None else message.stamp_us // 1000 * 1000
-        value = b"payload %d" % self._count
-        record = self.raw[message.partition].append(message, stamp_us, value)
+        record = self.raw[message.partition].append(message, stamp_us, b"payload %d" % self._count)
         self._count += 1
         self.tell(f"raw {message.partition}: record {_told(record)}")
 
 
 def _told(record: RawRecord) -> str:
-    time = "unreadable" if record.event_time_us is None else f"t = {record.event_time_us - START_US:+}"
-    return f"{record.offset} {time} arriving {record.stamp_us - START_US:+} key {record.key!r}"
+    message = record.message
+    what = "unreadable" if message.event_time_us is None else f"t = {message.event_time_us - START_US:+}"
+    if message.source_cti_us is not None:
+        what = f"CTI of the source, c = {message.source_cti_us - START_US:+}"
+    if message.end_us is not None:
+        what += f" to {message.end_us - START_US:+}"
+    if message.start_us is not None:
+        what += ", a start" if message.start_us == NEVER else f", the end of the span from {message.start_us - START_US:+}"
+    return f"{record.offset} {what}, arriving {record.stamp_us - START_US:+}, key {record.key!r}"
