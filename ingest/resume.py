@@ -7,6 +7,7 @@ each channel's c, skips the events ahead of it, and numbers on from n.
 
 Where that position is: an event's time exceeds its arrival by ``early`` at most, so the first record that arrived
 at ``c - early`` or later, by Kafka's time index; or the first position at which the journal had raised time that far.
+Without that bound, and where a channel has no CTI yet, it is the beginning.
 """
 
 from __future__ import annotations
@@ -140,15 +141,23 @@ def _start(plan: IngestPlan, admin: Admin, journal: RedisJournal, number: int, c
     partition = plan.partitions[number]
     estimates = journal.estimates(plan.journal_key(partition), 0, TICK_MAX)
     imports = journal.imports(plan.import_key(partition), 0, TICK_MAX) if plan.imported else []
-    policies = plan.settings.policies()
-    # Without an event time of their own events are never ahead of their arrival.
-    early_us = policies.early_us if plan.settings.timestamp_by is not None else 0
+    early_us = _largest_earliness_us(plan)
     position = 0
     if early_us is not None and len(channels) == len(plan.outputs_of(number)):
         least_us = min(cti.c for cti in channels.values())
         indexed = admin.offsets_from([partition], least_us - early_us)[partition]
         position = first_position(indexed, least_us, early_us, tuple(estimates), tuple(imports))
     return Planned(position, _largest(estimates, position), import_us=_largest(imports, position))
+
+
+def _largest_earliness_us(plan: IngestPlan) -> int | None:
+    """Return by how much an event's time can exceed its arrival, microseconds; None: there is no bound."""
+    policies = plan.settings.policies()
+    if policies.reorder_us < 0:
+        # One tick ahead of their time, equals may have pushed each other up from any distance.
+        return None
+    # Without an event time of their own events are never ahead of their arrival.
+    return 0 if plan.settings.timestamp_by is None else policies.early_us
 
 
 def first_position(indexed: int, least_us: int, early_us: int, estimates: Marks, imports: Marks) -> int:
