@@ -110,7 +110,11 @@ class Bucket(ABC):
 
     @property
     def c(self) -> int:
-        """No later result has a System.Timestamp below this; ``INFINITY`` once the input has ended."""
+        """
+        No later result has a System.Timestamp below this; ``INFINITY`` once the input has ended.
+
+        It is the input's: filters, projections and windows pass it on (:func:`ordering.transforms.same`).
+        """
         return INFINITY if self._ended else self._heeding.frontier
 
     def take(self, partition: int, log: Log, events: Events, next_offset: int) -> Released:
