@@ -1,11 +1,49 @@
-"""What every test shares: how hard Hypothesis tries. ``HYPOTHESIS_PROFILE=deep`` is for a night, ``ci`` for each change."""
+"""
+What every test shares: how hard Hypothesis tries, and how hard it did.
+
+``pytest --hypothesis-profile=deep`` is for a night or a release, ``ci`` draws the same examples on every machine, the
+default draws others each time and prints what reproduces a failure. The summary tells how many examples were run.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 
-from hypothesis import settings
+import pytest
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("ci", max_examples=150, deadline=None, print_blob=True)
-settings.register_profile("deep", max_examples=20_000, deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+_SLOW_MACHINES = [HealthCheck.too_slow]  # a busy machine is no fault of a test
+
+settings.register_profile("default", max_examples=150, deadline=None, print_blob=True, suppress_health_check=_SLOW_MACHINES)
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+settings.register_profile("deep", settings.get_profile("default"), max_examples=3_000)
+settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+_RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
+_EXAMPLES = pytest.StashKey[list[int]]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin to count the examples."""
+    config.stash[_EXAMPLES] = []
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Count the examples that a Hypothesis test ran, as Hypothesis tells them."""
+    yield
+    if call.when == "teardown":
+        told = _RUN.findall(getattr(item, "hypothesis_statistics", ""))
+        if told:
+            item.config.stash[_EXAMPLES].append(sum(int(passed) + int(failed) for passed, failed in told))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tell how many examples were run."""
+    counts = config.stash[_EXAMPLES]
+    if counts:
+        terminalreporter.write_line(
+            f"Hypothesis: {sum(counts):,} examples in {len(counts)} tests (profile {settings.get_current_profile_name()})"
+        )

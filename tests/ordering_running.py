@@ -92,9 +92,9 @@ class Run:
         return by_channel
 
 
-def model_of(case: Case, roster: Roster | None = None) -> Model:
+def model_of(case: Case, roster: Roster | None = None, kind: type[Model] = Model) -> Model:
     """Return the model of a case's input partition."""
-    return Model(
+    return kind(
         case.policies,
         case.over,
         case.output_partitions,
