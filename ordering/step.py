@@ -267,16 +267,17 @@ class Model:
     def _count(self, batch: Batch, judged: Judged, time: Time) -> Counts:
         judged.reason[time.early_ctis] = Reason.EARLY
         by_reason = np.bincount(judged.reason, minlength=len(Reason) + 1)
-        kept = judged.flags[judged.reason == 0] if judged.flags.any() else judged.flags[:0]
+        # An event may be adjusted by one policy and dropped by the next: both count. Early comes first.
+        flags = judged.flags[judged.reason != Reason.EARLY] if judged.flags.any() else judged.flags[:0]
         return Counts(
             events_in=len(batch.offset),
             unreadable=len(batch.offset) - int(np.count_nonzero(batch.readable)) - len(time.early_ctis) - len(time.source_ctis),
             early=int(by_reason[Reason.EARLY]),
-            late_adjusted=int(np.count_nonzero(kept & Flag.LATE)),
+            late_adjusted=int(np.count_nonzero(flags & Flag.LATE)),
             late_dropped=int(by_reason[Reason.LATE]),
             arrival_clamps=int(np.count_nonzero(time.arrival[:-1] > batch.arrival_us)),
             source_ctis=len(time.source_ctis),
-            cti_violation_adjusted=int(np.count_nonzero(kept & Flag.CTI_VIOLATION)),
+            cti_violation_adjusted=int(np.count_nonzero(flags & Flag.CTI_VIOLATION)),
             cti_violation_dropped=int(by_reason[Reason.CTI_VIOLATION]),
         )
 
@@ -464,12 +465,13 @@ class Model:
         count, end_us = len(batch.offset), int(time.floor[-1])
         if not self.over and len(state.timelines):
             end_us = max(end_us, int(state.timelines.largest_us[0]) - self.policies.reorder_us)
-        moved = any(position > batch.offset[-1] if count else True for position, _ in (*batch.estimates, *batch.imports))
+        last_offset = int(batch.offset[-1]) if count else -1
+        moved = any(position > last_offset for position, _ in (*batch.estimates, *batch.imports))
         end = Point(end_us, len(out.system_us), batch.end_offset, int(time.arrival[-1]), self._cause(batch, time, end_us))
         if generation.per_batch:
             return [end]
         watermark_us = self._watermarks(state, walk, time)
-        ends = batch.start_us > NEVER if self.shape is Shape.EDGE and batch.start_us is not None else None
+        ends = batch.readable & (batch.start_us > NEVER) if self.shape is Shape.EDGE and batch.start_us is not None else None
         counted = np.zeros(count, dtype=np.bool_)
         counted[walk.rows[~walk.dropped]] = True
         if ends is not None:
