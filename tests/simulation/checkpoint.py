@@ -95,13 +95,8 @@ class Checkpoint:
         return self.offsets[batch - 1] if batch else self.start
 
     def facts(self) -> list[Fact]:
-        """Return every fact of the journal that its batches apply, but not what was gathered from before its start."""
-        facts = [fact for batch, offset in enumerate(self.offsets) for fact in offset.facts(self.offset_before(batch))]
-        return [fact for fact in facts if not self._is_gathered(*fact)]
-
-    def _is_gathered(self, kind: str, number: int, position: int, us: int) -> bool:
-        start = self.start.partitions[number]
-        return position == start.next_offset and us <= (start.frontier_us if kind == "estimate" else start.import_us)
+        """Return every fact of the journal that its batches apply."""
+        return [fact for batch, offset in enumerate(self.offsets) for fact in offset.facts(self.offset_before(batch))]
 
     def log(self, batch: int, offset: Offset) -> None:
         """

@@ -65,6 +65,17 @@ def facts_of(checkpoints: list[Checkpoint]) -> Facts:
     return facts
 
 
+def own_facts(checkpoint: Checkpoint, lost: list[Checkpoint]) -> Facts:
+    """Return what a job has applied so far: of what lost checkpoints had applied only what it has come past again."""
+    facts, before = facts_of([checkpoint]), facts_of(lost)
+    ends = [at.next_offset for at in checkpoint.offset_before(len(checkpoint.offsets)).partitions]
+    for kind, numbers in before.items():
+        for number, known in numbers.items():
+            own = facts[kind][number]
+            own.update({at: max(us, own.get(at, us)) for at, us in known.items() if at < ends[number]})
+    return facts
+
+
 def truth_of(world: World, facts: Facts, finished: bool) -> Truth:
     """Let the oracle tell what must have come out."""
     settings, stories = world.settings, []
@@ -238,7 +249,7 @@ def check_accounts(world: World, truth: Truth, checkpoint: Checkpoint) -> None:
         demand(+Counter(state.totals) == +told, "accounts", f"raw {number}: counted {state.totals}, told {dict(told)}")
 
 
-def check_facts(world: World, truth: Truth, facts: Facts) -> None:
+def check_facts(world: World, truth: Truth, facts: Facts, checkpoint: Checkpoint) -> None:
     """What was applied at a closed position is what the journal says; and where clocks run alike no estimate exceeds an arrival."""
     if world.scenario.honest:
         clamps = [story.counts["arrival_clamps"] for story in truth.stories]
@@ -252,5 +263,10 @@ def check_facts(world: World, truth: Truth, facts: Facts) -> None:
         closed = journal.closed(key)
         for kind, judged in (("estimate", journal.estimates(key, 0, closed - 1)), ("import", journal.imports(key, 0, closed - 1))):
             applied = {position: us for position, us in facts[kind].get(number, {}).items() if position < closed}
+            if checkpoint.promises is not None:
+                # Where a job resumed it applied the largest of all that came before, too.
+                start = checkpoint.start.partitions[number].next_offset
+                judged = [(at, max(us, applied.get(at, us)) if at == start else us) for at, us in judged]
+                applied = {at: us for at, us in applied.items() if at != start or at in dict(judged)}
             text = f"raw {number} below {closed}: {kind}s applied {applied}, journaled {dict(judged)}"
             demand(dict(judged) == applied, "facts are the journal's", text)

@@ -172,6 +172,7 @@ BREAKAGES = {
     "a lost journal stays lost": "a journal that forgot what was judged is not told again",
     "estimates wait for silence everywhere": "a partition that is silent beside a busy one is never estimated",
     "a base waits for silence everywhere": "a partition without a record gets no base while the newest record elsewhere is unplanned",
+    "a base is counted anew in every pass": "the silence of a partition without a record begins anew whenever others go on",
     "absurd arrivals are believed": "an estimate counts on from a stamp so far ahead that its record was refused",
     "estimates pass over open transactions": "an estimate is made although records stand behind an open transaction",
     "the clock is read last": "the clock of an estimate is read after the end of the partition was asked for",

@@ -215,8 +215,11 @@ class Planner:
             if number in known:
                 self._silences.last_arrival(("raw", number), known[number])
         slowest = min((known if "a base waits for silence everywhere" in self._broken else heard).values(), default=0)
+        anew = "a base is counted anew in every pass" in self._broken
         for number in empty if slowest else ():
             base = slowest
+            if not anew and number not in unknown:
+                continue  # it counts on by itself; begun anew in every pass it would never have counted anything
             if self._silences.needs_last_arrival(("raw", number)):
                 key = journal_key(number)
                 base = self._ask(lambda journal, key=key: journal.base(key, slowest))  # type: ignore[misc]
