@@ -107,6 +107,9 @@ class Model:
         SettingError: *over* without a late tolerance.
     """
 
+    FORGET_FROM = 64
+    """A table smaller than this is not looked through for timelines to forget."""
+
     def __init__(
         self,
         policies: Policies,
@@ -463,8 +466,8 @@ class Model:
         """Return where CTIs are due; the last point is the end of the batch."""
         batch, generation = fresh.batch, self.generation
         count, end_us = len(batch.offset), int(time.floor[-1])
-        if not self.over and len(state.timelines):
-            end_us = max(end_us, int(state.timelines.largest_us[0]) - self.policies.reorder_us)
+        if not self.over and len(state.timelines) and (largest_us := int(state.timelines.largest_us[0])) > NEVER:
+            end_us = max(end_us, largest_us - self.policies.reorder_us)
         last_offset = int(batch.offset[-1]) if count else -1
         moved = any(position > last_offset for position, _ in (*batch.estimates, *batch.imports))
         end = Point(end_us, len(out.system_us), batch.end_offset, int(time.arrival[-1]), self._cause(batch, time, end_us))
@@ -504,7 +507,7 @@ class Model:
         own[walk.rows] = walk.largest_us
         own[0] = max(int(own[0]), walk.before_us)
         np.maximum.accumulate(own, out=own)
-        return np.maximum(own - self.policies.reorder_us, floor)
+        return np.maximum(np.where(own > NEVER, own - self.policies.reorder_us, NEVER), floor)
 
     def _cause(self, batch: Batch, time: Time, watermark_us: int) -> Cause:
         if watermark_us == INFINITY:
@@ -543,7 +546,7 @@ class Model:
         """Drop timelines that no later event can meet, once half of the table is such: one pass pays for many batches."""
         table = state.timelines
         state.unpruned += max(walked, 256)
-        if not self.over or len(table) < 64 or _LOOK_THROUGH * state.unpruned < len(table):
+        if not self.over or len(table) < self.FORGET_FROM or _LOOK_THROUGH * state.unpruned < len(table):
             return
         state.unpruned = 0
         needed = table.largest_us - self.policies.reorder_us > state.floor_us
