@@ -55,6 +55,7 @@ class Planner(RangePlanner):
         self._keys = {partition: plan.journal_key(partition) for partition in plan.partitions}
         self._import_keys = {partition: plan.import_key(partition) for partition in plan.partitions} if plan.imported else {}
         self._imports_due_us = 0
+        self._imports_lost = False
         self._imported_us: dict[Partition, int] = {}
 
     @cached_property
@@ -201,12 +202,15 @@ class Planner(RangePlanner):
     def _look_at_imported(self) -> int | None:
         """Return the time of the other input; this one is ordered on without it where it cannot be told."""
         try:
-            return self._foreign.look()
+            c_us = self._foreign.look()
         except (KafkaException, TidegateError) as error:
-            assert self._plan.imported is not None, "only asked for where CTIs are imported"
-            self._log.warning("no CTI is imported", topic=self._plan.imported.topic, reason=str(error))
+            if not self._imports_lost:
+                self._log.warning("no CTI is imported until the other input's topic can be read", reason=str(error))
             self._foreign.forget()
+            self._imports_lost = True
             return None
+        self._imports_lost = False
+        return c_us
 
     def _estimate(self, here: Offset, asked_us: int) -> dict[Partition, Planned]:
         """Return the silent partitions at raised frontiers, each raise journaled first."""
