@@ -24,6 +24,7 @@ from ingest.journal_redis import RedisJournal
 from ingest.offsets import Marks, Offset, Planned
 from ingest.promises import Promises, last_promises
 from ordering.errors import RefusedError
+from ordering.policies import Shape
 from ordering.punctuation import Cti
 from ordering.ticks import TICK_MAX
 from ordering.wire import decode_cti, encode_cti
@@ -144,17 +145,19 @@ def _start(plan: IngestPlan, admin: Admin, journal: RedisJournal, number: int, c
     early_us = _largest_earliness_us(plan)
     position = 0
     if early_us is not None and len(channels) == len(plan.outputs_of(number)):
-        least_us = min(cti.c for cti in channels.values())
+        # A lifted end stands one tick above its start edge, which must be met too.
+        least_us = min(cti.c for cti in channels.values()) - (plan.settings.event_shape is Shape.EDGE)
         indexed = admin.offsets_from([partition], least_us - early_us)[partition]
         position = first_position(indexed, least_us, early_us, tuple(estimates), tuple(imports))
     return Planned(position, _largest(estimates, position), import_us=_largest(imports, position))
 
 
 def _largest_earliness_us(plan: IngestPlan) -> int | None:
-    """Return by how much an event's time can exceed its arrival, microseconds; None: there is no bound."""
+    """Return by how much an event's time can exceed its arrival, microseconds; None: there is no bound to what matters."""
     policies = plan.settings.policies()
-    if policies.reorder_us < 0:
-        # One tick ahead of their time, equals may have pushed each other up from any distance.
+    # One tick ahead of their time, equals may have pushed each other up from any distance.
+    # A CTI of the source judges all that comes after it, however much later, and nobody kept the largest.
+    if policies.reorder_us < 0 or plan.settings.source_ctis:
         return None
     # Without an event time of their own events are never ahead of their arrival.
     return 0 if plan.settings.timestamp_by is None else policies.early_us
