@@ -69,6 +69,8 @@ class State:
     seq: Ints
     largest_us: Ints
     arrival_us: int = NEVER
+    estimated: bool = False
+    """Whether that is an estimate."""
     promise_us: int = NEVER
     """Largest CTI of the source, or imported."""
     imported: bool = False
@@ -181,6 +183,7 @@ class State:
             "seq": self.seq.tolist(),
             "largest_us": self.largest_us.tolist(),
             "arrival_us": self.arrival_us,
+            "estimated": self.estimated,
             "promise_us": self.promise_us,
             "imported": self.imported,
             "floor_us": self.floor_us,
@@ -218,6 +221,7 @@ class State:
             seq=np.array(fields["seq"], dtype=np.int64),
             largest_us=np.array(fields["largest_us"], dtype=np.int64),
             arrival_us=fields["arrival_us"],
+            estimated=fields["estimated"],
             promise_us=fields["promise_us"],
             imported=fields["imported"],
             floor_us=fields["floor_us"],
@@ -276,7 +280,15 @@ def _current(fields: dict[str, Any]) -> dict[str, Any]:
     if version == 1:
         # There were no CTIs but its own, and no delay: what c said was the floor or, of a whole partition, the watermark.
         written = [[partition, c, n, 1] for partition, c, n in fields["written"]]
-        newer = {"promise_us": NEVER, "imported": False, "floor_us": fields["c"], "accepted": 0, "point_us": NEVER, "since": None}
+        newer = {
+            "estimated": False,
+            "promise_us": NEVER,
+            "imported": False,
+            "floor_us": fields["c"],
+            "accepted": 0,
+            "point_us": NEVER,
+            "since": None,
+        }
         fields = {**fields, **newer, "written": written}
     return fields
 

@@ -19,7 +19,7 @@ Nothing here walks event by event. Three facts make that possible:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -57,23 +57,36 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 @dataclass(slots=True)
 class Time:
     """
-    How time moves through a batch, in microseconds.
+    How time moves through a batch, in microseconds: after each record, and once more after what follows the last.
 
     Args:
-        arrival: The arrival frontier A after each record, and after what follows the last.
-        promised: Largest source or imported CTI met before each record; None: there never was any.
-        promise: The same after the whole batch, and whether it was *imported*.
-        floor: ``max(A - late, promise, joined)`` after each record, and after what follows the last.
+        arrival: The arrival frontier A.
+        recorded: What A were without the estimates; None where no estimate is in play.
+        promise: The largest source or imported CTI met, the record's own included; None: there never was any.
+        sourced: The largest of the source alone.
+        promised: Largest source or imported CTI met *before* each record.
+        floor: ``max(A - late, promise, joined)``.
         early_ctis, source_ctis: Batch rows that are CTIs of the source: too early to count, and those that count.
     """
 
     arrival: Ints
-    promised: Ints | None
-    promise: int
-    imported: bool
     floor: Ints
-    early_ctis: Ints
-    source_ctis: Ints
+    recorded: Ints | None = None
+    promise: Ints | None = None
+    sourced: Ints | None = None
+    promised: Ints | None = None
+    early_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
+    source_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
+
+    def cause(self, row: int, watermark_us: int, own_us: int) -> Cause:
+        """Return what moved time to *watermark_us* after a row; *own_us* is the watermark that events alone have set."""
+        if watermark_us == INFINITY:
+            return Cause.SHUTDOWN
+        if own_us >= watermark_us:
+            return Cause.EVENT
+        if self.promise is not None and self.sourced is not None and self.promise[row] >= watermark_us:
+            return Cause.SOURCE if self.sourced[row] >= watermark_us else Cause.IMPORT
+        return Cause.EVENT if self.recorded is None or self.recorded[row] >= self.arrival[row] else Cause.IDLE
 
 
 @dataclass(slots=True)
@@ -205,7 +218,10 @@ class Model:
         counts.released = len(released)
         ctis, chunk.ahead = self._punctuator.walk(state, self._points(state, fresh, walk, time, out), out)
         state.arrival_us, state.next_offset, state.finished = int(time.arrival[-1]), batch.end_offset, batch.finish
-        state.promise_us, state.imported, state.floor_us = time.promise, time.imported, int(time.floor[-1])
+        state.floor_us = int(time.floor[-1])
+        state.estimated = time.recorded is not None and bool(time.recorded[-1] < time.arrival[-1])
+        if time.promise is not None and time.sourced is not None:
+            state.promise_us, state.imported = int(time.promise[-1]), bool(time.sourced[-1] < time.promise[-1])
         if self.generation.list_substreams and self.over:
             ctis = self._list_substreams(state, batch, ctis, walk)
         state.add(chunk)
@@ -220,6 +236,11 @@ class Model:
         steps = len(batch.offset)
         arrival = np.empty(steps + 1, dtype=np.int64)
         arrival[:steps], arrival[steps] = batch.arrival_us, NEVER
+        recorded: Ints | None = None
+        if state.estimated or batch.estimates:
+            recorded = arrival.copy()
+            recorded[0] = max(int(recorded[0]), NEVER if state.estimated else state.arrival_us)
+            np.maximum.accumulate(recorded, out=recorded)
         arrival[0] = max(int(arrival[0]), state.arrival_us)
         for position, frontier_us in batch.estimates:
             index = int(np.searchsorted(batch.offset, position))
@@ -227,7 +248,7 @@ class Model:
         np.maximum.accumulate(arrival, out=arrival)
         late_us = self.policies.late_us
         floor = np.full(steps + 1, NEVER, dtype=np.int64) if late_us is None else np.maximum(arrival - late_us, NEVER)
-        time = Time(arrival, None, state.promise_us, state.imported, floor, _NO_ROWS, _NO_ROWS)
+        time = Time(arrival, floor, recorded)
         if state.promise_us > NEVER or batch.imports or batch.source_cti_us is not None:
             self._meet_ctis(time, state, batch)
         if self.joined_us > NEVER:
@@ -238,27 +259,29 @@ class Model:
 
     def _meet_ctis(self, time: Time, state: State, batch: Batch) -> None:
         steps = len(batch.offset)
-        before = np.full(steps + 1, NEVER, dtype=np.int64)
+        imported, sourced = np.full(steps + 1, NEVER, dtype=np.int64), np.full(steps + 1, NEVER, dtype=np.int64)
         for position, imported_us in batch.imports:
             index = int(np.searchsorted(batch.offset, position))
-            before[index] = max(int(before[index]), imported_us)
-        before[0] = max(int(before[0]), state.promise_us)
-        told, sourced = _NO_ROWS, _NO_ROWS
+            imported[index] = max(int(imported[index]), imported_us)
         if batch.source_cti_us is not None:
             told = np.flatnonzero(batch.source_cti_us > NEVER)
             if self.policies.early_us is not None:
                 early = batch.source_cti_us[told] > time.arrival[told] + self.policies.early_us
                 time.early_ctis, told = told[early], told[~early]
-            time.source_ctis, sourced = told, batch.source_cti_us[told]
-            # A record's own CTI counts for what follows it.
-            before[told + 1] = np.maximum(before[told + 1], sourced)
-        np.maximum.accumulate(before, out=before)
-        time.promised, time.promise = before[:steps], int(before[steps])
-        if time.promise > state.promise_us:
-            time.imported = bool(time.promise > sourced.max(initial=NEVER))
-        after = before.copy()
-        after[told] = np.maximum(before[told], sourced)
-        np.maximum(time.floor, after, out=time.floor)
+            time.source_ctis = told
+            sourced[told] = batch.source_cti_us[told]
+        known = imported if state.imported else sourced
+        known[0] = max(int(known[0]), state.promise_us)
+        np.maximum.accumulate(imported, out=imported)
+        np.maximum.accumulate(sourced, out=sourced)
+        time.promise, time.sourced = np.maximum(imported, sourced), sourced
+        # A record meets what was imported at its place, but its own CTI counts only for what follows it.
+        before = imported[:steps].copy()
+        before[1:] = np.maximum(before[1:], sourced[: max(steps - 1, 0)])
+        if steps and not state.imported:
+            before[0] = max(int(before[0]), state.promise_us)
+        time.promised = before
+        np.maximum(time.floor, time.promise, out=time.floor)
 
     def _reaches(self, batch: Batch, event_time_us: Ints) -> Ints | None:
         if self.shape is Shape.INTERVAL:
@@ -465,15 +488,17 @@ class Model:
     def _points(self, state: State, fresh: _Fresh, walk: Walk, time: Time, out: Out) -> list[Point]:
         """Return where CTIs are due; the last point is the end of the batch."""
         batch, generation = fresh.batch, self.generation
-        count, end_us = len(batch.offset), int(time.floor[-1])
+        count, end_us, own_us = len(batch.offset), int(time.floor[-1]), NEVER
         if not self.over and len(state.timelines) and (largest_us := int(state.timelines.largest_us[0])) > NEVER:
-            end_us = max(end_us, largest_us - self.policies.reorder_us)
-        last_offset = int(batch.offset[-1]) if count else -1
-        moved = any(position > last_offset for position, _ in (*batch.estimates, *batch.imports))
-        end = Point(end_us, len(out.system_us), batch.end_offset, int(time.arrival[-1]), self._cause(batch, time, end_us))
+            own_us = largest_us - self.policies.reorder_us
+            end_us = max(end_us, own_us)
+        end = Point(end_us, len(out.system_us), batch.end_offset, int(time.arrival[-1]), time.cause(count, end_us, own_us))
         if generation.per_batch:
             return [end]
-        watermark_us = self._watermarks(state, walk, time)
+        last_offset = int(batch.offset[-1]) if count else -1
+        moved = any(position > last_offset for position, _ in (*batch.estimates, *batch.imports))
+        own = self._own_watermarks(walk, count)
+        watermark_us = np.maximum(own, time.floor[:-1])
         ends = batch.readable & (batch.start_us > NEVER) if self.shape is Shape.EDGE and batch.start_us is not None else None
         counted = np.zeros(count, dtype=np.bool_)
         counted[walk.rows[~walk.dropped]] = True
@@ -486,7 +511,7 @@ class Model:
             steps = out.releases.told()
             for row, left in zip(rows, np.searchsorted(steps, rows, side="right").tolist(), strict=True):
                 reached_us = int(watermark_us[row])
-                cause = self._cause(batch, time, reached_us) if reached_us < INFINITY else Cause.EVENT
+                cause = time.cause(row, reached_us, int(own[row]))
                 points.append(Point(reached_us, left, int(batch.offset[row]) + 1, int(time.arrival[row]), cause))
             state.point_us = points[-1].watermark_us
         # Readers wait for the first CTI of a partition that joins, and for the newest roster.
@@ -498,23 +523,15 @@ class Model:
             return [*points, end]
         return [*points, replace(end, due=False)]
 
-    def _watermarks(self, state: State, walk: Walk, time: Time) -> Ints:
-        """Return the partition's watermark (with OVER the floor) after each record."""
-        floor = time.floor[:-1]
-        if self.over or not len(floor):
-            return floor
-        own = np.full(len(floor), NEVER, dtype=np.int64)
+    def _own_watermarks(self, walk: Walk, count: int) -> Ints:
+        """Return the watermark of the one timeline that its events alone have set, after each record; with OVER none have."""
+        own = np.full(count, NEVER, dtype=np.int64)
+        if self.over or not count:
+            return own
         own[walk.rows] = walk.largest_us
         own[0] = max(int(own[0]), walk.before_us)
         np.maximum.accumulate(own, out=own)
-        return np.maximum(np.where(own > NEVER, own - self.policies.reorder_us, NEVER), floor)
-
-    def _cause(self, batch: Batch, time: Time, watermark_us: int) -> Cause:
-        if watermark_us == INFINITY:
-            return Cause.SHUTDOWN
-        if time.promise > NEVER and time.promise >= watermark_us:
-            return Cause.IMPORT if time.imported else Cause.SOURCE
-        return Cause.EVENT if len(batch.offset) else Cause.IDLE
+        return np.where(own > NEVER, own - self.policies.reorder_us, NEVER)
 
     def _list_substreams(self, state: State, batch: Batch, ctis: list[Cti], walk: Walk) -> list[Cti]:
         """Add to the last CTIs the substreams whose watermark is ahead of what their released events show."""
