@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -154,6 +154,11 @@ def batch_of(case: Case, cut: Range, finish: bool) -> Batch:
     )
 
 
+def calm(case: Case) -> Case:
+    """Return the case without crashes."""
+    return replace(case, ranges=tuple(replace(cut, restored=False, torn=False) for cut in case.ranges))
+
+
 def first_at(records: tuple[Record, ...], offset: int) -> int:
     """Return the place of the first record at *offset* or above."""
     return bisect_left(records, offset, key=lambda record: record.offset)
@@ -197,8 +202,9 @@ def drops_of(step: Step) -> list[tuple[int, str]]:
 
 
 def plain(step: Step) -> tuple[Any, ...]:
-    """Return all that a step says, comparable."""
-    return step.released.number, events_of(step), step.released.upon.tolist(), drops_of(step), step.ctis, step.counts
+    """Return all that a step says, comparable; not the lists of CTIs: after a crash they may tell again what was told."""
+    ctis = [replace(cti, listed=()) for cti in step.ctis]
+    return step.released.number, events_of(step), step.released.upon.tolist(), drops_of(step), ctis, step.counts
 
 
 def told(case: Case, story: Story) -> list[tuple[Any, ...]]:

@@ -16,6 +16,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from ordering_running import (
     Run,
+    calm,
     channels_of,
     dropped_in,
     first_at,
@@ -27,7 +28,7 @@ from ordering_running import (
     told,
     walk,
 )
-from strategies import PER_BATCH, Case, Range, ranges, whole_cases
+from strategies import PER_BATCH, Case, ranges, whole_cases
 
 from ordering.oracle import Story
 from ordering.policies import Shape
@@ -194,7 +195,7 @@ class Resumption:
 def resumptions(draw: st.DrawFn, generated: bool = False) -> Resumption:
     """Draw a run and, for each channel by itself, one of the CTIs that it wrote, or none; and a run that goes on."""
     case = in_order_or_waiting(draw(whole_cases(generated=generated)))
-    written = walk(replace(case, ranges=calm(case.ranges), finish=False)).channels()
+    written = walk(calm(replace(case, finish=False))).channels()
     promises: dict[int, Cti] = {}
     for channel, ctis in written.items():
         if draw(st.integers(0, 9)):
@@ -202,11 +203,6 @@ def resumptions(draw: st.DrawFn, generated: bool = False) -> Resumption:
     known = set(promises) == set(channels_of(case))
     position = position_for(case, min(cti.c for cti in promises.values())) if known else first_offset(case)
     return Resumption(case, promises, position, draw(onward(case, position)))
-
-
-def calm(cuts: tuple[Range, ...]) -> tuple[Range, ...]:
-    """Return the batches without crashes."""
-    return tuple(replace(cut, restored=False, torn=False) for cut in cuts)
 
 
 def run_on(resumption: Resumption) -> Run:

@@ -16,21 +16,14 @@ from seeded_logs import crowd_log, long_case, long_log
 from strategies import Case, Range, whole_cases
 
 from ordering.policies import Action, Policies
-from ordering.state import State
 from ordering.step import Model
-from ordering.ticks import NEVER, SECOND_US, TICK_MAX, TICK_MIN
+from ordering.ticks import SECOND_US, TICK_MAX, TICK_MIN
 
 
 class Eager(Model):
-    """A model that forgets whatever it may after every batch, be it ever so little."""
+    """A model that forgets however few substreams there are."""
 
-    def _forget(self, state: State, walked: int) -> None:
-        if not self.over:
-            return
-        needed = state.timelines.largest_us - self.policies.reorder_us > state.floor_us
-        for chunk in state.parts():
-            needed[chunk.held.rows.timeline[chunk.held.waits]] = True
-        state.renumber(state.timelines.forget(needed))
+    FORGET_FROM = 0
 
 
 def record_by_record(case: Case) -> Case:
@@ -71,15 +64,17 @@ def test_what_is_forgotten_is_never_missed(case: Case) -> None:
 
 
 @given(whole_cases(over=True))
-def test_what_is_remembered_is_what_must_be(case: Case) -> None:
-    """Level 1: after forgetting, a state knows exactly the substreams with held events or a watermark of their own above the floor."""
+def test_what_is_remembered_is_bounded_by_what_must_be(case: Case) -> None:
+    """Level 1: substreams with held events or a watermark above the floor are known; others only while those above are the most."""
     run, story = walk(case, model_of(case, kind=Eager)), tell_case(case)
     held = {record.key for record in case.records if record.offset in story.held}
-    reach = {timeline: NEVER for timeline, _ in story.reached.values()}
+    reach: dict[bytes, int] = {}
     for timeline, reached_us in story.reached.values():
-        reach[timeline] = max(reached_us, reach[timeline])
+        reach[timeline] = max(reached_us, reach.get(timeline, reached_us))
     ahead = {timeline for timeline, us in reach.items() if us - case.policies.reorder_us > story.moments[-1].watermark_us}
-    assert len(run.state.timelines) == len(held | ahead)
+    known = len(run.state.timelines)
+    assert known >= len(held | ahead)
+    assert known == len(held | ahead) or known < 2 * len(ahead)
 
 
 @pytest.mark.parametrize("over", [False, True], ids=["one timeline", "over"])
