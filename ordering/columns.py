@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
@@ -24,7 +25,7 @@ def take(column: Payload, rows: Ints) -> Payload:
     """Return the entries at *rows*, in their order."""
     if isinstance(column, np.ndarray):
         return column[rows]
-    return column.take(pa.array(rows))
+    return pc.take(column, pa.array(rows), boundscheck=False)
 
 
 def join(parts: Sequence[Payload]) -> Payload:
@@ -42,7 +43,9 @@ def take_from_two(first: Payload, second: Payload, rows: Ints) -> Payload:
     if not len(first):
         return take(second, rows)
     if not isinstance(second, np.ndarray):
-        return pa.concat_arrays([to_arrow(first).cast(second.type), second]).take(pa.array(rows))
+        return take(pa.concat_arrays([to_arrow(first).cast(second.type), second]), rows)
+    if second.dtype != object:
+        return np.concatenate([first, second])[rows]
     first = first if isinstance(first, np.ndarray) else to_objects(first)
     out = np.empty(len(rows), dtype=second.dtype)
     early = rows < len(first)

@@ -17,6 +17,7 @@ from ordering.ahead import Ahead
 from ordering.events import Releases
 from ordering.policies import Generation
 from ordering.punctuation import Cause, Cti, Roster
+from ordering.segments import grouped
 from ordering.state import State
 from ordering.ticks import INFINITY, NEVER
 
@@ -55,12 +56,14 @@ class Out:
         partition: Output partitions.
         skipped: Which are numbered and written already (a writer that resumes); None: none.
         releases: Upon which batch row each left.
+        by_channel: Their places sorted by output partition, where that is known.
     """
 
     system_us: Ints
     partition: NDArray[np.int32]
     skipped: Mask | None
     releases: Releases
+    by_channel: Ints | None = None
 
 
 def points_inside(generation: Generation, state: State, counted: Mask, ends: Mask | None, forced: Ints, watermark_us: Ints) -> list[int]:
@@ -153,9 +156,12 @@ class Punctuator:
         count = np.bincount(partition, minlength=channels)
         state.ahead = state.ahead + count - np.bincount(passed, minlength=channels)
         state.seq = state.seq + (count if out.skipped is None else np.bincount(partition[~out.skipped[left]], minlength=channels))
-        for channel in np.flatnonzero(count).tolist():
-            of_channel = system_us if count[channel] == len(partition) else system_us[partition == channel]
-            state.largest_us[channel] = max(int(state.largest_us[channel]), int(of_channel.max()))
+        if len(partition):
+            order = out.by_channel if out.by_channel is not None and len(out.by_channel) == len(partition) else grouped(partition)
+            present = np.flatnonzero(count)
+            starts = (np.cumsum(count) - count)[present]
+            largest_us = np.maximum.reduceat(system_us[order], starts)
+            state.largest_us[present] = np.maximum(state.largest_us[present], largest_us)
 
     def _write(self, state: State, point: Point) -> list[Cti]:
         ctis, since = [], state.since

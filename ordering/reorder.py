@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.segments import first_above
+from ordering.segments import first_above, places_above
 from ordering.verdicts import Walk
 
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ def first_steps(system_us: Ints, segment: Ints, floor: Ints, walk: Walk, reorder
     """
     steps = np.full(len(system_us), len(floor), dtype=np.int64)
     low = np.flatnonzero(system_us < floor[-1])
-    steps[low] = np.searchsorted(floor, system_us[low], side="right")
+    steps[low] = places_above(floor, system_us[low])
     own = np.flatnonzero(segment >= 0)
     found = first_above(walk.largest_us, walk.segment, walk.starts, system_us[own] + reorder_us, segment[own])
     passed = found < walk.starts[segment[own] + 1]

@@ -55,6 +55,41 @@ def _running_max_by_doubling(values: Ints, segment: Ints) -> Ints:
     return top
 
 
+_SEARCH_BELOW = 4096
+_ROUNDS_MAX = 6
+
+
+def places_above(rising: Ints, values: Ints) -> Ints:
+    """
+    Return for each value how many entries of *rising* do not exceed it: ``np.searchsorted(rising, values, side="right")``.
+
+    A binary search of scattered values misses the processor's caches at every turn. Where there are many, a table says
+    for each stretch of the line where its entries begin, and a few comparisons do the rest; entries that crowd in one
+    stretch are searched after all.
+    """
+    if len(values) < _SEARCH_BELOW or len(rising) < 2:
+        return np.searchsorted(rising, values, side="right").astype(np.int64)
+    low, high = int(rising[0]), int(rising[-1])
+    shift = max((high - low).bit_length() - len(rising).bit_length(), 0)
+    stretches = ((high - low) >> shift) + 1
+    begins = np.zeros(stretches + 1, dtype=np.int32)
+    np.cumsum(np.bincount((rising - low) >> shift, minlength=stretches), out=begins[1:])
+    # A value before the first entry lies in the first stretch, where the first comparison stops it.
+    stretch = np.minimum(np.maximum(values, low), high)
+    stretch -= low
+    stretch >>= shift
+    found, ends = begins[stretch], begins[stretch + 1]
+    open_ = np.flatnonzero(found < ends)
+    for _ in range(_ROUNDS_MAX):
+        open_ = open_[rising[found[open_]] <= values[open_]]
+        found[open_] += 1
+        open_ = open_[found[open_] < ends[open_]]
+        if not len(open_):
+            return found.astype(np.int64)
+    found[open_] = np.searchsorted(rising, values[open_], side="right")
+    return found.astype(np.int64)
+
+
 def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_segment: Ints) -> Ints:
     """
     For each value find the first row of its segment whose entry exceeds it.
@@ -73,7 +108,7 @@ def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_s
         return starts[value_segment] if len(rising) else np.zeros(len(values), dtype=np.int64)
     lift = Lift(int(rising.min()) - 1, int(rising.max()), len(starts) - 1)
     if lift.fits:
-        return np.searchsorted(lift.up(rising, segment), lift.up(values, value_segment), side="right").astype(np.int64)
+        return places_above(lift.up(rising, segment), lift.up(values, value_segment))
     low, high = starts[value_segment].copy(), starts[value_segment + 1].copy()
     while (low < high).any():
         middle = (low + high) // 2

@@ -129,7 +129,7 @@ class State:
         while len(self.fresh) > 1 and _weight(self.fresh[-2]) < 2 * _weight(self.fresh[-1]):
             last = [self.fresh.pop(), self.fresh.pop()]
             self.fresh.append(Chunk.join(last[::-1]))
-            self.fresh[-1].timelines = np.unique(self.fresh[-1].timelines)
+            self.fresh[-1].timelines = self.timelines.distinct(self.fresh[-1].timelines)
 
     def renumber(self, moved: Ints) -> None:
         """Follow timelines to their new table rows (-1: forgotten)."""
@@ -149,13 +149,13 @@ class State:
             del self.chunks[number]
         put: dict[int, bytes] = {}
         added, self.fresh = Chunk.join(self.fresh), []
-        added.timelines = np.unique(added.timelines)
+        added.timelines = self.timelines.distinct(added.timelines)
         self._put(put, added, level=0)
         level = 0
         while len(full := [number for number, chunk in self.chunks.items() if chunk.level == level]) >= _MERGE_FANOUT:
             merged = Chunk.join([self.chunks[number] for number in full])
             newest = np.isin(self.timelines.chunk[merged.timelines], np.array(full, dtype=np.int32))
-            merged.timelines = np.unique(merged.timelines[newest])
+            merged.timelines = self.timelines.distinct(merged.timelines[newest])
             for number in full:
                 del self.chunks[number]
                 if put.pop(number, None) is None:

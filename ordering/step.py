@@ -460,10 +460,12 @@ class Model:
             numbered = np.flatnonzero(~skipped)
             order, system_us, partition = order[numbered], system_us[numbered], partition[numbered]
             releases = Releases(releases.told()[numbered], system_us, time.floor, walk, self.policies.reorder_us)
+        elif self._whole is None:
+            out.by_channel = grouped(partition)
         released = Released(
             self.number,
             partition,
-            self._seq(state, partition),
+            self._seq(state, partition, out.by_channel),
             system_us,
             columns.take_from_two(held.event_time_us, fresh.event_time_us, order),
             columns.take_from_two(held.arrival_us, fresh.arrival_us, order),
@@ -475,14 +477,15 @@ class Model:
         )
         return released, out
 
-    def _seq(self, state: State, partition: NDArray[np.int32]) -> Ints:
+    def _seq(self, state: State, partition: NDArray[np.int32], by_channel: Ints | None) -> Ints:
         if self._whole is not None:
             first = int(state.seq[self._whole])
             return np.arange(first, first + len(partition))
         seq = np.empty(len(partition), dtype=np.int64)
         counts = np.bincount(partition, minlength=self.output_partitions)
         starts = np.cumsum(counts) - counts
-        seq[grouped(partition)] = np.arange(len(partition)) - np.repeat(starts - state.seq, counts)
+        order = grouped(partition) if by_channel is None else by_channel
+        seq[order] = np.arange(len(partition)) - np.repeat(starts - state.seq, counts)
         return seq
 
     def _points(self, state: State, fresh: _Fresh, walk: Walk, time: Time, out: Out) -> list[Point]:
@@ -545,7 +548,7 @@ class Model:
             state.unlisted = [rows]
             return ctis
         until = ctis[-1].next_offset
-        told = [cti for cti in ctis if cti.next_offset == until]
+        told = list({cti.output_partition: cti for cti in ctis if cti.next_offset == until}.values())
         last_row = walk.rows[walk.starts[1:] - 1] if len(walk.touched) else _NO_ROWS
         # What moved after the CTI's point stands elsewhere now than it did there.
         later = walk.touched[batch.offset[last_row] >= until] if len(last_row) else _NO_ROWS
@@ -557,7 +560,7 @@ class Model:
         lists: dict[int, list[tuple[bytes, int]]] = {cti.output_partition: [] for cti in told}
         for channel, name, reached_us in zip(partition, names, w.tolist(), strict=True):
             lists[channel].append((name, reached_us))
-        return [*ctis[: len(ctis) - len(told)], *(replace(cti, listed=tuple(sorted(lists[cti.output_partition]))) for cti in told)]
+        return [replace(cti, listed=tuple(sorted(lists[cti.output_partition]))) if cti in told else cti for cti in ctis]
 
     def _forget(self, state: State, walked: int) -> None:
         """Drop timelines that no later event can meet, once half of the table is such: one pass pays for many batches."""

@@ -72,14 +72,14 @@ class Timelines:
 
     def find(self, keys: pa.Array) -> Ints:
         """Return the row of each substream key (binary or dictionary column without nulls), adding timelines not yet known."""
-        encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
-        distinct, index = encoded.dictionary, encoded.indices.to_numpy(zero_copy_only=False)
-        again = distinct.dictionary_encode()
-        if len(again.dictionary) < len(distinct):
+        if pa.types.is_dictionary(keys.type):
             # A dictionary made elsewhere may hold a key twice.
-            distinct, index = again.dictionary, again.indices.to_numpy()[index]
-        rows = self.find_distinct(Keys.of(distinct))
-        found: Ints = rows[index]
+            distinct = keys.dictionary.dictionary_encode()
+            index = distinct.indices.to_numpy()[keys.indices.to_numpy(zero_copy_only=False)]
+        else:
+            distinct = keys.dictionary_encode()
+            index = distinct.indices.to_numpy()
+        found: Ints = self.find_distinct(Keys.of(distinct.dictionary))[index]
         return found
 
     def find_distinct(self, keys: Keys) -> Ints:
@@ -101,6 +101,15 @@ class Timelines:
         found = self._place[asked].astype(np.int64)
         self._place[chosen] = -1
         return found
+
+    def distinct(self, rows: ShortInts) -> ShortInts:
+        """Return *rows* without those that came before, in any order."""
+        order = np.arange(len(rows), dtype=np.int32)
+        self._place[rows] = order
+        last: NDArray[np.bool_] = self._place[rows] == order
+        self._place[rows] = -1
+        kept: ShortInts = rows[last]
+        return kept
 
     def forget(self, needed: NDArray[np.bool_]) -> Ints:
         """Keep only the *needed* rows; return the new row of each old one (-1: forgotten)."""
