@@ -1,12 +1,13 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench lock clean
+.PHONY: help install demo test test-deep simulate planted lint format bench bench-kernel pictures lock clean
 
 BIN := .venv/bin
+SEEDS ?= 0-9999
 PACKAGES := ordering ingest query sinks tidegate
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 install: .venv/installed  ## make .venv with all that requirements.lock names (done by the other doors when needed)
 
@@ -21,6 +22,15 @@ demo: install  ## order 100,000 real flights and query them, through a real Kafk
 test: install  ## run every test; real services in containers if Docker answers, else the embedded ones
 	@$(BIN)/python -m pytest $(ARGS)
 
+test-deep: install  ## the laws of the time model with 20,000 examples and more (about 25 minutes)
+	@$(BIN)/python -m pytest tests/ordering --hypothesis-profile=deep $(ARGS)
+
+simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
+	@$(BIN)/python tests/simulation/run.py $(SEEDS)
+
+planted: install  ## plant bugs in the model, one per rule, and see that a test catches each
+	@$(BIN)/python tests/planted/run.py
+
 lint: install  ## check style, formatting and types
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -32,6 +42,12 @@ format: install  ## put imports and formatting right
 
 bench: install  ## measure throughput and CPU beside a plain copy of the same topic
 	@$(BIN)/python benchmarks/run.py
+
+bench-kernel: install  ## measure the time model alone: rates on one core, memory of its state
+	@$(BIN)/python benchmarks/kernel.py $(ARGS)
+
+pictures: install  ## draw the pictures of README and tutorial again, from the model
+	@$(BIN)/python docs/pictures/toll.py
 
 lock: install  ## write requirements.lock anew from pyproject.toml
 	@{ sed -n 1p requirements.lock; $(BIN)/uv pip compile pyproject.toml --quiet --group dev --universal --python-version 3.11 \

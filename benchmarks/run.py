@@ -3,7 +3,7 @@ Benchmarks: how fast, for how much CPU and memory. Each compares with a yardstic
 
 Usage: make bench, or python benchmarks/run.py [--events 10000000] [--partitions 4] [--only kernel|ingest] [--format json]
 
-- kernel: the time model alone, one core, columns in and header bytes out.
+- kernel: the time model alone, see kernel.py.
 - ingest: raw topic to ordered topic through Kafka and Spark, beside a plain librdkafka copy of the same topic.
 
 The steady part lies between 30 % and 97 % of the events: before it, JVM and workers are cold.
@@ -23,17 +23,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import kernel
 import numpy as np
-import pyarrow as pa
 from confluent_kafka import Producer
 from measuring import Meter
 from rich.console import Console
 from rich.table import Table
 
-from ordering.policies import Policies
-from ordering.step import Batch, Model
-from ordering.ticks import SECOND_US
-from ordering.wire import encode_event_headers
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.stack import EmbeddedStack
 
@@ -57,27 +53,6 @@ def progress(line: str) -> None:
     """Show how far a run is, on a terminal only."""
     if console.is_terminal:
         console.print(line, end="\r")
-
-
-def kernel(events: int, substreams: int, batch: int = 200_000) -> dict[str, Any]:
-    """Run the model over *events* events of *substreams* substreams (0: one timeline) and return its rate."""
-    rng = np.random.default_rng(1)
-    policies = Policies(late_us=5 * SECOND_US, reorder_us=2 * SECOND_US)
-    model = Model(policies, over=substreams > 0, output_partitions=4)
-    state, spent = model.new_state(), 0.0
-    payload = np.full(batch, b"x" * 56, dtype=object)
-    names = pa.array([b"dev-%d" % number for number in range(max(substreams, 1))], type=pa.binary())
-    for start in range(0, events, batch):
-        arrival_us = (FIRST_ARRIVAL_MS + start + np.arange(batch)) * 1000
-        event_time_us = arrival_us - rng.exponential(2_000_000, batch).astype(np.int64)
-        offset = np.arange(start, start + batch)
-        substream = names.take(pa.array(rng.integers(0, substreams, batch))) if substreams else None
-        before = time.process_time()
-        step = model.step(state, Batch(offset, arrival_us, event_time_us, np.ones(batch, bool), substream, payload, payload, start + batch))
-        left = step.released
-        encode_event_headers(left.seq, left.system_us, left.event_time_us, left.arrival_us, left.offset, left.flags, 0)
-        spent += time.process_time() - before
-    return {"name": f"kernel, {substreams or 'no'} substreams", "events_per_cpu_second": round(events / spent)}
 
 
 def fill(bootstrap: str, topic: str, events: int, partitions: int) -> None:
@@ -216,7 +191,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows: list[dict[str, Any]] = []
     if arguments.only != "ingest":
-        rows += [kernel(2_000_000, substreams) for substreams in (0, 1_000, 10_000, 1_000_000)]
+        rows += kernel.figures(arguments.events)
     if arguments.only != "kernel":
         rows += ingest(arguments.events, arguments.partitions)
     if arguments.format == "json":
