@@ -8,7 +8,7 @@ that point is reached. The other faults strike at times.
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ordering.ticks import SECOND_US
 
@@ -32,6 +32,10 @@ AFTERLIVES = ("dead", "late", "holes", "zombie", "split")
 What a crashed process still does: nothing; the rest of what it had sent arrives later; it arrives with holes, though no writer
 may leave any; the process goes on; it goes on although the new one works with a copy of the checkpoint.
 """
+
+
+TROUBLES = ("old drivers", "journal", "checkpoint lost", "partition joins")
+"""What a run has of the faults that are not drawn together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +77,18 @@ class Fault:
         return f"{self.kind}{of} for {max(self.until_us - self.from_us, 0)} us"
 
 
-def draw_faults(chance: random.Random, inputs: int, estimates: bool, start_us: int, ends_us: int) -> tuple[Fault, ...]:
+def draw_faults(
+    chance: random.Random, inputs: int, estimates: bool, start_us: int, ends_us: int, trouble: str | None = None
+) -> tuple[Fault, ...]:
     """
-    Draw a run's faults.
+    Draw a run's faults; with *trouble* of that kind.
 
     Old drivers that go on, a journal that forgets, a lost checkpoint and partitions that join are not drawn together: positions
     closed in a journal that was lost are open to an old driver until they are closed again, and one that knows nothing of a
     new partition may pass the moment at which it joins (spec section 4 has one job per ordered topic).
     """
-    trouble = chance.choice(["old drivers", "journal", "checkpoint lost", "partition joins"])
+    drawn = chance.choice(TROUBLES)
+    trouble = trouble or drawn
     journal_fails = trouble == "journal"
     faults = [_draw_crash(chance, zombies=trouble == "old drivers") for _ in range(chance.choice([0, 1, 2, 3, 4, 6]))]
     span_us = ends_us - start_us
@@ -97,7 +104,7 @@ def draw_faults(chance: random.Random, inputs: int, estimates: bool, start_us: i
         faults += [window(trouble, 0.0) for _ in range(chance.choice([1, 1, 2]))]
     if chance.random() < 0.2:
         faults.append(window("broker away", 0.3))
-    if chance.random() < 0.4:
+    if chance.random() < 0.4 or trouble == "open transaction":
         faults.append(window("open transaction", 0.6))
     if chance.random() < 0.3:
         by_us = chance.choice([-1, 1]) * chance.choice([SECOND_US // 2, span_us // 60, span_us // 6])
@@ -162,20 +169,36 @@ REQUIRED = (
 )
 """What must happen at least once in a thousand seeds: a fault that never strikes proves nothing."""
 
+
+@dataclass(frozen=True, slots=True)
+class Breakage:
+    """A rule that a simulated job can be told to break: what it does then, and the runs in which that shows most often."""
+
+    what: str
+    trouble: str | None = None
+    settings: dict[str, bool | int] = field(default_factory=dict)
+
+
+_SILENCE = {"estimates": True, "drift_ppm": 0}
 BREAKAGES = {
-    "CTIs do not wait": "CTIs go through a producer of their own, before the events they count are acknowledged",
-    "nothing waits for acknowledgements": "a batch is committed although its last rows may be lost with the process",
-    "estimates are not journaled": "an estimate is used without being a fact of the journal",
-    "positions stay open": "the journal still takes estimates at positions that were judged",
-    "unanswered estimates are forgotten": "an estimate whose answer was lost may be in force, but its record is judged without it",
-    "marks are skipped when the journal fails": "a range whose estimates could not be read is judged without them",
-    "a lost journal stays lost": "a journal that forgot what was judged is not told again",
-    "estimates wait for silence everywhere": "a partition that is silent beside a busy one is never estimated",
-    "a base waits for silence everywhere": "a partition without a record gets no base while the newest record elsewhere is unplanned",
-    "a base is counted anew in every pass": "the silence of a partition without a record begins anew whenever others go on",
-    "absurd arrivals are believed": "an estimate counts on from a stamp so far ahead that its record was refused",
-    "estimates pass over open transactions": "an estimate is made although records stand behind an open transaction",
-    "the clock is read last": "the clock of an estimate is read after the end of the partition was asked for",
-    "readers pass over gaps": "a reader takes any later number for the next",
+    "CTIs do not wait": Breakage("CTIs go through a producer of their own, before the events they count are acknowledged"),
+    "nothing waits for acknowledgements": Breakage("a batch is committed although its last rows may be lost with the process"),
+    "estimates are not journaled": Breakage("an estimate is used without being a fact of the journal", settings=_SILENCE),
+    "positions stay open": Breakage("the journal still takes estimates at positions that were judged", "old drivers", _SILENCE),
+    "unanswered estimates are forgotten": Breakage(
+        "an estimate whose answer was lost may be in force, but its record is judged without it", "journal", _SILENCE
+    ),
+    "marks are skipped when the journal fails": Breakage(
+        "a range whose estimates could not be read is judged without them", "journal", _SILENCE
+    ),
+    "a lost journal stays lost": Breakage("a journal that forgot what was judged is not told again", "journal", _SILENCE),
+    "estimates wait for silence everywhere": Breakage(
+        "a partition that is silent beside a busy one is never estimated", settings=_SILENCE | {"steady": True}
+    ),
+    "absurd arrivals are believed": Breakage("an estimate counts on from a stamp so far ahead that its record was refused"),
+    "estimates pass over open transactions": Breakage(
+        "an estimate is made although records stand behind an open transaction", "open transaction", _SILENCE
+    ),
+    "the clock is read last": Breakage("the clock of an estimate is read after the end of the partition was asked for", settings=_SILENCE),
+    "readers pass over gaps": Breakage("a reader takes any later number for the next"),
 }
-"""Rules that a simulated job can be told to break, to see that the checks notice: name -> what it then does."""

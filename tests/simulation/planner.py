@@ -151,7 +151,7 @@ class Planner:
         yield "silence seen"
         if "the clock is read last" in self._broken:
             asked_us = self._clock()
-        self._learn_last_arrivals(numbers, here, asked_us)
+        self._learn_last_arrivals(numbers, here)
         wanted = [(number, raised) for number in numbers if (raised := self._silences.estimate(("raw", number), asked_us)) is not None]
         rising = [(number, raised) for number, raised in wanted if raised > here.partitions[number].frontier_us]
         agreed = self._agree("estimate", [(number, ends[number], raised) for number, raised in rising])
@@ -196,7 +196,7 @@ class Planner:
         self._world.happened[f"{kind} refused"] += agreed.count(None)
         return agreed
 
-    def _learn_last_arrivals(self, due: list[int], here: Offset, asked_us: int) -> None:
+    def _learn_last_arrivals(self, due: list[int], here: Offset) -> None:
         """Tell the silences from which arrival they count; a partition without any record follows the slowest of the others."""
         world = self._world
         empty = [number for number in due if here.partitions[number].next_offset == 0]
@@ -214,16 +214,13 @@ class Planner:
         for number in unknown:
             if number in known:
                 self._silences.last_arrival(("raw", number), known[number])
-        slowest = min((known if "a base waits for silence everywhere" in self._broken else heard).values(), default=0)
-        anew = "a base is counted anew in every pass" in self._broken
-        for number in empty if slowest else ():
-            base = slowest
-            if not anew and number not in unknown:
-                continue  # it counts on by itself; begun anew in every pass it would never have counted anything
-            if self._silences.needs_last_arrival(("raw", number)):
-                key = journal_key(number)
-                base = self._ask(lambda journal, key=key: journal.base(key, slowest))  # type: ignore[misc]
-            self._silences.count_from(("raw", number), max(base, here.partitions[number].frontier_us), asked_us)
+        slowest = min(heard.values(), default=0)
+        # A base is set once and counts on by itself: begun anew in every pass it would never have counted anything.
+        for number in set(empty) & set(unknown) if slowest else ():
+            key = journal_key(number)
+            base = self._ask(lambda journal, key=key: journal.base(key, slowest))  # type: ignore[misc]
+            # What others have heard may be newer than the clock read for this pass.
+            self._silences.count_from(("raw", number), max(base, here.partitions[number].frontier_us), self._clock())
 
     def _latest_us(self) -> int:
         """Return the latest arrival that is believed."""

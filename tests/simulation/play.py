@@ -410,7 +410,7 @@ class _Run:
         check_log(world, truth)
         check_readers(world, truth, own, self.readers)
         check_accounts(world, own, self.checkpoint)
-        check_facts(world, truth, facts, self.checkpoint)
+        check_facts(world, truth, facts, [*self.lost, self.checkpoint])
         if self._ended():
             unfinished = [reader.partition for reader in self.readers if self._has_channels(reader) and reader.rule.frontier < INFINITY]
             middle = {reader.partition for reader in self.readers if reader.start_us is not None}

@@ -16,10 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[2]
-# Modules of this folder must not hide packages of the same name, and stand in the package `simulation`.
-sys.path[:1] = [str(_ROOT), str(_ROOT / "tests")]
+if __name__ == "__main__":
+    # Not this folder, which Python puts there: its modules stand in the package `simulation`.
+    sys.path[:1] = [str(_ROOT), str(_ROOT / "tests")]
 
-from simulation.faults import REQUIRED  # noqa: E402
+from simulation.faults import BREAKAGES, REQUIRED  # noqa: E402
 from simulation.play import play  # noqa: E402
 from simulation.scenario import draw  # noqa: E402
 from simulation.story import minimal  # noqa: E402
@@ -38,11 +39,15 @@ def seeds_of(text: str) -> list[int]:
     return seeds
 
 
-def run(seeds: list[int], broken: frozenset[str] = frozenset()) -> tuple[int | None, Counter[str]]:
-    """Run seeds in this process; return the first that breaks a law (none after it is run), and what happened how often."""
+def run(seeds: list[int], broken: str | None = None) -> tuple[int | None, Counter[str]]:
+    """
+    Run seeds in this process; return the first that breaks a law (none after it is run), and what happened how often.
+
+    With *broken* the job breaks that rule (see ``BREAKAGES``).
+    """
     happened: Counter[str] = Counter()
     for seed in seeds:
-        outcome = play(draw(seed), broken)
+        outcome = play(draw(seed)) if broken is None else play(draw(seed, BREAKAGES[broken]), frozenset({broken}))
         happened += outcome.happened
         if outcome.broken is not None:
             return seed, happened

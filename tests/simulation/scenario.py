@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from simulation.faults import Fault, draw_faults
+from simulation.faults import Breakage, Fault, draw_faults
 
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, MILLISECOND_US, NEVER, SECOND_US
@@ -104,14 +104,14 @@ class Scenario:
         return not stamped and self.settings.drift_ppm < 500 and not any(fault.kind == "clock step" for fault in self.faults)
 
 
-def draw(seed: int) -> Scenario:
-    """Return the scenario of *seed*."""
+def draw(seed: int, breakage: Breakage | None = None) -> Scenario:
+    """Return the scenario of *seed*; with a *breakage* one of those in which it shows."""
     chance = random.Random(seed)
     span_us = chance.choice([20, 60, 300]) * SECOND_US
-    settings = _draw_settings(chance, span_us)
+    settings = replace(_draw_settings(chance, span_us), **(breakage.settings if breakage else {}))  # type: ignore[arg-type]
     messages = _draw_messages(chance, settings, span_us)
     ends_us = max([START_US + span_us, *(message.at_us for message in messages)])
-    faults = draw_faults(chance, settings.inputs, settings.estimates, START_US, ends_us)
+    faults = draw_faults(chance, settings.inputs, settings.estimates, START_US, ends_us, breakage.trouble if breakage else None)
     return Scenario(seed, settings, messages, faults, chance.getrandbits(64), ends_us)
 
 
