@@ -19,7 +19,7 @@ Nothing here walks event by event. Three facts make that possible:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +32,10 @@ from ordering.edges import Edges, lifted_ends
 from ordering.errors import SettingError
 from ordering.events import Batch, Counts, Dropped, Reason, Released, Releases, Step
 from ordering.generation import Out, Point, Punctuator, points_inside
+from ordering.lists import list_substreams
+from ordering.moving import Time, walk_time
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.punctuation import Cause, Cti, Roster, Spread
+from ordering.punctuation import Cti, Roster, Spread
 from ordering.reorder import first_steps
 from ordering.segments import grouped, sorted_places
 from ordering.state import Since, State
@@ -47,46 +49,10 @@ __all__ = ["Batch", "Counts", "Dropped", "Model", "Reason", "Released", "Step"]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-_LOOK_THROUGH = 4
-"""The table is looked through for timelines to forget once this fraction of its size was walked; a batch counts 256 at least."""
-
-
 _NO_ROWS = np.empty(0, dtype=np.int64)
 
-
-@dataclass(slots=True)
-class Time:
-    """
-    How time moves through a batch, in microseconds: after each record, and once more after what follows the last.
-
-    Args:
-        arrival: The arrival frontier A.
-        recorded: What A were without the estimates; None where no estimate is in play.
-        promise: The largest source or imported CTI met, the record's own included; None: there never was any.
-        sourced: The largest of the source alone.
-        promised: Largest source or imported CTI met *before* each record.
-        floor: ``max(A - late, promise, joined)``.
-        early_ctis, source_ctis: Batch rows that are CTIs of the source: too early to count, and those that count.
-    """
-
-    arrival: Ints
-    floor: Ints
-    recorded: Ints | None = None
-    promise: Ints | None = None
-    sourced: Ints | None = None
-    promised: Ints | None = None
-    early_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
-    source_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
-
-    def cause(self, row: int, watermark_us: int, own_us: int) -> Cause:
-        """Return what moved time to *watermark_us* after a row; *own_us* is the watermark that events alone have set."""
-        if watermark_us == INFINITY:
-            return Cause.SHUTDOWN
-        if own_us >= watermark_us:
-            return Cause.EVENT
-        if self.promise is not None and self.sourced is not None and self.promise[row] >= watermark_us:
-            return Cause.SOURCE if self.sourced[row] >= watermark_us else Cause.IMPORT
-        return Cause.EVENT if self.recorded is None or self.recorded[row] >= self.arrival[row] else Cause.IDLE
+_LOOK_THROUGH = 4
+"""The table is looked through for timelines to forget once this fraction of its size was walked; a batch counts 256 at least."""
 
 
 @dataclass(slots=True)
@@ -203,7 +169,7 @@ class Model:
         The arrays of *batch* are not changed but may be kept.
         """
         assert not state.finished, "a finished input has no further batches"
-        time = self._move_time(state, batch)
+        time = walk_time(self.policies, self.joined_us, state, batch)
         event_time_us = time.arrival[:-1] if batch.event_time_us is None else batch.event_time_us
         early_by_us = event_time_us if batch.start_us is None else np.maximum(event_time_us, batch.start_us)
         reaches_us = self._reaches(batch, event_time_us)
@@ -217,13 +183,10 @@ class Model:
         released, out, chunk = self._release(state, fresh, walk, time)
         counts.released = len(released)
         ctis, chunk.ahead = self._punctuator.walk(state, self._points(state, fresh, walk, time, out), out)
-        state.arrival_us, state.next_offset, state.finished = int(time.arrival[-1]), batch.end_offset, batch.finish
-        state.floor_us = int(time.floor[-1])
-        state.estimated = time.recorded is not None and bool(time.recorded[-1] < time.arrival[-1])
-        if time.promise is not None and time.sourced is not None:
-            state.promise_us, state.imported = int(time.promise[-1]), bool(time.sourced[-1] < time.promise[-1])
+        state.next_offset, state.finished = batch.end_offset, batch.finish
+        time.store(state)
         if self.generation.list_substreams and self.over:
-            ctis = self._list_substreams(state, batch, ctis, walk)
+            ctis = list_substreams(state, batch, ctis, walk, self.policies.reorder_us)
         state.add(chunk)
         if state.since is not None and state.c >= state.since.start_us.max() and not state.since.skip.any():
             state.since = None
@@ -231,57 +194,6 @@ class Model:
         self._forget(state, len(batch.offset))
         dropped = np.flatnonzero(judged.reason)
         return Step(released, Dropped(batch.offset[dropped], judged.reason[dropped]), ctis, counts)
-
-    def _move_time(self, state: State, batch: Batch) -> Time:
-        steps = len(batch.offset)
-        arrival = np.empty(steps + 1, dtype=np.int64)
-        arrival[:steps], arrival[steps] = batch.arrival_us, NEVER
-        recorded: Ints | None = None
-        if state.estimated or batch.estimates:
-            recorded = arrival.copy()
-            recorded[0] = max(int(recorded[0]), NEVER if state.estimated else state.arrival_us)
-            np.maximum.accumulate(recorded, out=recorded)
-        arrival[0] = max(int(arrival[0]), state.arrival_us)
-        for position, frontier_us in batch.estimates:
-            index = int(np.searchsorted(batch.offset, position))
-            arrival[index] = max(int(arrival[index]), frontier_us)
-        np.maximum.accumulate(arrival, out=arrival)
-        late_us = self.policies.late_us
-        floor = np.full(steps + 1, NEVER, dtype=np.int64) if late_us is None else np.maximum(arrival - late_us, NEVER)
-        time = Time(arrival, floor, recorded)
-        if state.promise_us > NEVER or batch.imports or batch.source_cti_us is not None:
-            self._meet_ctis(time, state, batch)
-        if self.joined_us > NEVER:
-            np.maximum(floor, self.joined_us, out=floor)
-        if batch.finish:
-            floor[steps] = INFINITY
-        return time
-
-    def _meet_ctis(self, time: Time, state: State, batch: Batch) -> None:
-        steps = len(batch.offset)
-        imported, sourced = np.full(steps + 1, NEVER, dtype=np.int64), np.full(steps + 1, NEVER, dtype=np.int64)
-        for position, imported_us in batch.imports:
-            index = int(np.searchsorted(batch.offset, position))
-            imported[index] = max(int(imported[index]), imported_us)
-        if batch.source_cti_us is not None:
-            told = np.flatnonzero(batch.source_cti_us > NEVER)
-            if self.policies.early_us is not None:
-                early = batch.source_cti_us[told] > time.arrival[told] + self.policies.early_us
-                time.early_ctis, told = told[early], told[~early]
-            time.source_ctis = told
-            sourced[told] = batch.source_cti_us[told]
-        known = imported if state.imported else sourced
-        known[0] = max(int(known[0]), state.promise_us)
-        np.maximum.accumulate(imported, out=imported)
-        np.maximum.accumulate(sourced, out=sourced)
-        time.promise, time.sourced = np.maximum(imported, sourced), sourced
-        # A record meets what was imported at its place, but its own CTI counts only for what follows it.
-        before = imported[:steps].copy()
-        before[1:] = np.maximum(before[1:], sourced[: max(steps - 1, 0)])
-        if steps and not state.imported:
-            before[0] = max(int(before[0]), state.promise_us)
-        time.promised = before
-        np.maximum(time.floor, time.promise, out=time.floor)
 
     def _reaches(self, batch: Batch, event_time_us: Ints) -> Ints | None:
         if self.shape is Shape.INTERVAL:
@@ -360,9 +272,7 @@ class Model:
         kept = np.flatnonzero(batch.readable & (judged.reason == 0))
         if not len(kept):
             return
-        held = state.held
-        held = held.take(np.flatnonzero(held.flags & Flag.EDGE_START))
-        before = Edges(None if self.over else held.key, held.timeline, held.event_time_us, held.system_us)
+        before = _open_starts(state, by_key=not self.over)
         key = None if self.over else columns.take(batch.key, kept)
         edges = Edges(key, fresh.timeline[kept], fresh.event_time_us[kept], judged.system_us[kept])
         lift = lifted_ends(before, edges, start_us[kept])
@@ -536,32 +446,6 @@ class Model:
         np.maximum.accumulate(own, out=own)
         return np.where(own > NEVER, own - self.policies.reorder_us, NEVER)
 
-    def _list_substreams(self, state: State, batch: Batch, ctis: list[Cti], walk: Walk) -> list[Cti]:
-        """Add to the last CTIs the substreams whose watermark is ahead of what their released events show."""
-        table = state.timelines
-        rows = np.unique(np.concatenate([*state.unlisted, walk.touched]))
-        largest_us = table.largest_us[rows]
-        w = largest_us - self.policies.reorder_us
-        news = w > np.maximum(table.shown_us[rows], state.c)
-        rows, w = rows[news], w[news]
-        if not ctis:
-            state.unlisted = [rows]
-            return ctis
-        until = ctis[-1].next_offset
-        told = list({cti.output_partition: cti for cti in ctis if cti.next_offset == until}.values())
-        last_row = walk.rows[walk.starts[1:] - 1] if len(walk.touched) else _NO_ROWS
-        # What moved after the CTI's point stands elsewhere now than it did there.
-        later = walk.touched[batch.offset[last_row] >= until] if len(last_row) else _NO_ROWS
-        listed = np.isin(table.partition[rows], [cti.output_partition for cti in told]) & ~np.isin(rows, later)
-        state.unlisted = [rows[~listed]]
-        rows, w = rows[listed], w[listed]
-        table.shown_us[rows] = w
-        names, partition = table.keys(rows).to_pylist(), table.partition[rows].tolist()
-        lists: dict[int, list[tuple[bytes, int]]] = {cti.output_partition: [] for cti in told}
-        for channel, name, reached_us in zip(partition, names, w.tolist(), strict=True):
-            lists[channel].append((name, reached_us))
-        return [replace(cti, listed=tuple(sorted(lists[cti.output_partition]))) if cti in told else cti for cti in ctis]
-
     def _forget(self, state: State, walked: int) -> None:
         """Drop timelines that no later event can meet, once half of the table is such: one pass pays for many batches."""
         table = state.timelines
@@ -575,6 +459,18 @@ class Model:
         for chunk in state.parts():
             needed[chunk.held.rows.timeline[chunk.held.waits]] = True
         state.renumber(table.forget(needed))
+
+
+def _open_starts(state: State, by_key: bool) -> Edges:
+    """Return the start edges that are held."""
+    parts = []
+    for rows, waits in ((chunk.held.rows, chunk.held.waits) for chunk in state.parts()):
+        starts = np.flatnonzero(waits & ((rows.flags & Flag.EDGE_START) > 0))
+        key = columns.take(rows.key, starts) if by_key else columns.no_entries()
+        parts.append(Edges(key, rows.timeline[starts], rows.event_time_us[starts], rows.system_us[starts]))
+    key = columns.join([columns.no_entries(), *(part.key for part in parts)]) if by_key else None
+    fixed = [np.concatenate([_NO_ROWS, *(getattr(part, name) for part in parts)]) for name in ("timeline", "event_time_us", "system_us")]
+    return Edges(key, *fixed)
 
 
 def _begin(since: Since, system_us: Ints, partition: NDArray[np.int32]) -> tuple[Mask, Mask]:

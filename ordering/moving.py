@@ -1,0 +1,119 @@
+"""
+How time moves through a batch: the arrival frontier, the CTIs met, the floor, record by record.
+
+Law (spec sections 2 to 4): none of them ever goes back. What stands in the journal at a position is heard just before the
+record there; a CTI of the source counts for what follows it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordering.events import Batch
+from ordering.policies import Policies
+from ordering.punctuation import Cause
+from ordering.state import State
+from ordering.ticks import INFINITY, NEVER
+
+Ints = NDArray[np.int64]
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+@dataclass(slots=True)
+class Time:
+    """
+    How time moves through a batch, in microseconds: after each record, and once more after what follows the last.
+
+    Args:
+        arrival: The arrival frontier A.
+        recorded: What A were without the estimates; None where no estimate is in play.
+        promise: The largest source or imported CTI met, the record's own included; None: there never was any.
+        sourced: The largest of the source alone.
+        promised: Largest source or imported CTI met *before* each record.
+        floor: ``max(A - late, promise, joined)``.
+        early_ctis, source_ctis: Batch rows that are CTIs of the source: too early to count, and those that count.
+    """
+
+    arrival: Ints
+    floor: Ints
+    recorded: Ints | None = None
+    promise: Ints | None = None
+    sourced: Ints | None = None
+    promised: Ints | None = None
+    early_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
+    source_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
+
+    def cause(self, row: int, watermark_us: int, own_us: int) -> Cause:
+        """Return what moved time to *watermark_us* after a row; *own_us* is the watermark that events alone have set."""
+        if watermark_us == INFINITY:
+            return Cause.SHUTDOWN
+        if own_us >= watermark_us:
+            return Cause.EVENT
+        if self.promise is not None and self.sourced is not None and self.promise[row] >= watermark_us:
+            return Cause.SOURCE if self.sourced[row] >= watermark_us else Cause.IMPORT
+        return Cause.EVENT if self.recorded is None or self.recorded[row] >= self.arrival[row] else Cause.IDLE
+
+    def store(self, state: State) -> None:
+        """Leave in *state* where time stands after the batch."""
+        state.arrival_us, state.floor_us = int(self.arrival[-1]), int(self.floor[-1])
+        state.estimated = self.recorded is not None and bool(self.recorded[-1] < self.arrival[-1])
+        if self.promise is not None and self.sourced is not None:
+            state.promise_us, state.imported = int(self.promise[-1]), bool(self.sourced[-1] < self.promise[-1])
+
+
+def walk_time(policies: Policies, joined_us: int, state: State, batch: Batch) -> Time:
+    """Return how time moves through *batch*, which begins where *state* stands."""
+    steps = len(batch.offset)
+    arrival = np.empty(steps + 1, dtype=np.int64)
+    arrival[:steps], arrival[steps] = batch.arrival_us, NEVER
+    recorded: Ints | None = None
+    if state.estimated or batch.estimates:
+        recorded = arrival.copy()
+        recorded[0] = max(int(recorded[0]), NEVER if state.estimated else state.arrival_us)
+        np.maximum.accumulate(recorded, out=recorded)
+    arrival[0] = max(int(arrival[0]), state.arrival_us)
+    for position, frontier_us in batch.estimates:
+        index = int(np.searchsorted(batch.offset, position))
+        arrival[index] = max(int(arrival[index]), frontier_us)
+    np.maximum.accumulate(arrival, out=arrival)
+    late_us = policies.late_us
+    floor = np.full(steps + 1, NEVER, dtype=np.int64) if late_us is None else np.maximum(arrival - late_us, NEVER)
+    time = Time(arrival, floor, recorded)
+    if state.promise_us > NEVER or batch.imports or batch.source_cti_us is not None:
+        _meet_ctis(time, policies.early_us, state, batch)
+    if joined_us > NEVER:
+        np.maximum(floor, joined_us, out=floor)
+    if batch.finish:
+        floor[steps] = INFINITY
+    return time
+
+
+def _meet_ctis(time: Time, early_us: int | None, state: State, batch: Batch) -> None:
+    steps = len(batch.offset)
+    imported, sourced = np.full(steps + 1, NEVER, dtype=np.int64), np.full(steps + 1, NEVER, dtype=np.int64)
+    for position, imported_us in batch.imports:
+        index = int(np.searchsorted(batch.offset, position))
+        imported[index] = max(int(imported[index]), imported_us)
+    if batch.source_cti_us is not None:
+        told = np.flatnonzero(batch.source_cti_us > NEVER)
+        if early_us is not None:
+            early = batch.source_cti_us[told] > time.arrival[told] + early_us
+            time.early_ctis, told = told[early], told[~early]
+        time.source_ctis = told
+        sourced[told] = batch.source_cti_us[told]
+    known = imported if state.imported else sourced
+    known[0] = max(int(known[0]), state.promise_us)
+    np.maximum.accumulate(imported, out=imported)
+    np.maximum.accumulate(sourced, out=sourced)
+    time.promise, time.sourced = np.maximum(imported, sourced), sourced
+    # A record meets what was imported at its place, but its own CTI counts only for what follows it.
+    before = imported[:steps].copy()
+    before[1:] = np.maximum(before[1:], sourced[: max(steps - 1, 0)])
+    if steps and not state.imported:
+        before[0] = max(int(before[0]), state.promise_us)
+    time.promised = before
+    np.maximum(time.floor, time.promise, out=time.floor)
