@@ -91,7 +91,9 @@ class Timelines:
             self._largest_us, self._partition = grown(self._largest_us, count), grown(self._partition, count)
             self._chunk, self._place = grown(self._chunk, count), grown(self._place, count)
             self._largest_us[first:count] = NEVER
-            self._chunk[first:count] = self._place[first:count] = -1
+            self._chunk[first:count] = -1
+            # To its end: a row that was forgotten is -1, and asks for the last.
+            self._place[first:] = -1
             self._partition[first:count] = partitions_of(keys.take(fresh), self._partitions) if self._whole is None else self._whole
         return rows
 
