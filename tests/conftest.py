@@ -18,7 +18,7 @@ _SLOW_MACHINES = [HealthCheck.too_slow]  # a busy machine is no fault of a test
 
 settings.register_profile("default", max_examples=150, deadline=None, print_blob=True, suppress_health_check=_SLOW_MACHINES)
 settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
-settings.register_profile("deep", settings.get_profile("default"), max_examples=3_000)
+settings.register_profile("deep", settings.get_profile("default"), max_examples=900)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from hypothesis import settings
 from strategies import Case, Range
 
 from ordering.oracle import Moment, Record, Story, tell
@@ -43,6 +44,12 @@ VERDICTS = (
     "arrival_clamps",
 )
 """The counts that oracle and model both keep."""
+
+
+def tries(share: float) -> settings:
+    """Return settings for a test that deserves so many times the examples of others: more for a cheap one, fewer for a dear one."""
+    profile = settings.get_profile(settings.get_current_profile_name())
+    return settings(profile, max_examples=round(profile.max_examples * share))
 
 
 @dataclass

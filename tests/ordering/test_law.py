@@ -18,6 +18,7 @@ from ordering_running import (
     tell_until,
     told,
     total_counts,
+    tries,
     verdicts,
     walk,
 )
@@ -28,6 +29,7 @@ from ordering.ticks import INFINITY
 from ordering.wire import Flag
 
 
+@tries(4)
 @given(whole_cases(generated=True))
 def test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates(case: Case) -> None:
     """Level 1: the model's events are the oracle's, field by field and in the same order, and so is what is dropped."""
