@@ -78,10 +78,16 @@ class Fault:
 
 
 def draw_faults(
-    chance: random.Random, inputs: int, estimates: bool, start_us: int, ends_us: int, trouble: str | None = None
+    chance: random.Random,
+    inputs: int,
+    estimates: bool,
+    start_us: int,
+    ends_us: int,
+    trouble: str | None = None,
+    afterlife: str | None = None,
 ) -> tuple[Fault, ...]:
     """
-    Draw a run's faults; with *trouble* of that kind.
+    Draw a run's faults; with *trouble* of that kind, and crashes with that *afterlife*.
 
     Old drivers that go on, a journal that forgets, a lost checkpoint and partitions that join are not drawn together: positions
     closed in a journal that was lost are open to an old driver until they are closed again, and one that knows nothing of a
@@ -90,15 +96,16 @@ def draw_faults(
     drawn = chance.choice(TROUBLES)
     trouble = trouble or drawn
     journal_fails = trouble == "journal"
-    faults = [_draw_crash(chance, zombies=trouble == "old drivers") for _ in range(chance.choice([0, 1, 2, 3, 4, 6]))]
+    faults = [_draw_crash(chance, trouble == "old drivers", afterlife) for _ in range(chance.choice([0, 1, 2, 3, 4, 6]))]
     span_us = ends_us - start_us
 
     def window(kind: str, share: float) -> Fault:
         from_us = start_us + chance.randrange(span_us)
         return Fault(kind, partition=chance.randrange(inputs), from_us=from_us, until_us=from_us + int(span_us * share * chance.random()))
 
-    if journal_fails and estimates:
+    if estimates and (journal_fails or (trouble == "checkpoint lost" and chance.random() < 0.5)):
         faults += [window("journal away", 0.4) for _ in range(chance.randint(0, 2))]
+    if estimates and journal_fails:
         faults += [window("journal wiped", 0.0) for _ in range(chance.randint(0, 1))]
     if trouble in ("checkpoint lost", "partition joins"):
         faults += [window(trouble, 0.0) for _ in range(chance.choice([1, 1, 2]))]
@@ -113,13 +120,17 @@ def draw_faults(
     return tuple(faults)
 
 
-def _draw_crash(chance: random.Random, zombies: bool) -> Fault:
+def _draw_crash(chance: random.Random, zombies: bool, wanted: str | None = None) -> Fault:
     victim = chance.choice(["driver", "task"])
     point = chance.choice(DRIVER_POINTS + TASK_POINTS if victim == "driver" else TASK_POINTS)
     # A task that goes on touches no journal.
     afterlives = ("dead", "late", "holes", "zombie") if victim == "task" else AFTERLIVES if zombies else AFTERLIVES[:3]
     afterlife = chance.choice(afterlives)
-    if victim == "driver" and afterlife in ("zombie", "split") and chance.random() < 0.5:
+    if wanted == "split":
+        victim, afterlife = "driver", wanted
+    elif wanted == "holes":
+        point, afterlife = chance.choice(["piece written", "range judged"]), wanted
+    if victim == "driver" and afterlife in ("zombie", "split") and (wanted or chance.random() < 0.5):
         # An old driver does harm where it goes on with what it believes about a position.
         point = "silence seen"
     nth, again = chance.choice([1, 2, 3, 5, 8, 15]), chance.choice([0, 0, 0, 1, 2])
@@ -177,6 +188,7 @@ class Breakage:
     what: str
     trouble: str | None = None
     settings: dict[str, bool | int] = field(default_factory=dict)
+    afterlife: str | None = None
 
 
 _SILENCE = {"estimates": True, "drift_ppm": 0}
@@ -184,12 +196,12 @@ BREAKAGES = {
     "CTIs do not wait": Breakage("CTIs go through a producer of their own, before the events they count are acknowledged"),
     "nothing waits for acknowledgements": Breakage("a batch is committed although its last rows may be lost with the process"),
     "estimates are not journaled": Breakage("an estimate is used without being a fact of the journal", settings=_SILENCE),
-    "positions stay open": Breakage("the journal still takes estimates at positions that were judged", "old drivers", _SILENCE),
+    "positions stay open": Breakage("the journal still takes estimates at positions that were judged", "old drivers", _SILENCE, "split"),
     "unanswered estimates are forgotten": Breakage(
         "an estimate whose answer was lost may be in force, but its record is judged without it", "journal", _SILENCE
     ),
     "marks are skipped when the journal fails": Breakage(
-        "a range whose estimates could not be read is judged without them", "journal", _SILENCE
+        "a range whose estimates could not be read is judged without them", "checkpoint lost", _SILENCE
     ),
     "a lost journal stays lost": Breakage("a journal that forgot what was judged is not told again", "journal", _SILENCE),
     "estimates wait for silence everywhere": Breakage(
@@ -200,5 +212,5 @@ BREAKAGES = {
         "an estimate is made although records stand behind an open transaction", "open transaction", _SILENCE
     ),
     "the clock is read last": Breakage("the clock of an estimate is read after the end of the partition was asked for", settings=_SILENCE),
-    "readers pass over gaps": Breakage("a reader takes any later number for the next"),
+    "readers pass over gaps": Breakage("a reader takes any later number for the next", afterlife="holes"),
 }

@@ -174,6 +174,10 @@ class _Run:
         self.world.join(moment_of_joining(self.world))
         self.checkpoint.extend()
 
+    def _stop(self) -> None:
+        """Stop the driver as a user does: between two of its steps, with everything it sent acknowledged or not."""
+        self.driver = None
+
     def _kill(self) -> None:
         if self.driver is not None:
             self._bury(self.driver, "dead", self.driver.name)
@@ -363,7 +367,8 @@ class _Run:
     def _finish(self) -> None:
         """Stop, then start with ``--until-end`` and run until the final CTI is out, crashes included."""
         self.world.happened["run to the end"] += 1
-        self.driver, self.until_end, self.starts_us = None, True, 0
+        self._stop()
+        self.until_end, self.starts_us = True, 0
         for _ in range(_STEPS_MAX):
             self._one_step()
             self._zombie_step()
@@ -378,7 +383,7 @@ class _Run:
 
     def _ended(self) -> bool:
         offsets = self.checkpoint.offsets
-        return bool(offsets) and offsets[-1].final and self.checkpoint.committed == len(offsets)
+        return len(offsets) > 0 and offsets[-1].final and self.checkpoint.committed == len(offsets)
 
     def _read_to_the_end(self) -> None:
         world = self.world

@@ -111,7 +111,8 @@ def draw(seed: int, breakage: Breakage | None = None) -> Scenario:
     settings = replace(_draw_settings(chance, span_us), **(breakage.settings if breakage else {}))  # type: ignore[arg-type]
     messages = _draw_messages(chance, settings, span_us)
     ends_us = max([START_US + span_us, *(message.at_us for message in messages)])
-    faults = draw_faults(chance, settings.inputs, settings.estimates, START_US, ends_us, breakage.trouble if breakage else None)
+    wanted = (breakage.trouble, breakage.afterlife) if breakage else (None, None)
+    faults = draw_faults(chance, settings.inputs, settings.estimates, START_US, ends_us, *wanted)
     return Scenario(seed, settings, messages, faults, chance.getrandbits(64), ends_us)
 
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.simulation
 
 _SEEDS = 300
 _PARTS = 6
-_FOUND_WITHIN = 400
+_FOUND_WITHIN = 300
 
 
 @pytest.mark.parametrize("part", range(_PARTS))
