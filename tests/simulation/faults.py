@@ -132,7 +132,7 @@ def _draw_crash(chance: random.Random, zombies: bool, wanted: str | None = None)
         point, afterlife = chance.choice(["piece written", "range judged"]), wanted
     if victim == "driver" and afterlife in ("zombie", "split") and (wanted or chance.random() < 0.5):
         # An old driver does harm where it goes on with what it believes about a position.
-        point = "silence seen"
+        point = "silence seen" if wanted else chance.choice(["silence seen", "other input seen"])
     nth, again = chance.choice([1, 2, 3, 5, 8, 15]), chance.choice([0, 0, 0, 1, 2])
     return Fault("crash", point, nth, again, victim, afterlife)
 

@@ -309,7 +309,8 @@ class _Run:
         ends = [raw.end for raw in world.raw]
         target_us = self._last_floor_us()
         behind_us = world.time.now_us - 10**15
-        for _ in range(CALM_PASSES_MAX):
+        for number in range(CALM_PASSES_MAX):
+            world.telling = self.telling and number < 5  # it goes on like that
             self._pass()
             if settings.steady:
                 world.append(steady_message(settings.shape, world.time.now_us))

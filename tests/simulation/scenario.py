@@ -134,7 +134,7 @@ def _draw_settings(chance: random.Random, span_us: int) -> Settings:
         output_partitions=chance.choice([1, 2, 3]),
         shape=chance.choice([Shape.POINT, Shape.POINT, Shape.INTERVAL, Shape.EDGE]),
         generation=_draw_generation(chance, over, second),
-        cti_bytes_max=chance.choice([120, 900_000]),
+        cti_bytes_max=chance.choice([70, 900_000]),
         imported_lag_us=chance.choice([None, None, None, second, 10 * second]),
         estimates=chance.random() < 0.8,
         cadence_us=span_us // chance.randint(5, 25),

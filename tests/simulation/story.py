@@ -14,6 +14,8 @@ from typing import TypeVar
 from simulation.play import Outcome, play
 from simulation.scenario import Scenario, Settings
 
+from ordering.policies import Generation
+
 RUNS_MAX = 500
 """Runs a search may take."""
 
@@ -64,6 +66,8 @@ def _simpler(settings: Settings) -> Iterator[Settings]:
     yield replace(settings, steady=False)
     yield replace(settings, drift_ppm=0)
     yield replace(settings, estimates=False)
+    yield replace(settings, imported_lag_us=None)
+    yield replace(settings, generation=Generation())
     yield replace(settings, batch_events=1000)
     yield replace(settings, piece_events=1000)
     yield replace(settings, output_partitions=1)

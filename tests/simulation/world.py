@@ -183,14 +183,14 @@ class World:
         self.joined: dict[int, int] = {}
         self.happened: Counter[str] = Counter()
         self.tale: list[str] = []
-        self._telling = telling
+        self.telling = telling
         self._coming = deque(scenario.messages)
         self._count = 0
         self.saves = 0
 
     def tell(self, text: object) -> None:
         """Add a line to the tale, if somebody wants to hear it."""
-        if self._telling:
+        if self.telling:
             self.tale.append(f"{(self.time.now_us - START_US) / 1e6:9.3f} s  {text}")
 
     def check_broker(self) -> None:
