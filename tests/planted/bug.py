@@ -1,0 +1,63 @@
+"""
+A planted bug: one rule of the specification, broken on purpose by a small change to a source file.
+
+Law: the text it replaces occurs exactly once in its file, and the test it names fails once it is replaced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+LAW = "tests/ordering/test_law.py::"
+CTIS = "tests/ordering/test_law_ctis.py::"
+STATE = "tests/ordering/test_law_state.py::"
+START = "tests/ordering/test_law_start.py::"
+STEP = "tests/ordering/test_step.py::"
+TOLL = "tests/ordering/test_toll.py::"
+READER = "tests/ordering/test_reader.py::"
+WIRE = "tests/ordering/test_wire.py::"
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """
+    One mutation.
+
+    Args:
+        name: What it is called on the command line and in the table.
+        rule: The rule that it breaks, as it should be.
+        spec: Section of the specification that states the rule.
+        file: The file below ``ordering/``.
+        old: What stands there, exactly once.
+        new: What stands there in the copy.
+        test: Node id of the test that fails then, from the root of the repository.
+    """
+
+    name: str
+    rule: str
+    spec: int
+    file: str
+    old: str
+    new: str
+    test: str
+
+    @property
+    def path(self) -> str:
+        """The file, from the root of the repository."""
+        return f"ordering/{self.file}"
+
+    def plant(self, root: Path) -> None:
+        """
+        Make the change in the copy of the repository at *root*.
+
+        Raises:
+            LookupError: What it replaces does not stand there exactly once.
+        """
+        source = root / self.path
+        text = source.read_text("utf-8")
+        if text.count(self.old) != 1:
+            raise LookupError(f"{self.name}: the text to replace occurs {text.count(self.old)} times in {self.path}")
+        source.write_text(text.replace(self.old, self.new), "utf-8")

@@ -1,0 +1,24 @@
+"""
+All planted bugs: one for each rule of the specification that a small change to ``ordering/`` can break.
+
+Law: each of them is caught by the test it names, and that test passes without it (``python tests/planted/run.py``).
+"""
+
+from __future__ import annotations
+
+from planted.bug import Bug
+from planted.judging import JUDGING
+from planted.reading import READING
+from planted.releasing import RELEASING
+from planted.remembering import REMEMBERING
+
+BUGS: list[Bug] = [*JUDGING, *RELEASING, *REMEMBERING, *READING]
+
+
+def table() -> str:
+    """Return all bugs as the Markdown table of ``docs/testing.md``."""
+    rows = ["| rule | spec | planted bug | caught by |", "|---|---|---|---|"]
+    for bug in sorted(BUGS, key=lambda each: each.spec):
+        file, test = bug.test.removeprefix("tests/ordering/").split("::")
+        rows.append(f"| {bug.rule} | {bug.spec} | `{bug.file.removesuffix('.py')}: {bug.name}` | `{file}: {test}` |")
+    return "\n".join(rows) + "\n"

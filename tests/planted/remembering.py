@@ -1,0 +1,121 @@
+"""Planted bugs in what is remembered: forgetting, saved state, the journal (spec sections 2, 3 and 6)."""
+
+from __future__ import annotations
+
+from planted.bug import CTIS, LAW, STATE, Bug
+
+_EVENTS = LAW + "test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates"
+_RESTORED = STATE + "test_a_state_saved_and_restored_between_any_two_records_tells_no_other_story"
+_FORGOTTEN = STATE + "test_what_is_forgotten_is_never_missed"
+_JOURNAL = "tests/ordering/test_journal.py::test_facts_only_rise_and_never_change_once_closed"
+
+REMEMBERING = [
+    Bug(
+        "forgotten-though-held",
+        "A timeline with an event held is not forgotten.",
+        2,
+        "step.py",
+        "            needed[chunk.held.rows.timeline[chunk.held.waits]] = True",
+        "            needed[chunk.held.rows.timeline[chunk.held.waits]] |= False",
+        _FORGOTTEN,
+    ),
+    Bug(
+        "forgotten-above-the-floor",
+        "A timeline whose own watermark is above the floor is not forgotten.",
+        2,
+        "step.py",
+        "needed = table.largest_us - self.policies.reorder_us > state.floor_us",
+        "needed = table.largest_us - self.policies.reorder_us > INFINITY - 1",
+        _FORGOTTEN,
+    ),
+    Bug(
+        "never-forgotten",
+        "Timelines that no later event can meet are forgotten.",
+        2,
+        "step.py",
+        "        state.renumber(table.forget(needed))",
+        "        state.unpruned = 0",
+        STATE + "test_forgetting_timelines_changes_nothing_but_the_size_of_the_state",
+    ),
+    Bug(
+        "chunk-deleted-too-early",
+        "A saved chunk is deleted only when nothing in it can count any more.",
+        6,
+        "state.py",
+        "chunk.needed_until_us = max(int(part.max()) for part in newest if len(part))",
+        "chunk.needed_until_us = min(int(part.min()) for part in newest if len(part))",
+        _RESTORED,
+    ),
+    Bug(
+        "merge-loses-timelines",
+        "Chunks merged into one keep the timelines that moved in them.",
+        6,
+        "state.py",
+        "merged.timelines = self.timelines.distinct(merged.timelines[newest])",
+        "merged.timelines = merged.timelines[:0]",
+        _RESTORED,
+    ),
+    Bug(
+        "restored-smallest",
+        "Of a timeline in several chunks the largest value counts.",
+        6,
+        "state.py",
+        "newer = read.largest_us >= timelines.largest_us[read.timelines]",
+        "newer = (timelines.largest_us[read.timelines] == NEVER) | (read.largest_us < timelines.largest_us[read.timelines])",
+        _RESTORED,
+    ),
+    Bug(
+        "restored-without-what-is-at-the-watermark",
+        "An event at its watermark is held, also after a restore.",
+        6,
+        "state.py",
+        "waits = rows.system_us >= watermark[rows.timeline]",
+        "waits = rows.system_us > watermark[rows.timeline]",
+        _RESTORED,
+    ),
+    Bug(
+        "restored-without-what-is-ahead",
+        "What is ahead of the CTI is still counted after a restore.",
+        6,
+        "state.py",
+        "        ahead.take_below(self.c)",
+        "        ahead.take_below(self.c + 1)",
+        CTIS + "test_ctis_are_written_where_they_are_due_and_say_exactly_what_holds_there",
+    ),
+    Bug(
+        "restored-without-the-count",
+        "How many events were accepted is saved.",
+        6,
+        "state.py",
+        '"accepted": self.accepted,',
+        '"accepted": 0,',
+        CTIS + "test_ctis_by_count_or_time_are_a_function_of_the_log",
+    ),
+    Bug(
+        "restored-without-promise",
+        "The largest CTI of the source is saved.",
+        6,
+        "state.py",
+        '"promise_us": self.promise_us,',
+        '"promise_us": NEVER,',
+        _RESTORED,
+    ),
+    Bug(
+        "journal-open-below",
+        "A closed position takes no further estimate.",
+        3,
+        "journal.py",
+        "if position < self.closed:",
+        "if position < self.closed - 1:",
+        _JOURNAL,
+    ),
+    Bug(
+        "journal-falls",
+        "The estimate in force at a position only rises.",
+        3,
+        "journal.py",
+        "values[position] = max(value, values.get(position, value))",
+        "values[position] = value",
+        _JOURNAL,
+    ),
+]
