@@ -11,6 +11,7 @@ settings and for broken input and output.
     |-- UnreachableError      Kafka, Redis or another service does not answer            (exit code 4)
     |-- ProtocolError         bytes on an ordered topic break PROTOCOL.md                (exit code 5)
     |   `-- GapError          a sequence gap was never closed                            (exit code 5)
+    |-- BatchError            a batch handed to the model is malformed: a mistake of the calling program (exit code 1)
     `-- TickRangeError        a time lies outside what the model can carry               (exit code 2)
 
 Every error has a stable ``code`` (``TG-...``), says what, where and how to mend it, and may show an example.
@@ -73,6 +74,12 @@ class QueryError(TidegateError):
 
     exit_code = 2
     default_code = "TG-QUERY"
+
+
+class BatchError(TidegateError):
+    """A batch handed to ``Model.step`` does not hold together, or does not start where the state stands."""
+
+    default_code = "TG-BATCH"
 
 
 class TickRangeError(TidegateError):

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ordering.errors import SettingError
-from ordering.ticks import DAY_US, MINUTE_US, SECOND_US
+from ordering.ticks import DAY_US, DURATION_US_MAX, MINUTE_US, SECOND_US, format_duration
 
 LATE_US_MAX = 20 * DAY_US
 """Largest late tolerance (spec section 2), in microseconds."""
@@ -94,7 +94,8 @@ class Policies:
         out_of_order_action: What happens to an event further below.
 
     Raises:
-        SettingError: A tolerance is negative (but for ``reorder_us = -1``) or ``late_us`` exceeds 20 days.
+        SettingError: A tolerance is negative (but for ``reorder_us = -1``), no whole number, or too long (``late_us``: 20 days;
+            others ten thousand years), or an action is none of ``adjust`` and ``drop``.
     """
 
     early_us: int | None = 5 * MINUTE_US
@@ -105,12 +106,26 @@ class Policies:
     cti_violation_action: Action = Action.ADJUST
 
     def __post_init__(self) -> None:
-        if self.early_us is not None and self.early_us < 0:
-            raise SettingError("early must not be negative", where="early", fix="give 0s or more, or off")
-        if self.late_us is not None and not 0 <= self.late_us <= LATE_US_MAX:
-            raise SettingError("late must lie between 0s and 20d", where="late", fix="give a duration in that range, or off")
-        if self.reorder_us < -1:
-            raise SettingError("reorder must not be negative", where="reorder", fix="give 0s or more")
+        for name in ("late_action", "out_of_order_action", "cti_violation_action"):
+            try:
+                object.__setattr__(self, name, Action(getattr(self, name)))
+            except ValueError:
+                raise SettingError(f"{name} is none of adjust and drop", where=name, fix="write adjust or drop", example="drop") from None
+        for name, least_us, most_us in (("early", 0, DURATION_US_MAX), ("late", 0, LATE_US_MAX), ("reorder", -1, DURATION_US_MAX)):
+            self._check(name, getattr(self, f"{name}_us"), least_us, most_us)
+
+    @staticmethod
+    def _check(name: str, duration_us: int | None, least_us: int, most_us: int) -> None:
+        if duration_us is None and name != "reorder":
+            return
+        if not isinstance(duration_us, int) or isinstance(duration_us, bool):
+            fix = "give a whole number of microseconds, as ordering.ticks.parse_duration('5s') does"
+            raise SettingError(f"{name}_us is no whole number of microseconds", where=name, fix=fix, example="5_000_000")
+        if duration_us < least_us and name != "late":
+            raise SettingError(f"{name} must not be negative", where=name, fix="give 0s or more" + (", or off" if name == "early" else ""))
+        if not least_us <= duration_us <= most_us:
+            until = format_duration(most_us)
+            raise SettingError(f"{name} must lie between 0s and {until}", where=name, fix="give a duration in that range, or off")
 
     @classmethod
     def arrival_order(cls) -> Policies:

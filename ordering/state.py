@@ -79,6 +79,8 @@ class State:
     next_offset: int = 0
     c: int = NEVER
     finished: bool = False
+    made_by: str = ""
+    """The model this is a state of, in words; empty where an older version did not say."""
     accepted: int = 0
     point_us: int = NEVER
     """The watermark at the last point at which CTIs were due (``Generation``)."""
@@ -190,6 +192,7 @@ class State:
             "next_offset": self.next_offset,
             "c": self.c,
             "finished": self.finished,
+            "made_by": self.made_by,
             "accepted": self.accepted,
             "point_us": self.point_us,
             "written": [[partition, *promise] for partition, promise in sorted(self.written.items())],
@@ -228,6 +231,7 @@ class State:
             next_offset=fields["next_offset"],
             c=fields["c"],
             finished=fields["finished"],
+            made_by=fields.get("made_by", ""),
             accepted=fields["accepted"],
             point_us=fields["point_us"],
             written={partition: (c, n, version) for partition, c, n, version in fields["written"]},

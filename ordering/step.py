@@ -19,7 +19,7 @@ Nothing here walks event by event. Three facts make that possible:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +29,7 @@ from ordering import columns
 from ordering.ahead import Ahead
 from ordering.chunks import Chunk, Held, Rows
 from ordering.edges import Edges, lifted_ends
-from ordering.errors import SettingError
+from ordering.errors import BatchError, RefusedError, SettingError
 from ordering.events import Batch, Counts, Dropped, Reason, Released, Releases, Step
 from ordering.generation import Out, Point, Punctuator, points_inside
 from ordering.lists import list_substreams
@@ -83,7 +83,7 @@ class Model:
             out of order, and its first CTI says so.
 
     Raises:
-        SettingError: *over* without a late tolerance.
+        SettingError: *over* without a late tolerance, or no output partition.
     """
 
     FORGET_FROM = 64
@@ -106,6 +106,8 @@ class Model:
             raise SettingError(
                 'late = "off" cannot stand with OVER: only the floor advances silent substreams', where="late", fix="give late a duration"
             )
+        if output_partitions < 1:
+            raise SettingError("there must be an output partition", where="output_partitions", fix="give 1 or more")
         self.policies, self.over, self.number = policies, over, number
         self.output_partitions, self.shape, self.joined_us = output_partitions, shape, joined_us
         self.generation = generation or Generation()
@@ -122,6 +124,7 @@ class Model:
             largest_us=np.full(self.output_partitions, TICK_MIN, dtype=np.int64),
             ahead=np.zeros(self.output_partitions, dtype=np.int64),
             c=self.joined_us,
+            made_by=self._fingerprint,
         )
 
     def state_from(self, start_us: int, next_offset: int) -> State:
@@ -156,8 +159,25 @@ class Model:
         return state
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> State:
-        """Return a saved state (see :meth:`ordering.state.State.save`)."""
-        return State.restore(head, chunks, self._timelines(), self.policies.reorder_us)
+        """
+        Return a saved state (see :meth:`ordering.state.State.save`).
+
+        Raises:
+            RefusedError: It was saved by a model with other policies, substreams, output partitions or shape.
+            ProtocolError: It was saved by a newer version.
+        """
+        state = State.restore(head, chunks, self._timelines(), self.policies.reorder_us)
+        if state.made_by not in ("", self._fingerprint):
+            what = f"the state was saved by another model: {state.made_by}; this one: {self._fingerprint}"
+            raise RefusedError(what, code="TG-STATE-MODEL", fix="restore it with the model it was saved by, or begin anew")
+        state.made_by = self._fingerprint
+        return state
+
+    @property
+    def _fingerprint(self) -> str:
+        """What a state depends on, in words; CTIs may be generated otherwise after a restore."""
+        policies = ", ".join(f"{name}={value}" for name, value in asdict(self.policies).items())
+        return f"{policies}, over={self.over}, output_partitions={self.output_partitions}, number={self.number}, shape={self.shape}"
 
     def _timelines(self) -> Timelines:
         return Timelines(self.output_partitions, self._whole)
@@ -167,8 +187,11 @@ class Model:
         Walk *batch*, which must start where *state* stands; change *state*; return what leaves.
 
         The arrays of *batch* are not changed but may be kept.
+
+        Raises:
+            BatchError: The columns differ in length, the batch does not start where *state* stands, or the input has ended.
         """
-        assert not state.finished, "a finished input has no further batches"
+        self._check(state, batch)
         time = walk_time(self.policies, self.joined_us, state, batch)
         event_time_us = time.arrival[:-1] if batch.event_time_us is None else batch.event_time_us
         early_by_us = event_time_us if batch.start_us is None else np.maximum(event_time_us, batch.start_us)
@@ -194,6 +217,22 @@ class Model:
         self._forget(state, len(batch.offset))
         dropped = np.flatnonzero(judged.reason)
         return Step(released, Dropped(batch.offset[dropped], judged.reason[dropped]), ctis, counts)
+
+    def _check(self, state: State, batch: Batch) -> None:
+        """Refuse what would give wrong results without a word; costs the same for batches of any size."""
+        count, at = len(batch.offset), f"offset {state.next_offset}"
+        columns_given = (batch.arrival_us, batch.event_time_us, batch.readable, batch.substream, batch.key, batch.value)
+        others = (batch.source_cti_us, batch.end_us, batch.start_us)
+        if any(column is not None and len(column) != count for column in (*columns_given, *others)):
+            raise BatchError("the columns of a batch differ in length", where=at, fix="give every column one entry a record")
+        if self.over and batch.substream is None:
+            raise BatchError("a batch comes without substreams", where=at, fix="fill Batch.substream: the model has over=True")
+        first, last = (int(batch.offset[0]), int(batch.offset[-1])) if count else (batch.end_offset, batch.end_offset - 1)
+        if first < state.next_offset or batch.end_offset <= last:
+            told = f"the batch reaches from offset {first} to {last} and ends at {batch.end_offset}"
+            raise BatchError(f"{told}, the state stands at {state.next_offset}", where=at, fix="walk each offset once, in order")
+        if state.finished:
+            raise BatchError("a finished input has no further batches", where=at, fix="begin with Model.new_state()")
 
     def _reaches(self, batch: Batch, event_time_us: Ints) -> Ints | None:
         if self.shape is Shape.INTERVAL:

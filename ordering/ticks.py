@@ -25,6 +25,9 @@ INFINITY = 2**63 - 1
 NEVER = -(2**62)
 """Below every valid time, far enough from the edge of int64 that a tolerance can be subtracted or added."""
 
+DURATION_US_MAX = 3_652_059 * DAY_US
+"""The longest duration: from year 1 to year 9999. With it every sum of a time and durations stays within int64."""
+
 _UNITS_US = {"us": 1, "ms": MILLISECOND_US, "s": SECOND_US, "m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,7 +38,7 @@ def parse_duration(text: str) -> int:
     Read a duration such as ``5s``, ``2m``, ``1h``, ``7d``, ``1h30m`` or ``0.5s``; return microseconds.
 
     Raises:
-        TickRangeError: *text* is not a duration, or not a whole number of microseconds.
+        TickRangeError: *text* is not a duration, not a whole number of microseconds, or longer than ten thousand years.
     """
     parts = _DURATION.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text.strip():
@@ -50,6 +53,10 @@ def parse_duration(text: str) -> int:
         if rest:
             raise TickRangeError(f"{text!r} is finer than a microsecond", code="TG-DURATION", fix="use whole microseconds", example="1us")
         total += ticks
+    if total > DURATION_US_MAX:
+        raise TickRangeError(
+            f"{text!r} is longer than ten thousand years", code="TG-DURATION", fix="write a shorter duration", example="7d"
+        )
     return total
 
 
