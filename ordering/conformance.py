@@ -6,27 +6,28 @@ questions: an operation and what it is given, both JSON, give an answer in JSON.
 language answers lines on its standard input with lines on its standard output::
 
     python -m ordering.conformance                    # checks ours
-    python -m ordering.conformance ./my-reader        # checks a program
+    python -m ordering.conformance ./my-reader        # checks a program, which flushes each line
     python -m ordering.conformance --list             # what would be asked
     python -m ordering.conformance --answer           # is such a program: ours
 
 Law: every answer is compared with what independent code told (see the README); an operation that an implementation does not
-offer is reported as such, never as passed.
+offer is reported as such, never as passed. A program that ends, or keeps the kit waiting, ends the run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from types import TracebackType
+from threading import TIMEOUT_MAX
 from typing import Any, Protocol, TextIO
+
+from ordering.conformance_program import TIMEOUT_S, EndedError, Program
 
 Json = dict[str, Any]
 
@@ -102,12 +103,19 @@ def run(implementation: Implementation, *operations: str) -> Report:
 
 
 def judge(implementation: Implementation, *operations: str) -> Iterator[tuple[Question, str | None]]:
-    """Ask as :func:`run` does; yield each question with what is wrong with the answer: nothing if it is right, None if not offered."""
+    """
+    Ask as :func:`run` does; yield each question with what is wrong with the answer: nothing if it is right, None if not offered.
+
+    A program that answers no more is asked no more.
+    """
     for question in questions():
         if operations and question.operation not in operations:
             continue
         try:
             answer = implementation(question.operation, question.given)
+        except EndedError as error:
+            yield question, f"{error}; nothing more was asked"
+            return
         except Exception as error:
             yield question, f"raised {type(error).__name__}: {error}"
             continue
@@ -210,46 +218,8 @@ def _broken_promise(channels: dict[str, list[str]], ctis: list[list[int]]) -> st
     return ""
 
 
-class Program:
-    """
-    An implementation in another process, which answers lines ``{"operation": ..., "given": ...}`` with its answers, a line each.
-
-    Use it as a context manager.
-    """
-
-    def __init__(self, command: Sequence[str]) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="utf-8")
-
-    def __call__(self, operation: str, given: Json) -> Json:
-        """
-        Ask the program.
-
-        Raises:
-            EOFError: It has ended.
-            ValueError: Its answer is no JSON object.
-        """
-        asked, answers = self._process.stdin, self._process.stdout
-        assert asked is not None and answers is not None  # noqa: PT018 - both are pipes
-        asked.write(json.dumps({"operation": operation, "given": given}) + "\n")
-        asked.flush()
-        line = answers.readline()
-        if not line:
-            raise EOFError("the program ended without an answer")
-        answer = json.loads(line)
-        if not isinstance(answer, dict):
-            raise ValueError(f"not a JSON object: {line.strip()[:80]}")
-        return answer
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        # Whoever reads lines until there are none ends by itself when its input is closed.
-        self._process.communicate()
-
-
 def answer_lines(implementation: Implementation, asked: TextIO, answers: TextIO) -> None:
-    """Be the other side of :class:`Program`: answer each line of *asked* with a line, until there are no more."""
+    """Be such a program: answer each line of *asked* with a line of *answers*, until there are no more."""
     for line in asked:
         question = json.loads(line)
         answers.write(json.dumps(implementation(question["operation"], question["given"])) + "\n")
@@ -263,6 +233,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m ordering.conformance", description="Checks an implementation of PROTOCOL.md.")
     parser.add_argument("--list", action="store_true", help="list the questions instead of asking them")
     parser.add_argument("--answer", action="store_true", help="answer questions on standard input, as a program under test does")
+    parser.add_argument(
+        "--timeout",
+        type=_seconds,
+        default=TIMEOUT_S,
+        metavar="SECONDS",
+        help="how long a program may take for one answer (default: %(default)g)",
+    )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="the program under test; without one, this implementation")
     options = parser.parse_args(arguments)
     if options.list:
@@ -272,12 +249,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         answer_lines(answer, sys.stdin, sys.stdout)
         return 0
     if options.command:
-        with Program(options.command) as program:
+        try:
+            program = Program(options.command, options.timeout)
+        except OSError as error:
+            parser.error(f"cannot start {options.command[0]}: {error.strerror}")
+        with program:
             report = run(program)
     else:
         report = run(answer)
     print(report)
     return 0 if report.ok else 1
+
+
+def _seconds(text: str) -> float:
+    """Read a timeout; argparse reports what is none."""
+    seconds = float(text)
+    if not 0 < seconds <= TIMEOUT_MAX:
+        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
+    return seconds
 
 
 if __name__ == "__main__":

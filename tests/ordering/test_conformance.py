@@ -17,8 +17,9 @@ import pytest
 from make_vectors import FAMILIES, VECTORS, text_of, told_by
 from naive_reader import Event, Line, NaiveChannel, NaiveReader
 
-from ordering.conformance import Implementation, Json, Program, answer_lines, judge, load, main, questions, run
+from ordering.conformance import Implementation, Json, answer_lines, judge, load, main, questions, run
 from ordering.conformance_own import answer
+from ordering.conformance_program import EndedError, Program
 from ordering.punctuation import Cti, Roster
 from ordering.wire import CTI_HEADER_BYTES, decode_cti, decode_event_headers
 
@@ -45,6 +46,16 @@ def test_every_file_is_described_and_asked() -> None:
     page = (VECTORS / "README.md").read_text("utf-8")
     assert {path.name for path in VECTORS.glob("*.json")} == {f"{family}.json" for family in FAMILIES}
     assert not [name for name in [*(f"{family}.json" for family in FAMILIES), *OPERATIONS] if f"`{name}`" not in page]
+
+
+def test_the_dialogue_on_the_page_is_the_kits_own() -> None:
+    """Level 1: the question that the README shows is one that is asked, and the answer shown is right."""
+    page = (VECTORS / "README.md").read_text("utf-8")
+    asked, answered = page.split("```text\n")[1].split("\n```")[0].splitlines()
+    first = next(question for question in questions() if question.operation == "read")
+    assert asked == json.dumps({"operation": first.operation, "given": first.given})
+    assert json.loads(answered) == answer("read", first.given) == first.expected
+    assert "Flush after each line" in page
 
 
 def clock(system_us: int) -> str:
@@ -368,11 +379,50 @@ def test_a_program_in_any_language_is_asked_line_by_line() -> None:
     """Ours as another process passes; one that ends or answers no JSON object is reported."""
     with Program([sys.executable, "-m", "ordering.conformance", "--answer"]) as program:
         assert run(program).ok
-    for code, what in (("input()", "EOFError"), ("while True: input(); print([], flush=True)", "ValueError")):
-        with Program([sys.executable, "-c", code]) as program:
-            with pytest.raises((EOFError, ValueError)) as caught:
-                program("key_bytes", {"json": "1"})
-            assert caught.type.__name__ == what
+    with python("while True: input(); print([], flush=True)") as program, pytest.raises(ValueError, match="not a JSON object"):
+        program("key_bytes", {"json": "1"})
+
+
+def python(code: str, timeout_s: float = 60.0) -> Program:
+    """Return a program under test, in Python."""
+    return Program([sys.executable, "-c", code], timeout_s)
+
+
+ONE_ANSWER = "input(); print('{}', flush=True); "
+ENDINGS = {
+    "one that dies": (ONE_ANSWER + "input(); raise SystemExit(3)", "ended without an answer, with exit status 3"),
+    "one that reads nothing": ("raise SystemExit(0)", "ended without an answer, with exit status 0"),
+    "one that closes its output": ("import os, time; input(); os.close(1); time.sleep(60)", "closed its output"),
+    "one that hangs": (ONE_ANSWER + "import time; time.sleep(60)", "does it flush each line?"),
+    "one that does not flush": ("import sys\nfor line in sys.stdin: print('{}')", "does it flush each line?"),
+    "one whose helper hangs": ("import subprocess; subprocess.run(['sleep', '60'])", "does it flush each line?"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_program_that_answers_no_more_is_asked_no_more(ending: str) -> None:
+    """It is said once, with what became of it; nothing waits for it for ever, and nothing of it goes on."""
+    code, told = ENDINGS[ending]
+    with python(code, timeout_s=2.0) as program:
+        report = run(program, "key_bytes")
+    assert told in report.failures[-1].what
+    assert str(report).count("nothing more was asked") == 1
+    assert len(report.failures) == (2 if code.startswith(ONE_ANSWER) else 1)
+    assert not report.ok
+
+
+def test_a_question_that_a_program_does_not_take_is_given_up() -> None:
+    """Level 1: a line longer than a pipe holds blocks the asker, not only the one who waits for an answer."""
+    with python("import time; time.sleep(60)", timeout_s=1.0) as program, pytest.raises(EndedError, match="within 1 s"):
+        program("key_bytes", {"json": "1" * 10**6})
+
+
+def test_a_program_that_does_not_end_with_its_input_is_ended() -> None:
+    """The kit comes back although the program would go on; an error of the asker ends it at once."""
+    with python("import time; input(); print('{}', flush=True); time.sleep(60)", timeout_s=1.0) as program:
+        assert program("key_bytes", {}) == {}
+    with pytest.raises(KeyboardInterrupt), python("import time; time.sleep(60)"):
+        raise KeyboardInterrupt
 
 
 def test_the_command_line_lists_and_checks(capsys: pytest.CaptureFixture[str]) -> None:
@@ -384,6 +434,29 @@ def test_the_command_line_lists_and_checks(capsys: pytest.CaptureFixture[str]) -
     nothing = "import sys\nfor line in sys.stdin: print('{}', flush=True)"
     assert main([sys.executable, "-c", nothing]) == 1
     assert "0 right" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["./there-is-no-such-program"], "cannot start ./there-is-no-such-program: No such file or directory"),
+        (["/"], "cannot start /: Permission denied"),
+        (["--timeout", "0", "cat"], "0 is no number of seconds above 0"),
+        (["--timeout", "soon", "cat"], "soon"),
+    ],
+)
+def test_a_wrong_command_line_is_refused_in_a_sentence(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit status 2 and the usage, as for any wrong argument."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_the_command_line_waits_as_long_as_it_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """``--timeout`` is of one answer."""
+    assert main(["--timeout", "0.5", "sleep", "60"]) == 1
+    assert "no answer within 0.5 s: does it flush each line?" in capsys.readouterr().out
 
 
 def test_answers_are_lines() -> None:
