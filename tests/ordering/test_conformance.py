@@ -394,7 +394,7 @@ ENDINGS = {
     "one that reads nothing": ("raise SystemExit(0)", "ended without an answer, with exit status 0"),
     "one that closes its output": ("import os, time; input(); os.close(1); time.sleep(60)", "closed its output"),
     "one that hangs": (ONE_ANSWER + "import time; time.sleep(60)", "does it flush each line?"),
-    "one that does not flush": ("import sys\nfor line in sys.stdin: print('{}')", "does it flush each line?"),
+    "one that does not flush": ("import sys\nout = open(1, 'w')\nfor line in sys.stdin: out.write('{}\\n')", "does it flush each line?"),
     "one whose helper hangs": ("import subprocess; subprocess.run(['sleep', '60'])", "does it flush each line?"),
 }
 
