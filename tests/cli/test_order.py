@@ -586,6 +586,56 @@ def test_two_files_must_not_be_the_same(tmp_path: Path) -> None:
     assert Path(path).read_text() == '{"at": 100}\n'
 
 
+def shell(command: str, folder: Path) -> subprocess.CompletedProcess[bytes]:
+    """Run a line of shell in *folder*, with ORDER for the command and its usual flag."""
+    typed = command.replace("ORDER", f"{sys.executable} -m tidegate order")
+    where = os.environ | {"PYTHONPATH": str(PAGE.parents[1])}
+    return subprocess.run(["bash", "-c", typed], cwd=folder, capture_output=True, timeout=60, env=where)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "ORDER - --timestamp-by at --output log.ndjson < log.ndjson",
+        "ORDER - --timestamp-by at --dropped log.ndjson < log.ndjson",
+        "ln log.ndjson hard; ORDER log.ndjson --timestamp-by at --output hard",
+        "ln -s log.ndjson soft; ORDER log.ndjson --timestamp-by at --output soft",
+        "ORDER log.ndjson --timestamp-by at >> log.ndjson",
+        "ORDER log.ndjson --timestamp-by at --dropped f > f",
+        "ORDER log.ndjson --timestamp-by at --dropped f 2> f; cat f >&2",
+        "touch g; ln g h; ORDER log.ndjson --timestamp-by at --dropped g --output h",
+    ],
+)
+def test_no_file_is_written_over_another_whatever_it_is_called(command: str, tmp_path: Path) -> None:
+    """Redirections, links and flags may all name one file: that is told, and the input stays."""
+    path = written(tmp_path, '{"at": 100}\n')
+    assert b"TG-SETTING-CONFLICT" in shell(command, tmp_path).stderr
+    assert Path(path).read_text() == '{"at": 100}\n'
+
+
+@pytest.mark.parametrize("flags", ["--dropped /dev/stdout", "--output /dev/stdout --dropped /dev/stdout", "--dropped /dev/fd/1"])
+def test_dropped_records_may_go_where_the_events_go(flags: str, tmp_path: Path) -> None:
+    """A file behind standard output takes both: neither is written over the other."""
+    written(tmp_path, '{"at": 100}\nbad\n{"at": 101}\n')
+    shell(f"ORDER log.ndjson --timestamp-by at {flags} > f", tmp_path)
+    told = [json.loads(line) for line in (tmp_path / "f").read_bytes().splitlines()]
+    assert sorted((line["origin"][1], line.get("reason")) for line in told) == [(1, None), (2, "json"), (3, None)]
+
+
+def test_a_run_that_fails_leaves_what_stood_there(tmp_path: Path) -> None:
+    """Files are put in their place at the end: one that is there is whole, and keeps its permissions."""
+    output = tmp_path / "out"
+    output.write_text("before")
+    output.chmod(0o640)
+    path = written(tmp_path, '{"at": 100}\n')
+    flags = ["--timestamp-by", "at", "--output", str(output)]
+    assert run(path, *flags, "--over", "k", dropped=tmp_path / "dropped").code == 2
+    assert (output.read_text(), sorted(one.name for one in tmp_path.iterdir())) == ("before", ["log.ndjson", "out"])
+    assert run(path, *flags, dropped=tmp_path / "dropped").code == 0
+    assert (len(output.read_bytes().splitlines()), output.stat().st_mode & 0o777) == (1, 0o640)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["dropped", "log.ndjson", "out"]
+
+
 def test_an_output_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     """A folder is no file, and a full device takes nothing: exit code 4."""
     for path in (str(tmp_path), "/dev/full"):

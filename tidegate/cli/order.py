@@ -17,7 +17,7 @@ from ordering.policies import Action, Shape
 
 if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
     from tidegate.cli.order_files import Records
-    from tidegate.cli.order_flags import Lines
+    from tidegate.cli.order_output import Lines
     from tidegate.cli.order_report import Report
     from tidegate.cli.order_rows import Plan
     from tidegate.cli.order_walk import Walk
@@ -93,6 +93,7 @@ def order(
     from tidegate.cli import order_flags as flags
     from tidegate.cli.order_fields import parse_path
     from tidegate.cli.order_files import Format, format_of, open_records
+    from tidegate.cli.order_output import Lines, check_files, leave_pipe
     from tidegate.cli.order_report import Report
     from tidegate.cli.order_rows import Plan
 
@@ -116,18 +117,20 @@ def order(
         explain=explain,
     )
     character = flags.delimiter_of(file, delimiter)
-    flags.check_paths(file, output, dropped)
     report = Report(file, as_json=format is SummaryFormat.JSON)
     with flags.opened_source(file) as source:
+        check_files(source, output, dropped)
         records = open_records(file, kind, source, character, BLOCK_BYTES)
-        ordered, rejected = flags.Lines(output), flags.Lines(dropped, wanted=dropped is not None)
-        try:
-            walk = walk_file(file, records, plan, ordered, rejected, report)
-        except BrokenPipeError:
-            flags.leave_pipe()
-            return
-    report.say(walk)
-    report.check(walk)
+        with Lines(output) as ordered, Lines(dropped, wanted=dropped is not None) as rejected:
+            try:
+                walk = walk_file(file, records, plan, ordered, rejected, report)
+            except BrokenPipeError:
+                leave_pipe()
+                return
+            report.say(walk)
+            report.check(walk)
+            ordered.keep()
+            rejected.keep()
 
 
 def walk_file(path: str, records: Records, plan: Plan, ordered: Lines, rejected: Lines, report: Report) -> Walk:
@@ -146,6 +149,4 @@ def walk_file(path: str, records: Records, plan: Plan, ordered: Lines, rejected:
             rejected.write(outcome.dropped)
             show(walk.summary.records)
         ordered.write(walk.finish().ordered)
-    ordered.close()
-    rejected.close()
     return walk

@@ -1,12 +1,11 @@
 """
-What the flags of ``tidegate order`` mean: policies, field paths, and files that do not stand in each other's way.
+What the flags of ``tidegate order`` mean: policies, what stands between columns, and the input.
 
 Law: a wrong flag is told before anything is read or written, by its name, with a correct one.
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,13 +19,6 @@ from tidegate.cli.order_files import OrderFileError
 
 OFF = "off"
 STANDARD_INPUT = "-"
-
-
-class OrderOutputError(TidegateError):
-    """A file that the command writes does not take what it is given."""
-
-    exit_code = 4
-    default_code = "TG-ORDER-OUTPUT"
 
 
 def policies(early: str, late: str, late_action: Action, reorder: str, out_of_order_action: Action) -> Policies:
@@ -84,25 +76,6 @@ def delimiter_of(path: str, given: str | None) -> str:
     return found
 
 
-def check_paths(source: str, output: Path | None, dropped: Path | None) -> None:
-    """
-    Check that the files are three different ones.
-
-    Raises:
-        SettingError: Two of them are the same.
-    """
-    flags = {"the input": None if source == STANDARD_INPUT else Path(source), "--output": output, "--dropped": dropped}
-    seen: dict[str, str] = {}
-    for flag, path in flags.items():
-        if path is None or (path.exists() and not path.is_file()):  # a pipe or a device may be named twice
-            continue
-        other = seen.setdefault(os.path.realpath(path), flag)
-        if other != flag:
-            raise SettingError(
-                f"{other} and {flag} are the same file", code="TG-SETTING-CONFLICT", where=str(path), fix="name another file"
-            )
-
-
 @contextmanager
 def opened_source(path: str) -> Iterator[BinaryIO]:
     """
@@ -121,45 +94,3 @@ def opened_source(path: str) -> Iterator[BinaryIO]:
         raise OrderFileError(
             f"the file cannot be read: {error.strerror or error}", where=path, fix="correct the path, or its permissions"
         ) from error
-
-
-class Lines:
-    """
-    Where lines go: a file, standard output (*path* None), or nowhere (*wanted* False).
-
-    Raises:
-        OrderOutputError: The file cannot be written. A closed pipe is a ``BrokenPipeError``.
-    """
-
-    def __init__(self, path: Path | None, *, wanted: bool = True) -> None:
-        self._path = path
-        with self._writable():
-            self._stream = None if not wanted else path.open("wb") if path else sys.stdout.buffer
-
-    @contextmanager
-    def _writable(self) -> Iterator[None]:
-        try:
-            yield
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            where, fix = str(self._path or "standard output"), "make room, or name another file"
-            raise OrderOutputError(f"the file cannot be written: {error.strerror or error}", where=where, fix=fix) from error
-
-    def write(self, lines: list[bytes]) -> None:
-        """Write lines, each with its end, at once."""
-        if self._stream and lines:
-            with self._writable():
-                self._stream.write(b"".join(lines))
-                self._stream.flush()
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._stream and self._path:
-            with self._writable():
-                self._stream.close()
-
-
-def leave_pipe() -> None:
-    """End quietly after whoever read standard output has closed it: nothing more may be written there, not even at exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,177 @@
+"""
+Where ``tidegate order`` writes: standard output, files, pipes and devices.
+
+Law: no file is written that the run reads, and none twice over. A file named by a flag has its lines once the run has
+ended well, all of them at once; until then, and after a run that failed, what stood there stands.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, BinaryIO, Self, TextIO
+
+from ordering.errors import SettingError, TidegateError
+
+_STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_STDERR_NAMES = ("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2")
+
+Identity = tuple[int, int] | str
+"""Which file it is: device and inode, or where it will be."""
+
+
+class OrderOutputError(TidegateError):
+    """A file that the command writes does not take what it is given."""
+
+    exit_code = 4
+    default_code = "TG-ORDER-OUTPUT"
+
+
+def check_files(source: BinaryIO, output: Path | None, dropped: Path | None) -> None:
+    """
+    Check that nothing is written over what is read, nor over what else is written, by whatever names.
+
+    Args:
+        source: The input, opened.
+        output: Where events go; None: standard output.
+        dropped: Where the other records go; None: nowhere.
+
+    Raises:
+        SettingError: Two of them are the same file.
+    """
+    seen: dict[Identity, str] = {}
+    _take(seen, "the input", _identity(source))
+    if output is None or _standard(output) is sys.stdout or (dropped and _standard(dropped) is sys.stdout):
+        _take(seen, "standard output", _identity(sys.stdout))
+    for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
+        identity = _identity(stream)
+        if identity is not None:  # these two may be one, and what is not written there hurts nobody
+            seen.setdefault(identity, name)
+    for name, path in (("--output", output), ("--dropped", dropped)):
+        if path is not None and _standard(path) is None:
+            _take(seen, name, _identity_at(path), str(path))
+
+
+def _take(seen: dict[Identity, str], name: str, identity: Identity | None, where: str = "") -> None:
+    if identity is None:
+        return
+    other = seen.setdefault(identity, name)
+    if other != name:
+        raise SettingError(
+            f"{other} and {name} are the same file",
+            code="TG-SETTING-CONFLICT",
+            where=where or name,
+            fix="name another file",
+            example="--output ordered.ndjson --dropped dropped.ndjson",
+        )
+
+
+def _identity(stream: IO[Any]) -> Identity | None:
+    """Return which regular file a stream is; None: none, such as a pipe, which may be named twice."""
+    try:
+        status = os.fstat(stream.fileno())
+    except (OSError, ValueError):  # closed, or in memory
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _identity_at(path: Path) -> Identity | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return os.path.realpath(path)
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
+
+
+def _standard(path: Path) -> TextIO | None:
+    """Return the standard stream that *path* names: opened anew it would be written from its beginning."""
+    if str(path) in _STDOUT_NAMES:
+        return sys.stdout
+    return sys.stderr if str(path) in _STDERR_NAMES else None
+
+
+class Lines:
+    """
+    Where lines go: a file, standard output (*path* None), or nowhere (*wanted* False).
+
+    As a context manager it throws away what was not kept by :meth:`keep`. Pipes, devices and standard output have their
+    lines as they come.
+
+    Raises:
+        OrderOutputError: The file cannot be written. A closed pipe is a ``BrokenPipeError``.
+    """
+
+    def __init__(self, path: Path | None, *, wanted: bool = True) -> None:
+        self._path, self._wanted = path, wanted
+        self._own: BinaryIO | None = None
+        self._unfinished: Path | None = None
+        self._target: Path | None = None
+
+    def __enter__(self) -> Self:
+        if self._wanted and self._path and _standard(self._path) is None:
+            with self._writable():
+                self._own = self._open(self._path)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Throw away what was not kept."""
+        if self._unfinished:
+            self._unfinished.unlink(missing_ok=True)
+        if self._own:
+            with suppress(OSError):
+                self._own.close()
+
+    def _open(self, path: Path) -> BinaryIO:
+        if path.exists():
+            if not path.is_file():
+                return path.open("wb")
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        self._target = Path(os.path.realpath(path))
+        unfinished = self._target.with_name(f".tidegate-order-{secrets.token_hex(4)}")
+        stream = unfinished.open("xb")
+        self._unfinished = unfinished
+        return stream
+
+    @contextmanager
+    def _writable(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            where, fix = str(self._path or "standard output"), "make room, or name another file"
+            raise OrderOutputError(f"the file cannot be written: {error.strerror or error}", where=where, fix=fix) from error
+
+    def write(self, lines: list[bytes]) -> None:
+        """Write lines, each with its end, at once."""
+        if not self._wanted or not lines:
+            return
+        with self._writable():
+            standard = (_standard(self._path) if self._path else None) or sys.stdout
+            stream = self._own or standard.buffer
+            stream.write(b"".join(lines))
+            stream.flush()
+
+    def keep(self) -> None:
+        """Put the file in its place; there are no more lines."""
+        if self._own is None:
+            return
+        with self._writable():
+            self._own.close()
+            if self._unfinished and self._target:
+                if self._target.exists():
+                    self._unfinished.chmod(stat.S_IMODE(self._target.stat().st_mode))
+                self._unfinished.replace(self._target)
+                self._unfinished = None
+
+
+def leave_pipe() -> None:
+    """End quietly after whoever read standard output has closed it: nothing more may be written there, not even at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
