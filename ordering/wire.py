@@ -10,6 +10,7 @@ payload, untouched; a CTI's is 8 bytes and its value is an Avro body.
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import IntEnum, IntFlag
@@ -101,6 +102,12 @@ _SCHEMAS: dict[int, Any] = {
     version: fastavro.parse_schema({"type": "record", "name": "Cti", "namespace": "tidegate", "fields": fields})
     for version, fields in ((1, _FIELDS_OF_1), (2, _FIELDS_OF_2))
 }
+_INT_MAX = 2**31 - 1
+"""Largest Avro int."""
+_NUMBER = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
+_SOUND_1 = _NUMBER + rb"{8}[\x00\x02][\x00\x01][\x00\x02\x04\x06\x08]"
+_SOUND_BODY = {1: re.compile(_SOUND_1, re.DOTALL), 2: re.compile(_SOUND_1 + _NUMBER + rb"{2}", re.DOTALL)}
+"""How a body begins: eight numbers of 64 bits, spread, substreams, cause, two numbers. Avro libraries read others differently."""
 
 
 def encode_event_header_column(
@@ -329,20 +336,23 @@ def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, An
         body: Any = fastavro.schemaless_reader(octets, _SCHEMAS[int(fields["version"])], None)
     except (EOFError, ValueError, IndexError, TypeError, OverflowError) as cause:
         raise ProtocolError("the body of a CTI cannot be read", where=where, fix="is another program writing to this topic?") from cause
+    if not _SOUND_BODY[int(fields["version"])].match(octets.getbuffer()):
+        raise ProtocolError("the body of a CTI is no sound Avro", where=where, fix="is another program writing to this topic?")
     if octets.read(1):
         raise ProtocolError("a CTI has more bytes than its body", where=where, fix="is another program writing to this topic?")
     return int(fields["number"]), body
 
 
 def _contradiction(cti: Cti, version: int) -> str:
-    """Return what a CTI cannot say, or nothing."""
+    """Return what a CTI cannot say, or nothing: PROTOCOL.md, "Valid ranges"."""
     roster = cti.roster
     wrong = {
         f"n = {cti.n}": cti.n < 0,
         f"ahead = {cti.ahead} of n = {cti.n}": not 0 <= cti.ahead <= cti.n,
         f"next_offset = {cti.next_offset}": cti.next_offset < 0,
-        f"a roster of version {roster.version} with {roster.inputs} inputs": roster.version < 0 or roster.inputs < 0,
-        f"part = {cti.part} of parts = {cti.parts}": not 0 <= cti.part < cti.parts,
+        f"a roster of version {roster.version}": not 0 <= roster.version <= _INT_MAX,
+        f"a roster of {roster.inputs} inputs": not 1 <= roster.inputs <= _INT_MAX,
+        f"part = {cti.part} of parts = {cti.parts}": not 0 <= cti.part < cti.parts <= _INT_MAX,
         "version 2 without a list": version == 2 and cti.parts == 1 and not cti.listed,
     }
     return next((what for what, is_so in wrong.items() if is_so), "")

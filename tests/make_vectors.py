@@ -166,7 +166,8 @@ EVENTS: list[tuple[str, tuple[int, int, int, int, int, int, int]]] = [
     ("an end edge", (0, 32, 9, _NOON, _NOON, _NOON, 9)),
     ("an end edge that was lifted", (0, 32 | 64, 10, _NOON + 1, _NOON - 3, _NOON, 10)),
     ("the least time", (0, 0, 11, TICK_MIN, TICK_MIN, TICK_MIN, 11)),
-    ("the largest of everything", (2**32 - 1, 127, 2**63 - 1, TICK_MAX, TICK_MAX, TICK_MAX, 2**63 - 1)),
+    ("the least of everything", (0, 0, 0, TICK_MIN, TICK_MIN, TICK_MIN, 0)),
+    ("the largest of everything", (2**32 - 1, 7 | 32 | 64, 2**63 - 1, TICK_MAX, TICK_MAX, TICK_MAX, 2**63 - 1)),
 ]
 _FIELDS = "number", "flags", "seq", "system_us", "event_time_us", "arrival_us", "offset"
 
@@ -192,6 +193,11 @@ CTIS: list[tuple[str, Cti]] = [
     ("a part in between", replace(_PAGE, listed=((bytes(range(256)), 0),), part=1, parts=3)),
     ("the last of three parts", replace(_PAGE, listed=_LISTED[:1], part=2, parts=3)),
     (
+        "the least numbers",
+        Cti(0, 0, NEVER + 1, 0, 0, 0, -(2**63), TICK_MIN, Roster(0, 1, Spread.ALL, False), Cause.EVENT, ((b"", -(2**63)),)),
+    ),
+    ("the last of very many parts", replace(_PAGE, listed=_LISTED[:1], part=2**31 - 2, parts=2**31 - 1)),
+    (
         "the largest numbers",
         replace(_PAGE, number=2**32 - 1, n=2**63 - 1, ahead=2**63 - 1, roster=Roster(2**31 - 1, 2**31 - 1, Spread.ONE, False)),
     ),
@@ -209,6 +215,12 @@ def source_ctis() -> Iterator[Json]:
     for name, c in (("noon", _NOON), ("the least time", TICK_MIN), ("the largest time", TICK_MAX)):
         cti = Cti(0, 0, c, 0, 0, 0, TICK_MIN, TICK_MIN, Roster(0, 1, Spread.ONE, False), Cause.SOURCE)
         yield {"name": name, "fields": {"c": c}, "bytes": cti_bytes(cti)}
+
+
+def of_roster(version: int, inputs: int) -> str:
+    """Return the body of the page's CTI with another roster, in hex."""
+    body: str = cti_bytes(replace(_PAGE, roster=replace(_ROSTER, version=version, inputs=inputs)))["value"]
+    return body
 
 
 def refused() -> Iterator[Json]:
@@ -252,6 +264,18 @@ def refused() -> Iterator[Json]:
         ("a key of negative length", newer, body + "0002" + "0201610e00"),
         ("a spread that is none", one["header"], body[:-6] + "040100"),
         ("a cause that is none", one["header"], body[:-2] + "0a"),
+        ("a spread below the first", one["header"], body[:-6] + "010100"),
+        ("a cause below the first", one["header"], body[:-2] + "01"),
+        ("a boolean that is neither", one["header"], body[:-4] + "0200"),
+        ("a number of 11 bytes", one["header"], "80" * 10 + "00" + body[16:]),
+        ("a number beyond 64 bits", one["header"], "ff" * 9 + "02" + body[16:]),
+        ("a roster version below zero", one["header"], of_roster(-1, 4)),
+        ("a roster version that is no int", one["header"], of_roster(2**31, 4)),
+        ("no inputs", one["header"], of_roster(1, 0)),
+        ("inputs below zero", one["header"], of_roster(1, -1)),
+        ("inputs that are no int", one["header"], of_roster(1, 2**31)),
+        ("a part of 11 bytes", newer, body + "80" * 10 + "00" + "02" + "0202610e00"),
+        ("parts that are no int", newer, body + "00" + avro_long(2**31).hex() + "0202610e00"),
         ("n below zero", one["header"], cti_bytes(replace(_PAGE, n=-1, ahead=0))["value"]),
         ("more ahead than there are", one["header"], cti_bytes(replace(_PAGE, ahead=43))["value"]),
         ("ahead below zero", one["header"], cti_bytes(replace(_PAGE, ahead=-1))["value"]),

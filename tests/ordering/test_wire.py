@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from make_vectors import cti_bytes
 from numpy.typing import NDArray
 
 import ordering
@@ -49,7 +50,7 @@ _CTI = "<BBHI"
 _LONG = st.integers(-(2**63), 2**63 - 1)
 _TIME = st.integers(TICK_MIN, TICK_MAX)
 _NUMBER = st.integers(0, 2**32 - 1)
-_ROSTERS = st.builds(Roster, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1), st.sampled_from(Spread), st.booleans())
+_ROSTERS = st.builds(Roster, st.integers(0, 2**31 - 1), st.integers(1, 2**31 - 1), st.sampled_from(Spread), st.booleans())
 _COUNT = st.integers(0, 2**63 - 1)
 _LISTS = st.lists(st.tuples(st.binary(max_size=9) | st.sampled_from([b"", b"a" * 63, b"a" * 64]), _LONG), max_size=9).map(tuple)
 _CTIS = st.builds(
@@ -268,6 +269,66 @@ def test_a_cti_that_cannot_be_read_is_named(header: bytes, body: bytes) -> None:
     with pytest.raises(ProtocolError) as caught:
         decode_cti(header, body, 3, "flights-3@17")
     assert caught.value.where == "flights-3@17"
+
+
+def page_rules() -> dict[str, str]:
+    """Return what the page says of values out of range: field -> refused, or not checked."""
+    rows = re.findall(r"^\| (?:event|CTI) \| ([\w, ]+) \| [^|]+ \| ([\w ]*?) ?\|$", _PAGE.split("### Valid ranges")[1], re.MULTILINE)
+    return {name: rule for names, rule in rows for name in names.split(", ")}
+
+
+_SOUND = decode_cti(block("cti header"), block("cti body"), 0)
+_OUT_OF_RANGE: dict[str, list[Cti]] = {
+    "c": [replace(_SOUND, c=-(2**62))],
+    "n": [replace(_SOUND, n=-1, ahead=-1)],
+    "ahead": [replace(_SOUND, ahead=-1), replace(_SOUND, ahead=_SOUND.n + 1)],
+    "next_offset": [replace(_SOUND, next_offset=-1)],
+    "largest_us": [replace(_SOUND, largest_us=TICK_MIN - 1), replace(_SOUND, largest_us=TICK_MAX + 1)],
+    "roster_version": [replace(_SOUND, roster=replace(_SOUND.roster, version=version)) for version in (-1, 2**31)],
+    "inputs": [replace(_SOUND, roster=replace(_SOUND.roster, inputs=inputs)) for inputs in (-1, 0, 2**31)],
+    "parts": [replace(_SOUND, listed=((b"k", 7),), part=1, parts=2**31)],
+    "part": [replace(_SOUND, listed=((b"k", 7),), part=part, parts=3) for part in (-1, 3)],
+}
+
+
+@pytest.mark.parametrize("field", _OUT_OF_RANGE)
+def test_a_cti_out_of_range_is_refused_or_not_as_the_page_says(field: str) -> None:
+    """Level 1: its table of valid ranges is what the decoder does."""
+    rule = page_rules()[field]
+    for cti in _OUT_OF_RANGE[field]:
+        header, body = unlimited(cti)
+        if rule == "refused":
+            with pytest.raises(ProtocolError):
+                decode_cti(header, body, 0)
+        else:
+            assert rule == "not checked"
+            assert decode_cti(header, body, 0) == cti
+
+
+def unlimited(cti: Cti) -> tuple[bytes, bytes]:
+    """Encode a CTI whose ints may be too large for an Avro int: a long has the same bytes."""
+    made = cti_bytes(cti)
+    return bytes.fromhex(made["header"]), bytes.fromhex(made["value"])
+
+
+def test_event_headers_out_of_range_are_not_checked_as_the_page_says() -> None:
+    """Level 1: a decoder lets through what no writer writes; the page does not claim more."""
+    rules = page_rules()
+    assert {rules[field] for field in ("seq", "system_us", "event_time_us", "offset")} == {"not checked"}
+    strange = (0, -1, 999, TICK_MAX + 1, -1, -1)
+    assert decode_event_headers(encode([strange], 0))[0]["seq"] == -1
+
+
+@pytest.mark.parametrize("at", [0, 1, 7])
+@pytest.mark.parametrize("octets", ["80" * 10 + "00", "ff" * 9 + "02", "ff" * 9 + "7f", "ff" * 20 + "01"])
+def test_a_number_beyond_64_bits_is_refused_wherever_it_stands(at: int, octets: str) -> None:
+    """Avro libraries make different numbers of it; longer than needed within 64 bits is let through."""
+    numbers = re.findall(rb"[\x80-\xff]*[\x00-\x7f]", block("cti body"), re.DOTALL)
+    body = b"".join([*numbers[:at], bytes.fromhex(octets), *numbers[at + 1 :]])
+    with pytest.raises(ProtocolError):
+        decode_cti(block("cti header"), body, 0)
+    longer = bytes([*numbers[at][:-1], numbers[at][-1] | 128, 0])
+    assert decode_cti(block("cti header"), b"".join([*numbers[:at], longer, *numbers[at + 1 :]]), 0) == _SOUND
 
 
 @given(
