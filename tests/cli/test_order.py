@@ -36,6 +36,7 @@ from tidegate.runtime.console import reporting
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(reporting(order))
+DEEP_FLAGS = ["--timestamp-by", "at", "--over", "k"]
 TOLL = str(GOLDEN / "toll.csv")
 TOLL_FLAGS = ["--timestamp-by", "event_time", "--arrival", "arrival_time", "--early", "5m", "--late", "5m", "--reorder", "2m"]
 
@@ -283,7 +284,7 @@ def test_lines_that_cannot_be_read_are_told_and_never_stop_the_run(tmp_path: Pat
         (b"{not json", "json", [None, 2]),
         (b'{"at": 1,}', "json", [None, 3]),
         (b'{"at": NaN}', "json", [None, 4]),
-        (b"\xff\xfe", "json", [None, 5]),
+        (b"\xff\xfe", "encoding", [None, 5]),
         (b"[1, 2]", "object", [None, 6]),
         (json.dumps(good | {"at": "soon"}).encode(), "timestamp", [3, 7]),
         (json.dumps({key: good[key] for key in ("PartitionId", "EventEnqueuedUtcTime")}).encode(), "timestamp", [3, 8]),
@@ -298,7 +299,7 @@ def test_lines_that_cannot_be_read_are_told_and_never_stop_the_run(tmp_path: Pat
     assert [(line["reason"], line["origin"]) for line in told.dropped] == [(reason, origin) for _, reason, origin in bad]
     assert {line["explanation"]["verdict"] for line in told.dropped} == {"unreadable"}
     assert (told.dropped[0]["event"], told.dropped[3]["event"], told.dropped[4]["event"]) == ("{not json", "��", [1, 2])
-    assert "unreadable            10  1 arrival, 5 json, 1 object, 1 partition, 2 timestamp" in told.errors
+    assert "unreadable            10  1 arrival, 1 encoding, 4 json, 1 object, 1 partition, 2 timestamp" in told.errors
 
 
 def test_an_unreadable_record_with_an_arrival_moves_time(tmp_path: Path) -> None:
@@ -436,6 +437,37 @@ def test_a_quote_that_is_never_closed_costs_one_record_not_the_memory(tmp_path: 
     assert (len(told.lines) > 600, told.column("at")[-1]) == (True, "999")
 
 
+def test_a_quote_still_open_at_the_end_takes_no_record_along_unsaid(tmp_path: Path) -> None:
+    """What it swallowed is unreadable, with the line of the quote and how many lines are in it."""
+    rows = "".join(f"{number},a\n" for number in range(100, 130))
+    path = written(tmp_path, f'at,x,y\n98,b,c\n99,"two\nlines","open\n{rows}', "log.csv")
+    told = run(path, "--timestamp-by", "at", dropped=tmp_path / "dropped")
+    assert told.column("at") == ["98"]
+    assert [(line["reason"], line["origin"]) for line in told.dropped] == [("quote", [None, 3])]
+    assert told.dropped[0]["event"][-1] == f"open\n{rows}"
+    assert "a quote opened in line 4 is never closed: 31 lines to the end of the file are in it" in told.errors
+    numbers = json.loads(run(path, "--timestamp-by", "at", "--format", "json").errors)
+    assert (numbers["open_quote"], numbers["first_unreadable"]) == ({"line": 4, "lines": 31}, {"quote": 3})
+
+
+@pytest.mark.parametrize(("ending", "good"), [('"', 0), ('"x', 0), ('"x"', 1), ("x", 1), ('"a\n"', 1), ('"x"\n\n', 1), ('x"', 1)])
+def test_a_quote_is_open_only_where_it_is(ending: str, good: int, tmp_path: Path) -> None:
+    """However the file ends."""
+    told = run(written(tmp_path, f"at,x\n98,b\n99,{ending}", "log.csv"), "--timestamp-by", "at")
+    assert len(told.lines) == 1 + good
+
+
+@pytest.mark.parametrize("depth", [100, 300, 900])
+def test_a_key_may_be_nested_deep(depth: int, tmp_path: Path) -> None:
+    """Beyond 200 brackets it is taken as it stands; equal ones are one substream, others are others."""
+    deep = '{"b":' * depth + '{"x":[null,1,"é"],"a":1.5,"c":"\\ud800"}' + "}" * depth
+    told = run(written(tmp_path, f'{{"at": 100, "k": {deep}}}\n{{"at": 90, "k": {deep}}}\n{{"at": 80, "k": 1}}\n'), *DEEP_FLAGS)
+    assert [(line["origin"][1], line["policies"]) for line in told.lines] == [(3, []), (1, []), (2, ["out_of_order"])]
+    value = json.loads('{"b":' * depth + '{"x":[null,1,"é"],"a":1.5}' + "}" * depth)
+    inner = '{"x":[null,1,"é"],"a":1.5}' if depth > 200 else '{"a":1.5,"x":[null,1,"é"]}'
+    assert key_of(value).decode() == '{"b":' * depth + inner + "}" * depth
+
+
 def test_a_huge_record_is_read_and_one_beyond_the_limit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks long, and then longer than a record may be; what follows keeps its line."""
     monkeypatch.setattr(order_files, "RECORD_BYTES_MAX", 12_000_000)
@@ -551,6 +583,15 @@ WRONG: list[tuple[str, str, list[str], str | bytes, int, str]] = [
     ("TG-ORDER-HEADER", "log.csv", [], "", 2, "log.csv:1"),
     ("TG-ORDER-HEADER", "log.csv", [], "at,x,at\n", 2, "two columns have the name at"),
     ("TG-ORDER-FIELD", "log.csv", [], "att,x\n100,1\n", 2, "did you mean att? there are: att, x"),
+    ("TG-ORDER-FIELD", "log.csv", ["--over", "reading.at"], "reading.at,at,a b\n1,100,1\n", 2, "did you mean [reading.at]? there are: "),
+    ("TG-ORDER-FIELD", "log.csv", ["--over", "x"], 'at,"a, b",a.b\n100,1,1\n', 2, "there are: at, [a, b], [a.b]"),
+    ("TG-ORDER-FIELD", "log.csv", ["--over", "AT"], "at\n100\n", 2, "did you mean at?"),
+    ("TG-ORDER-FIELD", "log.ndjson", ["--over", "arr[0].t"], '{"at": 100, "arr": [{"t": 1}]}\n', 2, "an array cannot be indexed"),
+    ("TG-ORDER-FIELD", "log.ndjson", ["--over", "a.tt"], '{"at": 100, "a": {"t": 1}}\n', 2, "a is there, but never with tt in it"),
+    ("TG-ORDER-HEADER", "log.csv", [], 'at,"x\n100,1\n', 2, "a quote in the header is never closed"),
+    ("TG-ORDER-HEADER", "log.csv", [], b"at,gr\xf6\xdfe\n100,1\n", 2, "the header is not UTF-8"),
+    ("TG-DURATION", "log.csv", ["--reorder", "999999999999d"], "at\n100\n", 2, "--reorder"),
+    ("TG-DURATION", "log.csv", ["--early", "999999999999d"], "at\n100\n", 2, "--early"),
     ("TG-ORDER-FIELD", "log.ndjson", [], '{"att": 100}\n', 2, "log.ndjson:1"),
     ("TG-ORDER-FIELD", "log.ndjson", ["--over", "k"], '{"at": 100}\n', 2, "no record has the field k"),
     ("TG-ORDER-UNREADABLE", "log.ndjson", [], '\n{"at": "soon"}\n', 2, "log.ndjson:2"),
@@ -576,6 +617,24 @@ def test_what_is_wrong_is_said_with_its_place_and_a_way_out(
     assert f"{code}: " in told.errors
     assert said in told.errors
     assert "fix: " in told.errors
+
+
+def test_a_path_that_a_parquet_file_does_not_have_is_told_before_it_is_read(tmp_path: Path) -> None:
+    """Members of structs stand in the schema: nothing is written."""
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.Table.from_pylist([{"at": 100, "in": {"k": 1, "l": [1]}}]), path)
+    for wrong in ("in.kk", "in.k.x", "in.l.0", "inn"):
+        told = run(str(path), "--timestamp-by", "at", "--over", wrong)
+        assert (told.code, told.raw, "TG-ORDER-FIELD" in told.errors) == (2, b"", True)
+    assert run(str(path), "--timestamp-by", "at", "--over", "in.k").code == 0
+
+
+def test_midnight_of_the_first_day_is_below_the_least_time_and_the_summary_says_so(tmp_path: Path) -> None:
+    """Kafka clients read 0 ms as now: a time of day of 00:00 has no place."""
+    told = run(written(tmp_path, "at\n00:00\n00:01\n", "log.csv"), "--timestamp-by", "at")
+    assert told.column("at") == ["00:01"]
+    assert "timestamp: first at line 2; " in told.errors
+    assert "00:00 alone is none" in told.errors
 
 
 def test_two_files_must_not_be_the_same(tmp_path: Path) -> None:

@@ -127,7 +127,7 @@ def order(
             except BrokenPipeError:
                 leave_pipe()
                 return
-            report.say(walk)
+            report.say(walk, records.open_quote)
             report.check(walk)
             ordered.keep()
             rejected.keep()
@@ -141,7 +141,7 @@ def walk_file(path: str, records: Records, plan: Plan, ordered: Lines, rejected:
     walk = Walk(plan)
     if records.columns is not None:
         walk.names.settle(records.columns)
-        check_header(path, walk.names, records.columns)
+        check_header(path, walk.names, records)
     with report.progress(records) as show:
         for block in records.blocks():
             outcome = walk.take(block)

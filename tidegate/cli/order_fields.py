@@ -7,6 +7,7 @@ names of arrival and partition are found ignoring case, in the file's header or 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ MISSING: Any = object()
 """What a record gives that does not have a field at all."""
 
 _STEP = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
+_PLAIN = re.compile(r"[\w$@:-]+")
 _CLOCK = re.compile(r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
 _INT64 = 2**63
 
@@ -67,7 +69,7 @@ def parse_path(text: str, flag: str) -> FieldPath:
 
 def shown_path(path: FieldPath) -> str:
     """Write a path as :func:`parse_path` reads it."""
-    return "".join(f".[{name}]" if set(name) & set(".[]") else f".{name}" for name in path).removeprefix(".")
+    return ".".join(name if _PLAIN.fullmatch(name) else f"[{name}]" for name in path)
 
 
 def well_known(names: Iterable[str], wanted: Sequence[str]) -> FieldPath | None:
@@ -140,8 +142,31 @@ def key_of(value: Any) -> bytes:
     if kind is float:
         return key_bytes(repr(value))
     if kind in (dict, list):
-        return canonical(orjson.dumps(value, default=str).decode()).encode()
+        try:
+            text = orjson.dumps(value, default=str).decode()
+        except TypeError:  # nested too deep for it, or with single surrogates
+            text = _compact(value)
+        return canonical(text).encode(errors="surrogatepass")
     return str(value).encode()
+
+
+def _compact(value: Any) -> str:
+    """Return compact JSON text, of values nested however deep: without recursion."""
+    text: list[str] = []
+    left: list[tuple[Any, str]] = [(value, "")]
+    while left:
+        one, ready = left.pop()
+        if ready:
+            text.append(ready)
+        elif isinstance(one, dict):
+            inner = [part for name, member in one.items() for part in ((None, ","), (name, ""), (None, ":"), (member, ""))][1:]
+            left += reversed([(None, "{"), *inner, (None, "}")])
+        elif isinstance(one, list | tuple):
+            inner = [part for member in one for part in ((None, ","), (member, ""))][1:]
+            left += reversed([(None, "["), *inner, (None, "]")])
+        else:
+            text.append(json.dumps(one, ensure_ascii=False, default=str))
+    return "".join(text)
 
 
 @dataclass(frozen=True, slots=True, order=True)

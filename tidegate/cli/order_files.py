@@ -11,7 +11,8 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -29,6 +30,7 @@ SHOWN_CHARACTERS = 1_000
 
 _JSON_SPACE = b" \t\r"
 _BOM = b"\xef\xbb\xbf"
+_LINE_END = re.compile(r"\r\n|\r|\n")
 
 
 class OrderFileError(TidegateError):
@@ -71,6 +73,16 @@ class Fault(StrEnum):
     VALUE = "value"
     """A value in it has no JSON form, such as a date after the year 9999."""
     TOO_LONG = "too_long"
+    QUOTE = "quote"
+    """A quote that it opens is still open where the file ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenQuote:
+    """A quote in a CSV that is never closed: the line it stands in, and how many lines it takes with it to the end of the file."""
+
+    line: int
+    lines: int
 
 
 @dataclass(slots=True)
@@ -102,12 +114,16 @@ class Records(Protocol):
     A file being read.
 
     ``columns`` are its field names, None where each record has its own; ``total`` its size and ``done`` how much of that is
-    read, both in bytes or in rows (``total`` is 0 where nobody knows).
+    read, both in bytes or in rows (``total`` is 0 where nobody knows). ``open_quote`` is known at the end.
     """
 
     columns: list[str] | None
     total: int
     done: int
+    open_quote: OpenQuote | None
+
+    def has(self, path: Sequence[str]) -> bool:
+        """Tell whether a record may have a field at *path*, as far as ``columns`` say."""
 
     def blocks(self) -> Iterator[Block]:
         """Yield the records, some at a time."""
@@ -160,6 +176,10 @@ def open_records(path: str, kind: Format, source: BinaryIO, delimiter: str, bloc
 
 class _Ndjson:
     columns: list[str] | None = None
+    open_quote: OpenQuote | None = None
+
+    def has(self, path: Sequence[str]) -> bool:
+        return True
 
     def __init__(self, source: BinaryIO, total: int, block_bytes: int) -> None:
         self.total, self.done = total, 0
@@ -212,6 +232,9 @@ def _add_json(block: Block, number: int, line: bytes) -> None:
     except orjson.JSONDecodeError:
         try:
             value = _lenient_loads(line)
+        except UnicodeDecodeError:
+            block.add(number, _quoted(line), None, Fault.ENCODING)
+            return
         except (ValueError, RecursionError):
             block.add(number, _quoted(line), None, Fault.JSON)
             return
@@ -237,17 +260,41 @@ def _quoted(raw: bytes) -> bytes:
 class _Csv:
     def __init__(self, path: str, source: BinaryIO, total: int, delimiter: str, block_bytes: int) -> None:
         self.total, self.done = total, 0
+        self.open_quote: OpenQuote | None = None
         self._rows = max(1, block_bytes // 256)
+        self._ended = False
         csv.field_size_limit(RECORD_BYTES_MAX)
         # Bytes that are no UTF-8 become single surrogates, which no text has: each such record is a fault of its own.
         self._text = io.TextIOWrapper(source, encoding="utf-8-sig", errors="surrogateescape", newline="")
         self._reader = csv.reader(self._lines(), delimiter=delimiter)
-        self.columns: list[str] | None = _header(path, self._reader)
+        self.columns: list[str] | None = self._header(path)
+
+    def has(self, path: Sequence[str]) -> bool:
+        return len(path) == 1 and path[0] in (self.columns or [])
 
     def _lines(self) -> Iterator[str]:
         while line := self._text.readline(RECORD_BYTES_MAX):
             self.done += len(line)
             yield line
+        self._ended = True
+
+    def _header(self, path: str) -> list[str]:
+        try:
+            header: list[str] = next((row for row in self._reader if row), [])
+        except csv.Error:
+            header, self._ended = [""], True
+        where = f"{path}:{self._reader.line_num or 1}"
+        if not header:
+            fix = "begin a CSV with the names of its columns"
+            raise OrderFileError("the file is empty", code="TG-ORDER-HEADER", where=f"{path}:1", fix=fix)
+        if self._ended:
+            raise OrderFileError("a quote in the header is never closed", code="TG-ORDER-HEADER", where=f"{path}:1", fix="close it")
+        try:
+            "".join(header).encode()
+        except UnicodeEncodeError:
+            raise OrderFileError("the header is not UTF-8", code="TG-ORDER-HEADER", where=where, fix="write the file in UTF-8") from None
+        _check_names(header, where)
+        return header
 
     def blocks(self) -> Iterator[Block]:
         while block := self._block():
@@ -270,6 +317,11 @@ class _Csv:
 
     def _add(self, block: Block, line: int, row: list[str]) -> None:
         columns = self.columns or []
+        if self._ended:  # the reader asked for more while it had a record: inside of a quote, so in the last column
+            lines = _lines_in(row[-1])
+            self.open_quote = OpenQuote(self._reader.line_num - lines + 1, lines)
+            block.add(line, orjson.dumps(_printable(row)), None, Fault.QUOTE)
+            return
         try:
             if len(row) == len(columns):
                 fields: dict[str, Any] = dict(zip(columns, row, strict=True))
@@ -277,18 +329,16 @@ class _Csv:
             else:
                 block.add(line, orjson.dumps(row), None, Fault.COLUMNS)
         except TypeError:
-            shown = [value.encode(errors="surrogateescape").decode(errors="replace") for value in row]
-            block.add(line, orjson.dumps(shown), None, Fault.ENCODING)
+            block.add(line, orjson.dumps(_printable(row)), None, Fault.ENCODING)
 
 
-def _header(path: str, reader: Any) -> list[str]:
-    header: list[str] = next((row for row in reader if row), [])
-    if not header:
-        raise OrderFileError(
-            "the file is empty", code="TG-ORDER-HEADER", where=f"{path}:1", fix="begin a CSV with the names of its columns"
-        )
-    _check_names(header, f"{path}:{reader.line_num}")
-    return header
+def _printable(row: list[str]) -> list[str]:
+    return [value.encode(errors="surrogateescape").decode(errors="replace") for value in row]
+
+
+def _lines_in(text: str) -> int:
+    """Return over how many lines a text reaches; a line end that nothing follows begins no further one."""
+    return len(_LINE_END.findall(text)) + (not text.endswith(("\n", "\r")))
 
 
 def _check_names(columns: list[str], where: str) -> None:
@@ -299,6 +349,8 @@ def _check_names(columns: list[str], where: str) -> None:
 
 
 class _Parquet:
+    open_quote: OpenQuote | None = None
+
     def __init__(self, path: str, source: BinaryIO, block_bytes: int) -> None:
         self._path, self._rows, self.done = path, max(1, block_bytes // 256), 0
         with self._readable():
@@ -308,6 +360,17 @@ class _Parquet:
         self.columns: list[str] | None = list(self._file.schema_arrow.names)
         _check_names(self.columns, path)
         self.total: int = self._file.metadata.num_rows
+
+    def has(self, path: Sequence[str]) -> bool:
+        import pyarrow as pa
+
+        fields = {one.name: one.type for one in self._file.schema_arrow}
+        for name in path:
+            if name not in fields:
+                return False
+            kind = _plain_type(fields[name])
+            fields = {one.name: one.type for one in kind} if pa.types.is_struct(kind) else {}
+        return True
 
     @contextmanager
     def _readable(self) -> Iterator[None]:

@@ -11,19 +11,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
 from ordering.ticks import SECOND_US
-from tidegate.cli.order_fields import shown_path
-from tidegate.cli.order_files import OrderFileError, Records
+from tidegate.cli.order_fields import FieldPath, shown_path
+from tidegate.cli.order_files import OpenQuote, OrderFileError, Records
 from tidegate.cli.order_rows import Names
-from tidegate.cli.order_walk import Walk
+from tidegate.cli.order_walk import Summary, Walk
 
 _NAMES_SHOWN = 12
 _TEXT_SHOWN = 120
 _FIXES = {
-    "timestamp": ("write it as ISO-8601, hh:mm[:ss] or a number since 1970; see --timestamp-format", '{"at": "2001-01-01T00:00:00Z"}'),
+    "timestamp": (
+        "write it as ISO-8601, hh:mm[:ss] or a number since 1970; see --timestamp-format. The least valid time is a millisecond "
+        "past 1970-01-01T00:00, so that 00:00 alone is none",
+        '{"at": "2001-01-01T00:00:00Z"}',
+    ),
     "arrival": ("each record needs one; or name another field with --arrival", '{"EventEnqueuedUtcTime": "2001-01-01T00:00:00Z"}'),
     "partition": ("it is a number, a text, true, false or null", '{"PartitionId": 3}'),
     "end": ("it is written like the event time, and only a start edge has none", '{"until": "2001-01-01T00:00:00Z"}'),
@@ -32,6 +37,7 @@ _FIXES = {
     "columns": ("each row has as many columns as the header; see --delimiter", ""),
     "encoding": ("write the file in UTF-8", ""),
     "value": ("store it in a type that JSON has", ""),
+    "quote": ('close the quote, or write a quote inside of text as ""', ""),
     "too_long": ("a record may have 64 MiB; is there a quote that is not closed?", ""),
 }
 
@@ -76,9 +82,9 @@ class Report:
             task = shown.add_task(f"order {self._path}", total=records.total or None, count=0)
             yield lambda count: shown.update(task, completed=records.done, count=count)
 
-    def say(self, walk: Walk) -> None:
+    def say(self, walk: Walk, open_quote: OpenQuote | None = None) -> None:
         """Write the summary on standard error."""
-        numbers = self._numbers(walk)
+        numbers = self._numbers(walk) | {"open_quote": asdict(open_quote) if open_quote else None}
         if self._as_json:
             print(json.dumps(numbers), file=sys.stderr)
             return
@@ -101,6 +107,7 @@ class Report:
             "out_of_order_adjusted": counts.out_of_order_adjusted,
             "dropped": {"early": counts.early, "late": counts.late_dropped, "out_of_order": counts.out_of_order_dropped},
             "unreadable": dict(sorted(summary.unreadable.items())),
+            "first_unreadable": {reason: line for reason, (line, _) in sorted(summary.first_bad.items())},
             "arrival_clamps": counts.arrival_clamps,
             "arrival_field": shown_path(names.arrival) if names.arrival else None,
             "partition_field": shown_path(names.partition) if names.partition else None,
@@ -120,8 +127,8 @@ class Report:
             return
         if names.settled and names.absent:
             raise _absent(self._path, names)
-        if sum(summary.unreadable.values()) == summary.records and summary.first_bad:
-            raise _unreadable(self._path, summary.records, *summary.first_bad)
+        if sum(summary.unreadable.values()) == summary.records:
+            raise _unreadable(self._path, summary)
 
 
 def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
@@ -132,8 +139,18 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
     yield f"  in order    {numbers['ordered']:>12,}{_listed(adjusted, ' (adjusted)')}"
     yield f"  dropped     {sum(dropped.values()):>12,}{_listed(dropped)}"
     yield f"  unreadable  {sum(unreadable.values()):>12,}{_listed(unreadable)}"
+    for reason, line in numbers["first_unreadable"].items():
+        yield f"    {reason.replace('_', ' ')}: first at line {line}; {_FIXES[reason][0]}"
+    if numbers["open_quote"]:
+        quote = numbers["open_quote"]
+        swallowed = f"{_counted(quote['lines'], 'line')} to the end of the file are in it"
+        yield f"  a quote opened in line {quote['line']} is never closed: {swallowed}"
+    if numbers["records"]:
+        yield f"  arrival: {numbers['arrival_field'] or 'none'}, partition: {numbers['partition_field'] or 'none, all is 0'}"
     if numbers["arrival_field"] is None and numbers["records"]:
         yield "  no arrival field: only reorder applies, nothing is early or late (see --arrival)"
+    if numbers["arrival_clamps"]:
+        yield f"  {_counted(numbers['arrival_clamps'], 'arrival')} before the largest one so far of the partition, counted as that one"
 
 
 def _counted(count: int, noun: str) -> str:
@@ -146,20 +163,34 @@ def _listed(counts: dict[str, int], ending: str = "") -> str:
 
 
 def _absent(path: str, names: Names) -> OrderFieldError:
-    missing = sorted(shown_path(one) for one in names.absent)
-    top = [one[0] for one in names.absent]
-    near = [match for name in top for match in get_close_matches(name, names.seen, 1)]
-    there = "there are: " + ", ".join(names.seen[:_NAMES_SHOWN]) + (", ..." if len(names.seen) > _NAMES_SHOWN else "")
-    what = f"no record has the field {', '.join(missing)}"
-    fix = f"did you mean {', '.join(near)}? " if near else ""
-    return OrderFieldError(what, where=f"{path}:1", fix=f"{fix}{there if names.seen else 'the first record has no field'}; case matters")
+    missing = sorted(names.absent)
+    hints = "".join(dict.fromkeys(hint for one in missing if (hint := _hint(one, names.seen))))
+    shown = ", ".join(shown_path((name,)) for name in names.seen[:_NAMES_SHOWN])
+    there = f"there are: {shown}{', ...' if len(names.seen) > _NAMES_SHOWN else ''}" if names.seen else "the first record has no field"
+    what = f"no record has the field {', '.join(map(shown_path, missing))}"
+    return OrderFieldError(what, where=f"{path}:1", fix=f"{hints}{there}; case matters")
 
 
-def _unreadable(path: str, records: int, line: int, reason: str, text: bytes) -> OrderFieldError:
+def _hint(path: FieldPath, seen: list[str]) -> str:
+    """Say what may have been meant by a path that leads nowhere."""
+    whole, (top, *inner) = ".".join(path), path
+    if inner and whole in seen:
+        return f"did you mean {shown_path((whole,))}? "
+    if any(name.isdecimal() for name in inner):
+        return "an array cannot be indexed; "
+    if inner and top in seen:
+        return f"{shown_path((top,))} is there, but never with {shown_path(tuple(inner))} in it; "
+    folded = [name for name in seen if name.lower() == top.lower()]
+    near = [(one, *inner) for one in folded or get_close_matches(top, seen, 1)] or [(one,) for one in get_close_matches(whole, seen, 1)]
+    return f"did you mean {shown_path(near[0])}? " if near else ""
+
+
+def _unreadable(path: str, summary: Summary) -> OrderFieldError:
+    reason, (line, text) = min(summary.first_bad.items(), key=lambda one: one[1][0])
     fix, example = _FIXES[reason]
     shown = text[:_TEXT_SHOWN].decode(errors="replace")
     return OrderFieldError(
-        f"none of the {records:,} records can be read; the first for its {reason.replace('_', ' ')}: {shown}",
+        f"none of the {summary.records:,} records can be read; the first for its {reason.replace('_', ' ')}: {shown}",
         code="TG-ORDER-UNREADABLE",
         where=f"{path}:{line}",
         fix=fix,
@@ -167,14 +198,13 @@ def _unreadable(path: str, records: int, line: int, reason: str, text: bytes) ->
     )
 
 
-def check_header(path: str, names: Names, columns: list[str]) -> None:
+def check_header(path: str, names: Names, records: Records) -> None:
     """
-    Check a header before anything is written.
+    Check a header, or a schema, before anything is written.
 
     Raises:
         OrderFieldError: It does not have a named field.
     """
-    here = set(columns)
-    names.absent = {one for one in names.absent if one[0] not in here}
+    names.absent = {one for one in names.absent if not records.has(one)}
     if names.absent:
         raise _absent(path, names)

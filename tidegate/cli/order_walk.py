@@ -42,13 +42,13 @@ class Summary:
     """
     What happened so far. ``policies`` sums up what the models count, ``unreadable`` counts by reason.
 
-    ``first_bad`` is line, reason and text of the first unreadable record.
+    ``first_bad`` is line and text of the first unreadable record for each reason.
     """
 
     records: int = 0
     policies: Counts = field(default_factory=Counts)
     unreadable: Counter[str] = field(default_factory=Counter)
-    first_bad: tuple[int, str, bytes] | None = None
+    first_bad: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
 
 class Walk:
@@ -109,7 +109,7 @@ class Walk:
         for row in np.flatnonzero(rows.bad).tolist():
             line, reason, text, partition = rows.block.line[row], rows.reason[row], rows.block.text[row], rows.partition_at(row)
             self.summary.unreadable[reason] += 1
-            self.summary.first_bad = self.summary.first_bad or (line, reason, text)
+            self.summary.first_bad.setdefault(reason, (line, text))
             shown = partition.shown if partition else b"null"
             explanation = self._explanation(partition, line) if self._plan.explain else None
             told.append((line, _dropped_line(shown, line, text, reason, explanation)))
