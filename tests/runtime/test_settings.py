@@ -181,7 +181,13 @@ prefetch_bytes = "many"
         ('cti_every = "0s"', "cti_every", "positive"),
         ('cti_violation_action = "drop"', "cti_violation_action", "source_ctis"),
         ('import_ctis_from = "flights"', "import_ctis_from", "another input"),
+        ('import_ctis_from = "flights"', "import_ctis_from", "flights imports CTIs from itself: a cycle"),
         ('import_ctis_from = "nights"', "import_ctis_from", "no input nights"),
+        (
+            'import_ctis_from = "nights"',
+            "import_ctis_from",
+            "there is no other input; add [inputs.nights] or remove import_ctis_from",
+        ),
     ],
 )
 def test_settings_of_an_input_that_contradict_each_other_are_refused(lines: str, setting: str, words: str) -> None:
@@ -191,6 +197,35 @@ def test_settings_of_an_input_that_contradict_each_other_are_refused(lines: str,
     assert problem.code == "TG-SETTING-CONFLICT"
     assert words in problem.what + problem.fix
     assert problem.where == f"tidegate.toml:{1 + next(n for n, line in enumerate(text.splitlines()) if line.startswith(setting))}"
+
+
+def imports(*drivers: tuple[str, str]) -> str:
+    """Return tables of inputs, each with the input that drives it, if any."""
+    return "".join(f"[inputs.{name}]\n" + (f'import_ctis_from = "{driver}"\n' if driver else "") for name, driver in drivers)
+
+
+@pytest.mark.parametrize(
+    ("drivers", "told", "line"),
+    [
+        ([("a", "b"), ("b", "a")], "a imports CTIs from b, b imports CTIs from a", 2),
+        ([("a", "b"), ("b", "c"), ("c", "a")], "a imports CTIs from b, b imports CTIs from c, c imports CTIs from a", 2),
+        ([("x", "a"), ("a", "b"), ("b", "a")], "a imports CTIs from b, b imports CTIs from a", 4),
+    ],
+)
+def test_inputs_that_drive_each_other_are_refused(drivers: list[tuple[str, str]], told: str, line: int) -> None:
+    """None of a cycle could start before the others; it is told once, and who is driven by it is not at fault."""
+    (problem,) = refusals(imports(*drivers))
+    assert (problem.code, problem.where) == ("TG-SETTING-CONFLICT", f"tidegate.toml:{line}")
+    assert problem.what.startswith(f"{told}: a cycle")
+    assert "import_ctis_from" in problem.fix
+
+
+def test_each_cycle_is_told_and_each_input_that_there_is_not() -> None:
+    """All at once, in the order of the file; a chain and a star are none."""
+    problems = refusals(imports(("a", "b"), ("b", "a"), ("c", "d"), ("d", "c"), ("e", "bb")))
+    assert [problem.where for problem in problems] == ["tidegate.toml:2", "tidegate.toml:6", "tidegate.toml:10"]
+    assert problems[2].fix.startswith("did you mean b?")
+    assert read(imports(("a", "b"), ("b", "c"), ("c", ""), ("d", "c"))).input("d").import_ctis_from == "c"
 
 
 @pytest.mark.parametrize("path", ["*", "a.*", "*.b", "", ".", "a.", "a..b"])

@@ -201,7 +201,7 @@ class InputSettings(Table):
             what = "a negative cti_delay commits each event by itself, so none can be held to be put in order"
             conflicts.append(("cti_delay", what, fix))
         if self.import_ctis_from is not None and self.import_ctis_from == self.name:
-            conflicts.append(("import_ctis_from", f"{self.name} cannot import its own CTIs", "name another input, or remove it"))
+            conflicts.append(("import_ctis_from", f"{self.name} imports CTIs from itself: a cycle", "name another input, or remove it"))
         return conflicts
 
     @property

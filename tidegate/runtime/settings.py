@@ -134,12 +134,16 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _import_from_inputs(self) -> Self:
-        strangers = [(name, given.import_ctis_from) for name, given in self.inputs.items() if given.import_ctis_from]
+        drivers = {name: given.import_ctis_from for name, given in self.inputs.items() if given.import_ctis_from}
         conflicts = [
-            (f"inputs.{name}.import_ctis_from", f"there is no input {other}", choice_fix(other, set(self.inputs) - {name}))
-            for name, other in strangers
+            (f"inputs.{name}.import_ctis_from", f"there is no input {other}", _driver_fix(other, set(self.inputs) - {name}))
+            for name, other in drivers.items()
             if other not in self.inputs
         ]
+        for cycle in _cycles(drivers):
+            told = ", ".join(f"{name} imports CTIs from {drivers[name]}" for name in cycle)
+            fix = "an input can only be driven by one that runs without it: remove import_ctis_from from one of them"
+            conflicts.append((f"inputs.{cycle[0]}.import_ctis_from", f"{told}: a cycle, in which none can start", fix))
         if conflicts:
             raise Contradiction(conflicts)
         return self
@@ -168,6 +172,25 @@ class Settings(BaseSettings):
         for name, settings in self.inputs.items():
             shown_as.update({("inputs", name, setting): "" for setting in settings.unused()})
         return {dotted(key): (shown(dotted(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in shown_as.items()}
+
+
+def _driver_fix(wanted: str, others: set[str]) -> str:
+    """Return the advice for an input that is to be driven by one that there is not."""
+    return choice_fix(wanted, others) if others else f"there is no other input; add [inputs.{wanted}] or remove import_ctis_from"
+
+
+def _cycles(drivers: Mapping[str, str]) -> list[list[str]]:
+    """Return each ring of names of which every one has the next as its driver, and the last the first."""
+    rings, seen = [], set[str]()
+    for name in drivers:
+        path: list[str] = []
+        while name in drivers and name not in seen:
+            seen.add(name)
+            path.append(name)
+            name = drivers[name]
+        if name in path:
+            rings.append(path[path.index(name) :])
+    return rings
 
 
 _T = TypeVar("_T")
