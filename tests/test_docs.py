@@ -14,6 +14,7 @@ import pytest
 from query.sql.bind import bind_script
 from query.sql.catalog import InputSchema
 from query.sql.parse import parse_script
+from tidegate.runtime.settings import load
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("ordering", "tidegate", "sinks", "ingest", "query")
@@ -89,6 +90,21 @@ def test_the_library_example_of_the_front_page_prints_what_it_says() -> None:
     place = next(at for at, (_, text) in enumerate(blocks) if text.startswith("from ordering"))
     run = subprocess.run([sys.executable, "-c", blocks[place][1]], cwd=ROOT, capture_output=True, text=True, check=True)
     assert run.stdout == blocks[place + 1][1]
+
+
+TABLES = [
+    pytest.param(text, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL), start=1)
+]
+
+
+@pytest.mark.parametrize("tables", TABLES)
+def test_every_configuration_of_a_page_is_accepted(tables: str, tmp_path: Path) -> None:
+    """What the manual shows can be put into tidegate.toml."""
+    file = tmp_path / "tidegate.toml"
+    file.write_text(tables, "utf-8")
+    load(file, env={})
 
 
 SCRIPTS = [

@@ -113,17 +113,19 @@ class InputSettings(Table):
     )
     cti_violation_action: Literal["adjust", "drop"] = Field(
         default="adjust",
-        description="What happens to an event before a CTI of the source or an imported one: a span that reaches past it starts at it "
-        "and all else is dropped, or every such event is dropped.",
+        description="What happens to an event before a CTI of the source or an imported one; adjust: an edge, or an interval that reaches "
+        "past the CTI, is moved up to it, and all else is dropped; drop: every such event is. Points are dropped either way.",
     )
     cti_every_events: Annotated[Count | None, Kind("count; default: a CTI at the end of each batch")] = Field(
-        default=None, description="A CTI after this many accepted events of a partition; end edges are not counted."
+        default=None, description="A CTI after this many accepted events of an input partition; end edges are not counted."
     )
     cti_every_us: Annotated[Duration | None, Kind("duration; default: a CTI at the end of each batch")] = Field(
-        default=None, description="A CTI whenever the watermark has advanced this far."
+        default=None,
+        description="A CTI when an input partition's watermark has advanced this far since its last CTI (an output's is a grid).",
     )
     cti_delay_us: DelayOrTick = Field(
-        default=0, description="How far CTIs stay behind the watermark; -1us: an event is final by itself, its equals are out of order."
+        default=0,
+        description="How far CTIs stay behind the watermark; -1us changes events: each is final by itself, its equals are out of order.",
     )
     cti_list_substreams: Switch = Field(
         default=False, description="Whether CTIs list the substreams whose watermark is ahead of what their events show."

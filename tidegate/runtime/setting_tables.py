@@ -168,7 +168,8 @@ class OutputSettings(Table):
         default=None, description="The query heeds a channel's CTI only after so many events of it; whatever its input's settings are."
     )
     cti_every_us: Annotated[Duration | None, Kind("duration; default: each CTI of the input")] = Field(
-        default=None, description="The query heeds a channel's CTI only when it enters another span of time of this length."
+        default=None,
+        description="The query heeds a channel's CTI only when it enters another span of this length, counted from 1970.",
     )
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
 
