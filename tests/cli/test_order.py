@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -24,7 +25,7 @@ from strategies import GOLDEN, TOLL_VARIANTS, policies, toll_expected
 from typer.testing import CliRunner
 
 from ordering.oracle import Record, tell
-from ordering.policies import Policies
+from ordering.policies import Policies, Shape
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli import order_files
 from tidegate.cli.order import order
@@ -335,6 +336,24 @@ def test_without_an_arrival_only_reorder_applies(tmp_path: Path) -> None:
     assert "only reorder applies" in told.errors
 
 
+def test_the_summary_says_which_field_is_what_and_no_arrival_may_be_asked_for(tmp_path: Path) -> None:
+    """The first of the well-known names is taken whatever stands first in the record; none switches arrivals off."""
+    path = written(tmp_path, as_ndjson([{"at": 100, "lastmodified": 500, "PartitionID": 3, "EnqueuedTime": 101, "none": 900}]))
+    told = run(path, "--timestamp-by", "at")
+    assert ("arrival: EnqueuedTime, partition: PartitionID" in told.errors, told.lines[0]["policies"]) == (True, [])
+    off = run(path, "--timestamp-by", "at", "--arrival", "none")
+    assert ("arrival: none, partition: PartitionID" in off.errors, off.lines[0]["policies"]) == (True, [])
+    assert run(path, "--timestamp-by", "at", "--arrival", "[none]").lines[0]["policies"] == ["late"]
+
+
+def test_the_summary_says_how_many_arrivals_went_back(tmp_path: Path) -> None:
+    """Level 1: an arrival never goes back; the second counts as 200, so its event is late."""
+    rows = [{"at": 200, "EnqueuedTime": 200}, {"at": 100, "EnqueuedTime": 101}]
+    told = run(written(tmp_path, as_ndjson(rows)), "--timestamp-by", "at")
+    assert told.lines[1]["policies"] == ["late", "out_of_order"]
+    assert "1 arrival before the largest one so far of the partition, counted as that one" in told.errors
+
+
 def test_without_an_arrival_each_substream_is_put_in_order_by_itself(tmp_path: Path) -> None:
     """Level 1: OVER needs no floor in a file that ends: a silent substream leaves at the end."""
     rows = [{"at": 100, "k": "a"}, {"at": 500, "k": "b"}, {"at": 99, "k": "a"}, {"at": 50, "k": "a"}, {"at": 600, "k": "b"}]
@@ -503,6 +522,23 @@ def test_intervals_are_ordered_by_their_start(tmp_path: Path) -> None:
         dropped=tmp_path / "d",
     )
     assert (told.column("at"), told.dropped[0]["reason"]) == ([90, 100], "end")
+    assert [line["end"][14:] for line in told.lines] == ["01:35Z", "01:50Z"]
+
+
+@pytest.mark.parametrize("block_bytes", [1, 10**6])
+def test_the_end_of_an_interval_comes_out_after_its_start(block_bytes: int) -> None:
+    """Level 1: moved past its end an interval ends a tick after its start, and says so; whenever it leaves, and if others are dropped."""
+    rows = [{"at": 100, "until": 500, "EnqueuedTime": 100}, {"at": 900, "until": 901, "EnqueuedTime": 101}]
+    rows += [{"at": 50, "until": 60, "EnqueuedTime": 102}, {"at": 110, "until": 111, "EnqueuedTime": 110}]
+    plan = Plan(Policies(reorder_us=5 * SECOND_US), ("at",), shape=Shape.INTERVAL, end=("until",))
+    ordered, dropped, _ = walked(as_ndjson(rows).encode(), plan, block_bytes)
+    told = [json.loads(line) for line in ordered]
+    assert [(line["origin"][1], line["system_timestamp"][14:], line["end"][14:], line["policies"]) for line in told] == [
+        (3, "01:37Z", "01:37.000001Z", ["late", "lifted_end"]),
+        (1, "01:40Z", "08:20Z", []),
+        (4, "01:50Z", "01:51Z", []),
+    ]
+    assert b'"early"' in dropped[0]
 
 
 def test_edges_are_ordered_each_by_its_own_time(tmp_path: Path) -> None:
@@ -515,6 +551,7 @@ def test_edges_are_ordered_each_by_its_own_time(tmp_path: Path) -> None:
         (4, "02:00.000001Z"),
         (2, "02:10Z"),
     ]
+    assert [line["policies"] for line in told.lines] == [[], [], ["lifted_end"], []]
 
 
 @pytest.mark.parametrize(("flags", "lifted"), [([], True), (["--key", "k"], False), (["--over", "k", "--late", "5s"], False)])
@@ -576,6 +613,36 @@ def test_output_goes_to_a_file_if_one_is_named(tmp_path: Path) -> None:
     assert (told.code, told.raw, len((tmp_path / "out").read_bytes().splitlines())) == (0, b"", 11)
 
 
+@pytest.mark.parametrize(("name", "content"), [("json", b'{"at": 100}'), ("jsonl", b'{"at": 100}'), ("tsv", b"at\tx\n100\t1\n")])
+def test_a_format_may_be_named_as_an_ending_is(name: str, content: bytes) -> None:
+    """json and jsonl are lines of JSON, tsv is a CSV with tabs."""
+    assert str(run("-", "--timestamp-by", "at", "--input-format", name, given=content).column("at")[0]) == "100"
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "piped"),
+    [
+        ("log.csv.gz", [], "| tidegate order - --input-format csv --timestamp-by"),
+        ("log.gz", ["--input-format", "tsv"], "| tidegate order - --input-format tsv --timestamp-by"),
+        ("log.ndjson", [], "| tidegate order - --timestamp-by"),
+        ("log.parquet.gz", [], "> log.parquet"),
+    ],
+)
+def test_a_compressed_file_is_told_with_the_way_to_read_it(name: str, flags: list[str], piped: str, tmp_path: Path) -> None:
+    """Whatever its name, by its first octets; through a pipe too."""
+    path = written(tmp_path, gzip.compress(b"at\n100\n"), name)
+    told = run(path, "--timestamp-by", "at", *flags)
+    assert (told.code, "TG-ORDER-FORMAT" in told.errors) == (2, True)
+    assert f"zcat {path} {piped}" in told.errors
+    assert b"gzip" in shell(f"cat {path} | ORDER - --timestamp-by at", tmp_path).stderr
+
+
+def test_a_folder_is_no_file(tmp_path: Path) -> None:
+    """That is told before its missing ending is."""
+    for path in (tmp_path, tmp_path / "log.txt"):
+        assert "TG-ORDER-FILE: " in run(str(path), "--timestamp-by", "at").errors
+
+
 WRONG: list[tuple[str, str, list[str], str | bytes, int, str]] = [
     ("TG-ORDER-FORMAT", "log.txt", [], "", 2, "--input-format"),
     ("TG-ORDER-FORMAT", "log.parquet", [], "no parquet", 2, "log.parquet"),
@@ -600,6 +667,8 @@ WRONG: list[tuple[str, str, list[str], str | bytes, int, str]] = [
     ("TG-SETTING-VALUE", "log.csv", ["--reorder", "off"], "at\n100\n", 2, "--reorder"),
     ("TG-SETTING-VALUE", "log.csv", ["--delimiter", "::"], "at\n100\n", 2, "--delimiter"),
     ("TG-SETTING-CONFLICT", "log.csv", ["--shape", "interval"], "at\n100\n", 2, "--shape interval --end until"),
+    ("TG-SETTING-CONFLICT", "log.csv", ["--key", "k"], "at,k\n100,1\n", 2, "--shape edge --end until --key k"),
+    ("TG-SETTING-CONFLICT", "log.csv", ["--key", "k", "--shape", "interval", "--end", "at"], "at,k\n100,1\n", 2, "--key"),
     ("TG-SETTING", "log.csv", ["--late", "21d"], "at\n100\n", 2, "between 0s and 20d"),
     ("TG-SETTING", "log.ndjson", ["--late", "off", "--over", "k"], '{"at": 1, "k": 1, "EnqueuedTime": 1}\n', 2, "OVER"),
     ("TG-DURATION", "log.csv", ["--early", "5 minutes"], "at\n100\n", 2, "--early 5s"),

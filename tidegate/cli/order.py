@@ -7,6 +7,7 @@ itself goes to standard error. A record that cannot be read never stops it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -41,7 +42,10 @@ class InputFormat(StrEnum):
     """How a file holds its records."""
 
     NDJSON = "ndjson"
+    JSON = "json"
+    JSONL = "jsonl"
     CSV = "csv"
+    TSV = "tsv"
     PARQUET = "parquet"
 
 
@@ -66,7 +70,7 @@ def order(
     arrival: Annotated[
         str | None,
         typer.Option(
-            help="Field with the arrival; else EventEnqueuedUtcTime, EnqueuedTime or LastModified, if there. "
+            help="Field with the arrival; else EventEnqueuedUtcTime, EnqueuedTime or LastModified, if there; none: no arrival. "
             "Without an arrival only reorder applies: nothing is early or late."
         ),
     ] = None,
@@ -89,19 +93,16 @@ def order(
     format: Annotated[SummaryFormat, typer.Option(help="How the summary on standard error is written.")] = SummaryFormat.TEXT,
 ) -> None:
     """Put the events of a file in order, without Kafka, Spark or Java."""
-    from ordering.errors import SettingError
     from tidegate.cli import order_flags as flags
     from tidegate.cli.order_fields import parse_path
-    from tidegate.cli.order_files import Format, format_of, open_records
+    from tidegate.cli.order_files import Format, open_records
     from tidegate.cli.order_output import Lines, check_files, leave_pipe
     from tidegate.cli.order_report import Report
     from tidegate.cli.order_rows import Plan
 
-    kind = format_of(file, Format(input_format.value) if input_format else None)
-    if (shape is not Shape.POINT) != (end is not None):
-        example = "--shape interval --end until"
-        raise SettingError("--shape and --end go together", code="TG-SETTING-CONFLICT", where="--shape", fix="give both", example=example)
-    paths = {"--over": over, "--arrival": arrival, "--partition": partition, "--end": end, "--key": key}
+    flags.check_shape(shape, end, key)
+    arrives = arrival != flags.NONE
+    paths = {"--over": over, "--arrival": arrival if arrives else None, "--partition": partition, "--end": end, "--key": key}
     known = {flag: parse_path(text, flag) if text is not None else None for flag, text in paths.items()}
     plan = Plan(
         policies=flags.policies(early, late, late_action, reorder, out_of_order_action),
@@ -109,18 +110,21 @@ def order(
         timestamp_format=timestamp_format.value,
         over=known["--over"],
         arrival=known["--arrival"],
+        arrives=arrives,
         partition=known["--partition"],
         shape=shape,
         end=known["--end"],
         key=known["--key"],
-        typed=kind is not Format.CSV,
         explain=explain,
     )
-    character = flags.delimiter_of(file, delimiter)
+    given = input_format.value if input_format else None
+    character = flags.delimiter_of(file, delimiter, given)
     report = Report(file, as_json=format is SummaryFormat.JSON)
     with flags.opened_source(file) as source:
+        kind = flags.format_of(file, source, given)
         check_files(source, output, dropped)
         records = open_records(file, kind, source, character, BLOCK_BYTES)
+        plan = replace(plan, typed=kind is not Format.CSV)
         with Lines(output) as ordered, Lines(dropped, wanted=dropped is not None) as rejected:
             try:
                 walk = walk_file(file, records, plan, ordered, rejected, report)

@@ -48,17 +48,6 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-_ENDINGS = {
-    ".ndjson": Format.NDJSON,
-    ".jsonl": Format.NDJSON,
-    ".json": Format.NDJSON,
-    ".csv": Format.CSV,
-    ".tsv": Format.CSV,
-    ".parquet": Format.PARQUET,
-    ".pq": Format.PARQUET,
-}
-
-
 class Fault(StrEnum):
     """Why a record cannot be read at all."""
 
@@ -127,29 +116,6 @@ class Records(Protocol):
 
     def blocks(self) -> Iterator[Block]:
         """Yield the records, some at a time."""
-
-
-def format_of(path: str, given: Format | None) -> Format:
-    """
-    Return the format of the file at *path*: the one given, else by its ending; ``-`` is NDJSON.
-
-    Raises:
-        OrderFileError: The ending says nothing.
-    """
-    if given is not None:
-        return given
-    if path == "-":
-        return Format.NDJSON
-    found = _ENDINGS.get(Path(path).suffix.lower())
-    if found is None:
-        raise OrderFileError(
-            f"the ending of {path} names no format",
-            code="TG-ORDER-FORMAT",
-            where=path,
-            fix=f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(_ENDINGS)}",
-            example=f"tidegate order {path} --input-format ndjson --timestamp-by at",
-        )
-    return found
 
 
 def open_records(path: str, kind: Format, source: BinaryIO, delimiter: str, block_bytes: int) -> Records:

@@ -52,7 +52,8 @@ class Plan:
         timestamp_format: How that and the end are written: one of :data:`ordering.timestamps.UNITS`.
         over: Field whose values are substreams, or None.
         arrival: Field with the arrival time; None: a well-known one, if the file has it.
-        partition: Field with the partition; None: likewise.
+        arrives: Whether there is an arrival at all; if not, no well-known one is looked for.
+        partition: Field with the partition; None: a well-known one, if the file has it.
         shape: What an event is in time.
         end: Field with the end of a span; an edge without it is a start edge.
         key: Field by which an end edge finds its start edge where there is no OVER.
@@ -65,6 +66,7 @@ class Plan:
     timestamp_format: str = "auto"
     over: FieldPath | None = None
     arrival: FieldPath | None = None
+    arrives: bool = True
     partition: FieldPath | None = None
     shape: Shape = Shape.POINT
     end: FieldPath | None = None
@@ -100,7 +102,8 @@ class Names:
     def settle(self, names: Sequence[str]) -> None:
         """Find the well-known fields among *names*."""
         self.settled, self.seen = True, list(names)
-        self.arrival = self.arrival or well_known(names, ARRIVAL_NAMES)
+        if self.plan.arrives:
+            self.arrival = self.arrival or well_known(names, ARRIVAL_NAMES)
         self.partition = self.partition or well_known(names, PARTITION_NAMES)
 
     def partition_of(self, value: Any) -> PartitionId | None:

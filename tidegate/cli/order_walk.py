@@ -25,8 +25,14 @@ from tidegate.cli.order_rows import Names, Plan, Rows
 
 Ints = NDArray[np.int64]
 
-_ADJUSTING = {Flag.LATE: b'"late"', Flag.OUT_OF_ORDER: b'"out_of_order"', Flag.CTI_VIOLATION: b'"cti_violation"'}
-_POLICIES = [b", ".join(name for flag, name in _ADJUSTING.items() if flags & flag) for flags in range(8)]
+_ADJUSTING = {
+    Flag.LATE: b'"late"',
+    Flag.OUT_OF_ORDER: b'"out_of_order"',
+    Flag.CTI_VIOLATION: b'"cti_violation"',
+    Flag.LIFTED_END: b'"lifted_end"',
+}
+_TOLD = Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION | Flag.LIFTED_END
+_POLICIES = [b", ".join(name for flag, name in _ADJUSTING.items() if flags & flag) for flags in range(_TOLD + 1)]
 
 
 @dataclass(slots=True)
@@ -138,7 +144,11 @@ def _merged(left: list[_Left], by: list[Ints]) -> list[bytes]:
 
 
 class _Partition:
-    """One partition's model, and its explanations where they are wanted; ``told`` are those of events not yet written."""
+    """
+    One partition's model, and its explanations where they are wanted.
+
+    ``told`` are those of events not yet written, as ``_ends`` are the ends of intervals, as they stand in the file.
+    """
 
     def __init__(self, name: PartitionId, plan: Plan, policies: Policies, counts: Counts) -> None:
         self._name, self._plan, self._counts = name, plan, counts
@@ -147,6 +157,7 @@ class _Partition:
         self._state = self._model.new_state()
         self._explainer = Explainer(policies, over, partition=name.label) if plan.explain else None
         self.told: dict[int, Explanation] = {}
+        self._ends: dict[int, int] = {}
 
     def take(self, batch: Batch) -> tuple[_Left, list[tuple[int, bytes]]]:
         """Walk a batch; return what left, and what a policy dropped as (row of the batch, text)."""
@@ -154,6 +165,10 @@ class _Partition:
         if self._explainer:
             self.told.update((told.offset, told) for told in self._explainer.walk(batch))
         self._count(step.counts)
+        if batch.end_us is not None:
+            self._ends.update(zip(batch.offset[batch.readable].tolist(), batch.end_us[batch.readable].tolist(), strict=True))
+            for line in step.dropped.offset.tolist():
+                self._ends.pop(line, None)
         at = np.searchsorted(batch.offset, step.dropped.offset).tolist()
         lines, reasons = step.dropped.offset.tolist(), [Reason(reason).name.lower() for reason in step.dropped.reason.tolist()]
         dropped = [
@@ -191,19 +206,24 @@ class _Partition:
             setattr(self._counts, one.name, getattr(self._counts, one.name) + getattr(counts, one.name))
 
     def _left(self, released: Released, lines: Ints) -> _Left:
-        head = b'", "origin": [' + self._name.shown.replace(b"%", b"%%") + b', %d], "policies": [%b], "event": %b'
-        pattern = b'{"system_timestamp": "%b' + head + (b', "explanation": %b}\n' if self._explainer else b"}\n")
         offsets = released.offset.tolist()
-        columns = [
-            iso(released.system_us),
-            offsets,
-            [_POLICIES[flags] for flags in (released.flags & np.uint16(7)).tolist()],
-            released.value.tolist(),
-        ]
+        columns = [iso(released.system_us)]
+        pattern = b'{"system_timestamp": "%b", '
+        if self._plan.shape is Shape.INTERVAL:
+            pattern += b'"end": "%b", '
+            columns.append(self._ends_after(released.system_us, offsets))
+        pattern += b'"origin": [' + self._name.shown.replace(b"%", b"%%") + b', %d], "policies": [%b], "event": %b'
+        columns += [offsets, [_POLICIES[flags] for flags in (released.flags & np.uint16(_TOLD)).tolist()], released.value.tolist()]
         if self._explainer:
+            pattern += b', "explanation": %b'
             columns.append([orjson.dumps(self.told.pop(offset).as_dict()) for offset in offsets])
-        text = [pattern % values for values in zip(*columns, strict=True)]
+        text = [pattern % values + b"}\n" for values in zip(*columns, strict=True)]
         return _Left(lines[released.upon], released.system_us, text)
+
+    def _ends_after(self, system_us: Ints, offsets: list[int]) -> list[bytes]:
+        """Return the ends of intervals, each after its system timestamp (spec section 4)."""
+        ends = np.array([self._ends.pop(offset) for offset in offsets], dtype=np.int64)
+        return iso(np.maximum(ends, system_us + 1))
 
 
 def _dropped_line(partition: bytes, line: int, event: bytes, reason: str, explanation: Explanation | None) -> bytes:
