@@ -112,14 +112,13 @@ class Planner(RangePlanner):
         ends = self._frozen or self._admin.ends(self._plan.partitions)
         self._silences.observe(ends, time.monotonic_ns() // 1000)
         planned = self._plan_ranges(here, ends)
-        if planned:
-            return Offset(self._import({**here.partitions, **planned}))
-        if self._plan.until_end and self._frozen is not None:
+        if not planned and self._plan.until_end and self._frozen is not None:
             # Without its journal a replay waits; it has not reached the end then.
             reached = all(at.next_offset >= ends[partition] for partition, at in here.partitions.items())
             return Offset(here.partitions, final=reached)
-        raised = self._estimate(here, asked_us) if self._plan.estimates else {}
-        return Offset(self._import({**here.partitions, **raised}))
+        # Also beside partitions that have records: those must not wait for a silent one.
+        raised = self._estimate(here, asked_us) if self._plan.estimates and self._frozen is None else {}
+        return Offset(self._import({**here.partitions, **raised, **planned}))
 
     def _plan_ranges(self, here: Offset, ends: dict[Partition, int]) -> dict[Partition, Planned]:
         behind = {partition: at for partition, at in here.partitions.items() if ends[partition] > at.next_offset}

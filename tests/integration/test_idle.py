@@ -75,6 +75,19 @@ class Scene:
             any(cti.c > last_us and cti.cause is Cause.IDLE for cti, _ in found.ctis.get(channel, [])) for channel in (SPEAKS, SILENT)
         )
 
+    def time_of(self, channel: tuple[int, int]) -> int:
+        """How far a channel's CTIs say its time has come."""
+        return max((cti.c for cti, _ in self.look().ctis.get(channel, [])), default=0)
+
+    def talk_until_silence_moves(self) -> None:
+        """Have one partition speak without a pause until the silent one's time has moved on by seconds beside it."""
+        aim_us, deadline_s = self.time_of(SILENT) + 2 * SECOND_US, time.monotonic() + 60
+        while self.time_of(SILENT) < aim_us:
+            assert time.monotonic() < deadline_s, "a busy partition does not keep time from moving in a silent one"
+            for _ in range(20):
+                self.say(0.0)
+                time.sleep(0.05)
+
     def estimates(self) -> dict[int, dict[int, int]]:
         """The journal: estimates by partition and position."""
         described = Admin({"bootstrap.servers": self.stack.bootstrap}).require(self.topic)
@@ -110,6 +123,8 @@ def test_silence_advances_time_by_journaled_estimates_only_and_redis_may_go_away
         assert all(scene.estimates()[partition] for partition in range(PARTITIONS)), "what was used stands in the journal"
         scene.say(0.0, 0.3)
         job.until(scene.all_ordered, "events after the silence")
+        scene.talk_until_silence_moves()
+        job.until(scene.all_ordered, "what was said meanwhile")
         _without_redis(scene, job)
         job.stop()
         assert not scene.look().ended, "a plain stop writes no final CTI"
