@@ -232,8 +232,8 @@ JUDGING = [
         "An end edge not after its start edge's system timestamp becomes that plus one tick.",
         4,
         "edges.py",
-        "np.maximum(latest[len(held.system_us) :], start_us) + 1",
-        "np.maximum(latest[len(held.system_us) :], start_us)",
+        "start_us) + 1, NEVER)",
+        "start_us), NEVER)",
         _EVENTS,
     ),
     Bug(

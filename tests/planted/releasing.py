@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planted.bug import CTIS, LAW, START, STEP, Bug
+from planted.bug import CTIS, LAW, START, Bug
 
 _EVENTS = LAW + "test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates"
 _POINTS = LAW + "test_points_without_ctis_from_elsewhere_keep_the_law"
@@ -20,12 +20,12 @@ RELEASING = [
         _BATCHES,
     ),
     Bug(
-        "held-released-at-the-watermark",
-        "An event that was held is released once it lies below the watermark, not at it.",
+        "held-stays-behind",
+        "All that lies below the watermark leaves, also of what was held from earlier batches.",
         4,
         "step.py",
-        "held.rows.system_us < bound",
-        "held.rows.system_us <= bound",
+        "held.release(due)",
+        "held.release(due[1:])",
         _BATCHES,
     ),
     Bug(
@@ -246,12 +246,12 @@ RELEASING = [
         START + "test_ctis_of_a_run_from_a_start_time_say_what_the_whole_story_knows",
     ),
     Bug(
-        "resumed-cti-forgets-what-is-ahead",
-        "While a writer that resumes still skips events, its CTIs count them as ahead.",
+        "resumed-skips-in-every-batch",
+        "What a writer that resumes has skipped in one batch it does not skip in the next.",
         6,
-        "generation.py",
-        "(0 if since is None else int(since.skip[channel]))",
-        "0",
-        STEP + "test_a_writer_that_resumes_under_a_new_roster_counts_what_it_has_yet_to_skip",
+        "step.py",
+        "since.skip[channel] -= len(first)",
+        "since.skip[channel] -= 0 * len(first)",
+        START + "test_a_writer_that_resumes_goes_on_with_the_next_event_of_each_channel",
     ),
 ]
