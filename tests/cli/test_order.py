@@ -750,6 +750,14 @@ def test_dropped_records_may_go_where_the_events_go(flags: str, tmp_path: Path) 
     assert sorted((line["origin"][1], line.get("reason")) for line in told) == [(1, None), (2, "json"), (3, None)]
 
 
+@pytest.mark.parametrize(("stream", "code"), [(">&-", b"TG-ORDER-OUTPUT"), ("<&-", b"TG-ORDER-FILE")])
+def test_a_stream_that_is_closed_is_told(stream: str, code: bytes, tmp_path: Path) -> None:
+    """As a service may start it: no traceback."""
+    written(tmp_path, '{"at": 100}\n')
+    told = shell(f"ORDER {'log.ndjson' if '>' in stream else '-'} --timestamp-by at {stream}", tmp_path)
+    assert (code in told.stderr, b"Traceback" in told.stderr) == (True, False)
+
+
 def test_a_run_that_fails_leaves_what_stood_there(tmp_path: Path) -> None:
     """Files are put in their place at the end: one that is there is whole, and keeps its permissions."""
     output = tmp_path / "out"

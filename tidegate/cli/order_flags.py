@@ -6,12 +6,13 @@ Law: a wrong flag is told before anything is read or written, by its name, with 
 
 from __future__ import annotations
 
+import errno
 import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TextIO
 
 from ordering.errors import SettingError, TidegateError
 from ordering.policies import Action, Policies, Shape
@@ -161,7 +162,10 @@ def opened_source(path: str) -> Iterator[BinaryIO]:
     """
     try:
         if path == STANDARD_INPUT:
-            yield sys.stdin.buffer
+            standard: TextIO | None = sys.stdin
+            if standard is None:
+                raise OSError(errno.EBADF, "standard input is closed")
+            yield standard.buffer
         else:
             with Path(path).open("rb") as source:
                 yield source

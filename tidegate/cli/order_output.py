@@ -72,11 +72,13 @@ def _take(seen: dict[Identity, str], name: str, identity: Identity | None, where
         )
 
 
-def _identity(stream: IO[Any]) -> Identity | None:
+def _identity(stream: IO[Any] | None) -> Identity | None:
     """Return which regular file a stream is; None: none, such as a pipe, which may be named twice."""
+    if stream is None:  # closed before the program began
+        return None
     try:
         status = os.fstat(stream.fileno())
-    except (OSError, ValueError):  # closed, or in memory
+    except (OSError, ValueError):  # in memory
         return None
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
@@ -94,6 +96,12 @@ def _standard(path: Path) -> TextIO | None:
     if str(path) in _STDOUT_NAMES:
         return sys.stdout
     return sys.stderr if str(path) in _STDERR_NAMES else None
+
+
+def _octets(standard: TextIO | None) -> BinaryIO:
+    if standard is None:
+        raise OSError(errno.EBADF, "it is closed")
+    return standard.buffer
 
 
 class Lines:
@@ -154,8 +162,7 @@ class Lines:
         if not self._wanted or not lines:
             return
         with self._writable():
-            standard = (_standard(self._path) if self._path else None) or sys.stdout
-            stream = self._own or standard.buffer
+            stream = self._own or _octets((_standard(self._path) if self._path else None) or sys.stdout)
             stream.write(b"".join(lines))
             stream.flush()
 

@@ -25,8 +25,8 @@ _NAMES_SHOWN = 12
 _TEXT_SHOWN = 120
 _FIXES = {
     "timestamp": (
-        "write it as ISO-8601, hh:mm[:ss] or a number since 1970; see --timestamp-format. The least valid time is a millisecond "
-        "past 1970-01-01T00:00, so that 00:00 alone is none",
+        "write it as ISO-8601, hh:mm[:ss] or a number since 1970, and after 1970-01-01T00:00 (so 00:00 alone is none); "
+        "see --timestamp-format",
         '{"at": "2001-01-01T00:00:00Z"}',
     ),
     "arrival": ("each record needs one; or name another field with --arrival", '{"EventEnqueuedUtcTime": "2001-01-01T00:00:00Z"}'),

@@ -217,7 +217,8 @@ class _Partition:
         if self._explainer:
             pattern += b', "explanation": %b'
             columns.append([orjson.dumps(self.told.pop(offset).as_dict()) for offset in offsets])
-        text = [pattern % values + b"}\n" for values in zip(*columns, strict=True)]
+        pattern += b"}\n"
+        text = [pattern % values for values in zip(*columns, strict=True)]
         return _Left(lines[released.upon], released.system_us, text)
 
     def _ends_after(self, system_us: Ints, offsets: list[int]) -> list[bytes]:
