@@ -128,7 +128,7 @@ class Chunk:
 
     @staticmethod
     def join(chunks: list[Chunk]) -> Chunk:
-        """Return all that still counts of *chunks*, given in the order of the walk, as one."""
+        """Return all that still counts of *chunks* as one."""
         return Chunk(
             held=Held.of(Rows.concat([chunk.held.waiting() for chunk in chunks]).by_offset()),
             ahead=Ahead.join(chunk.ahead for chunk in chunks),
@@ -201,7 +201,7 @@ def decode(octets: bytes, table: Timelines) -> Saved:
         return _decode_version_1(octets, table)
     if octets[:4] != _MAGIC:
         raise ProtocolError("a saved chunk of state begins with bytes of no known version", fix="run the version that saved it")
-    timelines, held, ahead = _batches(octets[4:])
+    timelines, held, ahead = _batches(octets, at=len(_MAGIC))
     rows = table.find_distinct(Keys.of(timelines["key"]))
     moved = timelines["moved"].to_numpy(zero_copy_only=False)
     fixed = [held[name].to_numpy() for name in ("system_us", "event_time_us", "arrival_us", "offset", "flags")]
@@ -209,14 +209,14 @@ def decode(octets: bytes, table: Timelines) -> Saved:
     return Saved(
         2,
         Rows(*[*fixed, timeline, held["key"], held["value"]]),
-        Ahead.of(ahead["system_us"].to_numpy(), ahead["partition"].to_numpy()),
+        Ahead.of(ahead["system_us"].to_numpy().copy(), ahead["partition"].to_numpy().copy()),
         rows[moved],
         timelines["largest_us"].to_numpy()[moved],
     )
 
 
-def _batches(octets: bytes) -> list[pa.RecordBatch]:
-    batches, at = [], 0
+def _batches(octets: bytes, at: int) -> list[pa.RecordBatch]:
+    batches = []
     while at < len(octets):
         (length,) = struct.unpack_from("<Q", octets, at)
         batches.append(pa.ipc.open_stream(pa.py_buffer(octets)[at + 8 : at + 8 + length]).read_next_batch())

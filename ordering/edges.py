@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ordering.columns import Payload, join, to_arrow
 from ordering.segments import running_max
-from ordering.ticks import NEVER
+from ordering.ticks import INFINITY, NEVER
 
 Ints = NDArray[np.int64]
 
@@ -53,7 +53,10 @@ def lifted_ends(held: Edges, fresh: Edges, start_us: Ints) -> Ints:
     order = np.lexsort((np.arange(len(begins)), begins, names))
     same = (np.diff(names[order]) == 0) & (np.diff(begins[order]) == 0)
     span = np.concatenate([[0], np.cumsum(~same)])
-    starts = np.concatenate([held.system_us, np.where(is_end, NEVER, fresh.system_us)])
+    # Below every start, but not so far that the running maximum has to take its slow road.
+    bottom = int(min(held.system_us.min(initial=INFINITY), fresh.system_us.min(initial=INFINITY))) - 1
+    starts = np.concatenate([held.system_us, np.where(is_end, bottom, fresh.system_us)])
     latest = np.empty_like(starts)
     latest[order] = running_max(starts[order], span)
-    return np.where(is_end, np.maximum(latest[len(held.system_us) :], start_us) + 1, NEVER)
+    latest = latest[len(held.system_us) :]
+    return np.where(is_end, np.maximum(np.where(latest > bottom, latest, NEVER), start_us) + 1, NEVER)

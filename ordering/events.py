@@ -2,7 +2,7 @@
 What goes into one step of the model and what comes out of it, as columns: events before and after the policies.
 
 An event has an event time (from its payload, never changed), an arrival time (never falling within its input
-partition) and, once kept, a system timestamp. Law: nothing here computes; every column has one entry a record.
+partition) and, once kept, a system timestamp. Law: every column has one entry a record.
 """
 
 from __future__ import annotations

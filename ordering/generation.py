@@ -144,7 +144,7 @@ class Punctuator:
             self._count(state, out, slice(gone, point.out), below[behind:until])
             gone, behind = point.out, until
             if point.due and state.c > NEVER:
-                ctis += self._write(state, point)
+                ctis += self._write(state, point, _unwalked(state, out, point.out))
         return ctis, ahead
 
     def _promise(self, watermark_us: int) -> int:
@@ -152,6 +152,12 @@ class Punctuator:
 
     def _count(self, state: State, out: Out, left: slice, passed: NDArray[np.int32]) -> None:
         partition, system_us = out.partition[left], out.system_us[left]
+        if len(self._channels) == 1:
+            channel = self._channels[0]
+            state.ahead[channel] += len(partition) - len(passed)
+            state.seq[channel] += len(partition) if out.skipped is None else int(np.count_nonzero(~out.skipped[left]))
+            state.largest_us[channel] = max(int(state.largest_us[channel]), int(system_us.max(initial=NEVER)))
+            return
         channels = len(state.seq)
         count = np.bincount(partition, minlength=channels)
         state.ahead = state.ahead + count - np.bincount(passed, minlength=channels)
@@ -163,7 +169,7 @@ class Punctuator:
             largest_us = np.maximum.reduceat(system_us[order], starts)
             state.largest_us[present] = np.maximum(state.largest_us[present], largest_us)
 
-    def _write(self, state: State, point: Point) -> list[Cti]:
+    def _write(self, state: State, point: Point, unwalked: Ints) -> list[Cti]:
         ctis, since = [], state.since
         for channel in self._channels:
             promise = state.c, int(state.seq[channel]), self.roster.version
@@ -176,7 +182,7 @@ class Punctuator:
                     output_partition=channel,
                     c=promise[0],
                     n=promise[1],
-                    ahead=int(state.ahead[channel]) + (0 if since is None else int(since.skip[channel])),
+                    ahead=int(state.ahead[channel] + unwalked[channel]),
                     next_offset=point.next_offset,
                     arrival_us=point.arrival_us,
                     largest_us=int(state.largest_us[channel]),
@@ -185,3 +191,13 @@ class Punctuator:
                 )
             )
         return ctis
+
+
+def _unwalked(state: State, out: Out, at: int) -> Ints:
+    """Return how many events of each output partition, numbered before this writer came, leave only after a point."""
+    if state.since is None:
+        return np.zeros(len(state.seq), dtype=np.int64)
+    if out.skipped is None:
+        return state.since.skip
+    later = out.partition[at:][out.skipped[at:]]
+    return state.since.skip + np.bincount(later, minlength=len(state.seq))

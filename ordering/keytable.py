@@ -10,6 +10,7 @@ Law: equal bytes have one row, different bytes different ones - hashes only choo
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -102,14 +103,17 @@ class Keys:
         hashed *= _MIX
         return hashed ^ (hashed >> np.uint64(29))
 
-    def _by_word(self) -> list[tuple[int, slice | Ints]]:
+    def _by_word(self) -> Iterator[tuple[int, slice | Ints]]:
         """Return (word number, the keys that have such a word)."""
         counts = (self.length + 7) >> 3
-        steps: list[tuple[int, slice | Ints]] = []
-        for place in range(int(counts.max(initial=0))):
-            longer = counts > place
-            steps.append((place, slice(None) if longer.all() else np.flatnonzero(longer)))
-        return steps
+        least = int(counts.min()) if len(counts) else 0
+        for place in range(least):
+            yield place, slice(None)
+        rows = np.arange(len(counts))
+        for place in range(least, int(counts.max(initial=0))):
+            # Those with fewer words are never looked at again: one huge key costs its own words only.
+            rows = rows[counts[rows] > place]
+            yield place, rows
 
 
 class KeyTable:
@@ -183,8 +187,9 @@ class KeyTable:
         length = keys.length[places]
         same: NDArray[np.bool_] = self._length[rows] == length
         words = (length + 7) >> 3
+        at = np.arange(len(same))
         for place in range(int(words.max(initial=0))):
-            at = np.flatnonzero(same & (words > place))
+            at = at[same[at] & (words[at] > place)]
             same[at] = self._words[self._first[rows[at]] + place] == keys.words[keys.first[places[at]] + place]
         return same
 

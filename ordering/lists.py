@@ -23,11 +23,11 @@ def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: Walk, reo
     Return *ctis* with lists in the last of them.
 
     Args:
-    state: After the batch.
-    batch: What was walked.
-    ctis: The CTIs it gave, in order.
-    walk: Which timelines it touched, and where.
-    reorder_us: The reorder tolerance.
+        state: After the batch.
+        batch: What was walked.
+        ctis: The CTIs it gave, in order.
+        walk: Which timelines it touched, and where.
+        reorder_us: The reorder tolerance.
     """
     table, no_rows = state.timelines, np.empty(0, dtype=np.int64)
     rows = np.unique(np.concatenate([*state.unlisted, walk.touched]))

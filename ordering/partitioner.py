@@ -26,8 +26,9 @@ def murmur2(keys: Keys) -> NDArray[np.int32]:
     # Kafka gathers byte by byte.
     halves = keys.words.view("<u4")
     whole = keys.length >> 2
+    rows = np.arange(len(whole))
     for place in range(int(whole.max(initial=0))):
-        rows = np.flatnonzero(whole > place)
+        rows = rows[whole[rows] > place]
         word = halves[2 * keys.first[rows] + place] * _M
         word = (word ^ (word >> np.uint32(24))) * _M
         hashed[rows] = (hashed[rows] * _M) ^ word

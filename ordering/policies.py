@@ -64,10 +64,12 @@ class Generation:
 
     def __post_init__(self) -> None:
         for name, value in (("cti_every_events", self.every_events), ("cti_every", self.every_us)):
-            if value is not None and value <= 0:
+            if value is not None and not 0 < value <= DURATION_US_MAX:
                 raise SettingError(f"{name} must be positive", where=name, fix="give a number above zero, or leave it out")
-        if self.delay_us < 0:
-            raise SettingError("cti_delay must not be negative", where="cti_delay", fix="give 0s or more")
+        if not 0 <= self.delay_us <= DURATION_US_MAX:
+            raise SettingError(
+                "cti_delay must be 0s or more, and below ten thousand years", where="cti_delay", fix="give a duration like 5s"
+            )
 
     @property
     def per_batch(self) -> bool:

@@ -1,7 +1,7 @@
 """
 Running maxima and binary searches over many timelines at once.
 
-A column is cut into *segments*: runs of rows of one timeline, in their order. Both functions give for every segment
+A column is cut into *segments*: runs of rows of one timeline, in their order. Its functions give for every segment
 what numpy's own function gives for a single array, in a handful of numpy calls for all of them. They do so by lifting
 each segment above the one before (value + segment * span); where that would overflow int64 they take a slower road
 to the same answer.
@@ -70,6 +70,8 @@ def places_above(rising: Ints, values: Ints) -> Ints:
     if len(values) < _SEARCH_BELOW or len(rising) < 2:
         return np.searchsorted(rising, values, side="right").astype(np.int64)
     low, high = int(rising[0]), int(rising[-1])
+    if high - low >= 2**63:
+        return np.searchsorted(rising, values, side="right").astype(np.int64)
     shift = max((high - low).bit_length() - len(rising).bit_length(), 0)
     stretches = ((high - low) >> shift) + 1
     begins = np.zeros(stretches + 1, dtype=np.int32)

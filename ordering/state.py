@@ -36,6 +36,8 @@ Ints = NDArray[np.int64]
 
 STATE_VERSION = 2
 _MERGE_FANOUT = 8
+_LEVELS = 5
+"""Size classes that are merged. A chunk of the last, some hundred megabytes, is left alone: stores take no value above 2 GiB."""
 
 
 @dataclass(slots=True)
@@ -88,22 +90,23 @@ class State:
     """Last promise of each output partition: c, n, roster version."""
     since: Since | None = None
     totals: dict[str, int] = field(default_factory=dict)
+    """Counts that whoever runs the model wants saved with it."""
     chunks: dict[int, Chunk] = field(default_factory=dict)
-    """Saved, in the order of the walk."""
+    """Saved ones, by number."""
     fresh: list[Chunk] = field(default_factory=list)
     """Not saved yet, in the order of the walk."""
     ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """How many events are ahead in each output partition."""
     next_chunk: int = 0
     obsolete: list[int] = field(default_factory=list)
-    """Saved chunks that the next save replaces."""
+    """Saved chunks that the next save replaces: those of version 1."""
     unlisted: list[Ints] = field(default_factory=list)
     """Timelines that moved since CTIs last listed them."""
     unpruned: int = 0
     """Rows walked since the table was last looked through for timelines to forget."""
 
     def parts(self) -> Iterator[Chunk]:
-        """Return all chunks, in the order of the walk."""
+        """Return all chunks."""
         yield from self.chunks.values()
         yield from self.fresh
 
@@ -153,8 +156,10 @@ class State:
         added, self.fresh = Chunk.join(self.fresh), []
         added.timelines = self.timelines.distinct(added.timelines)
         self._put(put, added, level=0)
-        level = 0
-        while len(full := [number for number, chunk in self.chunks.items() if chunk.level == level]) >= _MERGE_FANOUT:
+        for level in range(_LEVELS):
+            full = [number for number, chunk in self.chunks.items() if chunk.level == level]
+            if len(full) < _MERGE_FANOUT:
+                continue
             merged = Chunk.join([self.chunks[number] for number in full])
             newest = np.isin(self.timelines.chunk[merged.timelines], np.array(full, dtype=np.int32))
             merged.timelines = self.timelines.distinct(merged.timelines[newest])
@@ -163,7 +168,6 @@ class State:
                 if put.pop(number, None) is None:
                     delete.append(number)
             self._put(put, merged, level + 1)
-            level += 1
         return Delta(self._head(), put, delete)
 
     def _put(self, put: dict[int, bytes], chunk: Chunk, level: int) -> None:
@@ -174,7 +178,7 @@ class State:
         self.timelines.chunk[chunk.timelines] = number
         # A timeline is needed as long as its own watermark is above the floor: never longer than its largest value.
         newest = [chunk.held.waiting().system_us, chunk.ahead.system_us, self.timelines.largest_us[chunk.timelines] + 1]
-        chunk.level, chunk.size = level, len(octets)
+        chunk.level, chunk.size = max(level, _size_class(len(octets))), len(octets)
         chunk.needed_until_us = max(int(part.max()) for part in newest if len(part))
         self.chunks[number] = chunk
 
@@ -215,7 +219,7 @@ class State:
             reorder_us: The reorder tolerance of the policies the state was made under; it tells held from released.
 
         Raises:
-            ProtocolError: The state was saved by a newer version.
+            ProtocolError: The state was saved by a newer version, a chunk is missing, or is none.
         """
         fields = _current(json.loads(head))
         since = fields["since"]
@@ -241,6 +245,8 @@ class State:
             next_chunk=fields["next_chunk"],
         )
         saved = dict(chunks)
+        if missing := [row[0] for row in fields["chunks"] if row[0] not in saved]:
+            raise ProtocolError(f"the saved state lacks its chunks {missing}", fix="give every chunk put and not deleted since")
         decoded = {row[0]: chunk_bytes.decode(saved[row[0]], timelines) for row in fields["chunks"]}
         for number, read in decoded.items():
             # A merged chunk may be older in content than its number: the largest value counts.
@@ -295,6 +301,11 @@ def _current(fields: dict[str, Any]) -> dict[str, Any]:
         }
         fields = {**fields, **newer, "written": written}
     return fields
+
+
+def _size_class(octets: int) -> int:
+    """Return the level of a chunk that is as large as others are after so many merges: a big one is not rewritten with small ones."""
+    return ((octets >> 16).bit_length() + 2) // 3
 
 
 def _weight(chunk: Chunk) -> int:

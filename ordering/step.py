@@ -171,6 +171,8 @@ class Model:
             what = f"the state was saved by another model: {state.made_by}; this one: {self._fingerprint}"
             raise RefusedError(what, code="TG-STATE-MODEL", fix="restore it with the model it was saved by, or begin anew")
         state.made_by = self._fingerprint
+        if not self.generation.list_substreams:
+            state.unlisted = []
         return state
 
     @property
@@ -186,7 +188,7 @@ class Model:
         """
         Walk *batch*, which must start where *state* stands; change *state*; return what leaves.
 
-        The arrays of *batch* are not changed but may be kept.
+        The arrays of *batch* are neither changed nor kept.
 
         Raises:
             BatchError: The columns differ in length, the batch does not start where *state* stands, or the input has ended.
@@ -206,7 +208,7 @@ class Model:
         released, out, chunk = self._release(state, fresh, walk, time)
         counts.released = len(released)
         ctis, chunk.ahead = self._punctuator.walk(state, self._points(state, fresh, walk, time, out), out)
-        state.next_offset, state.finished = batch.end_offset, batch.finish
+        state.next_offset, state.finished = int(batch.end_offset), batch.finish
         time.store(state)
         if self.generation.list_substreams and self.over:
             ctis = list_substreams(state, batch, ctis, walk, self.policies.reorder_us)
@@ -311,7 +313,11 @@ class Model:
         kept = np.flatnonzero(batch.readable & (judged.reason == 0))
         if not len(kept):
             return
-        before = _open_starts(state, by_key=not self.over)
+        named = start_us[kept]
+        named = named[named > NEVER]
+        if not len(named):
+            return
+        before = _open_starts(state, named, by_key=not self.over)
         key = None if self.over else columns.take(batch.key, kept)
         edges = Edges(key, fresh.timeline[kept], fresh.event_time_us[kept], judged.system_us[kept])
         lift = lifted_ends(before, edges, start_us[kept])
@@ -350,18 +356,22 @@ class Model:
 
     def _due(self, state: State, walk: Walk, passed: Ints, floor_us: int) -> Rows:
         """Take out what was held and is due, by offset."""
+        whole_us = floor_us
+        if not self.over:
+            whole_us = int(passed[0]) if len(passed) else max(floor_us, int(state.timelines.largest_us[0]) - self.policies.reorder_us)
+        touched = state.timelines.marks(walk.touched) if self.over else None
         left = []
         for chunk in state.parts():
             held = chunk.held
             if not held.count:
                 continue
-            bound: Ints | int = floor_us
-            if not self.over:
-                bound = int(passed[0]) if len(passed) else max(floor_us, int(state.timelines.largest_us[0]) - self.policies.reorder_us)
-            elif len(passed):
-                place = state.timelines.places(walk.touched, held.rows.timeline)
-                bound = np.where(place >= 0, passed[place], floor_us)
-            due = np.flatnonzero(held.waits & (held.rows.system_us < bound))
+            passes = held.rows.system_us < whole_us
+            if touched is not None:
+                # Few of the held are on timelines the batch touched: only those are compared with their own watermark.
+                own = np.flatnonzero(touched[held.rows.timeline])
+                passes[own] = held.rows.system_us[own] < passed[state.timelines.places(walk.touched, held.rows.timeline[own])]
+            passes &= held.waits
+            due = np.flatnonzero(passes)
             if len(due):
                 left.append(held.release(due))
         return Rows.concat(left).by_offset()
@@ -444,7 +454,7 @@ class Model:
         if not self.over and len(state.timelines) and (largest_us := int(state.timelines.largest_us[0])) > NEVER:
             own_us = largest_us - self.policies.reorder_us
             end_us = max(end_us, own_us)
-        end = Point(end_us, len(out.system_us), batch.end_offset, int(time.arrival[-1]), time.cause(count, end_us, own_us))
+        end = Point(end_us, len(out.system_us), int(batch.end_offset), int(time.arrival[-1]), time.cause(count, end_us, own_us))
         if generation.per_batch:
             return [end]
         last_offset = int(batch.offset[-1]) if count else -1
@@ -500,11 +510,13 @@ class Model:
         state.renumber(table.forget(needed))
 
 
-def _open_starts(state: State, by_key: bool) -> Edges:
-    """Return the start edges that are held."""
+def _open_starts(state: State, named_us: Ints, by_key: bool) -> Edges:
+    """Return the start edges that are held and began at one of the times *named_us*."""
+    low, high = int(named_us.min()), int(named_us.max())
     parts = []
     for rows, waits in ((chunk.held.rows, chunk.held.waits) for chunk in state.parts()):
-        starts = np.flatnonzero(waits & ((rows.flags & Flag.EDGE_START) > 0))
+        starts = np.flatnonzero(waits & (rows.event_time_us >= low) & (rows.event_time_us <= high))
+        starts = starts[((rows.flags[starts] & Flag.EDGE_START) > 0) & np.isin(rows.event_time_us[starts], named_us)]
         key = columns.take(rows.key, starts) if by_key else columns.no_entries()
         parts.append(Edges(key, rows.timeline[starts], rows.event_time_us[starts], rows.system_us[starts]))
     key = columns.join([columns.no_entries(), *(part.key for part in parts)]) if by_key else None

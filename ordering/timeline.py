@@ -104,6 +104,12 @@ class Timelines:
         self._place[chosen] = -1
         return found
 
+    def marks(self, chosen: Ints) -> NDArray[np.bool_]:
+        """Return a mark for each timeline *chosen*, by table row; one more entry, never marked, stands for those forgotten (-1)."""
+        marked = np.zeros(len(self) + 1, dtype=np.bool_)
+        marked[chosen] = True
+        return marked
+
     def distinct(self, rows: ShortInts) -> ShortInts:
         """Return *rows* without those that came before, in any order."""
         order = np.arange(len(rows), dtype=np.int32)
@@ -121,4 +127,4 @@ class Timelines:
         self._largest_us, self._partition, self._chunk = self.largest_us[needed], self.partition[needed], self.chunk[needed]
         self._place = np.full(len(self._chunk), -1, dtype=np.int32)
         self._table.keep(np.flatnonzero(needed))
-        return moved.astype(np.int64)
+        return moved
