@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from ordering_running import (
@@ -30,9 +31,11 @@ from ordering_running import (
 )
 from strategies import PER_BATCH, Case, ranges, whole_cases
 
-from ordering.oracle import Story
-from ordering.policies import Shape
+from ordering import testing
+from ordering.oracle import Record, Story
+from ordering.policies import Generation, Policies, Shape
 from ordering.punctuation import Cti
+from ordering.step import Model
 from ordering.ticks import NEVER
 
 
@@ -260,3 +263,21 @@ def test_ctis_of_a_writer_that_resumes_are_exact(resumption: Resumption) -> None
             before = resumption.promises.get(channel)
             if before is None or (now[0] >= before.c and now[1] >= before.n):
                 assert held[channel] == now[:3] + now[5:]
+
+
+@pytest.mark.parametrize("delay_us", [0, 100])
+@pytest.mark.parametrize("cut", range(5, 40, 5))
+def test_a_resumed_writer_counts_ahead_exactly_at_every_point(cut: int, delay_us: int) -> None:
+    """Level 1: CTIs after each event, written while the events that are in the topic already are skipped, count those too."""
+    log = [Record(offset, 10**15 + 10 * offset, 10**15 + 10 * offset) for offset in range(40)]
+    policies, written = Policies(early_us=0, late_us=1_000), Generation(every_events=1, delay_us=100)
+    model = Model(policies, False, 1, generation=written)
+    state = model.new_state()
+    last = model.step(state, testing.batch_of(log[:cut])).ctis[-1]
+    begin = next(record.offset for record in log if record.arrival_us >= last.c)
+    resumed = Model(policies, False, 1, generation=Generation(every_events=1, delay_us=delay_us))
+    ctis = resumed.step(resumed.resume({0: last}, begin), testing.batch_of(log[begin:], finish=True)).ctis
+    assert ctis
+    for cti in ctis:
+        # Nothing is out of order here: the event numbered n has the event time of offset n.
+        assert cti.ahead == sum(record.arrival_us >= cti.c for record in log[: cti.n])
