@@ -83,7 +83,7 @@ def _allowed(details: ErrorDetails, cause: object, key: Key, model: type[BaseMod
         return f"allowed: {words} {context[name]}"
     if kind == "string_pattern_mismatch" and (info := field_at(model, key)) is not None:
         return f"allowed: {unit_of(info)}"
-    return f"allowed: {_WORDS.get(kind.partition('_')[0], details['msg'])}"
+    return f"allowed: {_WORDS.get(kind.partition('_')[0], details['msg'].removeprefix('Value error, '))}"
 
 
 def _value(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str:
