@@ -32,7 +32,8 @@ class Time:
         arrival: The arrival frontier A.
         recorded: What A were without the estimates; None where no estimate is in play.
         promise: The largest source or imported CTI met, the record's own included; None: there never was any.
-        sourced: The largest of the source alone.
+        sourced, imported: The largest of either kind alone, since the batch began.
+        standing: The largest before the batch, and whether it was imported.
         promised: Largest source or imported CTI met *before* each record.
         floor: ``max(A - late, promise, joined)``.
         early_ctis, source_ctis: Batch rows that are CTIs of the source: too early to count, and those that count.
@@ -42,7 +43,9 @@ class Time:
     floor: Ints
     recorded: Ints | None = None
     promise: Ints | None = None
-    sourced: Ints | None = None
+    sourced: Ints = field(default_factory=lambda: _NO_ROWS)
+    imported: Ints = field(default_factory=lambda: _NO_ROWS)
+    standing: tuple[int, bool] = (NEVER, False)
     promised: Ints | None = None
     early_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
     source_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
@@ -53,16 +56,24 @@ class Time:
             return Cause.SHUTDOWN
         if own_us >= watermark_us:
             return Cause.EVENT
-        if self.promise is not None and self.sourced is not None and self.promise[row] >= watermark_us:
-            return Cause.SOURCE if self.sourced[row] >= watermark_us else Cause.IMPORT
+        if self.promise is not None and self.promise[row] >= watermark_us:
+            return Cause.IMPORT if self.was_imported(watermark_us) else Cause.SOURCE
         return Cause.EVENT if self.recorded is None or self.recorded[row] >= self.arrival[row] else Cause.IDLE
+
+    def was_imported(self, promise_us: int) -> bool:
+        """Return whether an imported CTI was the first to reach *promise_us*; at one place what was imported comes first."""
+        standing_us, imported = self.standing
+        if standing_us >= promise_us:
+            return imported
+        return bool(np.searchsorted(self.imported, promise_us) <= np.searchsorted(self.sourced, promise_us))
 
     def store(self, state: State) -> None:
         """Leave in *state* where time stands after the batch."""
         state.arrival_us, state.floor_us = int(self.arrival[-1]), int(self.floor[-1])
         state.estimated = self.recorded is not None and bool(self.recorded[-1] < self.arrival[-1])
-        if self.promise is not None and self.sourced is not None:
-            state.promise_us, state.imported = int(self.promise[-1]), bool(self.sourced[-1] < self.promise[-1])
+        if self.promise is not None:
+            state.promise_us = int(self.promise[-1])
+            state.imported = self.was_imported(state.promise_us)
 
 
 def walk_time(policies: Policies, joined_us: int, state: State, batch: Batch) -> Time:
@@ -105,15 +116,11 @@ def _meet_ctis(time: Time, early_us: int | None, state: State, batch: Batch) -> 
             time.early_ctis, told = told[early], told[~early]
         time.source_ctis = told
         sourced[told] = batch.source_cti_us[told]
-    known = imported if state.imported else sourced
-    known[0] = max(int(known[0]), state.promise_us)
     np.maximum.accumulate(imported, out=imported)
     np.maximum.accumulate(sourced, out=sourced)
-    time.promise, time.sourced = np.maximum(imported, sourced), sourced
+    time.imported, time.sourced, time.standing = imported, sourced, (state.promise_us, state.imported)
+    time.promise = np.maximum(np.maximum(imported, sourced), state.promise_us)
     # A record meets what was imported at its place, but its own CTI counts only for what follows it.
-    before = imported[:steps].copy()
-    before[1:] = np.maximum(before[1:], sourced[: max(steps - 1, 0)])
-    if steps and not state.imported:
-        before[0] = max(int(before[0]), state.promise_us)
-    time.promised = before
+    time.promised = np.maximum(imported[:steps], state.promise_us)
+    time.promised[1:] = np.maximum(time.promised[1:], sourced[: max(steps - 1, 0)])
     np.maximum(time.floor, time.promise, out=time.floor)
