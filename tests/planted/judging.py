@@ -160,8 +160,8 @@ JUDGING = [
         "A CTI of the source counts for the very next record.",
         4,
         "moving.py",
-        "before[1:] = np.maximum(before[1:], sourced[: max(steps - 1, 0)])",
-        "before[2:] = np.maximum(before[2:], sourced[: max(steps - 2, 0)])",
+        "time.promised[1:] = np.maximum(time.promised[1:], sourced[: max(steps - 1, 0)])",
+        "time.promised[2:] = np.maximum(time.promised[2:], sourced[: max(steps - 2, 0)])",
         _EVENTS,
     ),
     Bug(
@@ -169,8 +169,8 @@ JUDGING = [
         "A CTI of the source counts beyond its batch.",
         4,
         "moving.py",
-        "known[0] = max(int(known[0]), state.promise_us)",
-        "known[0] = int(known[0])",
+        "time.promised = np.maximum(imported[:steps], state.promise_us)",
+        "time.promised = imported[:steps].copy()",
         _EVENTS,
     ),
     Bug(

@@ -232,7 +232,7 @@ RELEASING = [
         "A CTI's cause tells an imported CTI from one of the source.",
         4,
         "moving.py",
-        "return Cause.SOURCE if self.sourced[row] >= watermark_us else Cause.IMPORT",
+        "return Cause.IMPORT if self.was_imported(watermark_us) else Cause.SOURCE",
         "return Cause.SOURCE",
         CTIS + "test_a_cti_tells_what_moved_time",
     ),
