@@ -27,12 +27,18 @@ def first_steps(system_us: Ints, segment: Ints, floor: Ints, walk: Walk, reorder
         walk: The touched timelines' maxima.
         reorder_us: Reorder tolerance.
     """
-    steps = np.full(len(system_us), len(floor), dtype=np.int64)
     low = np.flatnonzero(system_us < floor[-1])
-    steps[low] = places_above(floor, system_us[low])
-    own = np.flatnonzero(segment >= 0)
-    found = first_above(walk.largest_us, walk.segment, walk.starts, system_us[own] + reorder_us, segment[own])
-    passed = found < walk.starts[segment[own] + 1]
-    rows = own[passed]
-    steps[rows] = np.minimum(steps[rows], walk.rows[found[passed]])
+    if 2 * len(low) > len(system_us):
+        steps = places_above(floor, system_us)
+    else:
+        steps = np.full(len(system_us), len(floor), dtype=np.int64)
+        steps[low] = places_above(floor, system_us[low])
+    if not len(walk.rows):
+        return steps
+    # Those on other timelines are looked up like the rest, and what was found is left out: cheaper than picking them out.
+    own = np.maximum(segment, 0)
+    found = first_above(walk.largest_us, walk.segment, walk.starts, system_us + reorder_us, own)
+    passed = (found < walk.starts[own + 1]) & (segment >= 0)
+    steps_of_own = walk.rows[np.minimum(found, len(walk.rows) - 1)]
+    np.minimum(steps, steps_of_own, out=steps, where=passed)
     return steps
