@@ -15,13 +15,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
 from ingest.pending import PendingCtis
 from ingest.unusable import source_ctis, unusable
-from ordering.policies import Shape
+from ordering.columns import to_objects
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
 from ordering.ticks import INFINITY, MILLISECOND_US, TICK_MAX
@@ -93,7 +92,8 @@ class RangeWalk:
             for records in reader.read(int(planned.start), end):
                 self._spent("read")
                 self._judge(topic, planned, records, marks)
-        last = self._nothing(end, marks.between(end, end), bool(planned.final))
+        met = marks.between(end, end)
+        last = self._model.without_records(end, met.estimates, met.imports, bool(planned.final))
         if last.estimates or last.imports or last.finish or self._state.next_offset != end:
             self._step(last)
         self._acknowledge()
@@ -166,25 +166,6 @@ class RangeWalk:
         self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row], records.key[row], headers)
         self._add(f"dead_letter_{reason}", 1)
 
-    def _nothing(self, end_offset: int, marks: Marks, finish: bool) -> Batch:
-        """Return a batch without records: only time moves."""
-        ints, objects, shape = np.empty(0, dtype=np.int64), np.empty(0, dtype=object), self._model.shape
-        return Batch(
-            ints,
-            ints,
-            ints,
-            np.empty(0, dtype=bool),
-            pa.array([], type=pa.binary()) if self._model.over else None,
-            objects,
-            objects,
-            end_offset,
-            marks.estimates,
-            finish,
-            imports=marks.imports,
-            end_us=ints if shape is Shape.INTERVAL else None,
-            start_us=ints if shape is Shape.EDGE else None,
-        )
-
     def _count(self, counts: Counts) -> None:
         for name, count in asdict(counts).items():
             if name != "held":
@@ -208,7 +189,7 @@ class RangeWalk:
             "next_offset": state.next_offset,
             "arrival_us": state.arrival_us,
             "c": state.c,
-            "held": len(state.held),
+            "held": state.held_count,
             "substreams": len(state.timelines),
             "final": state.c == INFINITY,
             "totals": state.totals,
@@ -221,9 +202,7 @@ def _record_keys(records: Records, fields: Fields) -> Any:
     """Return the ordered records' keys: the substream's, else the raw record's own."""
     if fields.substream is None:
         return records.key
-    distinct = np.empty(len(fields.substream.dictionary), dtype=object)
-    distinct[:] = fields.substream.dictionary.to_pylist()
-    return distinct[fields.substream.indices.to_numpy()]
+    return to_objects(fields.substream.dictionary)[fields.substream.indices.to_numpy()]
 
 
 def _pairs(flat: Any) -> tuple[tuple[int, int], ...]:

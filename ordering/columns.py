@@ -62,10 +62,10 @@ def to_arrow(column: Payload) -> pa.Array:
     return column if pa.types.is_large_binary(column.type) else column.cast(pa.large_binary())
 
 
-def to_objects(column: pa.Array) -> NDArray[np.object_]:
-    """Return an Arrow column as a column of Python bytes."""
+def to_objects(column: pa.Array | pa.ChunkedArray | Sequence[bytes | None]) -> Objects:
+    """Return an Arrow column, or a list of bytes, as a numpy column of objects."""
     objects = np.empty(len(column), dtype=object)
-    objects[:] = column.to_pylist()
+    objects[:] = column.to_pylist() if isinstance(column, pa.Array | pa.ChunkedArray) else column
     return objects
 
 

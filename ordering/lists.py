@@ -29,10 +29,9 @@ def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: Walk, reo
         walk: Which timelines it touched, and where.
         reorder_us: The reorder tolerance.
     """
-    table, no_rows = state.timelines, np.empty(0, dtype=np.int64)
+    table = state.timelines
     rows = np.unique(np.concatenate([*state.unlisted, walk.touched]))
-    largest_us = table.largest_us[rows]
-    w = largest_us - reorder_us
+    w = table.largest_us[rows] - reorder_us
     news = w > np.maximum(table.shown_us[rows], state.c)
     rows, w = rows[news], w[news]
     if not ctis:
@@ -40,9 +39,9 @@ def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: Walk, reo
         return ctis
     until = ctis[-1].next_offset
     told = {cti.output_partition: cti for cti in ctis if cti.next_offset == until}
-    last_row = walk.rows[walk.starts[1:] - 1] if len(walk.touched) else no_rows
+    last_row = walk.rows[walk.starts[1:] - 1]
     # What moved after the CTI's point stands elsewhere now than it did there.
-    later = walk.touched[batch.offset[last_row] >= until] if len(last_row) else no_rows
+    later = walk.touched[batch.offset[last_row] >= until]
     listed = np.isin(table.partition[rows], list(told)) & ~np.isin(rows, later)
     state.unlisted = [rows[~listed]]
     rows, w = rows[listed], w[listed]

@@ -87,9 +87,7 @@ def walk_time(policies: Policies, joined_us: int, state: State, batch: Batch) ->
         recorded[0] = max(int(recorded[0]), NEVER if state.estimated else state.arrival_us)
         np.maximum.accumulate(recorded, out=recorded)
     arrival[0] = max(int(arrival[0]), state.arrival_us)
-    for position, frontier_us in batch.estimates:
-        index = int(np.searchsorted(batch.offset, position))
-        arrival[index] = max(int(arrival[index]), frontier_us)
+    _hear(arrival, batch.offset, batch.estimates)
     np.maximum.accumulate(arrival, out=arrival)
     late_us = policies.late_us
     floor = np.full(steps + 1, NEVER, dtype=np.int64) if late_us is None else np.maximum(arrival - late_us, NEVER)
@@ -103,12 +101,17 @@ def walk_time(policies: Policies, joined_us: int, state: State, batch: Batch) ->
     return time
 
 
+def _hear(column: Ints, offset: Ints, facts: tuple[tuple[int, int], ...]) -> None:
+    """Raise *column* at the records before which the journal's (position, time) *facts* are heard."""
+    for position, time_us in facts:
+        index = int(np.searchsorted(offset, position))
+        column[index] = max(int(column[index]), time_us)
+
+
 def _meet_ctis(time: Time, early_us: int | None, state: State, batch: Batch) -> None:
     steps = len(batch.offset)
     imported, sourced = np.full(steps + 1, NEVER, dtype=np.int64), np.full(steps + 1, NEVER, dtype=np.int64)
-    for position, imported_us in batch.imports:
-        index = int(np.searchsorted(batch.offset, position))
-        imported[index] = max(int(imported[index]), imported_us)
+    _hear(imported, batch.offset, batch.imports)
     if batch.source_cti_us is not None:
         told = np.flatnonzero(batch.source_cti_us > NEVER)
         if early_us is not None:

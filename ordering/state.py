@@ -221,7 +221,8 @@ class State:
         Raises:
             ProtocolError: The state was saved by a newer version, a chunk is missing, or is none.
         """
-        fields = _current(json.loads(head))
+        told = json.loads(head)
+        fields = _current(told)
         since = fields["since"]
         state = State(
             timelines=timelines,
@@ -257,7 +258,7 @@ class State:
             chunk = state._revive(decoded[number], reorder_us)
             chunk.level, chunk.size, chunk.needed_until_us = level, size, needed_until_us
             state.chunks[number] = chunk
-        if json.loads(head)["version"] == 1:
+        if told["version"] == 1:
             state.obsolete = list(state.chunks)
             state.fresh, state.chunks = [Chunk.join(list(state.chunks.values()))], {}
         for chunk in state.parts():

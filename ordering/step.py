@@ -184,6 +184,27 @@ class Model:
     def _timelines(self) -> Timelines:
         return Timelines(self.output_partitions, self._whole)
 
+    def without_records(
+        self, end_offset: int, estimates: tuple[tuple[int, int], ...] = (), imports: tuple[tuple[int, int], ...] = (), finish: bool = False
+    ) -> Batch:
+        """Return a batch for this model in which only time moves; see :class:`~ordering.events.Batch`."""
+        substream = pa.array([], type=pa.binary()) if self.over else None
+        return Batch(
+            _NO_ROWS,
+            _NO_ROWS,
+            _NO_ROWS,
+            np.empty(0, dtype=np.bool_),
+            substream,
+            columns.no_entries(),
+            columns.no_entries(),
+            end_offset,
+            estimates,
+            finish,
+            imports=imports,
+            end_us=_NO_ROWS if self.shape is Shape.INTERVAL else None,
+            start_us=_NO_ROWS if self.shape is Shape.EDGE else None,
+        )
+
     def step(self, state: State, batch: Batch) -> Step:
         """
         Walk *batch*, which must start where *state* stands; change *state*; return what leaves.
@@ -356,9 +377,7 @@ class Model:
 
     def _due(self, state: State, walk: Walk, passed: Ints, floor_us: int) -> Rows:
         """Take out what was held and is due, by offset."""
-        whole_us = floor_us
-        if not self.over:
-            whole_us = int(passed[0]) if len(passed) else max(floor_us, int(state.timelines.largest_us[0]) - self.policies.reorder_us)
+        whole_us = max(floor_us, self._own_us(state))
         touched = state.timelines.marks(walk.touched) if self.over else None
         left = []
         for chunk in state.parts():
@@ -450,10 +469,8 @@ class Model:
     def _points(self, state: State, fresh: _Fresh, walk: Walk, time: Time, out: Out) -> list[Point]:
         """Return where CTIs are due; the last point is the end of the batch."""
         batch, generation = fresh.batch, self.generation
-        count, end_us, own_us = len(batch.offset), int(time.floor[-1]), NEVER
-        if not self.over and len(state.timelines) and (largest_us := int(state.timelines.largest_us[0])) > NEVER:
-            own_us = largest_us - self.policies.reorder_us
-            end_us = max(end_us, own_us)
+        count, own_us = len(batch.offset), self._own_us(state)
+        end_us = max(int(time.floor[-1]), own_us)
         end = Point(end_us, len(out.system_us), int(batch.end_offset), int(time.arrival[-1]), time.cause(count, end_us, own_us))
         if generation.per_batch:
             return [end]
@@ -484,6 +501,11 @@ class Model:
             state.point_us = end_us
             return [*points, end]
         return [*points, replace(end, due=False)]
+
+    def _own_us(self, state: State) -> int:
+        """Return the watermark that events alone have set for the whole partition; ``NEVER`` with OVER and before the first."""
+        largest_us = NEVER if self.over or not len(state.timelines) else int(state.timelines.largest_us[0])
+        return largest_us - self.policies.reorder_us if largest_us > NEVER else NEVER
 
     def _own_watermarks(self, walk: Walk, count: int) -> Ints:
         """Return the watermark of the one timeline that its events alone have set, after each record; with OVER none have."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.columns import Objects
+from ordering.columns import to_objects
 from ordering.oracle import Record
 from ordering.policies import Policies, Shape
 from ordering.step import Batch, Model, Reason, Step
@@ -97,9 +97,9 @@ def batch_of(
         arrival_us=np.array([record.arrival_us for record in records], dtype=np.int64),
         event_time_us=np.array([record.event_time_us or 0 for record in records], dtype=np.int64),
         readable=np.array([record.event_time_us is not None for record in records], dtype=np.bool_),
-        substream=_objects([record.key for record in records]) if over else None,
-        key=_objects([record.key if record.raw_key is None else record.raw_key for record in records]),
-        value=_objects([str(record.offset).encode() for record in records]),
+        substream=to_objects([record.key for record in records]) if over else None,
+        key=to_objects([record.key if record.raw_key is None else record.raw_key for record in records]),
+        value=to_objects([str(record.offset).encode() for record in records]),
         end_offset=end_offset,
         estimates=tuple(estimates),
         imports=tuple(imports),
@@ -151,7 +151,8 @@ def transcript(
         told.lines.append(f"{name}: {_told(step, told)}; c = {clock_text(state.c)}")
     if finish:
         told.lines.append(f" end: {_told(model.step(state, batch_of([], over=over, end_offset=state.next_offset, finish=True)), told)}")
-    held = state.held.take(np.lexsort((state.held.offset, state.held.system_us)))
+    held = state.held
+    held = held.take(np.lexsort((held.offset, held.system_us)))
     told.held = _named(held.offset.tolist(), held.system_us.tolist(), held.flags.tolist())
     return told
 
@@ -182,9 +183,3 @@ def _listed(events: list[tuple[int, str, str]]) -> str:
 
 def _times(values: list[int | None]) -> NDArray[np.int64]:
     return np.array([NEVER if value is None else value for value in values], dtype=np.int64)
-
-
-def _objects(values: list[bytes]) -> Objects:
-    column = np.empty(len(values), dtype=object)
-    column[:] = values
-    return column

@@ -127,34 +127,6 @@ def encode_event_header_column(
         flags: Bits of :class:`Flag`.
         number: Roster number of the input partition, the same for all.
     """
-    table = _event_table(seq, system_us, event_time_us, arrival_us, offset, flags, number)
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(table), [None, pa.py_buffer(table)])
-
-
-def encode_event_headers(
-    seq: NDArray[np.int64],
-    system_us: NDArray[np.int64],
-    event_time_us: NDArray[np.int64],
-    arrival_us: NDArray[np.int64],
-    offset: NDArray[np.int64],
-    flags: NDArray[np.uint16],
-    number: int,
-) -> list[bytes]:
-    """Return the same as :func:`encode_event_header_column` as a list of bytes objects, which is what Kafka clients take."""
-    table = _event_table(seq, system_us, event_time_us, arrival_us, offset, flags, number)
-    octets: list[bytes] = table.view(f"V{EVENT_HEADER_BYTES}")[:, 0].tolist()
-    return octets
-
-
-def _event_table(
-    seq: NDArray[np.int64],
-    system_us: NDArray[np.int64],
-    event_time_us: NDArray[np.int64],
-    arrival_us: NDArray[np.int64],
-    offset: NDArray[np.int64],
-    flags: NDArray[np.uint16],
-    number: int,
-) -> NDArray[np.int64]:
     # The first eight bytes are one little-endian word: six words a row are written faster than nine fields.
     first = flags.astype(np.int64) << 16
     first |= np.uint64(number << 32 | Kind.EVENT << 8 | 1).astype(np.int64)
@@ -168,7 +140,22 @@ def _event_table(
         table[rows, 0] = first[rows]
         for place, column in enumerate(columns, 1):
             table[rows, place] = column[rows]
-    return table
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(table), [None, pa.py_buffer(table)])
+
+
+def encode_event_headers(
+    seq: NDArray[np.int64],
+    system_us: NDArray[np.int64],
+    event_time_us: NDArray[np.int64],
+    arrival_us: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    flags: NDArray[np.uint16],
+    number: int,
+) -> list[bytes]:
+    """Return the same as :func:`encode_event_header_column` as a list of bytes objects, which is what Kafka clients take."""
+    column = encode_event_header_column(seq, system_us, event_time_us, arrival_us, offset, flags, number)
+    octets: list[bytes] = _rows_of(column).view(f"V{EVENT_HEADER_BYTES}").tolist()
+    return octets
 
 
 def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> NDArray[Any]:

@@ -27,6 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ordering.columns import to_objects
 from ordering.errors import ProtocolError
 from ordering.frontier import Pace
 from ordering.punctuation import Cause, Cti, Roster
@@ -320,8 +321,7 @@ def _first_open(c: int, span_us: int) -> int:
 
 def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: list[bytes]) -> Released:
     count = len(system_us)
-    keys, values = np.empty(count, dtype=object), np.empty(count, dtype=object)
-    keys[:], values[:] = key, value
+    keys, values = to_objects(key), to_objects(value)
     numbers = np.arange(seq, seq + count)
     flags = np.zeros(count, dtype=np.uint16)
     return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, keys, values)
@@ -350,8 +350,7 @@ def table_of(events: Events) -> pa.Table:
 
 def events_of(table: pa.Table) -> Events:
     """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags."""
-    key, value = np.empty(table.num_rows, dtype=object), np.empty(table.num_rows, dtype=object)
-    key[:], value[:] = table["key"].to_pylist(), table["value"].to_pylist()
+    key, value = to_objects(table["key"]), to_objects(table["value"])
     flags = np.zeros(table.num_rows, dtype=np.uint16)
     if "flags" in table.column_names:
         flags = pc.fill_null(table["flags"], 0).to_numpy()

@@ -142,8 +142,8 @@ JUDGING = [
         "A journaled estimate counts just before the record at its position is judged.",
         3,
         "moving.py",
-        "arrival[index] = max(int(arrival[index]), frontier_us)",
-        "arrival[min(index + 1, steps)] = max(int(arrival[min(index + 1, steps)]), frontier_us)",
+        "_hear(arrival, batch.offset, batch.estimates)",
+        "_hear(arrival, batch.offset, tuple((position + 1, time_us) for position, time_us in batch.estimates))",
         _POINTS,
     ),
     Bug(
@@ -151,8 +151,8 @@ JUDGING = [
         "An imported CTI counts for the record at its position already.",
         4,
         "moving.py",
-        "imported[index] = max(int(imported[index]), imported_us)",
-        "imported[min(index + 1, steps)] = max(int(imported[min(index + 1, steps)]), imported_us)",
+        "_hear(imported, batch.offset, batch.imports)",
+        "_hear(imported, batch.offset, tuple((position + 1, time_us) for position, time_us in batch.imports))",
         _EVENTS,
     ),
     Bug(

@@ -223,8 +223,8 @@ RELEASING = [
         "A list tells substreams' watermarks, not their largest times.",
         4,
         "lists.py",
-        "w = largest_us - reorder_us",
-        "w = largest_us",
+        "w = table.largest_us[rows] - reorder_us",
+        "w = table.largest_us[rows]",
         CTIS + "test_listed_substreams_are_those_that_are_ahead_and_have_moved",
     ),
     Bug(

@@ -179,27 +179,12 @@ class _Partition:
 
     def finish(self, next_line: int) -> _Left:
         """Release everything held."""
-        step = self._model.step(self._state, self._end(next_line))
+        end = self._model.without_records(next_line, finish=True)
+        step = self._model.step(self._state, end)
         if self._explainer:
-            self.told.update((told.offset, told) for told in self._explainer.walk(self._end(next_line)))
+            self.told.update((told.offset, told) for told in self._explainer.walk(end))
         self._count(step.counts)
         return self._left(step.released, np.full(1, next_line, dtype=np.int64))
-
-    def _end(self, next_line: int) -> Batch:
-        none, nothing = np.empty(0, dtype=np.int64), np.empty(0, dtype=object)
-        return Batch(
-            offset=none,
-            arrival_us=none,
-            event_time_us=none,
-            readable=np.empty(0, dtype=np.bool_),
-            substream=nothing if self._plan.over is not None else None,
-            key=nothing,
-            value=nothing,
-            end_offset=next_line,
-            finish=True,
-            end_us=none if self._plan.shape is Shape.INTERVAL else None,
-            start_us=none if self._plan.shape is Shape.EDGE else None,
-        )
 
     def _count(self, counts: Counts) -> None:
         for one in fields(Counts):

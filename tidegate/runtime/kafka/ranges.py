@@ -17,6 +17,7 @@ import numpy as np
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from numpy.typing import NDArray
 
+from ordering.columns import to_objects
 from ordering.errors import RefusedError
 from tidegate.runtime.kafka.admin import kafka_failure
 from tidegate.runtime.logs import get_logger
@@ -161,9 +162,7 @@ class RangeReader:
         else:
             offset = np.fromiter(map(_offset, messages), dtype=np.int64, count=count)
         stamp = np.fromiter([message.timestamp()[1] for message in messages], dtype=np.int64, count=count)
-        key, value = np.empty(count, dtype=object), np.empty(count, dtype=object)
-        key[:] = [message.key() for message in messages]
-        value[:] = [message.value() for message in messages]
+        key, value = to_objects([message.key() for message in messages]), to_objects([message.value() for message in messages])
         headers = [message.headers() for message in messages] if self._headers else None
         return Records(offset, stamp, key, value, headers)
 
