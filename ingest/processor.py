@@ -24,6 +24,7 @@ from ordering.columns import to_objects
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
 from ordering.ticks import INFINITY, MILLISECOND_US, TICK_MAX
+from tidegate.runtime.fault_points import reached
 from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
@@ -91,18 +92,22 @@ class RangeWalk:
             reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, settings.prefetch_bytes)
             for records in reader.read(int(planned.start), end):
                 self._spent("read")
+                reached("piece read")
                 self._judge(topic, planned, records, marks)
         met = marks.between(end, end)
         last = self._model.without_records(end, met.estimates, met.imports, bool(planned.final))
         if last.estimates or last.imports or last.finish or self._state.next_offset != end:
             self._step(last)
         self._acknowledge()
+        reached("walked")
         return self._report(planned)
 
     def _acknowledge(self) -> None:
         """Wait until all events are safe, then write the CTIs above them."""
         self._producer.flush(self._plan.settings.ordered_topic)
+        reached("events acknowledged")
         self._writer.ctis(self._ctis.take())
+        reached("ctis sent")
         self._producer.flush(self._plan.settings.ordered_topic)
         self._spent("acknowledge")
 
@@ -144,6 +149,7 @@ class RangeWalk:
         self._spent("order")
         self._writer.events(step.released)
         self._spent("write")
+        reached("piece written")
         if self._ctis.many:
             self._acknowledge()
 

@@ -1,0 +1,46 @@
+"""
+Points between two steps that a crash must not tear apart, at which the fault campaign can hold a process still.
+
+A crash in the middle of a write cannot be timed from outside: by the time one looks, the write is over. So a few steps of
+a job say that they have been reached. Law: unless ``TIDEGATE_FAULT_POINT`` is set when the process starts, saying so does
+nothing; if it is, the process stops itself (SIGSTOP) there, once, and what becomes of it is decided by whoever set it.
+
+``TIDEGATE_FAULT_POINT=POINT:PASS:FILE``: stop when POINT is reached for the PASSth time in a process, unless FILE exists;
+FILE is made with the process's id in it, so that one process of a job stops and no other does after it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+VARIABLE = "TIDEGATE_FAULT_POINT"
+POINTS = ("piece read", "piece written", "events acknowledged", "ctis sent", "walked")
+"""
+In the order in which a walk over a range passes them: some of the range's records were read; what these released was handed
+to the writer; the broker has acknowledged the events, CTIs are still to come; the CTIs were handed over, not acknowledged;
+all is acknowledged, the state not yet saved.
+"""
+
+_point, _pass, _file = (os.environ.get(VARIABLE, "").split(":", 2) + ["", ""])[:3]
+_passed = 0
+
+
+def reached(point: str) -> None:
+    """Say that *point* was reached: nothing, unless the campaign waits for it."""
+    if point == _point:
+        _stop_at_pass()
+
+
+def _stop_at_pass() -> None:
+    global _passed
+    _passed += 1
+    if _passed < int(_pass):
+        return
+    try:
+        marker = os.open(_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
+    except FileExistsError:
+        return
+    os.write(marker, b"%d\n" % os.getpid())
+    os.close(marker)
+    os.kill(os.getpid(), signal.SIGSTOP)
