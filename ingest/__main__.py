@@ -28,6 +28,7 @@ def ingest(
     from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.kafka.admin import Admin
     from tidegate.runtime.metrics import Metrics
+    from tidegate.runtime.progress_store import ProgressPublisher
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
     from tidegate.runtime.spark import WorkerLog, session
@@ -51,11 +52,14 @@ def ingest(
 
     def on_reports(reports: list[dict[str, Any]]) -> None:
         progress.take(reports)
+        published.publish(reports)
+        published.tell(state="live")
         metrics.publish(progress.summary())
         if format == "json":
             print_json({"event": "batch", **progress.summary()})
 
-    with stopped_by_signal() as stop, live_line(console, f"ingest {name}", progress.total) as show:
+    published = ProgressPublisher(settings.redis, plan.settings.ordered_topic, input=name)
+    with stopped_by_signal() as stop, live_line(console, f"ingest {name}", progress.total) as show, published:
 
         def on_tick() -> None:
             worker_log.follow()

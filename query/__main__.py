@@ -37,6 +37,7 @@ def query(
     from tidegate.runtime import logs
     from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.metrics import Metrics
+    from tidegate.runtime.progress_store import ProgressPublisher
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
     from tidegate.runtime.spark import WorkerLog, session
@@ -53,10 +54,13 @@ def query(
     heeds = {"over": plan.over, "pace": str(plan.output.pace())}
     logs.get_logger().info("query starts", reads=plan.topic, partitions=plan.partitions, output=name, **heeds, **written)
 
-    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show:
+    published = ProgressPublisher(settings.redis, plan.output.topic or name, query=name, reads=plan.topic)
+    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, published:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.take(reports)
+            published.publish(reports)
+            published.tell(state="live")
             metrics.publish(progress.summary())
             if format == "json":
                 print_json({"event": "batch", **progress.summary()})
