@@ -13,17 +13,30 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from ordering.errors import QueryError
-from query.errors import Source, suggest
-from query.evaluate import static_kind
-from query.expressions import Aggregate, Call, Case, Cast, Expr, Field, Key, Leaf, PartitionId, SystemTimestamp, Total, WindowEnd
-from query.functions import KNOWN_LATER, WINDOWS
 from query.operators.windows import Window
 from query.plan import Column, Filter, Plan, Project, Scan, WindowedAggregate
-from query.sql.catalog import InputSchema
-from query.sql.dialect import OVER, TIMESTAMP_BY
-from query.sql.parse import Script, offset_of, parse_expression
-from query.sql.scalar import ScalarBinder
 from query.sql.windowing import WINDOW_US_MAX, bind_window
+from tidegate.runtime.scalars.bind import ScalarBinder
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.evaluate import static_kind
+from tidegate.runtime.scalars.expressions import (
+    Aggregate,
+    Call,
+    Case,
+    Cast,
+    Expr,
+    Field,
+    Key,
+    Leaf,
+    PartitionId,
+    SystemTimestamp,
+    Total,
+    WindowEnd,
+)
+from tidegate.runtime.scalars.functions import KNOWN_LATER, WINDOWS
+from tidegate.runtime.scalars.parse import Script, offset_of, parse_expression
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "where", "group", "having"})
 _CLAUSE_NAMES = {"with_": "WITH", "joins": "JOIN", "distinct": "DISTINCT", "limit": "TOP", "order": "ORDER BY", "laterals": "APPLY"}

@@ -8,9 +8,9 @@ from __future__ import annotations
 from sqlglot import exp
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
-from query.errors import Source, suggest
 from query.operators.windows import Window
-from query.sql.parse import offset_of
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.parse import offset_of
 
 WINDOW_US_MAX = 7 * DAY_US
 """Longest window accepted unless a setting allows more, in microseconds."""

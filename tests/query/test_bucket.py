@@ -28,8 +28,8 @@ from query import substreams
 from query.bucket import Bucket
 from query.compile import CompiledQuery
 from query.merged import MergedBucket
-from query.sql.catalog import InputSchema
 from query.substreams import SubstreamBucket
+from tidegate.runtime.scalars.catalog import InputSchema
 
 SOME = settings(max_examples=max(settings().max_examples // 4, 1))
 """Each example here runs dozens of DuckDB queries."""

@@ -12,7 +12,7 @@ from query_oracle import Event, Shape, is_bad, results
 from query_running import EVER, SECOND, answers, compiled, table, times
 
 from query.compile import RESULT_SCHEMA, CompiledQuery
-from query.sql.catalog import InputSchema
+from tidegate.runtime.scalars.catalog import InputSchema
 
 AGGREGATES = "k, System.Timestamp() AS at, COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS s, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi"
 KEYS = st.sampled_from(["a", "b", "é\n", 1, 2, 1.5, True, None])

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.errors import ProtocolError
 from ordering.punctuation import Cause, Cti, Roster, Spread
-from ordering.wire import HEADER_NAME, Flag, encode_cti, encode_event_headers
+from ordering.wire import Flag, encode_cti, encode_event_headers
 from query.decode import Events, decode
 from tidegate.runtime.kafka.ranges import Records
 
@@ -42,25 +43,22 @@ def cti(number: int, c: int, n: int, listed: dict[bytes, int] | None = None) -> 
     return Cti(number, 3, c, n, 0, 7, c, 5, Roster(1, 4, Spread.ALL, True), Cause.EVENT, ahead)
 
 
-Written = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]
-"""Key, value and headers of a record."""
+Written = tuple[bytes | None, bytes | None, bytes | None]
+"""Key, value and header of a record."""
 
 
-def written(item: Event | Cti, others: int = 0) -> Written:
-    """A record as a broker returns it, perhaps with headers of other programs before ours."""
-    foreign: list[tuple[str, bytes | None]] = [("trace", None), ("other", b"x" * 48)][:others]
+def written(item: Event | Cti) -> Written:
+    """A record as it is read."""
     if isinstance(item, Event):
-        return item.key, item.value, [*foreign, (HEADER_NAME, item.header)]
+        return item.key, item.value, item.header
     header, body = encode_cti(item)
-    return None, body, [*foreign, (HEADER_NAME, header)]
+    return None, body, header
 
 
 def records_of(rows: list[Written], offsets: list[int]) -> Records:
     """Records as the range reader gives them."""
-    key, value = np.empty(len(rows), dtype=object), np.empty(len(rows), dtype=object)
-    key[:], value[:] = [row[0] for row in rows], [row[1] for row in rows]
-    headers: list[Any] = [row[2] for row in rows]
-    return Records(np.array(offsets, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), key, value, headers)
+    columns = [pa.array([row[place] for row in rows], type=pa.binary()) for place in range(3)]
+    return Records(np.array(offsets, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), *columns)
 
 
 def listed(events: Events) -> list[tuple[Any, ...]]:
@@ -75,33 +73,32 @@ _EVENTS = st.builds(Event, st.integers(0, 9), _INT, _INT, _INT, st.none() | st.b
 _CTIS = st.builds(cti, st.integers(0, 9), _INT, _INT, st.dictionaries(st.binary(max_size=4), st.integers(1, 99), max_size=3))
 
 
-@given(st.lists(st.tuples(_EVENTS | _CTIS, st.integers(1, 3), st.integers(0, 2)), max_size=12))
-def test_what_was_written_is_read(items: list[tuple[Event | Cti, int, int]]) -> None:
-    """Level 1: every field of versions 1 and 2 comes back, each with its own log offset; headers of other programs are passed over."""
-    offsets = np.cumsum([0, *(gap for _, gap, _ in items)])[1:].tolist()
-    log, events = decode(records_of([written(item, others) for item, _, others in items], offsets), "rides.ordered", 3)
-    mine = [(offset, item) for offset, (item, _, _) in zip(offsets, items, strict=True) if isinstance(item, Event)]
+@given(st.lists(st.tuples(_EVENTS | _CTIS, st.integers(1, 3)), max_size=12))
+def test_what_was_written_is_read(items: list[tuple[Event | Cti, int]]) -> None:
+    """Level 1: every field of versions 1 and 2 comes back, each with its own log offset."""
+    offsets = np.cumsum([0, *(gap for _, gap in items)])[1:].tolist()
+    log, events = decode(records_of([written(item) for item, _ in items], offsets), "rides.ordered", 3)
+    mine = [(offset, item) for offset, (item, _) in zip(offsets, items, strict=True) if isinstance(item, Event)]
     assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value, each.flags) for _, each in mine]
     assert events.end_edges.tolist() == [bool(each.flags & Flag.EDGE_END) for _, each in mine]
     columns = (log.log_offset, log.number, log.seq, log.system_us)
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
         (offset, each.number, each.seq, each.system_us) for offset, each in mine
     ]
-    assert log.ctis == [(offset, item) for offset, (item, _, _) in zip(offsets, items, strict=True) if isinstance(item, Cti)]
+    assert log.ctis == [(offset, item) for offset, (item, _) in zip(offsets, items, strict=True) if isinstance(item, Cti)]
 
 
 EVENT = Event(1, 2, 3, 4, b"k", b"{}")
 NEWER = b"\x03" + EVENT.header[1:]
 FOREIGN: dict[str, Written] = {
-    "no headers": (b"k", b"{}", None),
-    "other headers": (b"k", b"{}", [("trace", b"x" * 48)]),
-    "our header without a value": (b"k", b"{}", [(HEADER_NAME, None)]),
-    "a header of another length": (b"k", b"{}", [(HEADER_NAME, b"x" * 47)]),
-    "an event of a newer version": (b"k", b"{}", [(HEADER_NAME, NEWER)]),
-    "an event that says it is something else": (b"k", b"{}", [(HEADER_NAME, b"\x01\x02" + EVENT.header[2:])]),
-    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], [(HEADER_NAME, b"\x03" + encode_cti(cti(0, 1, 1))[0][1:])]),
-    "a CTI with half a body": (None, encode_cti(cti(0, 1, 1))[1][:5], [(HEADER_NAME, encode_cti(cti(0, 1, 1))[0])]),
-    "a CTI without a body": (None, None, [(HEADER_NAME, encode_cti(cti(0, 1, 1))[0])]),
+    "no header of ours": (b"k", b"{}", None),
+    "an empty header": (b"k", b"{}", b""),
+    "a header of another length": (b"k", b"{}", b"x" * 47),
+    "an event of a newer version": (b"k", b"{}", NEWER),
+    "an event that says it is something else": (b"k", b"{}", b"\x01\x02" + EVENT.header[2:]),
+    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], b"\x03" + encode_cti(cti(0, 1, 1))[0][1:]),
+    "a CTI with half a body": (None, encode_cti(cti(0, 1, 1))[1][:5], encode_cti(cti(0, 1, 1))[0]),
+    "a CTI without a body": (None, None, encode_cti(cti(0, 1, 1))[0]),
 }
 
 

@@ -12,8 +12,8 @@ from query_running import values
 
 from ordering.keys import key_bytes
 from query.encode import encode_keys, encode_objects
-from query.kinds import Kind
-from query.variant import Variant, constant
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant, constant
 
 
 def column(*values: object, kind: Kind) -> Variant:

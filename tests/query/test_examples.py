@@ -12,8 +12,8 @@ from query_running import answers, table
 from ordering.ticks import HOUR_US, parse_tick
 from query.compile import CompiledQuery, compile_plan
 from query.sql.bind import bind_script
-from query.sql.catalog import InputSchema
-from query.sql.parse import parse_script
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.parse import parse_script
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "flights"
 INPUTS = [InputSchema("flights", timestamp_by="scheduled", over="origin"), InputSchema("departures", over="origin", is_result=True)]

@@ -7,7 +7,7 @@ from typing import Any
 from query_oracle import Event
 from query_running import FLIGHTS, SECOND, answers, compiled, reasons, values
 
-from query.sql.catalog import InputSchema
+from tidegate.runtime.scalars.catalog import InputSchema
 
 WINDOW = "GROUP BY TumblingWindow(second, 100)"
 

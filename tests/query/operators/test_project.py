@@ -5,7 +5,7 @@ from __future__ import annotations
 from query_oracle import Event
 from query_running import SECOND, answers, compiled, table, times
 
-from query.sql.catalog import InputSchema
+from tidegate.runtime.scalars.catalog import InputSchema
 
 
 def test_results_come_in_event_order_within_their_time() -> None:

@@ -11,8 +11,8 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US
 from query.operators.windows import Window
 from query.plan import Plan, WindowedAggregate
 from query.sql.bind import bind_script
-from query.sql.catalog import InputSchema
-from query.sql.parse import parse_script
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.parse import parse_script
 
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 DEPARTURES = InputSchema("departures", over="origin", is_result=True)

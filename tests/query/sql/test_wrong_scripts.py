@@ -8,8 +8,8 @@ import pytest
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_script
-from query.sql.catalog import InputSchema
-from query.sql.parse import parse_script
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.parse import parse_script
 
 INPUTS = [
     InputSchema("flights", timestamp_by="scheduled", over="origin", fields={"delay": "bigint", "note": "record"}),

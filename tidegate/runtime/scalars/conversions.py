@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from query.kinds import Kind, KindMismatch
+from tidegate.runtime.scalars.kinds import Kind, KindMismatch
 
 SQL_CHARACTERS_MAX = 50_000
 """Longest text one expression may become."""

@@ -21,10 +21,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query import functions
-from query.conversions import DUCK_TYPES, TooLong, Typed, convert, unify
-from query.duck import quoted, run
-from query.expressions import (
+from tidegate.runtime.scalars import functions
+from tidegate.runtime.scalars.conversions import DUCK_TYPES, TooLong, Typed, convert, unify
+from tidegate.runtime.scalars.duck import quoted, run
+from tidegate.runtime.scalars.expressions import (
     Aggregate,
     Call,
     Case,
@@ -38,8 +38,8 @@ from query.expressions import (
     Total,
     WindowEnd,
 )
-from query.kinds import Kind, KindMismatch
-from query.variant import Variant, finite, gather
+from tidegate.runtime.scalars.kinds import Kind, KindMismatch
+from tidegate.runtime.scalars.variant import Variant, finite, gather
 
 _KINDS = tuple(Kind)
 Rows = npt.NDArray[np.int64]

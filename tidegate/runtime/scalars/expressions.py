@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from query.kinds import Kind
+from tidegate.runtime.scalars.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ def _is_infix(expr: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
-    """A function or operator of :mod:`query.functions` applied to arguments."""
+    """A function or operator of :mod:`tidegate.runtime.scalars.functions` applied to arguments."""
 
     name: str
     args: tuple[Expr, ...]

@@ -1,5 +1,5 @@
 """
-Binding of expressions: sqlglot's tree of words -> :mod:`query.expressions`, names resolved, kinds checked.
+Binding of expressions: sqlglot's tree of words -> :mod:`tidegate.runtime.scalars.expressions`, names resolved, kinds checked.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from typing import Any
 
 from sqlglot import exp
 
-from query import functions
-from query.conversions import TooLong
-from query.errors import Source, suggest
-from query.evaluate import check_kinds, check_size, static_kind
-from query.expressions import Aggregate, Call, Case, Cast, Expr, Field, Literal, PartitionId, SystemTimestamp
-from query.functions import AGGREGATES, CALLABLE, FUNCTIONS, KNOWN_LATER, WINDOWS
-from query.kinds import Kind, KindMismatch
-from query.sql.catalog import InputSchema
-from query.sql.parse import offset_of
+from tidegate.runtime.scalars import functions
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.conversions import TooLong
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.evaluate import check_kinds, check_size, static_kind
+from tidegate.runtime.scalars.expressions import Aggregate, Call, Case, Cast, Expr, Field, Literal, PartitionId, SystemTimestamp
+from tidegate.runtime.scalars.functions import AGGREGATES, CALLABLE, FUNCTIONS, KNOWN_LATER, WINDOWS
+from tidegate.runtime.scalars.kinds import Kind, KindMismatch
+from tidegate.runtime.scalars.parse import offset_of
 
 _BINARY: dict[type[Any], str] = {
     exp.Add: "+",

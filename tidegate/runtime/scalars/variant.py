@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.kinds import VALUE_KINDS, Kind
+from tidegate.runtime.scalars.kinds import VALUE_KINDS, Kind
 
 Codes = npt.NDArray[np.int8]
 """Per row the number of its kind in ``Kind``; 0 is NULL."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from query_running import reasons, values
 
-from query.sql.catalog import InputSchema
+from tidegate.runtime.scalars.catalog import InputSchema
 
 ROW = {
     "i": 7,

@@ -2,7 +2,7 @@
 The dialect: T-SQL as Stream Analytics writes it, read by sqlglot.
 
 Three differences to T-SQL. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` says what event time is and along which
-key time advances. Every function is read as it is spelled, because meaning is given by :mod:`query.functions` and an
+key time advances. Every function is read as it is spelled, because meaning is given by :mod:`tidegate.runtime.scalars.functions` and an
 error must show the script's own words. CAST and TRY_CAST are the only functions with a grammar of their own.
 
 sqlglot's compiled distribution forbids deriving dialects; it is refused with a clear message before anything is read.

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from query.conversions import Typed, convert, unify
-from query.duck import quoted
-from query.expressions import Expr, Literal
-from query.kinds import Kind, KindMismatch
+from tidegate.runtime.scalars.conversions import Typed, convert, unify
+from tidegate.runtime.scalars.duck import quoted
+from tidegate.runtime.scalars.expressions import Expr, Literal
+from tidegate.runtime.scalars.kinds import Kind, KindMismatch
 
 Rule = Callable[[Sequence[Typed]], Typed]
 ARGUMENTS_MAX = 1_000

@@ -9,9 +9,9 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from query.expressions import Field
-from query.fields import NO_PAYLOAD, NOT_JSON, NOT_OBJECT, NOT_UTF8, extract
-from query.kinds import Kind
+from tidegate.runtime.payloads.members import NO_PAYLOAD, NOT_JSON, NOT_OBJECT, NOT_UTF8, extract
+from tidegate.runtime.scalars.expressions import Field
+from tidegate.runtime.scalars.kinds import Kind
 
 
 def taken(payloads: Sequence[bytes | None], path: str) -> list[tuple[str, object] | None]:

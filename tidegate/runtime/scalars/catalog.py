@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ordering.errors import SettingError
-from query.errors import suggest
-from query.kinds import DECLARABLE, Kind
+from tidegate.runtime.scalars.errors import suggest
+from tidegate.runtime.scalars.kinds import DECLARABLE, Kind
 
 ANY = "any"
 """A field that is known to exist but has the kind each event gives it."""

@@ -14,8 +14,8 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from query.errors import Source, suggest
-from query.sql.dialect import Asa
+from tidegate.runtime.scalars.dialect import Asa
+from tidegate.runtime.scalars.errors import Source, suggest
 
 SCRIPT_CHARACTERS_MAX = 262_144
 """Longest script accepted."""

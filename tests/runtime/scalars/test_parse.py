@@ -9,8 +9,8 @@ import pytest
 from sqlglot import exp
 
 from ordering.errors import QueryError
-from query.sql.dialect import refuse_compiled
-from query.sql.parse import offset_of, parse_expression, parse_script
+from tidegate.runtime.scalars.dialect import refuse_compiled
+from tidegate.runtime.scalars.parse import offset_of, parse_expression, parse_script
 
 
 def test_timestamp_by_and_over_stand_with_their_input() -> None:

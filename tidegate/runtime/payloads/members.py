@@ -24,10 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.duck import quoted, run
-from query.expressions import Field
-from query.kinds import Kind
-from query.variant import Variant, finite
+from tidegate.runtime.scalars.duck import quoted, run
+from tidegate.runtime.scalars.expressions import Field
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant, finite
 
 NO_PAYLOAD = "payload is missing"
 NOT_UTF8 = "payload is not UTF-8"
