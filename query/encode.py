@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from ordering import keys
 from ordering.ticks import DAY_US, format_tick
-from query.kinds import Kind
-from query.variant import Variant
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant
 
 _FOUR_CENTURIES_US = 146_097 * DAY_US
 """After so long the calendar repeats itself."""

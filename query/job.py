@@ -23,14 +23,14 @@ from query.config import Partition, QueryPlan
 from query.offsets import RANGE_SCHEMA
 from query.plan import Plan
 from query.sql.bind import bind_script
-from query.sql.catalog import InputSchema
-from query.sql.parse import parse_script
 from tidegate.runtime.binding import bind, checkpoint_state
 from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.planning import source_of
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.parse import parse_script
 from tidegate.runtime.setting_tables import OutputSettings
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, even_labels, start_stage

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ordering.ticks import format_duration
-from query.evaluate import static_kind
-from query.expressions import Aggregate, Expr
 from query.operators.windows import Window
+from tidegate.runtime.scalars.evaluate import static_kind
+from tidegate.runtime.scalars.expressions import Aggregate, Expr
 
 
 @dataclass(frozen=True, slots=True)

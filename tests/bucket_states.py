@@ -25,8 +25,8 @@ from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
 from query.bucket import BUCKET_STATE_VERSION, Bucket
 from query.merged import MergedBucket
-from query.sql.catalog import InputSchema
 from query.substreams import SubstreamBucket
+from tidegate.runtime.scalars.catalog import InputSchema
 
 SPAN_US = 5
 

@@ -10,8 +10,8 @@ from query_oracle import Event
 
 from query.compile import EVENTS_SCHEMA, CompiledQuery, compile_plan
 from query.sql.bind import bind_script
-from query.sql.catalog import InputSchema
-from query.sql.parse import parse_script
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.parse import parse_script
 
 SECOND = 1_000_000
 EVER = 2**62

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from query.sql.bind import bind_script
-from query.sql.catalog import InputSchema
-from query.sql.parse import parse_script
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.parse import parse_script
 from tidegate.runtime.settings import load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -27,7 +27,7 @@ INPUTS = [
 ]
 """What the scripts in the pages read."""
 QUERY_PREFIX = "TG-QUERY-"
-"""Errors of scripts are built with the last part of their code only (query.errors.Source.error)."""
+"""Errors of scripts are built with the last part of their code only (tidegate.runtime.scalars.errors.Source.error)."""
 
 
 def codes_in_code() -> set[str]:

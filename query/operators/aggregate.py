@@ -20,18 +20,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.duck import run
 from query.encode import canonical, encode_keys, encode_objects
-from query.evaluate import evaluate
-from query.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd
-from query.kinds import Kind
 from query.operators.base import RESULT_SCHEMA, Ticks, by_substream, ticks
 from query.operators.panes import slide
 from query.operators.rows import RowStage
 from query.operators.totals import Totals, finish_total, with_pieces
 from query.operators.windows import Window
 from query.plan import Plan, WindowedAggregate
-from query.variant import Variant, from_columns
+from tidegate.runtime.scalars.duck import run
+from tidegate.runtime.scalars.evaluate import evaluate
+from tidegate.runtime.scalars.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant, from_columns
 
 RESULTS_MAX = 2_000_000
 """Most results computed at once; bounds memory where hops are many."""

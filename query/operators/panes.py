@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from query.operators.base import by_substream, ticks
 from query.operators.totals import State
 from query.operators.windows import Window
-from query.variant import valid_mask
+from tidegate.runtime.scalars.variant import valid_mask
 
 Whole = npt.NDArray[np.int64]
 

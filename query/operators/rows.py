@@ -15,12 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.evaluate import Failure, evaluate
-from query.expressions import Expr, Field, PartitionId, SystemTimestamp
-from query.fields import extract
-from query.kinds import Kind
 from query.operators.base import BAD_SCHEMA
-from query.variant import Variant
+from tidegate.runtime.payloads.members import extract
+from tidegate.runtime.scalars.evaluate import Failure, evaluate
+from tidegate.runtime.scalars.expressions import Expr, Field, PartitionId, SystemTimestamp
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.expressions import Aggregate
-from query.kinds import Kind
 from query.operators.exact_sum import PIECES, pieces, rounded
-from query.variant import Variant, valid_mask
+from tidegate.runtime.scalars.expressions import Aggregate
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant, valid_mask
 
 _EXTREME_KINDS = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
 _HALF_BITS = 32
