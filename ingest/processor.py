@@ -20,7 +20,6 @@ from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
 from ingest.pending import PendingCtis
 from ingest.unusable import source_ctis, unusable
-from ordering.columns import to_objects
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
 from ordering.ticks import INFINITY, MILLISECOND_US, TICK_MAX
@@ -162,14 +161,12 @@ class RangeWalk:
         for row in np.flatnonzero(absurd).tolist():
             reason = "arrival_missing" if records.timestamp_ms[row] <= 0 else "arrival_ahead"
             self._dead_letter(topic, planned.partition, records, row, reason)
-        sane = ~absurd
-        headers = None if records.headers is None else [each for each, kept in zip(records.headers, sane.tolist(), strict=True) if kept]
-        return Records(records.offset[sane], records.timestamp_ms[sane], records.key[sane], records.value[sane], headers)
+        return records.where(~absurd)
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
         origin = f"{topic}-{partition}@{records.offset[row]}"
         headers: list[tuple[str, str | bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
-        self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row], records.key[row], headers)
+        self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row].as_py(), records.key[row].as_py(), headers)
         self._add(f"dead_letter_{reason}", 1)
 
     def _count(self, counts: Counts) -> None:
@@ -208,7 +205,7 @@ def _record_keys(records: Records, fields: Fields) -> Any:
     """Return the ordered records' keys: the substream's, else the raw record's own."""
     if fields.substream is None:
         return records.key
-    return to_objects(fields.substream.dictionary)[fields.substream.indices.to_numpy()]
+    return fields.substream.dictionary_decode()
 
 
 def _pairs(flat: Any) -> tuple[tuple[int, int], ...]:

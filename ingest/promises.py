@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ordering.errors import RefusedError
 from ordering.punctuation import Cti
@@ -98,8 +100,8 @@ def log_of(records: Records, topic: str, partition: int) -> Log:
     Raises:
         ProtocolError: One cannot be read.
     """
-    headers = [each[0][1] if each else b"" for each in records.headers or ()]
-    rows = [row for row, header in enumerate(headers) if header is not None and len(header) == EVENT_HEADER_BYTES]
-    table = decode_event_headers([headers[row] for row in rows])
+    assert records.header is not None, "events are told by their headers"
+    rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
+    table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))
     columns = [table[name].astype(np.int64) for name in ("number", "seq", "system_us")]
     return Log(records.offset[rows], columns[0], columns[1], columns[2], list(ctis_of(records, topic, partition)))

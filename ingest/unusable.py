@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from ingest.fields import Fields
 from ordering.errors import ProtocolError
 from ordering.ticks import NEVER
-from ordering.wire import HEADER_NAME, Kind, decode_source_cti
+from ordering.wire import Kind, decode_source_cti
 from tidegate.runtime.kafka.ranges import Records
 
 
@@ -38,21 +37,17 @@ class SourceCtis:
 def source_ctis(records: Records) -> SourceCtis:
     """Return the CTIs among *records*; none where they were read without headers."""
     absent = np.ones(len(records), dtype=np.bool_)
-    rows = [row for row, headers in enumerate(records.headers or ()) if headers and _cti_header(headers) is not None]
+    if records.header is None or records.header.null_count == len(records):
+        return SourceCtis(None, absent)
+    headers = records.header.to_pylist()
+    rows = [row for row, header in enumerate(headers) if header is not None and header[1:2] == bytes([Kind.CTI])]
     if not rows:
         return SourceCtis(None, absent)
     c_us = np.full(len(records), NEVER, dtype=np.int64)
     absent[rows] = False
     for row in rows:
-        assert records.headers is not None, "the rows were found in them"
-        c_us[row] = _c_us(_cti_header(records.headers[row]) or b"", records.value[row])
+        c_us[row] = _c_us(headers[row], records.value[row].as_py())
     return SourceCtis(c_us, absent)
-
-
-def _cti_header(headers: list[tuple[str, Any]]) -> bytes | None:
-    """Return the header that makes its record a CTI, None where there is none."""
-    octets = next((value for name, value in headers if name == HEADER_NAME), None)
-    return octets if isinstance(octets, bytes) and octets[1:2] == bytes([Kind.CTI]) else None
 
 
 def _c_us(header: bytes, value: bytes | None) -> int:
@@ -68,7 +63,7 @@ def unusable(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tup
     for row in np.flatnonzero(~fields.readable & (told == NEVER)).tolist():
         if not ctis.absent[row]:
             yield row, "cti"
-        elif records.value[row] is None:
+        elif not records.value[row].is_valid:
             yield row, "no_payload"
         elif not fields.well_formed[row]:
             yield row, "malformed"

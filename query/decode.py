@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ordering.columns import to_objects
 from ordering.errors import ProtocolError
 from ordering.reader import Log
-from ordering.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, HEADER_NAME, Flag, decode_cti, decode_event_headers
+from ordering.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, Flag, decode_cti, decode_event_headers
 from tidegate.runtime.kafka.ranges import Records
 
 Ints = NDArray[np.int64]
@@ -65,20 +68,22 @@ def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
     Raises:
         ProtocolError: A record is neither an event nor a CTI of a version that this program reads; it names the record.
     """
-    assert records.headers is not None
-    octets = [_header(headers) for headers in records.headers]
-    size = np.fromiter(map(len, octets), dtype=np.int64, count=len(octets))
+    assert records.header is not None, "an ordered topic is read with its headers"
+    header = records.header.fill_null(b"")
+    size = pc.binary_length(header).to_numpy()
     rows = np.flatnonzero(size == EVENT_HEADER_BYTES)
     others = np.flatnonzero(size != EVENT_HEADER_BYTES).tolist()
     try:
-        ctis = [(int(records.offset[row]), decode_cti(octets[row], records.value[row], partition)) for row in others]
-        table = decode_event_headers([octets[row] for row in rows.tolist()] if others else octets)
+        ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.value[row].as_py(), partition)) for row in others]
+        events = header.take(pa.array(rows)) if others else header
+        table = decode_event_headers(events.cast(pa.binary(EVENT_HEADER_BYTES)))
     except ProtocolError as error:
-        raise _first_foreign(records, octets, topic, partition) or error from None
+        raise _first_foreign(records, header.to_pylist(), topic, partition) or error from None
     number, system_us = table["number"].astype(np.int64), table["system_us"].astype(np.int64)
     log = Log(records.offset[rows], number, table["seq"].astype(np.int64), system_us, ctis)
-    key = records.key[rows] if others else records.key
-    value = records.value[rows] if others else records.value
+    key, value = to_objects(records.key), to_objects(records.value)
+    if others:
+        key, value = key[rows], value[rows]
     return log, Events(number, table["offset"].astype(np.int64), system_us, key, value, table["flags"].astype(np.uint16))
 
 
@@ -90,7 +95,7 @@ def _first_foreign(records: Records, octets: list[bytes], topic: str, partition:
             if len(header) == EVENT_HEADER_BYTES:
                 decode_event_headers([header])
             elif len(header) == CTI_HEADER_BYTES:
-                decode_cti(header, records.value[row], partition)
+                decode_cti(header, records.value[row].as_py(), partition)
             else:
                 return ProtocolError(
                     "a record has no tidegate header",
@@ -100,11 +105,3 @@ def _first_foreign(records: Records, octets: list[bytes], topic: str, partition:
         except ProtocolError as error:
             return ProtocolError(error.what, code=error.code, where=where, fix=error.fix)
     return None
-
-
-def _header(headers: Any) -> bytes:
-    for name, octets in headers or ():
-        if name == HEADER_NAME:
-            found: bytes = octets or b""
-            return found
-    return b""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from ingest.promises import ended, log_of
 from ordering.errors import ProtocolError
 from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.resume import last_promises
-from ordering.wire import HEADER_NAME, encode_cti, encode_event_headers
+from ordering.wire import encode_cti, encode_event_headers
 from tidegate.runtime.kafka.ranges import Records
 
 ROSTER = Roster(1, 2, Spread.ALL, True)
@@ -22,38 +21,29 @@ def cti(number: int, c: int, n: int) -> Cti:
     return Cti(number, 0, c, n, 0, 0, 0, 0, ROSTER, Cause.EVENT)
 
 
-def event(number: int, seq: int, system_us: int) -> tuple[Any, bytes]:
+def event(number: int, seq: int, system_us: int) -> tuple[bytes, bytes]:
     """The record of an event."""
     column = np.array([system_us])
     (header,) = encode_event_headers(np.array([seq]), column, column, column, column, np.zeros(1, dtype=np.uint16), number)
-    return [(HEADER_NAME, header)], b"{}"
+    return header, b"{}"
 
 
-def promise(of: Cti) -> tuple[Any, bytes]:
-    """The record of a CTI."""
-    header, body = encode_cti(of)
-    return [(HEADER_NAME, header)], body
-
-
-def records(*written: tuple[Any, bytes]) -> Records:
-    """Records (headers, value) from offset 40 on."""
-    value = np.empty(len(written), dtype=object)
-    value[:] = [each for _, each in written]
+def records(*written: tuple[bytes | None, bytes]) -> Records:
+    """Records (header, value) from offset 40 on."""
+    header, value = (pa.array([row[place] for row in written], type=pa.binary()) for place in (0, 1))
     offset = np.arange(40, 40 + len(written))
-    return Records(
-        offset, np.ones(len(written), dtype=np.int64), np.full(len(written), None, dtype=object), value, [each for each, _ in written]
-    )
+    return Records(offset, np.ones(len(written), dtype=np.int64), pa.nulls(len(written), pa.binary()), value, header)
 
 
 def test_a_tail_tells_the_last_valid_cti_of_each_channel() -> None:
     """Events before the tail need not be read: the first CTI there vouches for them; one with missing events does not count."""
     tail = records(
         event(0, 7, 5_000),
-        promise(cti(0, 5_000, 8)),
+        encode_cti(cti(0, 5_000, 8)),
         event(0, 8, 6_000),
-        promise(cti(0, 6_000, 9)),
-        promise(cti(1, 4_000, 3)),
-        promise(cti(0, 9_000, 12)),
+        encode_cti(cti(0, 6_000, 9)),
+        encode_cti(cti(1, 4_000, 3)),
+        encode_cti(cti(0, 9_000, 12)),
     )
     log = log_of(tail, "t", 0)
     assert log.log_offset.tolist() == [40, 42]
@@ -63,15 +53,15 @@ def test_a_tail_tells_the_last_valid_cti_of_each_channel() -> None:
 
 def test_foreign_records_are_passed_over() -> None:
     """Whatever else stands in the topic has no header of ours."""
-    log = log_of(records((None, b"foreign"), ([("other", None)], b"x"), event(0, 0, 5_000)), "t", 0)
+    log = log_of(records((None, b"foreign"), (b"", b"x"), event(0, 0, 5_000)), "t", 0)
     assert log.seq.tolist() == [0]
 
 
 def test_an_event_of_a_version_to_come_is_refused() -> None:
     """Nobody knows what it says."""
-    headers, value = event(0, 0, 5_000)
+    header, value = event(0, 0, 5_000)
     with pytest.raises(ProtocolError):
-        log_of(records(([(HEADER_NAME, b"\x63" + headers[0][1][1:])], value)), "t", 0)
+        log_of(records((b"\x63" + header[1:], value)), "t", 0)
 
 
 def test_an_ended_topic_names_the_ways_out() -> None:

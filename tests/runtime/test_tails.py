@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from ordering.errors import ProtocolError
 from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
-from ordering.wire import HEADER_NAME, encode_cti
+from ordering.wire import encode_cti
 from tidegate.runtime.kafka.ranges import Records
 from tidegate.runtime.kafka.tails import final_ctis
 
@@ -20,32 +19,24 @@ def cti(number: int, c: int) -> Cti:
     return Cti(number, 1, c, 7, 0, 9, 5, 5, Roster(1, 4, Spread.ALL, True), Cause.SHUTDOWN)
 
 
-def tail(*written: tuple[list[tuple[str, bytes | None]] | None, bytes | None]) -> Records:
-    """Records (headers, value) from offset 40 on."""
+def tail(*written: tuple[bytes | None, bytes | None]) -> Records:
+    """Records (header, value) from offset 40 on."""
     count = len(written)
-    value = np.empty(count, dtype=object)
-    value[:] = [each for _, each in written]
-    headers: list[Any] = [each for each, _ in written]
-    return Records(np.arange(40, 40 + count), np.zeros(count, dtype=np.int64), np.full(count, None, dtype=object), value, headers)
-
-
-def record(promise: Cti) -> tuple[list[tuple[str, bytes | None]], bytes]:
-    """The record that carries a CTI."""
-    header, body = encode_cti(promise)
-    return [(HEADER_NAME, header)], body
+    value, header = (pa.array([row[place] for row in written], type=pa.binary()) for place in (1, 0))
+    return Records(np.arange(40, 40 + count), np.zeros(count, dtype=np.int64), pa.nulls(count, pa.binary()), value, header)
 
 
 def test_only_ctis_at_infinity_are_final() -> None:
     """Events, foreign records and other CTIs are passed over."""
     last = cti(2, INFINITY)
-    records = tail(([(HEADER_NAME, b"e" * 48)], b"{}"), (None, b"foreign"), ([("x", None)], None), record(cti(1, 5)), record(last))
+    records = tail((b"e" * 48, b"{}"), (None, b"foreign"), (b"", None), encode_cti(cti(1, 5)), encode_cti(last))
     assert list(final_ctis(records, "flights", 1)) == [last]
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff" * 30, None])
 def test_a_cti_that_cannot_be_read_is_named(value: bytes | None) -> None:
     """The error says topic, partition and offset."""
-    headers, _ = record(cti(0, INFINITY))
+    header, _ = encode_cti(cti(0, INFINITY))
     with pytest.raises(ProtocolError) as caught:
-        list(final_ctis(tail(record(cti(1, 5)), (headers, value)), "flights", 1))
+        list(final_ctis(tail(encode_cti(cti(1, 5)), (header, value)), "flights", 1))
     assert caught.value.where == "flights-1@41"

@@ -9,19 +9,22 @@ keeps one per partition; what it fetched beyond a range waits for the next one.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
-from numpy.typing import NDArray
 
-from ordering.columns import to_objects
 from ordering.errors import RefusedError
+from ordering.wire import HEADER_NAME
 from tidegate.runtime.kafka.admin import kafka_failure
+from tidegate.runtime.kafka.records import Records
 from tidegate.runtime.logs import get_logger
 
+__all__ = ["CHUNK_EVENTS", "FACTS_HEADER_NAME", "RangeReader", "Records", "cached_reader", "drop_reader"]
+
+FACTS_HEADER_NAME = "tf"
 CHUNK_EVENTS = 20_000
 PREFETCH_BYTES = 16 * 2**20
 _POLL_S = 0.5
@@ -44,24 +47,6 @@ _CONSUMER = {
 }
 
 _log = get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Records:
-    """
-    Records of one partition as columns, in offset order.
-
-    ``timestamp_ms`` is -1 where a record has none. ``value`` and ``key`` hold bytes or None.
-    """
-
-    offset: NDArray[np.int64]
-    timestamp_ms: NDArray[np.int64]
-    key: NDArray[np.object_]
-    value: NDArray[np.object_]
-    headers: list[Any] | None
-
-    def __len__(self) -> int:
-        return len(self.offset)
 
 
 class RangeReader:
@@ -162,9 +147,18 @@ class RangeReader:
         else:
             offset = np.fromiter(map(_offset, messages), dtype=np.int64, count=count)
         stamp = np.fromiter([message.timestamp()[1] for message in messages], dtype=np.int64, count=count)
-        key, value = to_objects([message.key() for message in messages]), to_objects([message.value() for message in messages])
-        headers = [message.headers() for message in messages] if self._headers else None
-        return Records(offset, stamp, key, value, headers)
+        key = pa.array([message.key() for message in messages], type=pa.binary())
+        value = pa.array([message.value() for message in messages], type=pa.binary())
+        if not self._headers:
+            return Records(offset, stamp, key, value)
+        headers: Any = [message.headers() or () for message in messages]
+        return Records(offset, stamp, key, value, *(_named(name, headers) for name in (HEADER_NAME, FACTS_HEADER_NAME)))
+
+
+def _named(name: str, headers: Iterable[Iterable[tuple[str, Any]]]) -> pa.Array:
+    """Return the value of each record's first header of that name."""
+    found = [next((value for other, value in each if other == name), None) for each in headers]
+    return pa.array([value.encode() if isinstance(value, str) else value for value in found], type=pa.binary())
 
 
 def _offset(message: Message) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+import pyarrow.compute as pc
+
 from ordering.punctuation import Cti
 from ordering.ticks import INFINITY
 from ordering.wire import CTI_HEADER_BYTES, decode_cti
@@ -53,7 +56,9 @@ def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int,
     Raises:
         ProtocolError: A CTI cannot be read; ``where`` names its record.
     """
-    for offset, headers, value in zip(records.offset.tolist(), records.headers or [], records.value, strict=True):
-        header = headers[0][1] if headers else b""
-        if header is not None and len(header) == CTI_HEADER_BYTES:
-            yield offset, decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")
+    assert records.header is not None, "CTIs are told by their headers"
+    lengths = pc.binary_length(records.header).fill_null(0).to_numpy()
+    for row in np.flatnonzero(lengths == CTI_HEADER_BYTES).tolist():
+        offset = int(records.offset[row])
+        header, value = records.header[row].as_py(), records.value[row].as_py()
+        yield offset, decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")

@@ -1,0 +1,46 @@
+"""
+Records of a partition as columns: what readers of ranges give, whichever way they came.
+
+Law: nothing is looked into and nothing is lost. Bytes stay bytes, null is not the same as zero bytes, and columns have one
+entry a record, in offset order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+
+@dataclass(slots=True)
+class Records:
+    """
+    Records of one partition as columns, in offset order.
+
+    Args:
+        offset: Their offsets, rising; holes are allowed.
+        timestamp_ms: Kafka's timestamps, milliseconds; -1 where a record has none.
+        key: Keys, an Arrow binary column with nulls.
+        value: Payloads, an Arrow binary column with nulls.
+        header: The value of each record's first header named ``tg``, null where there is none or it has no value. None
+            where the records were read without headers.
+        facts: The same of the header ``tf``.
+    """
+
+    offset: NDArray[np.int64]
+    timestamp_ms: NDArray[np.int64]
+    key: pa.Array
+    value: pa.Array
+    header: pa.Array | None = None
+    facts: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    def where(self, wanted: NDArray[np.bool_]) -> Records:
+        """Return the records that are *wanted*."""
+        mask = pa.array(wanted)
+        columns = [None if column is None else column.filter(mask) for column in (self.key, self.value, self.header, self.facts)]
+        return Records(self.offset[wanted], self.timestamp_ms[wanted], *columns)
