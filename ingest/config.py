@@ -14,6 +14,7 @@ from ordering.journal import JournalKey
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.state import State
 from ordering.step import Model
+from ordering.ticks import NEVER
 from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.setting_tables import RedisSettings
 
@@ -40,6 +41,7 @@ class IngestPlan:
         imported: The input whose CTIs count here too.
         promises: What the channels of each roster number, by output partition, promised in an earlier life of the ordered
             topic whose checkpoint is lost; none in a topic that this job began.
+        start_us: Output start time of the ordered topic: events below are left out; by default nothing is.
     """
 
     settings: InputSettings
@@ -55,6 +57,7 @@ class IngestPlan:
     checkpoint: str
     imported: ImportedInput | None = None
     promises: Mapping[int, Mapping[int, Cti]] = field(default_factory=dict)
+    start_us: int = NEVER
 
     @property
     def roster(self) -> Roster:
@@ -94,6 +97,7 @@ class IngestPlan:
     def first_state(self, model: Model) -> State:
         """Return the state in which the input partition of *model* is walked from its start."""
         number = model.number
-        if number not in self.promises:
+        if number not in self.promises and self.start_us == NEVER:
             return model.new_state()
-        return model.resume(self.promises[number], next_offset=self.starts[self.partitions[number]].next_offset)
+        next_offset = self.starts[self.partitions[number]].next_offset
+        return model.resume(self.promises.get(number, {}), next_offset, self.start_us)

@@ -140,17 +140,18 @@ class Model:
         state.since = Since(np.full(self.output_partitions, start_us, dtype=np.int64), np.zeros(self.output_partitions, dtype=np.int64))
         return state
 
-    def resume(self, promises: Mapping[int, Cti], next_offset: int) -> State:
+    def resume(self, promises: Mapping[int, Cti], next_offset: int, start_us: int = NEVER) -> State:
         """
         Return a state that goes on writing into channels which exist, without what was remembered of them.
 
         Args:
             promises: The last valid CTI of the channel in each output partition; one that has none is written from its
                 first event.
-            next_offset: Where the walk starts; as :meth:`state_from` asks for the least ``c`` of all, and the beginning if a
-                channel has no CTI.
+            next_offset: Where the walk starts; as :meth:`state_from` asks for the least ``c`` of all, with *start_us* among
+                them, and the beginning, if a channel has no CTI.
+            start_us: The output start time of the run that made the channels, microseconds; by default it had none.
         """
-        state = self.state_from(NEVER, next_offset)
+        state = self.state_from(start_us, next_offset)
         assert state.since is not None, "a state that starts somewhere has a start"
         for partition, cti in promises.items():
             state.since.start_us[partition], state.since.skip[partition] = cti.c, cti.ahead

@@ -1,32 +1,39 @@
 """
-A checkpoint is bound to the settings it was made under.
+A checkpoint is bound to the settings it was made under, and to the very topics.
 
 Law: a job resumes from a checkpoint only under the settings that shaped what is in it; under any other it is refused
-with the ways out, never silently mixed (spec section 6).
+with the ways out, never silently mixed (spec section 6). A topic is its id, not its name: one that was deleted and made
+again is another topic. What may grow, such as the partitions of an input, is bound to what it was at least.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ordering.errors import RefusedError
 
 _FILE = "settings.json"
 
 
-def bind(folder: Path, settings: Mapping[str, str]) -> None:
+def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = ()) -> None:
     """
     Bind a job's checkpoint folder to *settings*, or check that it is.
+
+    Args:
+        folder: The folder, made when missing.
+        settings: What the job is made under, as text.
+        may_grow: Names of settings whose number may rise, or whose JSON object may gain names; the folder is then bound to
+            what they have become.
 
     Raises:
         RefusedError: It was made under other settings; each difference is named.
     """
-    file = folder / _FILE
-    if file.exists():
-        changed = differences(json.loads(file.read_text()), settings)
+    before = bound(folder)
+    if before is not None:
+        changed = differences(before, settings, may_grow)
         if changed:
             raise RefusedError(
                 f"the checkpoint was made under other settings: {'; '.join(changed)}",
@@ -34,28 +41,83 @@ def bind(folder: Path, settings: Mapping[str, str]) -> None:
                 where=str(folder),
                 fix="set them back, or write to a new topic with a new checkpoint: results under two settings must not mix",
             )
-        return
+        if before == dict(settings):
+            return
     folder.mkdir(parents=True, exist_ok=True)
-    draft = file.with_suffix(".new")
-    draft.write_text(json.dumps(dict(settings), indent=1, sort_keys=True))
-    draft.replace(file)
+    replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
 
 
-def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:
-    """Return each setting that is not the same in both, in words."""
+def bound(folder: Path) -> dict[str, str] | None:
+    """Return what a job's checkpoint folder is bound to, None if to nothing yet."""
+    file = folder / _FILE
+    return dict(json.loads(file.read_text())) if file.exists() else None
+
+
+def differences(before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = ()) -> list[str]:
+    """Return each setting that is not the same in both, nor has grown and *may_grow*, in words."""
     return [
         f"{key}: {before.get(key, '(unset)')} -> {after.get(key, '(unset)')}"
         for key in sorted({*before, *after})
-        if before.get(key) != after.get(key)
+        if before.get(key) != after.get(key) and not (key in may_grow and key in before and key in after and _grew(before[key], after[key]))
     ]
+
+
+def _grew(before: str, after: str) -> bool:
+    was, now = json.loads(before), json.loads(after)
+    if isinstance(was, dict):
+        return bool(was.items() <= now.items())
+    return bool(was <= now)
+
+
+def check_same_topics(before: Mapping[str, str], now: Mapping[str, str], where: str, fix: str) -> None:
+    """
+    Compare the ids of topics with what they were; topics that only one side knows do not count.
+
+    Args:
+        before: Topic ids by name, as they were.
+        now: As they are; empty where a topic is gone.
+        where: What is bound to them.
+        fix: The ways out.
+
+    Raises:
+        RefusedError: A topic was deleted, or deleted and made again under its name (TG-TOPIC-RECREATED).
+    """
+    for name in sorted(before.keys() & now.keys()):
+        if before[name] != now[name]:
+            what = "deleted and made again: it is another topic under the same name" if now[name] else "deleted"
+            told = f"id {before[name]} -> {now[name] or 'none'}"
+            raise RefusedError(f"topic {name} has been {what} ({told})", code="TG-TOPIC-RECREATED", where=where, fix=fix)
+
+
+def replace_text(file: Path, text: str) -> None:
+    """Write a file such that it is there wholly or not at all."""
+    draft = file.with_suffix(".new")
+    draft.write_text(text)
+    draft.replace(file)
 
 
 def checkpoint_state(folder: Path) -> Literal["empty", "pending", "settled"]:
     """Return whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned."""
-    planned, done = (_last_batch(folder / "spark" / name) for name in ("offsets", "commits"))
+    planned, done = last_batches(folder)
     if planned < 0:
         return "empty"
     return "pending" if done < planned else "settled"
+
+
+def last_batches(folder: Path) -> tuple[int, int]:
+    """Return the numbers of the last batch that Spark has planned and of the last one it has finished; -1 for none."""
+    planned, done = (_last_batch(folder / "spark" / name) for name in ("offsets", "commits"))
+    return planned, done
+
+
+def offset_of(folder: Path, batch: int) -> dict[str, Any] | None:
+    """Return the source's offset at the end of a planned batch, None if Spark has deleted it or cannot be understood."""
+    try:
+        # Spark writes a version, its own properties, and then the offset of each source on a line of its own.
+        stored = json.loads((folder / "spark" / "offsets" / str(batch)).read_text().splitlines()[2])
+    except (OSError, ValueError, IndexError):
+        return None
+    return stored if isinstance(stored, dict) else None
 
 
 def _last_batch(folder: Path) -> int:
