@@ -21,7 +21,8 @@ app.command()(reporting(config))
 @pytest.fixture(autouse=True)
 def _a_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("tidegate.toml").write_text('[kafka.client]\nsasl.password = "canary-cli"\n[inputs.flights]\ntimestamp_by = "scheduled"\n')
+    monkeypatch.setenv("PASSWORD", "canary-cli")
+    Path("tidegate.toml").write_text('[kafka.client]\nsasl.password = "env:PASSWORD"\n[inputs.flights]\ntimestamp_by = "scheduled"\n')
 
 
 def run(*arguments: str, exit_code: int = 0) -> str:

@@ -328,27 +328,38 @@ def test_secrets_are_read_from_files_and_variables_and_never_shown(tmp_path: Pat
     text = """\
 [kafka.client]
 sasl.password = "file:password"
-ssl.key.password = "canary-in-toml"
 sasl.username = "visible"
 [redis]
 url = "env:REDIS"
+key_password = "env:KEY"
 [spark.conf]
-"spark.authenticate.secret" = "canary-in-conf"
+"spark.authenticate.secret" = "env:CONF"
 """
-    settings = read(text, env={"REDIS": "rediss://me:canary-in-url@cache:6380/1"})
+    env = {
+        "REDIS": "rediss://me:canary-in-url@cache:6380/1",
+        "KEY": "canary-of-key",
+        "CONF": "canary-in-conf",
+        "TIDEGATE_KAFKA__CLIENT__SSL_KEY_PASSWORD": "canary-in-environment",
+    }
+    settings = read(text, env=env)
     assert settings.kafka.client_properties()["sasl.password"] == "canary-in-file"
+    assert settings.kafka.client_properties()["ssl.key.password"] == "canary-in-environment"
+    assert settings.redis.client_options()["ssl_password"] == "canary-of-key"
     assert settings.redis.connection_url() == "rediss://me:canary-in-url@cache:6380/1"
     assert settings.redis.address == "rediss://me:***@cache:6380/1"
     shown = [
         repr(settings),
         str(settings),
         repr(settings.kafka),
+        repr(settings.kafka.client_properties()),
+        str(settings.redis.client_options()),
+        repr(settings.spark.properties()),
         settings.model_dump_json(),
         repr(settings.origins()),
         as_toml(settings.origins()),
     ]
     assert not [text for text in shown if "canary" in text]
-    assert settings.origins()["kafka.client.sasl.username"] == ("visible", "tidegate.toml:4")
+    assert settings.origins()["kafka.client.sasl.username"] == ("visible", "tidegate.toml:3")
     assert settings.origins()["kafka.client.sasl.password"] == ("***", "tidegate.toml:2, from file:password")
 
 
@@ -365,13 +376,60 @@ sasl.password = ["canary-four"]
 "ssl.key.password" = "file:/nowhere"
 """
     problems = refusals(text)
-    assert len(problems) == 5
+    assert [problem.code for problem in problems].count("TG-SETTING-SECRET") == 2
+    assert len(problems) == 6
     assert "canary" not in "\n".join(map(str, problems))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[kafka.client]\nsasl.password = "canary"\n',
+        '[kafka.client]\n"ssl.key.pem" = "-----BEGIN canary"\n',
+        "[kafka.client]\nsasl.password = 1234\n",
+        '[redis]\nurl = "redis://:canary@localhost"\n',
+        '[redis]\npassword = "canary"\n',
+        '[spark]\ncheckpoint_dir = "s3://me:canary@bucket"\n',
+        '[spark.conf]\n"spark.hadoop.fs.s3a.secret.key" = "canary"\n',
+    ],
+)
+def test_a_secret_written_out_is_refused(text: str) -> None:
+    """In the file and on the command line, where others can read it; in the environment it may stand."""
+    (problem,) = refusals(text)
+    assert problem.code == "TG-SETTING-SECRET"
+    assert problem.where == "tidegate.toml:2"
+    assert "canary" not in str(problem)
+    assert "1234" not in str(problem)
+
+
+def test_a_secret_on_the_command_line_is_refused() -> None:
+    """What stands there, every user of the machine can read."""
+    for flag in (
+        {"kafka.client.sasl.password": "canary"},
+        {"kafka.client": '{"sasl.password": "canary"}'},
+        {"redis.url": "redis://:canary@h"},
+    ):
+        (problem,) = refusals("", flag)
+        assert (problem.code, problem.where) == ("TG-SETTING-SECRET", "flag")
+    assert read("", {"redis.password": "env:P"}, {"P": "canary"}).redis.client_options() == {"password": "canary"}
+    assert read("", env={"TIDEGATE_REDIS__URL": "redis://:canary@h"}).redis.connection_url() == "redis://:canary@h"
+
+
+def test_what_says_how_to_reach_redis_holds_together() -> None:
+    """Certificates without TLS, half a pair, two passwords."""
+    for text, env in (
+        ('[redis]\nca_file = "ca.pem"\n', {}),
+        ('[redis]\nurl = "rediss://h"\nkey_file = "key.pem"\n', {}),
+        ('[redis]\nurl = "env:U"\npassword = "env:P"\n', {"U": "redis://:one@h", "P": "two"}),
+    ):
+        (problem,) = refusals(text, env=env)
+        assert problem.code == "TG-SETTING-CONFLICT"
+        assert problem.where.startswith("tidegate.toml:")
 
 
 def test_settings_travel_to_workers() -> None:
     """A pickled copy is equal, secrets and origins included."""
-    settings = read(FLIGHTS + '[redis]\nurl = "redis://:pass@cache"\n')
+    settings = read(FLIGHTS, env={"TIDEGATE_REDIS__URL": "redis://:pass@cache"})
     copy = pickle.loads(pickle.dumps(settings))
     assert copy == settings
     assert copy.redis.connection_url() == "redis://:pass@cache"

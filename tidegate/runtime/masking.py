@@ -57,6 +57,31 @@ def _keep(secret: str) -> None:
         _remembered.add(secret)
 
 
+def has_password(text: str) -> bool:
+    """Tell whether *text* holds a URL with a password in it."""
+    return bool(_URL_USER.search(text))
+
+
+class Secrets(dict[str, str]):
+    """
+    Properties of a client, secrets included. Printed, it hides them; wherever it travels, :func:`scrub` knows them from then on.
+
+    Workers are other processes: what the driver remembers as secret they would print in their logs.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        super().__init__(properties)
+        for name, value in properties.items():
+            if is_secret_key(name):
+                remember(value)
+
+    def __repr__(self) -> str:
+        return repr({name: shown(name, value) for name, value in self.items()})
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Secrets, (dict(self),)
+
+
 def scrub(text: str) -> str:
     """Return *text* with URL passwords and every remembered secret replaced by ``***``."""
     text = _URL_USER.sub(rf"\g<scheme>\g<user>:{MASK}@", text)

@@ -2,11 +2,13 @@
 Redis (or Valkey): a client that answers soon or says why not.
 
 Law: :func:`connect` returns a client that has answered, or raises within ``redis.connect_timeout``; every error names
-the address, never the password. Any call through :func:`translated` fails with a TidegateError only.
+the address, never the password. Any call through :func:`translated` fails with a TidegateError only. What waiting does not
+mend (a password, a certificate, a right) is not waited for.
 """
 
 from __future__ import annotations
 
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +20,7 @@ from redis.retry import Retry
 from ordering.errors import RefusedError, SettingError, UnreachableError
 from ordering.ticks import SECOND_US, format_duration
 from tidegate.runtime.masking import remember, scrub
+from tidegate.runtime.rights import redis_acl
 from tidegate.runtime.setting_tables import RedisSettings
 
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
@@ -36,7 +39,8 @@ def connect(settings: RedisSettings) -> redis.Redis:
 
     Raises:
         UnreachableError: Nothing answered within ``redis.connect_timeout`` (code TG-REDIS-UNREACHABLE), or the server
-            does not let us in (TG-REDIS-AUTH).
+            does not let us in (TG-REDIS-AUTH), or one side does not accept the other's certificate (TG-REDIS-TLS).
+        RefusedError: This user may not even say hello (TG-REDIS-DENIED).
         SettingError: The URL has a part that the client does not know.
     """
     remember(settings.connection_url())
@@ -48,11 +52,24 @@ def connect(settings: RedisSettings) -> redis.Redis:
         except redis.AuthenticationError as error:
             raise _locked(settings.address, error) from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            if _is_about_certificates(error):
+                raise _untrusted(settings.address, error) from None
             if time.monotonic() + _PAUSE_S > deadline_s:
                 raise _silent(settings, error) from None
             time.sleep(_PAUSE_S)
+        except redis.exceptions.NoPermissionError as error:
+            raise denied(settings.address, error) from None
         except redis.ResponseError as error:
             raise _locked(settings.address, error) from None
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    """Tell whether TLS failed for a reason that the next try will meet again."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError) or (isinstance(error, OSError) and error.filename is not None):
+            return not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _patience() -> Retry:
@@ -70,6 +87,8 @@ def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Re
     try:
         return redis.Redis.from_url(
             settings.connection_url(),
+            **settings.client_options(),
+            **({"ssl_check_hostname": True} if settings.connection_url().startswith("rediss://") else {}),
             socket_connect_timeout=timeout_s,
             socket_timeout=timeout_s,
             retry=retry,
@@ -98,8 +117,30 @@ def _locked(address: str, error: Exception) -> UnreachableError:
         f"Redis at {address} does not let us in: {scrub(str(error))}",
         code="TG-REDIS-AUTH",
         where="redis.url",
-        fix="put user and password into redis.url, best as file:PATH or env:NAME",
-        example='url = "env:REDIS_URL"',
+        fix="give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url",
+        example='password = "file:/run/secrets/redis"',
+    )
+
+
+def _untrusted(address: str, error: Exception) -> UnreachableError:
+    return UnreachableError(
+        f"Redis at {address} and this client do not agree on TLS: {scrub(str(error))}",
+        code="TG-REDIS-TLS",
+        where="redis.url",
+        fix="check the server's certificate (who signed it, the host name in it, how long it is valid) against redis.ca_file, "
+        "and redis.certificate_file with redis.key_file if the server asks for one",
+        example='[redis]\nurl = "rediss://cache:6379/0"\nca_file = "/etc/tidegate/ca.pem"',
+    )
+
+
+def denied(address: str, error: Exception) -> RefusedError:
+    """Return what to raise where this user's ACL forbids a command or a key."""
+    return RefusedError(
+        f"Redis at {address} denies this user a command or a key: {scrub(str(error))}",
+        code="TG-REDIS-DENIED",
+        where="redis.url",
+        fix="give the user exactly these rights (docs/security.md)",
+        example=redis_acl(),
     )
 
 
@@ -125,13 +166,7 @@ def translated(address: str) -> Iterator[None]:
             fix="bring it back; the job goes on by itself without using what is not journaled",
         ) from error
     except redis.exceptions.NoPermissionError as error:
-        raise RefusedError(
-            f"Redis at {address} denies a command: {scrub(str(error))}",
-            code="TG-REDIS-DENIED",
-            where="redis.url",
-            fix="allow the user to run scripts, WAITAOF and INFO on keys tidegate:*",
-            example="ACL SETUSER tidegate on >PASSWORD ~tidegate:* +@all",
-        ) from error
+        raise denied(address, error) from error
     except redis.RedisError as error:
         raise UnreachableError(
             f"Redis at {address} cannot do what is needed: {scrub(str(error))}",

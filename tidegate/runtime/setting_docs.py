@@ -131,8 +131,9 @@ Settings come from `tidegate.toml` in the working directory (another file: `--co
 environment variables and from flags; the later wins. `inputs.flights.late` is `TIDEGATE_INPUTS__FLIGHTS__LATE` in the
 environment and `--set inputs.flights.late=3h` as a flag. `kafka.client."sasl.password"` is
 `TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD`; the other free tables keep the case of their names, so in the environment they
-are given whole, as JSON. A secret may be written as `file:PATH` or `env:NAME`. `tidegate config` prints every value
-with its origin. A wrong or unknown setting is refused before anything starts.
+are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only in the environment it may stand itself
+([security.md](security.md)). `tidegate config` prints every value with its origin. A wrong or unknown setting is refused
+before anything starts.
 
 Durations are a number and a unit: `us`, `ms`, `s`, `m`, `h`, `d`, also together: `1h30m`.
 """

@@ -76,6 +76,17 @@ def wrong_value(key: str, value: str, where: str, fix: str, example: str = "") -
     return SettingError(scrub(f"{key} = {value} is not allowed"), code="TG-SETTING-VALUE", where=where, fix=fix, example=example)
 
 
+def written_out(key: str, where: str) -> SettingError:
+    """Describe a secret that stands where others can read it: in a file that is copied around, or on the command line."""
+    return SettingError(
+        f"{key} is a secret, or holds one, and is written out",
+        code="TG-SETTING-SECRET",
+        where=where,
+        fix="put it into a file that only this user can read, or into the environment, and name that here",
+        example='"file:/run/secrets/tidegate" or "env:TIDEGATE_SECRET"',
+    )
+
+
 def conflict(what: str, where: str, fix: str) -> SettingError:
     """Describe settings that contradict each other."""
     return SettingError(what, code="TG-SETTING-CONFLICT", where=where, fix=fix)

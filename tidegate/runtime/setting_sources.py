@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ordering.errors import SettingError
-from tidegate.runtime.masking import is_secret_key, remember
-from tidegate.runtime.setting_errors import choice_fix, unknown, wrong_value
+from tidegate.runtime.masking import has_password, is_secret_key, remember
+from tidegate.runtime.setting_errors import choice_fix, unknown, written_out, wrong_value
 
 Key = tuple[str, ...]
 """A setting's name, step by step; what stands below a free table is one step: ("kafka", "client", "sasl.password")."""
@@ -287,17 +287,40 @@ def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
 # ----- secrets, and who is addressed
 
 
-def resolve_secrets(layer: Layer, env: Mapping[str, str]) -> None:
-    """Replace ``file:PATH`` and ``env:NAME`` in secret settings by what they point to, and have all secrets masked."""
+def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> None:
+    """
+    Replace ``file:PATH`` and ``env:NAME`` in secret settings by what they point to, and have all secrets masked.
+
+    Args:
+        layer: What one source gives.
+        env: The environment.
+        private: Whether only this user can read the source: secrets may be written out there. In any other they are refused.
+    """
     for key, entry in list(layer.entries.items()):
-        if not isinstance(entry.value, str) or not (is_secret_key(dotted(key)) or key in SECRET_URL_KEYS):
-            continue
+        secret = is_secret_key(dotted(key)) or key in SECRET_URL_KEYS
         try:
-            layer.entries[key] = resolved = _resolve(entry, env)
+            resolved = _resolve(entry, env) if secret and isinstance(entry.value, str) else entry
         except _NotFound as error:
             layer.problems.append(wrong_value(dotted(key), entry.value, entry.origin, str(error)))
-            layer.entries[key] = resolved = Entry("redis://unresolved" if key in SECRET_URL_KEYS else "", entry.origin)
-        remember(str(resolved.value))
+            resolved = _without_value(key, entry)
+        if isinstance(resolved.value, str) and (secret or has_password(resolved.value)):
+            remember(resolved.value)
+        if not private and resolved is entry and _gives_away(key, entry.value):
+            layer.problems.append(written_out(dotted(key), entry.origin))
+            resolved = _without_value(key, entry)
+        layer.entries[key] = resolved
+
+
+def _gives_away(key: Key, value: object) -> bool:
+    """Tell whether *value*, as written, holds a secret."""
+    if is_secret_key(dotted(key)):
+        return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
+    return isinstance(value, str) and has_password(value)
+
+
+def _without_value(key: Key, entry: Entry) -> Entry:
+    """Return what stands for a value that was refused, so that it is not refused again for another reason."""
+    return Entry("redis://unresolved" if key in SECRET_URL_KEYS else "", entry.origin)
 
 
 class _NotFound(Exception):

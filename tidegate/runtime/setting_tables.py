@@ -16,7 +16,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, mo
 from ordering.errors import TidegateError
 from ordering.frontier import Pace
 from ordering.ticks import DAY_US, MILLISECOND_US, MINUTE_US, SECOND_US
-from tidegate.runtime.masking import scrub
+from tidegate.runtime.masking import Secrets, has_password, scrub
 from tidegate.runtime.setting_types import (
     Bootstrap,
     Duration,
@@ -25,6 +25,7 @@ from tidegate.runtime.setting_types import (
     NotAllowed,
     Properties,
     RedisUrl,
+    Secret,
     Topic,
     reveal,
 )
@@ -79,12 +80,12 @@ class KafkaSettings(Table):
     connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for a broker before giving up with an error.")
     client: Annotated[Properties, AfterValidator(_leave_the_law_alone)] = Field(
         default_factory=dict,
-        description="Any librdkafka property, such as security.protocol; secrets may be given as file:PATH or env:NAME.",
+        description="Any librdkafka property, such as security.protocol; secrets as file:PATH or env:NAME.",
     )
 
-    def client_properties(self) -> dict[str, str]:
-        """Return librdkafka properties for any client, secrets included: bootstrap.servers and [kafka.client]. Never log it."""
-        return {"bootstrap.servers": self.bootstrap, **reveal(self.client)}
+    def client_properties(self) -> Secrets:
+        """Return librdkafka properties for any client, secrets included: bootstrap.servers and [kafka.client]."""
+        return Secrets({"bootstrap.servers": self.bootstrap, **reveal(self.client)})
 
 
 class RedisSettings(Table):
@@ -93,20 +94,63 @@ class RedisSettings(Table):
     url: RedisUrl = Field(
         default=SecretStr("redis://localhost:6379/0"), description="Where Redis or Valkey answers; a password in it is never shown."
     )
+    username: str | None = Field(default=None, description="User of Redis's ACL, if the URL names none.")
+    password: Secret = Field(default=None, description="Password, if the URL has none.")
+    ca_file: Annotated[str | None, Kind("path of a PEM file; default: the system's")] = Field(
+        default=None, description="Whose certificates are trusted; of rediss:// only."
+    )
+    certificate_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
+        default=None, description="Certificate shown to the server, with those that signed it; of rediss:// only."
+    )
+    key_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
+        default=None, description="Private key of certificate_file."
+    )
+    key_password: Secret = Field(default=None, description="Password of key_file.")
     connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for Redis before giving up with an error.")
     journal_durability: Literal["disk", "memory"] = Field(
         default="disk",
         description="disk: an estimate is used only once on the disk of Redis; memory: a crash of Redis may lose some (warned about).",
     )
 
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        conflicts = []
+        if self.password is not None and has_password(self.connection_url()):
+            conflicts.append(("password", "there is a password in url too", "give one of them"))
+        given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(self, name)]
+        if given and not self.connection_url().startswith("rediss://"):
+            conflicts.append((given[0], f"{given[0]} means nothing without TLS", "write rediss:// in url, or remove it"))
+        if bool(self.certificate_file) != bool(self.key_file):
+            named, other = ("certificate_file", "key_file") if self.certificate_file else ("key_file", "certificate_file")
+            conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
+
     def connection_url(self) -> str:
         """Return the URL with its password, for the client. Never log it."""
         return self.url.get_secret_value()
+
+    def client_options(self) -> Secrets:
+        """Return what the client is told beside the URL, secrets included."""
+        options = {
+            "username": self.username,
+            "password": _revealed(self.password),
+            "ssl_ca_certs": self.ca_file,
+            "ssl_certfile": self.certificate_file,
+            "ssl_keyfile": self.key_file,
+            "ssl_password": _revealed(self.key_password),
+        }
+        return Secrets({name: text for name, text in options.items() if text})
 
     @property
     def address(self) -> str:
         """The URL as it may be shown, without its password."""
         return scrub(self.connection_url())
+
+
+def _revealed(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()
 
 
 class SparkSettings(Table):
@@ -123,14 +167,14 @@ class SparkSettings(Table):
     driver_memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$"), Kind("JVM size, such as 512m or 1g")] = Field(
         default="1g", description="Heap of the driver's JVM."
     )
-    conf: Properties = Field(default_factory=dict, description="Any Spark property, passed on as it is.")
+    conf: Properties = Field(default_factory=dict, description="Any Spark property, passed on as it is; secrets as file:PATH or env:NAME.")
     checkpoint_dir: str = Field(
         default=".tidegate/checkpoints", description="Folder (or URL) of the checkpoints; one folder in it for each job."
     )
 
-    def properties(self) -> dict[str, str]:
-        """Return [spark.conf] with its secrets, for the session builder. Never log it."""
-        return reveal(self.conf)
+    def properties(self) -> Secrets:
+        """Return [spark.conf] with its secrets, for the session builder."""
+        return Secrets(reveal(self.conf))
 
 
 def _check_name(name: str) -> str:

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, PlainSerializer, SecretStr
 
 from ordering.errors import TickRangeError
 from ordering.ticks import format_duration, parse_duration
-from tidegate.runtime.masking import scrub, shown
+from tidegate.runtime.masking import MASK, scrub, shown
 
 _SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -176,6 +176,9 @@ Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), PlainSerializer(_w
 Bootstrap = Annotated[str, BeforeValidator(_bootstrap), Kind("host:port, several separated by commas")]
 RedisUrl = Annotated[
     SecretStr, BeforeValidator(_redis_url), PlainSerializer(lambda url: scrub(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")
+]
+Secret = Annotated[
+    SecretStr | None, PlainSerializer(lambda secret: None if secret is None else MASK), Kind("file:PATH or env:NAME; default: none")
 ]
 Properties = Annotated[dict[str, SecretStr], BeforeValidator(_table), PlainSerializer(table_text), Kind("table of properties")]
 FieldPath = Annotated[str, BeforeValidator(_field_path), Kind("field path")]

@@ -228,8 +228,8 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     names = {section: file_layer.names(section) for section in ("inputs", "outputs")}
     layers = [file_layer, read_environment(env, names, lambda key: keys_below(Settings, key)), read_flags(overrides or {})]
     problems = unknown_tables(layers, file_layer)
-    for layer in layers:
-        resolve_secrets(layer, env)
+    for layer, private in zip(layers, (False, True, False), strict=True):  # files are copied around, flags shown by `ps`
+        resolve_secrets(layer, env, private=private)
         problems += layer.problems
     layers.insert(0, _stack_layer(layers, env))
     entries = {key: entry for layer in layers for key, entry in layer.entries.items()}

@@ -1,0 +1,75 @@
+"""
+The least rights each stage needs, at the brokers and in Redis; how they are given is written once, here.
+
+Law: with these and no others a stage runs to its end; tests/integration/test_security.py runs them with just these, and
+docs/security.md shows these. What is denied is told with the command that gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+REDIS_KEYS = "tidegate:*"
+REDIS_COMMANDS = (
+    # connecting
+    "auth", "hello", "select", "ping", "client|setname", "client|setinfo",
+    # is what is written safe? (maxmemory-policy, run_id; config is asked only where WAITAOF is unknown)
+    "info", "waitaof", "config|get",
+    # the journal's scripts, and what they call
+    "eval", "evalsha", "script|load",
+    "hget", "hset", "hsetnx", "hdel", "hgetall", "hmget", "hexists", "hlen",
+    "zadd", "zrem", "zrange", "zrangebylex", "zrevrangebylex", "zlexcount", "zcard", "zremrangebylex",
+    "del", "exists", "time",
+    # progress of a running job
+    "expire", "scan",
+)  # fmt: skip
+"""Commands of Redis that ingest and its tools use."""
+
+
+class Right(NamedTuple):
+    """One right at the brokers: an operation on a topic."""
+
+    operation: str
+    topic: str
+
+
+def ingest_rights(raw: str, ordered: str, dead_letter: str) -> tuple[Right, ...]:
+    """Return what ``tidegate ingest`` needs; topics by name. Read and Write include Describe."""
+    return (
+        *rights(raw, "Read", "DescribeConfigs"),
+        *rights(ordered, "Create", "Read", "Write", "DescribeConfigs"),
+        *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
+    )
+
+
+def query_rights(ordered: str, result: str, dead_letter: str) -> tuple[Right, ...]:
+    """Return what ``tidegate query`` needs; topics by name."""
+    return (
+        *rights(ordered, "Read", "DescribeConfigs"),
+        *rights(result, "Create", "Read", "Write", "DescribeConfigs"),
+        *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
+    )
+
+
+def rights(topic: str, *operations: str) -> Iterator[Right]:
+    """Yield one right for each operation on a topic."""
+    return (Right(operation, topic) for operation in operations)
+
+
+def kafka_principal(properties: Mapping[str, str]) -> str:
+    """Return whom the brokers take this client for, as far as its properties tell: a certificate's name is not among them."""
+    return f"User:{properties.get('sasl.username') or 'PRINCIPAL'}"
+
+
+def kafka_acl(right: Right, bootstrap: str, principal: str) -> str:
+    """Return the command that gives *right* to *principal*."""
+    return (
+        f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties "
+        f"--add --allow-principal {principal} --operation {right.operation} --topic {right.topic}"
+    )
+
+
+def redis_acl(user: str = "tidegate") -> str:
+    """Return the command that makes a Redis user with all rights needed and no others."""
+    return f"ACL SETUSER {user} on >PASSWORD resetkeys ~{REDIS_KEYS} -@all {' '.join(f'+{command}' for command in REDIS_COMMANDS)}"
