@@ -5,75 +5,47 @@ Law: it behaves as :class:`~ordering.journal.MemoryJournal`, also under several 
 on the server's disk, so a crash of the server takes none of it back. Every script writes, even one that only reads:
 the server's promise about its disk covers what *this* connection wrote, and all that was written before it.
 
-Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION`` and, below it, ``:estimates`` (a hash, position to frontier) with
-``:positions`` (a sorted set), and ``:imports`` (position to c) with ``:import_positions``; for each ordered topic
-``tidegate:{TOPIC}:made_of:TOPIC_ID``, what it is made of. Numbers are 19 decimal digits with leading zeros, compared as
-text: a script's own numbers are floating point and would round microseconds after the year 2255.
+A server that lost what it had confirmed - emptied, or brought back from an older copy - is noticed at the next call: the
+facts of a partition are of an *era*, a word made up by their first writer, and their writes are counted.
+
+Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION``, a hash (closed, base, join, silence, era, writes), and below it, for
+each kind that has many facts, a hash from position to value and a sorted set of positions: ``:estimates`` with
+``:positions``, ``:imports`` with ``:import_positions``, ``:stamps`` with ``:stamp_positions``, ``:verdicts`` with
+``:verdict_positions``; for each ordered topic ``tidegate:{TOPIC}:made_of:TOPIC_ID``, what it is made of. Numbers are 19
+decimal digits with leading zeros, compared as text: a script's own numbers are floating point and would round
+microseconds after the year 2255.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import redis
 
+from ingest.journal_script import SCRIPT
 from ordering.errors import RefusedError, TickRangeError, UnreachableError
-from ordering.journal import JournalKey
+from ordering.facts import Fact, FactKind, in_order
+from ordering.journal import (
+    KEPT_BY_POSITION,
+    Call,
+    Close,
+    Closed,
+    Forget,
+    ForgetfulJournalError,
+    Hush,
+    Journal,
+    JournalKey,
+    Raise,
+    Read,
+    Settle,
+    Silence,
+)
 from ordering.ticks import MILLISECOND_US, format_duration
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.redis import answer_timeout_us, connect, translated
 from tidegate.runtime.setting_tables import RedisSettings
-
-_RAISE = """
-local out = {}
-for i = 1, #ARGV / 2 do
-  local facts, values, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
-  local position, value = ARGV[2 * i - 1], ARGV[2 * i]
-  local closed = redis.call('HGET', facts, 'closed')
-  if closed and position < closed then
-    out[i] = ''
-  else
-    local known = redis.call('HGET', values, position)
-    if known and known > value then value = known end
-    redis.call('HSET', values, position, value)
-    redis.call('ZADD', positions, 0, position)
-    out[i] = value
-  end
-end
-return out
-"""
-
-_CLOSE = """
-for i = 1, #ARGV do
-  local facts = KEYS[3 * i - 2]
-  local closed = redis.call('HGET', facts, 'closed')
-  if not closed or closed < ARGV[i] then closed = ARGV[i] end
-  redis.call('HSET', facts, 'closed', closed)
-end
-return #ARGV
-"""
-
-_READ = """
-local out = {}
-for i = 1, #ARGV / 2 do
-  local facts, values, positions = KEYS[3 * i - 2], KEYS[3 * i - 1], KEYS[3 * i]
-  redis.call('HSET', facts, 'read', 1)
-  local found = {}
-  for _, position in ipairs(redis.call('ZRANGEBYLEX', positions, '[' .. ARGV[2 * i - 1], '[' .. ARGV[2 * i])) do
-    found[#found + 1] = position
-    found[#found + 1] = redis.call('HGET', values, position)
-  end
-  out[i] = found
-end
-return out
-"""
-
-_BASE = """
-local base = redis.call('HGET', KEYS[1], 'base') or ARGV[1]
-redis.call('HSET', KEYS[1], 'base', base)
-return base
-"""
 
 _MADE_OF = """
 if ARGV[2] == 'anew' then redis.call('DEL', KEYS[1]) end
@@ -82,16 +54,29 @@ redis.call('HSET', KEYS[1], 'read', 1)
 return {redis.call('HGET', KEYS[1], 'settings'), first}
 """
 
-_CLOSED = """
-redis.call('HSET', KEYS[1], 'read', 1)
-return redis.call('HGET', KEYS[1], 'closed') or '0'
-"""
+_NAMES = {
+    FactKind.ESTIMATE: "estimates",
+    FactKind.IMPORT: "imports",
+    FactKind.STAMP: "stamps",
+    FactKind.VERDICT: "verdicts",
+    FactKind.BASE: "base",
+    FactKind.JOIN: "join",
+}
+_LAST = 2**63 - 1
+_AT_ONCE = 2_000
+"""So many facts are given back or forgotten in one go: a script lets nobody else in."""
 
-_ESTIMATES = "estimates", "positions"
-_IMPORTS = "imports", "import_positions"
+
+class _Ask(NamedTuple):
+    """A call as the script takes it, and how its answer is read."""
+
+    name: str
+    key: JournalKey
+    arguments: tuple[str, ...]
+    read: Callable[[Any], Any]
 
 
-class RedisJournal:
+class RedisJournal(Journal):
     """
     The :class:`~ordering.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it.
 
@@ -104,6 +89,7 @@ class RedisJournal:
 
     def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int) -> None:
         self._client, self._address, self._disk_timeout_us = client, address, disk_timeout_us
+        self._standings: dict[JournalKey, tuple[str, int]] = {}
 
     @classmethod
     def open(cls, settings: RedisSettings) -> RedisJournal:
@@ -120,63 +106,43 @@ class RedisJournal:
             # The answer about the disk must come before the client gives up on the call.
             return cls(client, settings.address, answer_timeout_us(settings) * 4 // 5 if _asks_for_disk(client, settings) else 0)
 
-    def estimate(self, key: JournalKey, next_offset: int, frontier_us: int) -> int | None:
-        """See :meth:`ordering.journal.Journal.estimate`."""
-        return self.estimate_many([(key, next_offset, frontier_us)])[0]
+    def do(self, calls: Sequence[Call]) -> list[Any]:
+        """See :meth:`ordering.journal.Journal.do`. A long :class:`~ordering.journal.Forget` is done in several goes."""
+        asked = [_asks(call) for call in calls]
+        answers = iter(self._ask([ask for asks in asked for ask in asks]))
+        answered = [[next(answers) for _ in asks] for asks in asked]
+        for call, found in zip(calls, answered, strict=True):
+            while isinstance(call, Forget) and max(found[-len(KEPT_BY_POSITION) :]) == _AT_ONCE:
+                found += self._ask(_asks(call))
+        return [sum(found) if isinstance(call, Forget) else found[0] for call, found in zip(calls, answered, strict=True)]
 
-    def estimate_many(self, estimates: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
-        """See :meth:`ordering.journal.Journal.estimate_many`."""
-        return self._raise(_ESTIMATES, estimates)
+    def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
+        """See :meth:`ordering.journal.Journal.restore`."""
+        closing = max((fact.position for fact in facts if fact.kind == FactKind.CLOSED), default=0)
+        asks = [_given_back(key, fact) for fact in facts if fact.kind != FactKind.CLOSED]
+        stands = sum(sum(self._ask(asks[first : first + _AT_ONCE], giving_back=True)) for first in range(0, len(asks), _AT_ONCE))
+        self._ask(_asks(Close(key, closing)), giving_back=True)
+        return len(asks) - stands
 
-    def import_cti(self, key: JournalKey, next_offset: int, c_us: int) -> int | None:
-        """See :meth:`ordering.journal.Journal.import_cti`."""
-        return self.import_many([(key, next_offset, c_us)])[0]
+    def dump(self, key: JournalKey) -> list[Fact]:
+        """See :meth:`ordering.journal.Journal.dump`."""
+        settled = [kind for kind in _NAMES if kind not in KEPT_BY_POSITION]
+        asks = [ask for kind in KEPT_BY_POSITION for ask in _asks(Read(kind, key, 0, _LAST))]
+        asks += [_Ask("look", key, (_NAMES[kind],), lambda text: _settled(text) if text else None) for kind in settled]
+        *answers, closed = self._ask([*asks, *_asks(Closed(key))])
+        many = [Fact(kind, *mark) for kind, marks in zip(KEPT_BY_POSITION, answers, strict=False) for mark in marks]
+        one = [Fact(kind, *found) for kind, found in zip(settled, answers[len(KEPT_BY_POSITION) :], strict=True) if found]
+        return in_order(many + one + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
-    def import_many(self, imports: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
-        """See :meth:`ordering.journal.Journal.import_many`."""
-        return self._raise(_IMPORTS, imports)
+    def silence(self, key: JournalKey) -> Silence | None:
+        """Return since when a partition is known to be silent."""
+        found: Silence | None = self._ask([_Ask("look", key, ("silence",), lambda text: _silence(text) if text else None)])[0]
+        return found
 
-    def _raise(self, kind: tuple[str, str], values: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
-        arguments = [_digits(number) for _, next_offset, value_us in values for number in (next_offset, value_us)]
-        answers = self._run(_RAISE, [key for key, _, _ in values], arguments, [], kind)
-        return [int(answer) if answer else None for answer in answers]
-
-    def close(self, key: JournalKey, below: int) -> None:
-        """See :meth:`ordering.journal.Journal.close`."""
-        self.close_many([(key, below)])
-
-    def close_many(self, positions: Sequence[tuple[JournalKey, int]]) -> None:
-        """See :meth:`ordering.journal.Journal.close_many`."""
-        self._run(_CLOSE, [key for key, _ in positions], [_digits(below) for _, below in positions], 0)
-
-    def closed(self, key: JournalKey) -> int:
-        """See :meth:`ordering.journal.Journal.closed`."""
-        return int(self._run(_CLOSED, [key], [], "0"))
-
-    def estimates(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
-        """See :meth:`ordering.journal.Journal.estimates`."""
-        return self.estimates_many([(key, start, end)])[0]
-
-    def estimates_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
-        """See :meth:`ordering.journal.Journal.estimates_many`."""
-        return self._read(_ESTIMATES, ranges)
-
-    def imports(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
-        """See :meth:`ordering.journal.Journal.imports`."""
-        return self.imports_many([(key, start, end)])[0]
-
-    def imports_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
-        """See :meth:`ordering.journal.Journal.imports_many`."""
-        return self._read(_IMPORTS, ranges)
-
-    def _read(self, kind: tuple[str, str], ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
-        arguments = [_digits(number) for _, start, end in ranges for number in (start, end)]
-        answers = self._run(_READ, [key for key, _, _ in ranges], arguments, [], kind)
-        return [[(int(position), int(value)) for position, value in zip(found[::2], found[1::2], strict=True)] for found in answers]
-
-    def base(self, key: JournalKey, frontier_us: int) -> int:
-        """See :meth:`ordering.journal.Journal.base`."""
-        return int(self._run(_BASE, [key], [_digits(frontier_us)], "0"))
+    def knows(self, key: JournalKey) -> bool:
+        """Return whether anything was ever said of a partition; unlike all other calls this one leaves no trace."""
+        with translated(self._address):
+            return bool(self._client.exists(_redis_key(key)))
 
     def made_of(self, topic: str, topic_id: str, settings: str, anew: bool) -> tuple[str, bool]:
         """
@@ -199,11 +165,29 @@ class RedisJournal:
         """Give the connection back; the journal cannot be used afterwards."""
         self._client.close()
 
-    def _run(
-        self, script: str, keys: Sequence[JournalKey], arguments: Sequence[str], nothing: Any, kind: tuple[str, str] = _ESTIMATES
-    ) -> Any:
-        """Run *script* on facts of a *kind*; *nothing* is the answer where no partition is asked for."""
-        return self._call(script, [name for key in keys for name in _redis_keys(key, kind)], arguments) if keys else nothing
+    def _ask(self, asks: Sequence[_Ask], giving_back: bool = False) -> list[Any]:
+        """Run the script; its answers are on disk."""
+        keys = list(dict.fromkeys(ask.key for ask in asks))
+        if not keys:
+            return []
+        standings = [self._standings.get(key, ("", 0)) for key in keys]
+        arguments = [uuid.uuid4().hex, "1" if giving_back else "0"]
+        arguments += [text for era, writes in standings for text in (era, str(writes))]
+        for ask in asks:
+            arguments += [ask.name, str(keys.index(ask.key) + 1), *ask.arguments]
+        verdict, found, answers = self._call(SCRIPT, [_redis_key(key) for key in keys], arguments)
+        if verdict == "lost":
+            raise self._forgetful([keys[int(number) - 1] for number in found])
+        self._standings |= {key: (str(era), int(writes)) for key, (era, writes) in zip(keys, found, strict=True)}
+        return [ask.read(answer) for ask, answer in zip(asks, answers, strict=True)]
+
+    def _forgetful(self, keys: Sequence[JournalKey]) -> ForgetfulJournalError:
+        names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
+        return ForgetfulJournalError(
+            f"the journal at {self._address} has lost what it had confirmed about {names}",
+            where="redis.url",
+            fix="nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis",
+        )
 
     def _call(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
         """Run *script* and wait until its writes are on disk."""
@@ -222,11 +206,74 @@ class RedisJournal:
         return answer
 
 
-def _redis_keys(key: JournalKey, kind: tuple[str, str]) -> tuple[str, str, str]:
+def _redis_key(key: JournalKey) -> str:
     # The braces keep all keys of a job in one slot of a cluster: one script may then touch them together.
-    facts = f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
-    values, positions = kind
-    return facts, f"{facts}:{values}", f"{facts}:{positions}"
+    return f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
+
+
+def _asks(call: Call) -> list[_Ask]:
+    """Return what the script is asked for a call."""
+    match call:
+        case Raise():
+            return [_Ask("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
+        case Close():
+            return [_Ask("close", call.key, (_digits(call.below), *_moment(call)), lambda _: None)]
+        case Read():
+            bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _spans(call.kind)
+            return [_Ask("read", call.key, bounds, _pairs)]
+        case Settle():
+            proposed = _digits(call.position) + _digits(call.value)
+            return [_Ask("settle", call.key, (_NAMES[call.kind], proposed), _settled)]
+        case Closed():
+            return [_Ask("look", call.key, ("closed",), lambda text: int(text or 0))]
+        case Hush():
+            position, boot_id, *times = call.silence
+            text = " ".join((_digits(position), boot_id, *_all_digits(*times)))
+            return [_Ask("hush", call.key, (_digits(position), text, boot_id), _silence)]
+        case Forget():
+            below, most = _digits(call.below), str(_AT_ONCE)
+            return [_Ask("forget", call.key, (_NAMES[kind], below, most, _spans(kind)), int) for kind in KEPT_BY_POSITION]
+
+
+def _given_back(key: JournalKey, fact: Fact) -> _Ask:
+    kind = FactKind(fact.kind)
+    if kind in KEPT_BY_POSITION:
+        return _Ask("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _spans(kind)), int)
+    proposed = fact.position, fact.value
+    return _Ask("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(_settled(text) == proposed))
+
+
+def _moment(call: Close) -> tuple[str, str, str]:
+    if call.moment is None:
+        return "", "", ""
+    kind, value_us, slack_us = call.moment
+    return _NAMES[kind], _digits(value_us), _digits(max(value_us - slack_us, 0))
+
+
+def _spans(kind: FactKind) -> str:
+    return "1" if kind.is_span else "0"
+
+
+def _number_or_none(text: Any) -> int | None:
+    return int(text) if text else None
+
+
+def _pairs(found: Any) -> list[tuple[int, int]]:
+    return [(int(position), int(value)) for position, value in zip(found[::2], found[1::2], strict=True)]
+
+
+def _settled(text: str) -> tuple[int, int]:
+    # A base of an earlier version stands there without a position.
+    return int(text[:-19] or 0), int(text[-19:])
+
+
+def _silence(text: str) -> Silence:
+    position, boot_id, since_us, arrival_us = text.split(" ")
+    return Silence(int(position), boot_id, int(since_us), int(arrival_us))
+
+
+def _all_digits(*numbers: int) -> tuple[str, ...]:
+    return tuple(map(_digits, numbers))
 
 
 def _digits(number: int) -> str:

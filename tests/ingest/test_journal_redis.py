@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import shutil
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import redis
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from valkey_server import Server
 
 from ingest.journal_redis import RedisJournal
 from ordering.errors import RefusedError, TickRangeError, UnreachableError
-from ordering.journal import Journal, JournalKey, MemoryJournal
+from ordering.facts import Fact, FactKind
+from ordering.journal import (
+    KEPT_BY_POSITION,
+    Call,
+    Close,
+    Closed,
+    Forget,
+    ForgetfulJournalError,
+    Hush,
+    JournalKey,
+    MemoryJournal,
+    Moment,
+    Raise,
+    Read,
+    Settle,
+    Silence,
+)
 from ordering.ticks import TICK_MAX
 from tidegate.runtime.setting_tables import RedisSettings
 
@@ -42,37 +63,56 @@ def journal(server: Server) -> Iterator[RedisJournal]:
 
 
 offsets = st.integers(0, 6)
-frontiers = st.integers(0, 5) | st.integers(2**53, 2**53 + 3) | st.integers(TICK_MAX - 2, TICK_MAX)
-partitions = st.integers(0, 1)
-actions = st.one_of(
-    st.tuples(st.just("estimate_many"), st.lists(st.tuples(partitions, offsets, frontiers), max_size=3)),
-    st.tuples(st.just("import_many"), st.lists(st.tuples(partitions, offsets, frontiers), max_size=3)),
-    st.tuples(st.just("imports_many"), st.lists(st.tuples(partitions, offsets, offsets), max_size=2)),
-    st.tuples(st.just("close_many"), st.lists(st.tuples(partitions, offsets), max_size=3)),
-    st.tuples(st.just("estimates_many"), st.lists(st.tuples(partitions, offsets, offsets), max_size=2)),
-    st.tuples(st.just("base"), st.tuples(partitions, frontiers)),
-    st.tuples(st.just("closed"), st.tuples(partitions)),
+times = st.integers(0, 5) | st.integers(2**53, 2**53 + 3) | st.integers(TICK_MAX - 2, TICK_MAX)
+slacks = st.integers(0, 2) | st.just(TICK_MAX)
+keys = st.builds(lambda partition: KEY._replace(partition=partition), st.integers(0, 1))
+many_kinds, spans = st.sampled_from(KEPT_BY_POSITION), st.sampled_from([FactKind.STAMP, FactKind.VERDICT])
+asked = st.one_of(
+    st.builds(Raise, st.sampled_from([FactKind.ESTIMATE, FactKind.IMPORT]), keys, offsets, times),
+    st.builds(Close, keys, offsets, st.none() | st.builds(Moment, spans, times, slacks)),
+    st.builds(Read, many_kinds, keys, offsets, offsets),
+    st.builds(Settle, st.sampled_from([FactKind.BASE, FactKind.JOIN]), keys, offsets, times),
+    st.builds(Closed, keys),
+    st.builds(Hush, keys, st.builds(Silence, offsets, st.sampled_from(["b", "bb"]), times, times)),
+    st.builds(Forget, keys, offsets),
 )
+given_back = st.lists(st.builds(Fact, st.sampled_from(FactKind), offsets, times), max_size=4)
 
 
-def play(journal: Journal, job: str, steps: list[tuple[str, tuple[int, ...] | list[tuple[int, ...]]]]) -> list[object]:
-    """Do *steps* on *journal* and return its answers."""
-    answers: list[object] = []
-    for name, arguments in steps:
-        if isinstance(arguments, list):
-            answers.append(getattr(journal, name)([(JournalKey(job, "id", first), *rest) for first, *rest in arguments]))
-        else:
-            first, *rest = arguments
-            answers.append(getattr(journal, name)(JournalKey(job, "id", first), *rest))
-    return answers
+class BothJournals(RuleBasedStateMachine):
+    """The journal in Redis beside the one in memory: whatever is asked of both, in whatever order, the answers are the same."""
+
+    redis: RedisJournal
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.memory, self.job = MemoryJournal(), f"job{next(_jobs)}"
+
+    def mine(self, key: JournalKey) -> JournalKey:
+        """Return the key in this run."""
+        return key._replace(job=self.job)
+
+    @rule(calls=st.lists(asked, max_size=6))
+    def do(self, calls: list[Call]) -> None:
+        """Some calls at once."""
+        calls = [call._replace(key=self.mine(call.key)) for call in calls]
+        assert self.redis.do(calls) == self.memory.do(calls)
+
+    @rule(key=keys, facts=given_back)
+    def restore(self, key: JournalKey, facts: list[Fact]) -> None:
+        """Facts are given back, many of them contradictions."""
+        assert self.redis.restore(self.mine(key), facts) == self.memory.restore(self.mine(key), facts)
+
+    @rule(key=keys)
+    def dump(self, key: JournalKey) -> None:
+        """Everything there is."""
+        assert self.redis.dump(self.mine(key)) == self.memory.dump(self.mine(key))
 
 
-@settings(max_examples=150, deadline=None)
-@given(steps=st.lists(actions, max_size=12))
-def test_it_answers_as_the_journal_in_memory(journal: RedisJournal, steps: list[tuple[str, list[tuple[int, ...]]]]) -> None:
-    """Whatever is asked of both, in whatever order, the answers are the same."""
-    job = f"job{next(_jobs)}"
-    assert play(journal, job, steps) == play(MemoryJournal(), job, steps)
+def test_it_answers_as_the_journal_in_memory(journal: RedisJournal) -> None:
+    """The law of the module, under drawn calls."""
+    machine = type("Both", (BothJournals,), {"redis": journal})
+    run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=12, deadline=None))
 
 
 def test_a_closed_position_takes_no_estimate(journal: RedisJournal) -> None:
@@ -128,6 +168,105 @@ def test_a_negative_time_is_refused_before_it_is_written(journal: RedisJournal) 
     """Text of fixed width cannot carry a sign."""
     with pytest.raises(TickRangeError):
         journal.estimate(KEY, 1, -1)
+
+
+RACE = """
+import sys, time
+from ingest.journal_redis import RedisJournal
+from ordering.facts import FactKind
+from ordering.journal import Close, JournalKey, Moment, Read
+from tidegate.runtime.setting_tables import RedisSettings
+
+journal = RedisJournal.open(RedisSettings.model_validate({"url": sys.argv[1]}))
+key, step, at = JournalKey("raced", "id", 0), int(sys.argv[2]), 0
+while at < 300:
+    start, at = at, at + step
+    journal.do([Close(key, at, Moment(FactKind.STAMP, time.time_ns() // 1000))])
+    print(start, at, journal.stamps(key, start, at - 1), sep="|", flush=True)
+"""
+
+
+def test_racing_processes_share_one_stamp_for_each_record(server: Server, journal: RedisJournal) -> None:
+    """Three drivers that cut their ranges differently plan the same records at the same time: whoever was first stamped them."""
+    command = [sys.executable, "-c", RACE, f"redis://127.0.0.1:{server.port}/0"]
+    racers = [subprocess.Popen([*command, str(step)], stdout=subprocess.PIPE, text=True) for step in (3, 5, 7)]
+    said: dict[int, set[int]] = {}
+    for racer in racers:
+        lines = racer.communicate(timeout=60)[0].splitlines()
+        assert racer.returncode == 0
+        for start, end, spans in (line.split("|") for line in lines):
+            stamps = ast.literal_eval(spans)
+            for offset in range(int(start), int(end)):
+                said.setdefault(offset, set()).add(max(span for span in stamps if span[0] <= offset)[1])
+    assert all(len(stamps) == 1 for stamps in said.values())
+    in_order = [min(stamps) for _, stamps in sorted(said.items())]
+    assert in_order == sorted(in_order)
+    assert [min(said[at]) for at, _ in journal.stamps(KEY._replace(job="raced", topic_id="id"), 0, 400)] == sorted(set(in_order))
+
+
+def test_an_emptied_server_is_noticed_and_given_everything_back(tmp_path: Path) -> None:
+    """Nothing is done on a journal that forgot: no position is closed anew, nothing stamped again; others notice too."""
+    server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    try:
+        journal, other = RedisJournal.open(server.settings()), RedisJournal.open(server.settings())
+        moment = Close(KEY, 9, Moment(FactKind.STAMP, 1_000))
+        journal.do([Raise(FactKind.ESTIMATE, KEY, 4, 500), moment])
+        facts = other.dump(KEY)
+        redis.Redis(port=server.port, protocol=2).flushall()
+        with pytest.raises(ForgetfulJournalError) as found:
+            journal.do([Close(KEY, 12, Moment(FactKind.STAMP, 2_000))])
+        assert found.value.code == "TG-JOURNAL-WIPED"
+        newcomer = RedisJournal.open(server.settings())
+        assert not newcomer.knows(KEY)
+        assert journal.restore(KEY, facts) == 0
+        assert newcomer.dump(KEY) == journal.dump(KEY) == facts
+        with pytest.raises(ForgetfulJournalError):
+            other.do([Closed(KEY)])
+        assert other.restore(KEY, facts) == 0
+        assert other.dump(KEY) == facts
+    finally:
+        server.kill()
+
+
+def test_an_older_copy_that_came_back_is_noticed(tmp_path: Path) -> None:
+    """A server restored from a backup knows the era but not its last writes; whoever gives them back begins a new era."""
+    server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    try:
+        journal, other = RedisJournal.open(server.settings()), RedisJournal.open(server.settings())
+        journal.estimate(KEY, 4, 500)
+        server.kill()
+        backup = shutil.copytree(tmp_path / "appendonlydir", tmp_path / "backup")
+        server.start()
+        journal.estimate(KEY, 4, 800)
+        assert other.estimates(KEY, 0, 9) == [(4, 800)]
+        server.kill()
+        shutil.rmtree(tmp_path / "appendonlydir")
+        backup.rename(tmp_path / "appendonlydir")
+        server.start()
+        with pytest.raises(ForgetfulJournalError):
+            journal.estimate(KEY, 4, 100)
+        assert journal.restore(KEY, [Fact(FactKind.ESTIMATE, 4, 800)]) == 0
+        with pytest.raises(ForgetfulJournalError):
+            other.closed(KEY)
+        assert journal.estimates(KEY, 0, 9) == [(4, 800)]
+    finally:
+        server.kill()
+
+
+def test_many_facts_are_given_back_and_forgotten_in_several_goes(journal: RedisJournal) -> None:
+    """A long rebuild lets others in between; the result is the same."""
+    key = KEY._replace(job="many")
+    facts = [Fact(FactKind.VERDICT, at, at) for at in range(5_000)]
+    assert journal.restore(key, [*facts, Fact(FactKind.CLOSED, 5_000, 0)]) == 0
+    assert len(journal.dump(key)) == 5_001
+    assert journal.do([Forget(key, 4_500), Closed(key)]) == [4_500, 5_000]
+
+
+def test_a_base_of_an_earlier_version_is_read(server: Server, journal: RedisJournal) -> None:
+    """It stood there without a position."""
+    key = KEY._replace(job="earlier")
+    redis.Redis(port=server.port, protocol=2).hset(f"tidegate:{{earlier}}:journal:{key.topic_id}:0", "base", f"{42:019d}")
+    assert journal.base(key, 7) == 42
 
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:

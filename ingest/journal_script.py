@@ -1,0 +1,154 @@
+"""
+The journal's one script: a list of calls, done by the server in one go.
+
+Law: nothing is written where the journal is not the one the caller knows (its *era* is another, or it has seen fewer
+*writes*): it was emptied or brought back from an older copy, and what was lost must be given back first. Otherwise every
+call is done, and each key's era and count of writes are answered; so every call writes, even one that only reads.
+
+The arguments are flat text: the era to begin with where there is none, whether facts are being given back, each key's
+era and writes as the caller knows them, then each call as its name, the number of its key and its own arguments.
+"""
+
+from __future__ import annotations
+
+SCRIPT = """
+local at = 0
+local function take() at = at + 1; return ARGV[at] end
+local POSITIONS = {estimates = 'positions', imports = 'import_positions', stamps = 'stamp_positions', verdicts = 'verdict_positions'}
+
+local function names(facts, kind) return facts .. ':' .. kind, facts .. ':' .. POSITIONS[kind] end
+local function put(facts, kind, position, value)
+  local values, positions = names(facts, kind)
+  redis.call('HSET', values, position, value)
+  redis.call('ZADD', positions, 0, position)
+end
+local function last_from(facts, kind, bound)
+  local values, positions = names(facts, kind)
+  local position = redis.call('ZREVRANGEBYLEX', positions, bound, '-', 'LIMIT', 0, 1)[1]
+  if position then return position, redis.call('HGET', values, position) end
+end
+
+local calls = {}
+
+function calls.raise(facts)
+  local kind, position, value = take(), take(), take()
+  local closed = redis.call('HGET', facts, 'closed')
+  if closed and position < closed then return '' end
+  local known = redis.call('HGET', names(facts, kind), position)
+  if known and known > value then value = known end
+  put(facts, kind, position, value)
+  return value
+end
+
+function calls.close(facts)
+  local below, kind, moment, recent = take(), take(), take(), take()
+  local closed = redis.call('HGET', facts, 'closed') or '0000000000000000000'
+  if below <= closed then return '' end
+  if kind ~= '' then
+    local last, last_value = last_from(facts, kind, '+')
+    if kind == 'stamps' then
+      local values, positions = names(facts, 'estimates')
+      for _, position in ipairs(redis.call('ZRANGEBYLEX', positions, '[' .. closed, '(' .. below)) do
+        local estimated = redis.call('HGET', values, position)
+        if estimated > moment then moment = estimated end
+        if estimated > recent then recent = estimated end
+      end
+    end
+    if not last or last_value < recent then
+      if last and last_value > moment then moment = last_value end
+      put(facts, kind, closed, moment)
+    end
+  end
+  redis.call('HSET', facts, 'closed', below)
+  return ''
+end
+
+function calls.read(facts)
+  local kind, from, till, spans = take(), take(), take(), take()
+  local values, positions = names(facts, kind)
+  if spans == '1' then from = last_from(facts, kind, '[' .. from) or from end
+  local found = {}
+  for _, position in ipairs(redis.call('ZRANGEBYLEX', positions, '[' .. from, '[' .. till)) do
+    found[#found + 1] = position
+    found[#found + 1] = redis.call('HGET', values, position)
+  end
+  return found
+end
+
+function calls.settle(facts)
+  local name, value = take(), take()
+  redis.call('HSETNX', facts, name, value)
+  return redis.call('HGET', facts, name)
+end
+
+function calls.look(facts)
+  return redis.call('HGET', facts, take()) or ''
+end
+
+function calls.hush(facts)
+  local position, silence, boot = take(), take(), take()
+  local known = redis.call('HGET', facts, 'silence')
+  if known then
+    local known_position = string.sub(known, 1, 19)
+    local same_boot = string.sub(known, 21, 20 + #boot + 1) == boot .. ' '
+    if known_position > position or (known_position == position and same_boot) then return known end
+  end
+  redis.call('HSET', facts, 'silence', silence)
+  return silence
+end
+
+function calls.forget(facts)
+  local kind, below, most, spans = take(), take(), take(), take()
+  local values, positions = names(facts, kind)
+  if spans == '1' then below = last_from(facts, kind, '[' .. below) or '' end
+  if below == '' then return 0 end
+  local gone = redis.call('ZRANGEBYLEX', positions, '-', '(' .. below, 'LIMIT', 0, most)
+  for _, position in ipairs(gone) do
+    redis.call('HDEL', values, position)
+    redis.call('ZREM', positions, position)
+  end
+  return #gone
+end
+
+function calls.fill(facts)
+  local kind, position, value, spans = take(), take(), take(), take()
+  local values, positions = names(facts, kind)
+  local known = redis.call('HGET', values, position)
+  local closed = redis.call('HGET', facts, 'closed')
+  if known and (spans == '1' or (closed and position < closed)) then return known == value and 1 or 0 end
+  if spans == '1' then
+    local _, before = last_from(facts, kind, '(' .. position)
+    local after = redis.call('ZRANGEBYLEX', positions, '(' .. position, '+', 'LIMIT', 0, 1)[1]
+    if before and before > value then return 0 end
+    if after and redis.call('HGET', values, after) < value then return 0 end
+  end
+  if known and known > value then value = known end
+  put(facts, kind, position, value)
+  return 1
+end
+
+local newborn, giving_back, lost = take(), take() == '1', {}
+for key = 1, #KEYS do
+  local era, writes = take(), take()
+  local held = redis.call('HMGET', KEYS[key], 'era', 'writes')
+  local same = held[1] == era
+  if era ~= '' and not (same and tonumber(held[2]) >= tonumber(writes)) then
+    if not giving_back then lost[#lost + 1] = key
+    -- Others that know this era must notice too: an older copy came back under it.
+    elseif same then redis.call('HSET', KEYS[key], 'era', newborn) end
+  end
+end
+if #lost > 0 then return {'lost', lost, {}} end
+
+local standings, answers = {}, {}
+for key = 1, #KEYS do
+  redis.call('HSETNX', KEYS[key], 'era', newborn)
+  local writes = redis.call('HINCRBY', KEYS[key], 'writes', 1)
+  standings[key] = {redis.call('HGET', KEYS[key], 'era'), writes}
+end
+while at < #ARGV do
+  local call = calls[take()]
+  answers[#answers + 1] = call(KEYS[tonumber(take())])
+end
+return {'done', standings, answers}
+"""

@@ -1,0 +1,101 @@
+"""
+Facts of the journal, and how they travel in the ordered topic.
+
+A fact is what no log of the input holds and every replay must find again: three numbers, *kind*, *position* and *value*.
+The header ``tf`` of a CTI carries those that took effect since the channel's last CTI, so that the journal can be
+rebuilt from the topic made with it (PROTOCOL.md, "The header tf").
+
+Law: what was encoded is decoded as it was, in the same order. A kind this version does not know is carried, not refused:
+readers of the ordered topic never look at it, and who rebuilds leaves it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from ordering.errors import ProtocolError
+
+FACTS_HEADER_NAME = "tf"
+_FACT_BYTES = 24
+
+
+class FactKind(IntEnum):
+    """What a fact says; the numbers stand in topics and are never used for anything else."""
+
+    ESTIMATE = 1
+    """Just before the record at *position* is judged, the arrival frontier is *value* microseconds at least."""
+    IMPORT = 2
+    """Just before the record at *position* is judged, a CTI of another input with c = *value* counts."""
+    STAMP = 3
+    """From *position* on, to the next stamp, records arrived at *value*, microseconds (``arrival = "ingest"``)."""
+    VERDICT = 4
+    """From *position* on, to the next verdict, a record's timestamp is absurd if it is too far above *value*, microseconds."""
+    BASE = 5
+    """A partition without any record counts from the frontier *value*, microseconds; *position* is 0."""
+    JOIN = 6
+    """The input partition joined a running topic at J = *value*, microseconds, as roster number *position*."""
+    CLOSED = 7
+    """All positions below *position* are closed; *value* is 0."""
+
+    @property
+    def is_span(self) -> bool:
+        """Whether the fact holds from its position to the next of its kind."""
+        return self in (FactKind.STAMP, FactKind.VERDICT)
+
+
+_KNOWN = frozenset(map(int, FactKind))
+
+
+class Fact(NamedTuple):
+    """One fact about one input partition; *kind* is a :class:`FactKind` where this version knows it."""
+
+    kind: int
+    position: int
+    value: int
+
+
+def encode_facts(facts: Iterable[Fact]) -> bytes:
+    """Return the value of a header ``tf``: per fact three little-endian signed 64-bit integers."""
+    return np.array(list(facts), dtype="<i8").tobytes()
+
+
+def decode_facts(value: bytes, where: str = "") -> list[Fact]:
+    """
+    Read the value of a header ``tf``.
+
+    Raises:
+        ProtocolError: It is no whole number of facts; *where* names the record.
+    """
+    if len(value) % _FACT_BYTES:
+        raise ProtocolError(f"the header tf has {len(value)} bytes, no multiple of {_FACT_BYTES}", where=where)
+    return [Fact(*row) for row in np.frombuffer(value, dtype="<i8").reshape(-1, 3).tolist()]
+
+
+def merged(facts: Iterable[Fact]) -> list[Fact]:
+    """
+    Return what *facts*, met in the order in which they took effect, leave in force: one of each kind and position.
+
+    Estimates and imports were only raised, so the largest counts; everything else was said once, and the first counts. Of
+    CLOSED only the highest position is left. Kinds unknown to this version are left out.
+    """
+    found: dict[tuple[int, int], int] = {}
+    closed = 0
+    for kind, position, value in facts:
+        if kind == FactKind.CLOSED:
+            closed = max(closed, position)
+        elif kind in (FactKind.ESTIMATE, FactKind.IMPORT):
+            found[kind, position] = max(value, found.get((kind, position), value))
+        elif kind in _KNOWN:
+            found.setdefault((kind, position), value)
+    if closed:
+        found[FactKind.CLOSED, closed] = 0
+    return in_order(Fact(kind, position, value) for (kind, position), value in found.items())
+
+
+def in_order(facts: Iterable[Fact]) -> list[Fact]:
+    """Return *facts* by position, then kind: the order in which they are shown and compared."""
+    return sorted(facts, key=lambda fact: (fact.position, fact.kind, fact.value))
