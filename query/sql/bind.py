@@ -18,6 +18,7 @@ from query.plan import Column, Filter, Plan, Project, Scan, WindowedAggregate
 from query.sql.windowing import WINDOW_US_MAX, bind_window
 from tidegate.runtime.scalars.bind import ScalarBinder
 from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.configured import bind_configured
 from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.evaluate import static_kind
@@ -36,7 +37,7 @@ from tidegate.runtime.scalars.expressions import (
     WindowEnd,
 )
 from tidegate.runtime.scalars.functions import KNOWN_LATER, WINDOWS
-from tidegate.runtime.scalars.parse import Script, offset_of, parse_expression
+from tidegate.runtime.scalars.parse import Script, offset_of
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "where", "group", "having"})
 _CLAUSE_NAMES = {"with_": "WITH", "joins": "JOIN", "distinct": "DISTINCT", "limit": "TOP", "order": "ORDER BY", "laterals": "APPLY"}
@@ -189,8 +190,9 @@ class _Binding:
     def _configured(self, schema: InputSchema, setting: str, text: str | None, binder: ScalarBinder) -> Expr | None:
         if text is None:
             return None
-        where = f"inputs.{schema.name}.{setting}"
-        return replace(ScalarBinder(Source(text, where), schema, binder.aliases).bind(parse_expression(text, where)), at=-1)
+        if setting == "over":
+            return binder.field(tuple(text.split(".")))
+        return replace(bind_configured(text, f"inputs.{schema.name}.{setting}", schema, binder.aliases), at=-1)
 
     # SELECT without GROUP BY
 

@@ -48,7 +48,9 @@ def test_offsets_point_at_the_first_word() -> None:
 
 def test_a_setting_is_one_expression() -> None:
     """The timestamp_by of an input is parsed like a script's, and named in errors by its setting."""
-    assert parse_expression("payload.at", "inputs.i.timestamp_by").sql() == "payload.at"
+    source, tree = parse_expression("payload.at + 1", "inputs.i.timestamp_by")
+    assert tree.sql() == "payload.at + 1"
+    assert source.place(offset_of(tree)) == "inputs.i.timestamp_by:1:1"
     with pytest.raises(QueryError) as caught:
         parse_expression("a, b", "inputs.i.timestamp_by")
     assert caught.value.where == "inputs.i.timestamp_by"

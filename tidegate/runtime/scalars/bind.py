@@ -10,15 +10,16 @@ from typing import Any
 
 from sqlglot import exp
 
-from tidegate.runtime.scalars import functions
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.conversions import TooLong
+from tidegate.runtime.scalars.dates import DATE_PART_FUNCTIONS, DATE_PARTS
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.evaluate import check_kinds, check_size, static_kind
-from tidegate.runtime.scalars.expressions import Aggregate, Call, Case, Cast, Expr, Field, Literal, PartitionId, SystemTimestamp
+from tidegate.runtime.scalars.expressions import Aggregate, Call, Case, Cast, DatePart, Expr, Field, Literal, PartitionId, SystemTimestamp
 from tidegate.runtime.scalars.functions import AGGREGATES, CALLABLE, FUNCTIONS, KNOWN_LATER, WINDOWS
 from tidegate.runtime.scalars.kinds import Kind, KindMismatch
 from tidegate.runtime.scalars.parse import offset_of
+from tidegate.runtime.scalars.rules import ARGUMENTS_MAX, Function
 
 _BINARY: dict[type[Any], str] = {
     exp.Add: "+",
@@ -164,9 +165,15 @@ class ScalarBinder:
             return SystemTimestamp(at=at)
         if len(names) > 1 and names[0].lower() in self.aliases:
             names = names[1:]
-        return self._field(tuple(names), at)
+        return self.field(tuple(names), at)
 
-    def _field(self, path: tuple[str, ...], at: int) -> Expr:
+    def field(self, path: tuple[str, ...], at: int = -1) -> Expr:
+        """
+        Bind a field by its path, converted to its declared type if it has one.
+
+        Raises:
+            QueryError: The input has no such field.
+        """
         if {"", "*"} & set(path):
             raise self.source.error("a field cannot be named * or nothing", code="FIELD", at=at, fix="name the field", example="[my field]")
         if len(path) == 1 and self.schema.kind(path) is None:
@@ -307,7 +314,24 @@ class ScalarBinder:
             raise self.source.error(
                 f"{spelled} takes {_counted(function)}, not {len(args)}", code="FUNCTION", at=at, fix=f"give it {_counted(function)}"
             )
+        if name in DATE_PART_FUNCTIONS:
+            return self._with_date_part(name, node)
         return self._call(name, node, *args)
+
+    def _with_date_part(self, name: str, node: exp.Expr) -> Expr:
+        first, *others = node.expressions
+        spelled = first.name if isinstance(first, (exp.Column, exp.Identifier)) else ""
+        unit = DATE_PARTS.get(spelled.lower())
+        if unit is None:
+            raise self.source.error(
+                f"{name.upper()} has no unit {spelled or self._words(first)}",
+                code="FUNCTION",
+                at=offset_of(first),
+                fix=suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}"),
+                example="DATEADD(second, 5, scheduled)",
+            )
+        args = (DatePart(unit, at=offset_of(first)), *(self._bind(arg) for arg in others))
+        return self._checked(Call(name, args, at=offset_of(node)), node)
 
     def _aggregate(self, name: str, node: exp.Expr) -> Expr:
         at, args = offset_of(node), node.expressions
@@ -343,10 +367,10 @@ class ScalarBinder:
         raise self._not_yet(node, "* beside other columns is")
 
 
-def _counted(function: functions.Function) -> str:
+def _counted(function: Function) -> str:
     if function.least == function.most:
         return f"{function.least} argument{'s' if function.least > 1 else ''}"
-    most = "more" if function.most == functions.ARGUMENTS_MAX else str(function.most)
+    most = "more" if function.most == ARGUMENTS_MAX else str(function.most)
     return f"{function.least} or {most} arguments"
 
 

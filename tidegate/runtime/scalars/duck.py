@@ -25,12 +25,15 @@ _SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "allow_community_extensions": False,
     "python_enable_replacements": False,
 }
-# Datetimes are int64 microseconds; ISO-8601 with as few fraction digits as ordering.ticks.format_tick writes.
+# Datetimes are int64 microseconds; ISO-8601 with as few fraction digits as ordering.ticks.format_tick writes. `spans` counts whole
+# spans since 1970, rounded down; `datetime_of` is NULL outside the years 1 to 9999.
 _MACROS = """
 CREATE MACRO iso8601(us) AS CASE
     WHEN us % 1000000 = 0 THEN strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%SZ')
     WHEN us % 1000 = 0 THEN strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%S.%gZ')
-    ELSE strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%S.%fZ') END
+    ELSE strftime(make_timestamp(us), '%Y-%m-%dT%H:%M:%S.%fZ') END;
+CREATE MACRO spans(us, width) AS (us - ((us % width) + width) % width) // width;
+CREATE MACRO datetime_of(us) AS CASE WHEN us BETWEEN -62135596800000000 AND 253402300799999999 THEN CAST(us AS BIGINT) END;
 """
 
 _local = threading.local()
@@ -41,6 +44,8 @@ def connection() -> duckdb.DuckDBPyConnection:
     if getattr(_local, "pid", None) != os.getpid():
         _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
         _local.connection.execute("SET TimeZone = 'UTC'")
+        # It would compute what an expression says twice before the TRY around the expression, where failing ends the query.
+        _local.connection.execute("SET disabled_optimizers = 'common_subexpressions'")
         _local.connection.execute(_MACROS)
         _local.pid = os.getpid()
     found: duckdb.DuckDBPyConnection = _local.connection

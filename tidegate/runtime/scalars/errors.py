@@ -33,17 +33,25 @@ from ordering.errors import QueryError
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A script's text and the name it goes by in messages."""
+    """
+    A script's text and the name it goes by in messages.
+
+    Args:
+        text: The script.
+        file: Its name.
+        added: How many characters at its beginning nobody wrote: they count for no column.
+    """
 
     text: str
     file: str = "<script>"
+    added: int = 0
 
     def place(self, offset: int) -> str:
         """Return ``file:line:column`` of a character offset, both counted from 1; the file alone when it is negative."""
         if offset < 0:
             return self.file
-        before = self.text[:offset]
-        return f"{self.file}:{before.count(chr(10)) + 1}:{offset - (before.rfind(chr(10)) + 1) + 1}"
+        before = self.text[self.added : offset]
+        return f"{self.file}:{before.count(chr(10)) + 1}:{len(before) - (before.rfind(chr(10)) + 1) + 1}"
 
     def error(self, what: str, *, code: str, at: int, fix: str = "", example: str = "") -> QueryError:
         """Build the error of what stands at offset *at*."""

@@ -29,6 +29,7 @@ from tidegate.runtime.scalars.expressions import (
     Call,
     Case,
     Cast,
+    DatePart,
     Expr,
     Key,
     Leaf,
@@ -111,7 +112,7 @@ def check_kinds(expr: Expr) -> None:
     Raises:
         KindMismatch: It cannot work on them.
     """
-    kinds = {part: static_kind(part) for part in expr.parts}
+    kinds = {part: static_kind(part) for part in expr.parts if not isinstance(part, DatePart)}
     known = {part: Typed("NULL", kind) for part, kind in kinds.items() if kind is not None}
     if len(known) == len(kinds):
         _emit(expr, known)
@@ -217,6 +218,8 @@ def _emit(expr: Expr, known: Mapping[Expr, Typed]) -> Typed:
         return known[expr]
     if isinstance(expr, Literal):
         return _emit_literal(expr)
+    if isinstance(expr, DatePart):
+        return Typed(expr.unit, Kind.NULL)
     if isinstance(expr, Cast):
         return Typed(convert(_emit(expr.arg, known), expr.kind, lenient=expr.lenient), expr.kind)
     if isinstance(expr, Case):

@@ -116,6 +116,16 @@ class Literal(Expr):
         return "'" + str(self.value).replace("'", "''") + "'" if self.kind is Kind.NVARCHAR else repr(self.value)
 
 
+@dataclass(frozen=True, slots=True)
+class DatePart(Expr):
+    """The unit that DATEADD, DATEDIFF and DATEPART take as a bare word; it has no value of its own."""
+
+    unit: str
+
+    def __str__(self) -> str:
+        return self.unit
+
+
 _SPELLINGS = {
     "is null": "{0} IS NULL",
     "condition": "{0}",

@@ -9,37 +9,14 @@ function says otherwise (COALESCE, ISNULL, CONCAT, IS NULL). ``7 / 2`` of bigint
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from tidegate.runtime.scalars.conversions import Typed, convert, unify
+from tidegate.runtime.scalars.dates import DATE_FUNCTIONS
 from tidegate.runtime.scalars.duck import quoted
 from tidegate.runtime.scalars.expressions import Expr, Literal
 from tidegate.runtime.scalars.kinds import Kind, KindMismatch
-
-Rule = Callable[[Sequence[Typed]], Typed]
-ARGUMENTS_MAX = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Function:
-    """
-    One function or operator.
-
-    Args:
-        least: Fewest arguments.
-        most: Most arguments.
-        rule: Arguments of known kinds -> DuckDB expression and its kind; raises KindMismatch.
-        result: The kind of its values where that depends on no argument.
-        blends: Its kind depends on arguments whose value it does not use, so a NULL of unknown kind must not be taken
-            for a NULL of another row's kind.
-    """
-
-    least: int
-    most: int
-    rule: Rule
-    result: Kind | None = None
-    blends: bool = False
+from tidegate.runtime.scalars.rules import ARGUMENTS_MAX, Function, Rule, as_text, integer, number, whole_number
 
 
 def find(name: str) -> Function | None:
@@ -66,53 +43,35 @@ def emit_like(value: Typed, pattern: Expr) -> Typed:
     text = pattern.value if isinstance(pattern, Literal) else None
     if text is None:
         return Typed("CAST(NULL AS BOOLEAN)", Kind.BIT)
-    return Typed(f"regexp_full_match({_text(value)}, {quoted(like_pattern(str(text)))}, 's')", Kind.BIT)
+    return Typed(f"regexp_full_match({as_text(value)}, {quoted(like_pattern(str(text)))}, 's')", Kind.BIT)
 
 
 def _escape_set(inside: str) -> str:
     return re.sub(r"([\\\[\]^&~])", r"\\\1", inside)
 
 
-def _text(value: Typed) -> str:
-    return convert(value, Kind.NVARCHAR)
-
-
-def _number(value: Typed, least: Kind = Kind.BIGINT) -> Typed:
-    if value.kind in (Kind.BIGINT, Kind.FLOAT):
-        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
-    if value.kind in (Kind.NULL, Kind.BIT):
-        return Typed(convert(value, least), least)
-    if value.kind is Kind.NVARCHAR:
-        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT)
-    raise KindMismatch(f"a number is needed, not {value.kind.asa_name}")
-
-
-def _whole(sql: str) -> Typed:
-    return Typed(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
-
-
 def _arithmetic(operator: str) -> Rule:
     def rule(args: Sequence[Typed]) -> Typed:
         left, right = args
         if operator == "+" and {left.kind, right.kind} <= {Kind.NVARCHAR, Kind.NULL}:
-            return Typed(f"({_text(left)} || {_text(right)})", Kind.NVARCHAR)
+            return Typed(f"({as_text(left)} || {as_text(right)})", Kind.NVARCHAR)
         if Kind.NVARCHAR in (left.kind, right.kind):
             (left_sql, right_sql), kind = unify((left, right))
             left, right = Typed(left_sql, kind), Typed(right_sql, kind)
-        a, b = _number(left), _number(right)
+        a, b = number(left), number(right)
         divisor = "NULLIF({}, 0)" if operator in "/%" else "{}"
         if Kind.FLOAT in (a.kind, b.kind):
             return Typed(f"({convert(a, Kind.FLOAT)} {operator} {divisor.format(convert(b, Kind.FLOAT))})", Kind.FLOAT)
         # 128 bits hold every sum and product of two bigints, so only the result can be out of range.
         whole_operator = "//" if operator == "/" else operator
-        return _whole(f"CAST({a.sql} AS HUGEINT) {whole_operator} {divisor.format(f'CAST({b.sql} AS HUGEINT)')}")
+        return whole_number(f"CAST({a.sql} AS HUGEINT) {whole_operator} {divisor.format(f'CAST({b.sql} AS HUGEINT)')}")
 
     return rule
 
 
 def _negate(args: Sequence[Typed]) -> Typed:
-    value = _number(args[0])
-    return Typed(f"(-{value.sql})", Kind.FLOAT) if value.kind is Kind.FLOAT else _whole(f"-CAST({value.sql} AS HUGEINT)")
+    value = number(args[0])
+    return Typed(f"(-{value.sql})", Kind.FLOAT) if value.kind is Kind.FLOAT else whole_number(f"-CAST({value.sql} AS HUGEINT)")
 
 
 def _comparison(operator: str) -> Rule:
@@ -147,48 +106,42 @@ def condition(value: Typed) -> str:
 
 
 def _floats(template: str) -> Rule:
-    return lambda args: Typed(template.format(*(_number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
+    return lambda args: Typed(template.format(*(number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
 
 
 def _same_kind(template: str, whole: str = "") -> Rule:
     def rule(args: Sequence[Typed]) -> Typed:
-        value = _number(args[0])
+        value = number(args[0])
         if value.kind is Kind.FLOAT:
             return Typed(template.format(value.sql), Kind.FLOAT)
-        return _whole(whole.format(value.sql)) if whole else value
+        return whole_number(whole.format(value.sql)) if whole else value
 
     return rule
 
 
 def _round(args: Sequence[Typed]) -> Typed:
-    value, places = _number(args[0]), (_integer(args[1]) if len(args) > 1 else "0")
+    value, places = number(args[0]), (integer(args[1]) if len(args) > 1 else "0")
     if value.kind is Kind.FLOAT:
         return Typed(f"round({value.sql}, CAST({places} AS INTEGER))", Kind.FLOAT)
-    return _whole(f"round({value.sql}, CAST({places} AS INTEGER))")
-
-
-def _integer(value: Typed) -> str:
-    if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
-        raise KindMismatch(f"a bigint is needed, not {value.kind.asa_name}")
-    return convert(value, Kind.BIGINT)
+    return whole_number(f"round({value.sql}, CAST({places} AS INTEGER))")
 
 
 def _texts(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
     def rule(args: Sequence[Typed]) -> Typed:
-        return Typed(template.format(*(_integer(arg) if at in numbers else _text(arg) for at, arg in enumerate(args))), kind)
+        return Typed(template.format(*(integer(arg) if at in numbers else as_text(arg) for at, arg in enumerate(args))), kind)
 
     return rule
 
 
 def _concat(args: Sequence[Typed]) -> Typed:
-    return Typed("(" + " || ".join(f"coalesce({_text(arg)}, '')" for arg in args) + ")", Kind.NVARCHAR)
+    return Typed("(" + " || ".join(f"coalesce({as_text(arg)}, '')" for arg in args) + ")", Kind.NVARCHAR)
 
 
 def _charindex(args: Sequence[Typed]) -> Typed:
-    needle, text = _text(args[0]), _text(args[1])
+    needle, text = as_text(args[0]), as_text(args[1])
     if len(args) == 2:
         return Typed(f"CAST(strpos({text}, {needle}) AS BIGINT)", Kind.BIGINT)
-    start = f"greatest({_integer(args[2])}, 1)"
+    start = f"greatest({integer(args[2])}, 1)"
     found = f"strpos(substring({text}, {start}), {needle})"
     return Typed(f"CAST(CASE WHEN {found} = 0 THEN 0 ELSE {found} + {start} - 1 END AS BIGINT)", Kind.BIGINT)
 
@@ -264,6 +217,7 @@ FUNCTIONS: dict[str, Function] = {
     "isnull": Function(2, 2, _coalesce, blends=True),
     "nullif": Function(2, 2, _nullif, blends=True),
     "iif": Function(3, 3, _iif, blends=True),
+    **DATE_FUNCTIONS,
 }
 """Every function and operator by its name in lower case; ``like`` is emitted by :func:`emit_like`."""
 
@@ -276,11 +230,11 @@ AGGREGATES = ("count", "sum", "avg", "min", "max")
 WINDOWS = ("tumblingwindow", "hoppingwindow")
 """The window functions there are."""
 _LATER = """
-acos collect collecttop convert cos cot dateadd datediff datename datepart datetimefromparts day degrees first_value
+acos collect collecttop convert cos cot datename degrees first_value
 getarrayelement getarrayelements getarraylength getdate getmetadatapropertyvalue getrecordproperties
-getrecordpropertyvalue isfirst lag last max_by min_by month nchar newid patindex percentile_cont percentile_disc radians
+getrecordpropertyvalue isfirst lag last max_by min_by nchar newid patindex percentile_cont percentile_disc radians
 regexmatch reverse sessionwindow sin slidingwindow snapshotwindow stdev stdevp stuff tan topone try_convert unicode var
-varp window windows year
+varp window windows
 """
 KNOWN_LATER = frozenset(re.findall(r"\w+", _LATER))
 """Names Stream Analytics knows and this engine does not yet; they get their own message."""

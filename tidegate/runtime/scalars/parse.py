@@ -24,6 +24,7 @@ NESTING_MAX = 100
 TREE_DEPTH_MAX = 120
 """Deepest tree accepted: a chain of operators nests it though no bracket shows."""
 
+_BEFORE_EXPRESSION = "SELECT "
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
@@ -43,18 +44,19 @@ class Script:
     statements: tuple[exp.Expr, ...]
 
 
-def parse_script(text: str, file: str = "<script>") -> Script:
+def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script:
     """
     Parse a script.
 
     Args:
         text: The script.
         file: The name errors give it.
+        added: How many characters at its beginning nobody wrote.
 
     Raises:
         QueryError: The text is too long, nested too deeply, or no SQL of this dialect; with line and column.
     """
-    source = Source(text, file)
+    source = Source(text, file, added)
     if len(text) > SCRIPT_CHARACTERS_MAX:
         raise source.error(
             f"the script has {len(text)} characters, more than {SCRIPT_CHARACTERS_MAX}",
@@ -78,19 +80,24 @@ def parse_script(text: str, file: str = "<script>") -> Script:
     return Script(source, statements)
 
 
-def parse_expression(text: str, where: str) -> exp.Expr:
+def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
     """
     Parse one expression, such as the ``timestamp_by`` of an input's configuration, called *where* in errors.
+
+    Returns:
+        The tree, and the source whose offsets it holds.
 
     Raises:
         QueryError: The text is no expression.
     """
-    statement = parse_script(f"SELECT {text}", where).statements[0]
+    script = parse_script(f"{_BEFORE_EXPRESSION}{text}", where, added=len(_BEFORE_EXPRESSION))
+    statement = script.statements[0]
     chosen = statement.expressions
-    if not isinstance(statement, exp.Select) or len(chosen) != 1:
-        raise Source(text, where).error(f"{text!r} is not one expression", code="SYNTAX", at=-1, fix="give a field path or an expression")
+    alone = isinstance(statement, exp.Select) and len(script.statements) == 1
+    if not alone or len(chosen) != 1 or any(value for name, value in statement.args.items() if name != "expressions"):
+        raise script.source.error(f"{text!r} is not one expression", code="SYNTAX", at=-1, fix="give a field path or an expression")
     found: exp.Expr = chosen[0]
-    return found
+    return script.source, found
 
 
 def offset_of(node: exp.Expr) -> int:

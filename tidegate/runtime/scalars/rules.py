@@ -1,0 +1,73 @@
+"""
+Rules: how one function becomes a DuckDB expression, and the conversions that rules share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tidegate.runtime.scalars.conversions import Typed, convert
+from tidegate.runtime.scalars.kinds import Kind, KindMismatch
+
+Rule = Callable[[Sequence[Typed]], Typed]
+ARGUMENTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """
+    One function or operator.
+
+    Args:
+        least: Fewest arguments.
+        most: Most arguments.
+        rule: Arguments of known kinds -> DuckDB expression and its kind; raises KindMismatch.
+        result: The kind of its values where that depends on no argument.
+        blends: Its kind depends on arguments whose value it does not use, so a NULL of unknown kind must not be taken
+            for a NULL of another row's kind.
+    """
+
+    least: int
+    most: int
+    rule: Rule
+    result: Kind | None = None
+    blends: bool = False
+
+
+def as_text(value: Typed) -> str:
+    """Return *value* as text."""
+    return convert(value, Kind.NVARCHAR)
+
+
+def number(value: Typed, least: Kind = Kind.BIGINT) -> Typed:
+    """
+    Return *value* as a number of kind *least* or float; text becomes a float.
+
+    Raises:
+        KindMismatch: No value of this kind can be one.
+    """
+    if value.kind in (Kind.BIGINT, Kind.FLOAT):
+        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
+    if value.kind in (Kind.NULL, Kind.BIT):
+        return Typed(convert(value, least), least)
+    if value.kind is Kind.NVARCHAR:
+        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT)
+    raise KindMismatch(f"a number is needed, not {value.kind.asa_name}")
+
+
+def whole_number(sql: str) -> Typed:
+    """Return a DuckDB expression of any integer type as a bigint; NULL where it does not fit 64 bits."""
+    return Typed(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
+
+
+def integer(value: Typed) -> str:
+    """
+    Return *value* as a bigint.
+
+    Raises:
+        KindMismatch: It is of another kind.
+    """
+    if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
+        raise KindMismatch(f"a bigint is needed, not {value.kind.asa_name}")
+    return convert(value, Kind.BIGINT)
