@@ -13,69 +13,79 @@ from tidegate.runtime.console import run
 
 
 def ingest(
-    name: Annotated[str, typer.Argument(help="Which [inputs.NAME] to order.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Which [inputs.NAME] to order; several run in one process.")],
+    start: Annotated[
+        str | None,
+        typer.Option(help="Events from this time on, for a new ordered topic: now, a time (ISO-8601), last-stopped or earliest."),
+    ] = None,
     until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, write the final CTI and stop.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: inputs.flights.late=3h")] = None,
     format: Annotated[str, typer.Option(help="text or json: what is printed on standard output.")] = "text",
 ) -> None:
-    """Put one input in order: read its raw topic, apply its time policies, write its ordered topic."""
+    """Put inputs in order: read their raw topics, apply their time policies, write their ordered topics."""
+    import time
+    from contextlib import ExitStack
+
     from rich.console import Console
 
     from ingest import job
-    from ingest.progress import IngestProgress
+    from ingest.running import RunningInput
+    from ingest.starting import parse_start
     from tidegate.runtime import logs
-    from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
-    from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.metrics import Metrics
-    from tidegate.runtime.progress_store import ProgressPublisher
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
     from tidegate.runtime.spark import WorkerLog, session
 
+    asked = parse_start(start, time.time_ns() // 1000)
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
-    plan = job.prepare(settings, name, until_end)
-    ends = Admin(plan.kafka).ends(plan.partitions) if until_end else {}
-    progress = IngestProgress(sum(end - plan.starts[partition].next_offset for partition, end in ends.items()))
+    prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
+    inputs = [RunningInput(plan, recovery, job.look(plan)) for plan, recovery in prepared]
+    title = f"ingest {' '.join(each.name for each in inputs)}"
+    metrics = Metrics(title.replace(" ", "-"), settings.metrics.port)
     console = Console(stderr=True)
+    # What Spark has to say of all inputs goes where the first one keeps its checkpoint.
+    folder = Path(inputs[0].plan.checkpoint)
 
-    metrics = Metrics(f"ingest-{name}", settings.metrics.port)
-    logs.get_logger().info(
-        "ingest starts",
-        topics=",".join(plan.settings.topics),
-        partitions=len(plan.partitions),
-        ordered_topic=plan.settings.ordered_topic,
-        idle_estimates=plan.estimates,
-        journal=settings.redis.address,
-    )
+    def start_of(each: RunningInput) -> Driven:
+        def on_reports(reports: list[dict[str, Any]]) -> None:
+            summary = each.take(reports)
+            metrics.publish(summary, f"ingest-{each.name}")
+            if format == "json":
+                print_json({"event": "batch", **summary})
 
-    def on_reports(reports: list[dict[str, Any]]) -> None:
-        progress.take(reports)
-        published.publish(reports)
-        published.tell(state="live")
-        metrics.publish(progress.summary())
-        if format == "json":
-            print_json({"event": "batch", **progress.summary()})
+        return Driven(each.name, lambda: job.start(spark, settings, each.plan, on_reports), Path(each.plan.checkpoint))
 
-    published = ProgressPublisher(settings.redis, plan.settings.ordered_topic, input=name)
-    with stopped_by_signal() as stop, live_line(console, f"ingest {name}", progress.total) as show, published:
+    with (
+        stopped_by_signal() as stop,
+        live_line(console, title, sum(each.progress.total or 0 for each in inputs)) as show,
+        ExitStack() as open_,
+    ):
+        for each in inputs:
+            open_.enter_context(each)
+        worker_log = WorkerLog(folder)
 
         def on_tick() -> None:
             worker_log.follow()
-            show(progress.line(), progress.totals()["events_in"])
+            lines = [each.tick() for each in inputs]
+            told = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
+            show("  |  ".join(told), sum(each.progress.totals()["events_in"] for each in inputs))
 
-        worker_log = WorkerLog(Path(plan.checkpoint))
-        spark = session(settings, f"ingest-{name}", Path(plan.checkpoint))
+        spark = session(settings, title.replace(" ", "-"), folder)
         try:
-            drive(lambda: job.start(spark, settings, plan, on_reports), stop, Path(plan.checkpoint), on_tick)
+            drive([start_of(each) for each in inputs], stop, on_tick)
         finally:
             spark.stop()
-    if format == "json":
-        print_json({"event": "end", **progress.summary()})
-    else:
-        summary = progress.summary()
-        console.print(f"ingest {name}: {progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s")
+    for each in inputs:
+        summary = each.summary()
+        if format == "json":
+            print_json({"event": "end", **summary})
+        else:
+            line = f"{each.progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s"
+            console.print(f"ingest {each.name}: {line}")
 
 
 if __name__ == "__main__":

@@ -13,42 +13,73 @@ Spark carries ranges and reports. Events go from Kafka through the stage to Kafk
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
+from ingest.identity import ANSWER_S, WAYS_OUT, TopicIdentity
 from ingest.imports import ImportedInput
 from ingest.journal_redis import RedisJournal
-from ingest.offsets import RANGE_SCHEMA, Planned
+from ingest.offsets import RANGE_SCHEMA, Offset, Planned
 from ingest.promises import ended
-from ingest.resume import Resumption, check_made_of, resume
+from ingest.resume import MAY_GROW, Resumption, begin, check_made_of, check_still_there, resume
+from ingest.starting import BEGINNING, LAST_STOPPED, Start, goes_on, last_stopped, refuse_other_start
 from ordering.ticks import SECOND_US
-from tidegate.runtime.binding import bind, checkpoint_state
+from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
-from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.admin import Admin, Topic
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.logs import get_logger
-from tidegate.runtime.planning import source_of
+from tidegate.runtime.planning import SOURCE_NAME, source_of
+from tidegate.runtime.recovery import How, Recovery
 from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, even_labels, start_stage
+from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_stage
 
 PLANNER_WAIT_US = 2 * SECOND_US
 """How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job."""
 _log = get_logger(__name__)
 
 
-def prepare(settings: Settings, name: str, until_end: bool) -> IngestPlan:
+def in_order(settings: Settings, names: Sequence[str]) -> list[str]:
     """
-    Look at topics, journal and checkpoint; make what is missing; return the plan of the job.
+    Return the inputs *names*, each once, an input that drives another before that one.
+
+    Raises:
+        SettingError: There is no such input.
+    """
+    found: dict[str, None] = {}
+
+    def add(name: str) -> None:
+        driver = settings.input(name).import_ctis_from
+        if driver is not None and driver in names and driver not in found:
+            add(driver)
+        found[name] = None
+
+    for name in names:
+        add(name)
+    return list(found)
+
+
+def prepare(settings: Settings, name: str, until_end: bool, start: Start | None = None) -> tuple[IngestPlan, Recovery]:
+    """
+    Look at topics, journal and checkpoint; make what is missing; return the plan of the job and where it goes on.
+
+    Args:
+        settings: All settings.
+        name: Which input.
+        until_end: Whether the job ends at the present end.
+        start: The output start time asked for, if one was.
 
     Raises:
         UnreachableError: Kafka or Redis does not answer.
-        RefusedError: A topic is missing or not as it must be, the checkpoint belongs to other settings, or an ordered
-            topic without its checkpoint cannot be gone on with.
+        RefusedError: A topic is missing or not as it must be, the checkpoint belongs to other settings or topics, another
+            start was asked for than the run began with, what must be read is gone, or an ordered topic without its checkpoint
+            cannot be gone on with.
     """
     chosen = settings.input(name)
     kafka = settings.kafka.client_properties()
@@ -56,28 +87,30 @@ def prepare(settings: Settings, name: str, until_end: bool) -> IngestPlan:
     admin.check_reachable()
     journal = RedisJournal.open(settings.redis)
     raw = [admin.require(topic) for topic in sorted(chosen.topics)]
-    partitions: tuple[Partition, ...] = tuple((topic.name, number) for topic in raw for number in range(topic.partitions))
     log_append = all(topic.log_append_time for topic in raw)
     _say_what_time_rests_on(chosen, log_append)
-    output_partitions = chosen.output_partitions or len(partitions)
-    largest = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
-    ordered = admin.ensure_ordered_topic(chosen.ordered_topic, output_partitions, chosen.retention_us, largest, chosen.replication_factor)
-    admin.ensure(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
-    topic_ids = {topic.name: topic.topic_id for topic in raw}
     folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
+    topic_ids = {topic.name: topic.topic_id for topic in raw}
+    before = bound(folder) or {}
+    check_same_topics(json.loads(before.get("topic_ids", "{}")), topic_ids, str(folder), WAYS_OUT)
+    partitions: tuple[Partition, ...] = tuple((topic.name, number) for topic in raw for number in range(topic.partitions))
+    output_partitions = chosen.output_partitions or int(before.get("output_partitions", len(partitions)))
+    ordered = _ordered_topic(admin, chosen, output_partitions, raw, before.get("ordered_topic_id"), folder)
+    admin.ensure(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
     plan = IngestPlan(
         settings=chosen,
         kafka=kafka,
         redis=settings.redis.model_copy(update={"connect_timeout_us": min(settings.redis.connect_timeout_us, PLANNER_WAIT_US)}),
         partitions=partitions,
         topic_ids=topic_ids,
-        labels=tuple(even_labels(len(partitions), settings.spark.shuffle_partitions)),
-        starts={partition: Planned(start) for partition, start in admin.starts(partitions).items()},
+        tasks=settings.spark.shuffle_partitions,
+        starts={partition: Planned(first) for partition, first in admin.starts(partitions).items()},
         output_partitions=output_partitions,
-        estimates=chosen.idle == "on" or (chosen.idle == "auto" and log_append),
+        estimates=frozenset(topic.name for topic in raw if chosen.idle == "on" or (chosen.idle == "auto" and topic.log_append_time)),
         until_end=until_end,
         checkpoint=str(folder),
         imported=_imported(settings, admin, chosen.import_ctis_from),
+        ordered_topic_id=ordered.topic_id,
     )
     made_of = {
         **chosen.fingerprint(),
@@ -85,18 +118,80 @@ def prepare(settings: Settings, name: str, until_end: bool) -> IngestPlan:
         "input_partitions": str(len(partitions)),
         "topic_ids": json.dumps(topic_ids, sort_keys=True),
     }
-    state = checkpoint_state(folder)
-    ends = admin.ends([(chosen.ordered_topic, number) for number in range(output_partitions)])
-    began = check_made_of(plan, journal, ordered, made_of, has_events=any(ends.values()), has_checkpoint=state != "empty")
     own = {"ordered_topic_id": ordered.topic_id, "spark.shuffle_partitions": str(settings.spark.shuffle_partitions)}
-    bind(folder, {**made_of, **own})
-    if state == "settled" and any(ends.values()) and finished(kafka, chosen.ordered_topic, ends):
-        raise ended(chosen.ordered_topic)
-    if state == "empty" and any(ends.values()):
-        resume(plan, admin, journal, began).write(folder)
+    bind(folder, {**made_of, **own}, MAY_GROW)
+    plan, recovery = _where_it_goes_on(plan, admin, journal, ordered, made_of, start)
     journal.close_connection()
-    resumed = Resumption.find(folder)
-    return plan if resumed is None else replace(plan, starts=resumed.starts, promises=resumed.promises)
+    return plan, recovery
+
+
+def _ordered_topic(
+    admin: Admin, chosen: InputSettings, output_partitions: int, raw: Sequence[Topic], bound_id: str | None, folder: Path
+) -> Topic:
+    """Return the ordered topic, made when missing, except where a checkpoint says that it was there."""
+    if bound_id is not None:
+        there = admin.find(chosen.ordered_topic)
+        now = there.topic_id if there is not None else ""
+        fix = f"begin anew: delete {folder} too, or set ordered_topic to a topic that is not there yet"
+        check_same_topics({chosen.ordered_topic: bound_id}, {chosen.ordered_topic: now}, str(folder), fix)
+    largest = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
+    return admin.ensure_ordered_topic(chosen.ordered_topic, output_partitions, chosen.retention_us, largest, chosen.replication_factor)
+
+
+def _where_it_goes_on(
+    plan: IngestPlan, admin: Admin, journal: RedisJournal, ordered: Topic, made_of: Mapping[str, str], asked: Start | None
+) -> tuple[IngestPlan, Recovery]:
+    """Return the plan with its starts, and whether it is new, resumed from its checkpoint or from the topic's CTIs."""
+    folder, topic = Path(plan.checkpoint), plan.settings.ordered_topic
+    state = checkpoint_state(folder)
+    ends = admin.ends([(topic, number) for number in range(plan.output_partitions)])
+    has_events = any(ends.values())
+    found = Resumption.find(folder)
+    if state == "empty" and not has_events and asked is not None and (found is None or not goes_on(asked, found.began)):
+        found = _begun(plan, admin, journal, asked)
+        found.write(folder)
+    start = found.began if found is not None else BEGINNING
+    made = check_made_of(
+        plan if found is None else found.applied_to(plan),
+        journal,
+        ordered,
+        made_of,
+        start,
+        has_events=has_events,
+        has_checkpoint=state != "empty",
+    )
+    if state == "empty" and has_events:
+        refuse_other_start(asked, made.start, topic, str(folder))
+        found = resume(plan, admin, journal, made)
+        found.write(folder)
+    elif state != "empty":
+        refuse_other_start(asked, start, topic, str(folder))
+        if state == "settled" and has_events and finished(plan.kafka, topic, ends):
+            raise ended(topic)
+        check_still_there(folder, admin, plan.partitions)
+    plan = plan if found is None else found.applied_to(plan)
+    return plan, _recovery(plan, folder, start if found is None else found.began, admin.ends(plan.partitions))
+
+
+def _begun(plan: IngestPlan, admin: Admin, journal: RedisJournal, asked: Start) -> Resumption:
+    """Return where an empty topic is begun."""
+    start = last_stopped(plan.redis, plan.settings.ordered_topic) if asked.said == LAST_STOPPED else asked
+    return begin(plan, admin, journal, start)
+
+
+def _recovery(plan: IngestPlan, folder: Path, began: Start, ends: Mapping[Partition, int]) -> Recovery:
+    planned, done = last_batches(folder)
+    stored = offset_of(folder, done)
+    here = plan.starts if stored is None else Offset.from_json(stored).partitions
+    how = How.CHECKPOINT if planned >= 0 else How.CTIS if plan.promises else How.START if began.start_us is not None else How.NEW
+    return Recovery(
+        how,
+        {partition: at.next_offset for partition, at in here.items()},
+        dict(ends),
+        batch=done if planned >= 0 else None,
+        repeats=planned > done,
+        start_us=began.start_us,
+    )
 
 
 def _say_what_time_rests_on(chosen: InputSettings, log_append: bool) -> None:
@@ -116,7 +211,26 @@ def _imported(settings: Settings, admin: Admin, name: str | None) -> ImportedInp
 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
-    source = source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA)
+
+    class Source(source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA)):  # type: ignore[misc]
+        """The planner of this input: several may run in one session."""
+
+        @classmethod
+        def name(cls) -> str:
+            return f"{SOURCE_NAME}_{plan.settings.name}"
+
     processor = StageProcessor(Deferred("ingest.processor:IngestStage", plan), plan.checkpoint)
     stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
-    return start_stage(spark, settings, source, processor, stage, on_reports)
+    return start_stage(spark, settings, Source, processor, stage, on_reports)
+
+
+def look(plan: IngestPlan) -> Callable[[], dict[Partition, int]]:
+    """Return what asks the brokers where the inputs end, and refuses where a topic is not the one that the job began with."""
+    admin = Admin(plan.kafka, ANSWER_S)
+    identity = TopicIdentity(plan)
+
+    def ends() -> dict[Partition, int]:
+        identity.check(admin)
+        return admin.ends(plan.partitions)
+
+    return ends

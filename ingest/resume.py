@@ -1,59 +1,66 @@
 """
-Going on with an ordered topic whose checkpoint is lost: from what its channels promised (spec section 6).
+Starting in the middle: at an output start time, or where a topic without its checkpoint goes on (spec section 6).
 
-Law: readers see what they would have seen had the checkpoint not been lost. The raw topic is read again from a position
-before which no event can have a time that is not promised yet; the model walks on from there, leaves out what is below
-each channel's c, skips the events ahead of it, and numbers on from n.
+Law: readers see what they would have seen of a run from the beginning. The raw topic is read from a position before which
+no event can have a time of S or later; the model walks on from there, leaves out what is below S, and numbers on. For a
+topic that was begun before, S is each channel's last c: the events ahead of it are skipped, and numbering goes on from its n,
+as if the checkpoint had not been lost.
 
 Where that position is: an event's time exceeds its arrival by ``early`` at most, so the first record that arrived
-at ``c - early`` or later, by Kafka's time index; or the first position at which the journal had raised time that far.
-Without that bound, and where a channel has no CTI yet, it is the beginning.
+at ``S - early`` or later, by Kafka's time index; or the first position at which the journal had raised time that far.
+Without that bound, and where a channel without a CTI has no start either, it is the beginning.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan, Partition
+from ingest.identity import WAYS_OUT
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import Marks, Offset, Planned
 from ingest.promises import Promises, last_promises
+from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.policies import Shape
 from ordering.punctuation import Cti
-from ordering.ticks import TICK_MAX
+from ordering.ticks import NEVER, TICK_MAX, format_tick
 from ordering.wire import decode_cti, encode_cti
-from tidegate.runtime.binding import differences
+from tidegate.runtime.binding import check_same_topics, differences, last_batches, offset_of, replace_text
 from tidegate.runtime.kafka.admin import Admin, Topic
 from tidegate.runtime.logs import get_logger
 
 FILE = "resumed.json"
 """In the checkpoint's folder: where the job began, for every later start from this checkpoint."""
 
+MAY_GROW = ("input_partitions", "topic_ids")
+"""What an ordered topic is made of at least: partitions, and topics of a pattern, may be added."""
+
 _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Resumption:
-    """Where each input partition is read from, and what each channel has promised."""
+    """Where each input partition is read from, what each channel has promised, and how the ordered topic's run began."""
 
     starts: Mapping[Partition, Planned]
-    promises: Promises
+    promises: Promises = field(default_factory=dict)
+    began: Start = BEGINNING
 
     def write(self, folder: Path) -> None:
         """Leave it in a checkpoint's folder."""
         fields = {
             "starts": Offset(self.starts).to_json(),
             "promises": [[partition, *_written(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
+            "began": asdict(self.began),
         }
-        draft = (folder / FILE).with_suffix(".new")
-        draft.write_text(json.dumps(fields))
-        draft.replace(folder / FILE)
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_text(folder / FILE, json.dumps(fields))
 
     @classmethod
     def find(cls, folder: Path) -> Resumption | None:
@@ -65,7 +72,13 @@ class Resumption:
         for partition, header, body in fields["promises"]:
             cti = decode_cti(base64.b64decode(header), base64.b64decode(body), partition, str(folder / FILE))
             promises.setdefault(cti.number, {})[partition] = cti
-        return cls(Offset.from_json(fields["starts"]).partitions, promises)
+        # Before there were output start times every run began at the beginning.
+        return cls(Offset.from_json(fields["starts"]).partitions, promises, Start(**fields.get("began", {})))
+
+    def applied_to(self, plan: IngestPlan) -> IngestPlan:
+        """Return the plan of a job that starts here."""
+        start_us = NEVER if self.began.start_us is None else self.began.start_us
+        return replace(plan, starts=self.starts, promises=self.promises, start_us=start_us)
 
 
 def _written(cti: Cti) -> tuple[str, str]:
@@ -73,7 +86,28 @@ def _written(cti: Cti) -> tuple[str, str]:
     return base64.b64encode(header).decode(), base64.b64encode(body).decode()
 
 
-def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, began: Mapping[Partition, int]) -> Resumption:
+def begin(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
+    """
+    Return where a topic that holds nothing is begun, so that it tells from *start* on.
+
+    Raises:
+        RefusedError: What must be read is gone (TG-RETENTION).
+    """
+    there, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
+    starts = {}
+    for partition in plan.partitions:
+        at = _start(plan, admin, journal, partition, start.start_us)
+        if start.start_us is not None and 0 < there[partition] == ends[partition]:
+            _log.warning(
+                "nothing is left of what came before: it is taken for older than the start", topic=partition[0], partition=partition[1]
+            )
+        elif start.start_us is not None:
+            _check_retention(plan, partition, at.next_offset, there[partition], 0, start.start_us)
+        starts[partition] = replace(at, next_offset=max(at.next_offset, there[partition]))
+    return Resumption(starts, began=start)
+
+
+def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made) -> Resumption:
     """
     Return where to go on.
 
@@ -81,7 +115,7 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, began: Mapping
         plan: The job as it would start on a topic that holds nothing.
         admin: For offsets by time.
         journal: The journal.
-        began: First offset of each partition that the topic was made from, as far as it is known.
+        made: How the topic was begun, as far as it is known.
 
     Raises:
         RefusedError: The topic has ended, was made by other inputs, or what must be read again or known is gone.
@@ -91,18 +125,38 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, began: Mapping
     promises = last_promises(plan.kafka, topic, admin.starts(outputs), admin.ends(outputs))
     _check_roster(plan, promises)
     check_journal(plan, journal, promises)
-    starts = {partition: _start(plan, admin, journal, number, promises.get(number, {})) for number, partition in enumerate(plan.partitions)}
     there = admin.starts(plan.partitions)
-    for partition, at in starts.items():
-        _check_retention(partition, at.next_offset, there[partition], began.get(partition, 0))
+    began = made.start or BEGINNING
+    starts = {}
+    for number, partition in enumerate(plan.partitions):
+        channels = promises.get(number, {})
+        # No CTI lies below the start of its run.
+        least_us = min(cti.c for cti in channels.values()) if len(channels) == len(plan.outputs_of(number)) else began.start_us
+        at = _start(plan, admin, journal, partition, least_us)
+        _check_retention(plan, partition, at.next_offset, there[partition], made.starts.get(partition, 0), least_us)
         starts[partition] = replace(at, next_offset=max(at.next_offset, there[partition]))
         _log.info("resumes from the last CTI of each channel", topic=partition[0], partition=partition[1], offset=at.next_offset)
-    return Resumption(starts, promises)
+    return Resumption(starts, promises, began)
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """How an ordered topic was begun: the first offset of each input partition, and the output start; None: not known."""
+
+    starts: Mapping[Partition, int]
+    start: Start | None
 
 
 def check_made_of(
-    plan: IngestPlan, journal: RedisJournal, ordered: Topic, made_of: Mapping[str, str], has_events: bool, has_checkpoint: bool
-) -> dict[Partition, int]:
+    plan: IngestPlan,
+    journal: RedisJournal,
+    ordered: Topic,
+    made_of: Mapping[str, str],
+    start: Start,
+    *,
+    has_events: bool,
+    has_checkpoint: bool,
+) -> Made:
     """
     Compare what the ordered topic is made of with what the journal says; without a checkpoint nothing else tells.
 
@@ -110,43 +164,59 @@ def check_made_of(
         plan: The job.
         journal: The journal.
         ordered: The ordered topic.
-        made_of: The settings that shape its events.
+        made_of: The settings that shape its events, and the ids of the topics.
+        start: The output start with which it is begun, if it is begun now.
         has_events: Whether something was written to it.
         has_checkpoint: Whether its checkpoint is there.
 
     Returns:
-        The first offset of each partition it was made from, as far as that is known.
+        How it was begun, as far as that is known.
 
     Raises:
-        RefusedError: It was made under other settings.
+        RefusedError: It was made under other settings, or from topics that were deleted and made again.
     """
-    # Of a topic that was begun before nobody knows any more which offsets came first.
+    # Of a topic that was begun before nobody knows any more which offsets came first, nor where it starts to tell.
     starts = {} if has_events else Offset(plan.starts).to_json()["partitions"]
-    text = json.dumps({"settings": made_of, "starts": {name: at["next"] for name, at in starts.items()}}, sort_keys=True)
-    said, first = journal.made_of(ordered.name, ordered.topic_id, text, anew=not has_events)
-    if first and has_events and not has_checkpoint:
-        _log.warning("the journal does not know the ordered topic: its settings cannot be compared", topic=ordered.name)
+    fields: dict[str, Any] = {"settings": made_of, "starts": {name: at["next"] for name, at in starts.items()}}
+    if not has_events:
+        fields["start"] = asdict(start)
+    said, first = journal.made_of(ordered.name, ordered.topic_id, json.dumps(fields, sort_keys=True), anew=not has_events)
     known = json.loads(said)
-    if has_events and not has_checkpoint and known["settings"] != made_of:
+    if has_events and not has_checkpoint:
+        if first:
+            _log.warning("the journal does not know the ordered topic: its settings cannot be compared", topic=ordered.name)
+        _compare_settings(ordered.name, known["settings"], made_of)
+    # The journal of earlier versions knows of no start: there was none.
+    begun = None if first and has_events else Start(**known.get("start", {}))
+    return Made({partition: known["starts"].get("/".join(map(str, partition)), 0) for partition in plan.partitions}, begun)
+
+
+def _compare_settings(ordered: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    ids = json.loads(before.get("topic_ids", "{}")), json.loads(now.get("topic_ids", "{}"))
+    check_same_topics(*ids, ordered, WAYS_OUT)
+    changed = differences(before, now, MAY_GROW)
+    if changed:
         raise RefusedError(
-            f"ordered topic {ordered.name} was made under other settings: {'; '.join(differences(known['settings'], made_of))}",
+            f"ordered topic {ordered} was made under other settings: {'; '.join(changed)}",
             code="TG-TOPIC-SETTINGS",
-            where=ordered.name,
+            where=ordered,
             fix="set them back, or write to a new ordered topic (set ordered_topic): events judged by two policies must not mix",
         )
-    return {partition: known["starts"].get("/".join(map(str, partition)), 0) for partition in plan.partitions}
 
 
-def _start(plan: IngestPlan, admin: Admin, journal: RedisJournal, number: int, channels: Mapping[int, Cti]) -> Planned:
-    """Return where one input partition is read from, with the largest estimate and import up to there."""
-    partition = plan.partitions[number]
+def _start(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, least_us: int | None) -> Planned:
+    """
+    Return where one input partition is read from, with the largest estimate and import up to there.
+
+    *least_us* is the least time of an event that is to be written, microseconds; None: there is no least.
+    """
     estimates = journal.estimates(plan.journal_key(partition), 0, TICK_MAX)
     imports = journal.imports(plan.import_key(partition), 0, TICK_MAX) if plan.imported else []
     early_us = _largest_earliness_us(plan)
     position = 0
-    if early_us is not None and len(channels) == len(plan.outputs_of(number)):
+    if early_us is not None and least_us is not None:
         # A lifted end stands one tick above its start edge, which must be met too.
-        least_us = min(cti.c for cti in channels.values()) - (plan.settings.event_shape is Shape.EDGE)
+        least_us -= plan.settings.event_shape is Shape.EDGE
         indexed = admin.offsets_from([partition], least_us - early_us)[partition]
         position = first_position(indexed, least_us, early_us, tuple(estimates), tuple(imports))
     return Planned(position, _largest(estimates, position), import_us=_largest(imports, position))
@@ -226,14 +296,45 @@ def check_journal(plan: IngestPlan, journal: RedisJournal, promises: Promises) -
     )
 
 
-def _check_retention(partition: Partition, needed: int, there: int, began: int) -> None:
+def _check_retention(plan: IngestPlan, partition: Partition, needed: int, there: int, began: int, least_us: int | None) -> None:
     # Where the first record there is needed nobody knows whether those before it are not.
     if there <= began or needed > there:
         return
+    early_us = _largest_earliness_us(plan)
+    if early_us is None:
+        why = "everything: without early, with source_ctis or with a negative cti_delay an event of any age counts"
+    elif least_us is None:
+        why = "everything"
+    else:
+        why = f"all that arrived from {format_tick(least_us - early_us)} on (offset {needed} or before)"
     raise RefusedError(
-        "retention has deleted records that must be read again: "
-        f"needed from {f'offset {needed} or before' if needed else 'the beginning'}, there from offset {there}",
+        f"retention has deleted records of {partition[0]}-{partition[1]} that must be read: needed {why}, there from offset {there}",
         code="TG-RETENTION",
-        where=f"{partition[0]}-{partition[1]}",
-        fix="bring the checkpoint back, or set ordered_topic to a topic that is not there yet: it starts from what is left",
+        where=f"{partition[0]}-{partition[1]}@{there}",
+        fix="start a new ordered topic later (--start) or from what is left (--start earliest), or bring a lost checkpoint back; "
+        "give the raw topic a longer retention",
+        example="--start now",
     )
+
+
+def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition]) -> None:
+    """
+    Check that what comes after a checkpoint can still be read.
+
+    Raises:
+        RefusedError: Retention has deleted some of it (TG-RETENTION).
+    """
+    stored = offset_of(folder, last_batches(folder)[1])
+    if stored is None:
+        return
+    there = admin.starts(partitions)
+    for partition, at in Offset.from_json(stored).partitions.items():
+        first = there.get(partition, at.next_offset)
+        if first > at.next_offset:
+            raise RefusedError(
+                f"retention has deleted records of {partition[0]}-{partition[1]} that are still to be read: "
+                f"needed from offset {at.next_offset}, there from offset {first}",
+                code="TG-RETENTION",
+                where=f"{partition[0]}-{partition[1]}@{at.next_offset}",
+                fix="start a new ordered topic from what is left (set ordered_topic), and give the raw topic a longer retention",
+            )

@@ -32,6 +32,9 @@ class Start:
     start_us: int | None = None
 
 
+BEGINNING = Start()
+
+
 def parse_start(text: str | None, now_us: int) -> Start | None:
     """
     Read ``--start``; *now_us* is what ``now`` means, microseconds.

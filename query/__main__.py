@@ -35,7 +35,7 @@ def query(
     from query import job
     from query.progress import QueryProgress
     from tidegate.runtime import logs
-    from tidegate.runtime.driving import drive, live_line, print_json, stopped_by_signal
+    from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.metrics import Metrics
     from tidegate.runtime.progress_store import ProgressPublisher
     from tidegate.runtime.setting_sources import parse_assignments
@@ -75,7 +75,7 @@ def query(
         worker_log = WorkerLog(folder)
         spark = session(settings, f"query-{name}", folder)
         try:
-            drive(lambda: job.start(spark, settings, plan, on_reports), stop, folder, on_tick)
+            drive([Driven(name, lambda: job.start(spark, settings, plan, on_reports), folder)], stop, on_tick)
         finally:
             spark.stop()
     if progress.finished:

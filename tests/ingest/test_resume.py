@@ -18,7 +18,8 @@ from ingest.config import IngestPlan
 from ingest.imports import ImportedInput
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import Planned
-from ingest.resume import Resumption, check_journal, check_made_of, first_position
+from ingest.resume import Made, Resumption, check_journal, check_made_of, first_position
+from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.oracle import Record, tell
 from ordering.policies import Policies
@@ -79,7 +80,7 @@ def plan_of(imported: ImportedInput | None = None) -> IngestPlan:
         redis=RedisSettings(),
         partitions=(("raw", 0),),
         topic_ids={"raw": f"id{next(_ids)}"},
-        labels=(0,),
+        tasks=1,
         starts={("raw", 0): Planned(17)},
         output_partitions=1,
         estimates=True,
@@ -89,10 +90,18 @@ def plan_of(imported: ImportedInput | None = None) -> IngestPlan:
     )
 
 
-def said_of(plan: IngestPlan, journal: RedisJournal, late: str, topic_id: str, *, has_events: bool, has_checkpoint: bool) -> dict[Any, int]:
+def said_of(
+    plan: IngestPlan, journal: RedisJournal, late: str, topic_id: str, start: Start = BEGINNING, *, has_events: bool, has_checkpoint: bool
+) -> dict[Any, int]:
     """Start a job on an ordered topic; return the first offsets that it was made from."""
-    ordered = Topic("raw.ordered", topic_id, 1, {})
-    return check_made_of(plan, journal, ordered, {"late": late}, has_events=has_events, has_checkpoint=has_checkpoint)
+    return made_of(plan, journal, {"late": late}, topic_id, start, has_events=has_events, has_checkpoint=has_checkpoint).starts
+
+
+def made_of(
+    plan: IngestPlan, journal: RedisJournal, settings: dict[str, str], topic_id: str, start: Start = BEGINNING, **state: bool
+) -> Made:
+    """Start a job on an ordered topic; return how it was made."""
+    return check_made_of(plan, journal, Topic("raw.ordered", topic_id, 1, {}), settings, start, **state)
 
 
 def test_a_topic_without_checkpoint_is_gone_on_with_under_its_own_settings_only(journal: RedisJournal) -> None:

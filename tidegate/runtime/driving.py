@@ -9,8 +9,9 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -63,40 +64,86 @@ def stopped_by_signal() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-def drive(start: Callable[[], StreamingQuery], stop: Stop, folder: Path, on_tick: Callable[[], None] = lambda: None) -> None:
+@dataclass(frozen=True, slots=True)
+class Driven:
     """
-    Start a query; return when it has ended by itself or *stop* was asked for. *on_tick* is called about once a second.
+    One query to drive.
 
     Args:
+        name: What it is called where several are driven.
         start: Starts the query from its checkpoint.
-        stop: Asks for an end.
         folder: The job's checkpoint folder; if the query fails, Spark's whole report is left there.
-        on_tick: What to do meanwhile.
+    """
+
+    name: str
+    start: Callable[[], StreamingQuery]
+    folder: Path
+
+
+def drive(jobs: Sequence[Driven], stop: Stop, on_tick: Callable[[], None] = lambda: None) -> None:
+    """
+    Start queries; return when all have ended by themselves or *stop* was asked for.
+
+    Where one fails the others are stopped. *on_tick* is called about once a second; what it raises stops them all too.
 
     Raises:
-        TidegateError: The query failed; an error raised on purpose in a worker comes back as it was raised.
+        TidegateError: A query failed; an error raised on purpose in a worker comes back as it was raised.
     """
-    for attempt in range(1, _STARTS_MAX + 1):
-        try:
-            _follow(start(), stop, on_tick)
-            break
-        except (PySparkException, Py4JError) as error:
-            text = str(error)
-            # Spark gives a Python process ten seconds to start, which a busy machine may not keep. Starting again is safe.
-            if _SLOW_START not in text or attempt == _STARTS_MAX or stop.asked:
-                report = folder / FAILURE_FILE
-                report.write_text(scrub(text))
-                raise error_of(text, str(report)) from None
-            get_logger().warning("a Python process did not start in time: starting the query again", attempt=attempt)
+    followed: list[_Followed] = []
+    try:
+        for job in jobs:
+            followed.append(_Followed(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
+        left = list(followed)
+        while left and not stop.asked:
+            # One waits, the others are looked at once a second.
+            left = [each for place, each in enumerate(left) if not each.ended(wait=place == 0)]
+            on_tick()
+    finally:
+        for each in followed:
+            each.stop()
     on_tick()
 
 
-def _follow(query: StreamingQuery, stop: Stop, on_tick: Callable[[], None]) -> None:
-    while not query.awaitTermination(timeout=1):  # Spark takes whole seconds here
-        on_tick()
-        if stop.asked:
-            query.stop()
-            return
+class _Followed:
+    """A query that runs; started again where a Python process of it did not start in time."""
+
+    def __init__(self, job: Driven, stop: Stop) -> None:
+        self._job, self._stop, self._starts = job, stop, 0
+        self._query = self._start()
+
+    def _start(self) -> StreamingQuery:
+        while True:
+            self._starts += 1
+            try:
+                return self._job.start()
+            except (PySparkException, Py4JError) as error:
+                self._bear(error)
+
+    def ended(self, wait: bool) -> bool:
+        """Return whether the query has ended by itself; *wait* up to a second for that."""
+        try:
+            # Spark takes whole seconds here, and answers at once where the query is no longer active.
+            return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
+        except (PySparkException, Py4JError) as error:
+            self._bear(error)
+            self._query = self._start()
+            return False
+
+    def stop(self) -> None:
+        """End the query; what it has not finished is run again at the next start."""
+        with suppress(PySparkException, Py4JError):
+            self._query.stop()
+
+    def _bear(self, error: Exception) -> None:
+        """Return where starting again is safe and may help; else raise what the job has to say."""
+        text = str(error)
+        # Spark gives a Python process ten seconds to start, which a busy machine may not keep.
+        if _SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.asked:
+            report = self._job.folder / FAILURE_FILE
+            report.write_text(scrub(text))
+            get_logger().error("the job has failed", job=self._job.name, report=str(report))
+            raise error_of(text, str(report)) from None
+        get_logger().warning("a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts)
 
 
 def error_of(text: str, report: str) -> TidegateError:

@@ -37,10 +37,10 @@ class Metrics:
                 what = f"port {port} for metrics cannot be opened: {error}"
                 raise SettingError(what, code="TG-SETTING-PORT", where="metrics.port", fix="name a free one") from None
 
-    def publish(self, numbers: Mapping[str, Any]) -> None:
-        """Take the newest numbers; what is no number is left out."""
+    def publish(self, numbers: Mapping[str, Any], job: str = "") -> None:
+        """Take the newest numbers, of *job* where several share a process; what is no number is left out."""
         for name, value in numbers.items():
             if isinstance(value, (bool, int, float)):
                 if name not in self._gauges:
                     self._gauges[name] = Gauge(f"tidegate_{name}", name.replace("_", " "), ["job"], registry=self._registry)
-                self._gauges[name].labels(self._job).set(value)
+                self._gauges[name].labels(job or self._job).set(value)

@@ -1,0 +1,241 @@
+"""
+The recovery report: what a start has resumed or replays, how much lies ahead, and when it will have caught up.
+
+Law (spec section 6): every start of a job says how it goes on, from where and with how much ahead; until all of that is
+behind it, it says how fast it goes and how long it will take: what is behind, divided by how much faster records are read
+than they come. A job has caught up when it has walked past the ends that were seen one look before the last.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Generic, TypeVar
+
+from confluent_kafka import KafkaException
+
+from ordering.errors import RefusedError, TidegateError
+from ordering.ticks import SECOND_US, format_duration, format_tick
+
+LOOK_EVERY_S = 2.0
+"""How often the driver asks the brokers for the ends."""
+_WINDOW_S = 30.0
+"""Over how much of the past a rate is told."""
+_LEAST_S = 0.5
+"""Over less than this no rate is told."""
+
+Positions = Mapping[tuple[str, int], int]
+"""An offset for each (topic, partition)."""
+Seen = TypeVar("Seen")
+
+
+class How(StrEnum):
+    """How a job goes on."""
+
+    NEW = "new"
+    """Nothing was there: it begins at the beginning."""
+    START = "start"
+    """Nothing was there: it begins at an output start time."""
+    CHECKPOINT = "checkpoint"
+    """From the last batch that Spark has finished."""
+    CTIS = "ctis"
+    """The checkpoint was lost: from the last CTI of each channel of the topic it writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """
+    Where a job goes on.
+
+    Args:
+        how: What it goes on from.
+        starts: Next offset of each input partition.
+        ends: Where each ended when the job was started.
+        batch: The last batch that was finished; None without a checkpoint.
+        repeats: Whether the batch after it was under way when the job ended: it is run again, and writes the same.
+        start_us: Output start time of the run, microseconds, if it has one.
+    """
+
+    how: How
+    starts: Positions
+    ends: Positions
+    batch: int | None = None
+    repeats: bool = False
+    start_us: int | None = None
+
+    @property
+    def ahead(self) -> int:
+        """How many offsets lie between the starts and the ends."""
+        return sum(max(end - self.starts.get(partition, 0), 0) for partition, end in self.ends.items())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is known at the start, for logs and programs."""
+        return {
+            "how": self.how.value,
+            **({} if self.batch is None else {"batch": self.batch, "repeats_batch": self.repeats}),
+            **({} if self.start_us is None else {"start": format_tick(self.start_us)}),
+            "from": {f"{topic}/{number}": offset for (topic, number), offset in sorted(self.starts.items())},
+            "ahead": self.ahead,
+        }
+
+    def in_words(self) -> str:
+        """Return in a few words what the job goes on from."""
+        since = "" if self.start_us is None else f" (output start {format_tick(self.start_us)})"
+        match self.how:
+            case How.CHECKPOINT if self.batch == -1:
+                return f"checkpoint before its first batch{since}"
+            case How.CHECKPOINT:
+                again = f", batch {(self.batch or 0) + 1} is run again" if self.repeats else ""
+                return f"checkpoint of batch {self.batch}{again}{since}"
+            case How.CTIS:
+                return f"last CTIs of its topic{since}"
+        return f"new{since}"
+
+
+class _Rate:
+    """How fast a number rises, over the last half minute."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def take(self, now_s: float, number: int) -> None:
+        self._seen.append((now_s, number))
+        while now_s - self._seen[0][0] > _WINDOW_S and len(self._seen) > 2:
+            self._seen.popleft()
+
+    @property
+    def per_s(self) -> float | None:
+        if not self._seen or self._seen[-1][0] - self._seen[0][0] < _LEAST_S:
+            return None
+        (since_s, before), (now_s, now) = self._seen[0], self._seen[-1]
+        return (now - before) / (now_s - since_s)
+
+
+class CatchingUp:
+    """
+    Follows a job until it has caught up.
+
+    Args:
+        recovery: Where it goes on.
+        clock_s: A clock that does not go back, seconds.
+    """
+
+    def __init__(self, recovery: Recovery, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self.recovery, self._clock_s = recovery, clock_s
+        self._began_s = clock_s()
+        self._at, self._ends = dict(recovery.starts), dict(recovery.ends)
+        self._reading, self._coming = _Rate(), _Rate()
+        self._coming.take(self._began_s, sum(self._ends.values()))
+        self.caught_up_s: float | None = 0.0 if recovery.ahead == 0 else None
+        """Seconds from the start until the job had caught up; None while it has not."""
+
+    def walked(self, positions: Positions) -> None:
+        """Take the next offsets that a batch has come to."""
+        self._at.update(positions)
+        # The first batch pays for cold workers: the rate counts from its end.
+        self._reading.take(self._clock_s(), sum(self._at.values()))
+        self._see()
+
+    def looked(self, ends: Positions) -> None:
+        """Take the ends that the brokers have told."""
+        self._see()
+        self._ends.update(ends)
+        self._coming.take(self._clock_s(), sum(self._ends.values()))
+
+    def _see(self) -> None:
+        if self.caught_up_s is None and self.behind == 0:
+            self.caught_up_s = self._clock_s() - self._began_s
+
+    @property
+    def behind(self) -> int:
+        """How many offsets lie between where the job is and the ends that were seen last."""
+        return sum(max(end - self._at.get(partition, 0), 0) for partition, end in self._ends.items())
+
+    @property
+    def rate(self) -> float | None:
+        """Records read a second; None while nothing can be said."""
+        return self._reading.per_s
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until the job has caught up if all goes on so; None while nothing can be said, or at this rate never."""
+        if self.behind == 0:
+            return 0.0
+        gains = (self.rate or 0.0) - (self._coming.per_s or 0.0)
+        return self.behind / gains if gains > 0 else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what is known by now, for programs: times in seconds, None for what cannot be said."""
+        rate, eta_s, caught_up_s = self.rate, self.eta_s, self.caught_up_s
+        return {
+            **self.recovery.as_dict(),
+            "behind": self.behind,
+            "rate": None if rate is None else round(rate),
+            "eta_s": None if eta_s is None else round(eta_s, 1),
+            "caught_up_after_s": None if caught_up_s is None else round(caught_up_s, 1),
+        }
+
+    def line(self) -> str:
+        """Return in a few words how far behind the job is; empty once it has caught up."""
+        if self.caught_up_s is not None:
+            return ""
+        rate, eta_s = self.rate, self.eta_s
+        speed = "" if rate is None else f" at {rate:,.0f}/s"
+        ready = "" if eta_s is None else f", caught up in {in_words(eta_s)}"
+        return f"{self.behind:,} behind{speed}{ready}"
+
+
+def in_words(seconds: float) -> str:
+    """Write a span of time as people say it, no finer than a second."""
+    return format_duration(max(round(seconds), 1) * SECOND_US)
+
+
+class Lookout(Generic[Seen]):
+    """
+    Asks a question again and again in a thread of its own, so that nobody waits for a broker that does not answer.
+
+    Args:
+        look: The question. A :class:`~ordering.errors.RefusedError` is an answer that ends the watch; other failures are asked
+            again.
+        every_s: Seconds between two questions.
+    """
+
+    def __init__(self, look: Callable[[], Seen], every_s: float = LOOK_EVERY_S) -> None:
+        self._look, self._every_s = look, every_s
+        self._answers: deque[Seen] = deque(maxlen=1)
+        self._refusal: RefusedError | None = None
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="lookout", daemon=True)
+
+    def __enter__(self) -> Lookout[Seen]:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+
+    def news(self) -> Seen | None:
+        """
+        Return the newest answer, if it is newer than the last one returned.
+
+        Raises:
+            RefusedError: That was the answer.
+        """
+        if self._refusal is not None:
+            raise self._refusal
+        return self._answers.pop() if self._answers else None
+
+    def _watch(self) -> None:
+        while not self._end.wait(self._every_s):
+            try:
+                self._answers.append(self._look())
+            except RefusedError as refusal:
+                self._refusal = refusal
+                return
+            except (KafkaException, TidegateError):
+                # A broker that does not answer is not news: the job itself waits for it too.
+                continue
