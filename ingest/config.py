@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ingest.imports import ImportedInput
-from ingest.offsets import Planned
+from ingest.offsets import Joined, Planned
 from ordering.journal import JournalKey
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.state import State
@@ -32,16 +32,19 @@ class IngestPlan:
         redis: Where the journal is.
         partitions: Input partitions in roster order: their place is their roster number.
         topic_ids: Topic id of each topic, part of the journal's keys.
-        labels: Spark key of each roster number.
+        tasks: Number of Spark's tasks over which roster numbers are spread.
         starts: Where each partition is read from, and the estimate and import in force there.
         output_partitions: N of the ordered topic.
-        estimates: Whether silence advances time.
+        estimates: Topics in which silence advances time.
         until_end: Whether the job reads to the present end, writes the final CTI and stops.
         checkpoint: Name under which workers keep this job's state in memory.
         imported: The input whose CTIs count here too.
         promises: What the channels of each roster number, by output partition, promised in an earlier life of the ordered
             topic whose checkpoint is lost; none in a topic that this job began.
         start_us: Output start time of the ordered topic: events below are left out; by default nothing is.
+        ordered_topic_id: Kafka's id of the ordered topic.
+        joined: Which of the partitions joined after the ordered topic was begun, and when.
+        excluded: Topics that never belong to the input, though they match its pattern: those that Tidegate writes.
     """
 
     settings: InputSettings
@@ -49,21 +52,28 @@ class IngestPlan:
     redis: RedisSettings
     partitions: tuple[Partition, ...]
     topic_ids: Mapping[str, str]
-    labels: tuple[int, ...]
+    tasks: int
     starts: Mapping[Partition, Planned]
     output_partitions: int
-    estimates: bool
+    estimates: frozenset[str]
     until_end: bool
     checkpoint: str
     imported: ImportedInput | None = None
     promises: Mapping[int, Mapping[int, Cti]] = field(default_factory=dict)
     start_us: int = NEVER
+    ordered_topic_id: str = ""
+    joined: Mapping[Partition, Joined] = field(default_factory=dict)
+    excluded: frozenset[str] = frozenset()
 
     @property
     def roster(self) -> Roster:
-        """Who writes into the ordered topic."""
+        """Who writes into the ordered topic when the job starts."""
+        return self.roster_of(len(self.partitions), len(self.joined))
+
+    def roster_of(self, inputs: int, joined: int) -> Roster:
+        """Return the roster of *inputs* input partitions, so many of which have *joined* since the ordered topic was begun."""
         over = self.settings.over is not None
-        return Roster(1, len(self.partitions), Spread.ALL if over else Spread.ONE, over)
+        return Roster(1 + joined, inputs, Spread.ALL if over else Spread.ONE, over)
 
     def outputs_of(self, number: int) -> range:
         """Return the output partitions into which the input partition with roster number *number* writes."""
@@ -81,23 +91,40 @@ class IngestPlan:
         topic, number = partition
         return JournalKey(f"{topic}<{self.imported.topic}", self.topic_ids[topic], number)
 
-    def model(self, number: int) -> Model:
-        """Return the time model of the input partition with roster number *number*."""
+    def join_key(self, partition: Partition, topic_id: str) -> JournalKey:
+        """Return the key of when an input partition joined: of this ordered topic alone."""
+        topic, number = partition
+        return JournalKey(f"{topic}>{self.settings.ordered_topic}", topic_id, number)
+
+    def model(self, number: int, roster: Roster | None = None, joined_us: int | None = None) -> Model:
+        """
+        Return the time model of an input partition.
+
+        Args:
+            number: Its roster number.
+            roster: Who writes by then; by default as when the job starts.
+            joined_us: When it joined, microseconds; by default as when the job starts.
+        """
         settings = self.settings
+        if joined_us is None:
+            joined = self.joined.get(self.partitions[number])
+            joined_us = NEVER if joined is None else joined.at_us
         return Model(
             settings.policies(),
             settings.over is not None,
             self.output_partitions,
             number,
-            self.roster,
+            roster or self.roster,
             shape=settings.event_shape,
             generation=settings.generation(),
+            joined_us=joined_us,
         )
 
     def first_state(self, model: Model) -> State:
         """Return the state in which the input partition of *model* is walked from its start."""
         number = model.number
-        if number not in self.promises and self.start_us == NEVER:
+        # Nothing of one that joins lies below the start of the run.
+        if number not in self.promises and (self.start_us == NEVER or model.joined_us > NEVER):
             return model.new_state()
         next_offset = self.starts[self.partitions[number]].next_offset
         return model.resume(self.promises.get(number, {}), next_offset, self.start_us)

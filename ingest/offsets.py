@@ -2,16 +2,16 @@
 The source's offset: how far each input partition is planned, and the arrival frontier in force there.
 
 An offset is what Spark writes to its log before a batch runs, so everything a replay of that batch must repeat stands
-in it: the positions, the estimates and imported CTIs, and when a range was first planned. It is JSON of integers with
-sorted keys: Spark compares offsets as text. Where no CTI was imported the text has no word of imports, as before there
-were any; so checkpoints of every version can be read.
+in it: the positions, the estimates and imported CTIs, when a range was first planned, and which partitions joined when.
+It is JSON of integers with sorted keys: Spark compares offsets as text. Where no CTI was imported and no partition joined
+the text has no word of that, as before there was any; so checkpoints of every version can be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from pyspark.sql.types import ArrayType, BooleanType, IntegerType, LongType, StringType, StructField, StructType
 
@@ -31,11 +31,15 @@ RANGE_SCHEMA = StructType(
         StructField("imports", ArrayType(LongType())),
         StructField("planned_ms", LongType()),
         StructField("final", BooleanType()),
+        StructField("roster", IntegerType()),
+        StructField("inputs", IntegerType()),
+        StructField("joined", LongType()),
     ]
 )
 """
 What the source hands to the stateful stage: ranges to read, never events. ``marks`` is position, frontier, position, ...,
-``imports`` is position, c, position, ...
+``imports`` is position, c, position, ...; ``roster`` and ``inputs`` are the version of the roster and its size, ``joined`` is
+J of a partition that joined, else ``NEVER``.
 """
 
 
@@ -101,30 +105,73 @@ def _with_end(marks: Marks, position: int, value: int) -> Marks:
     return (*marks, (position, value)) if value else marks
 
 
+class Joined(NamedTuple):
+    """How an input partition joined: its roster number, and J in microseconds: its events below are out of order."""
+
+    number: int
+    at_us: int
+
+
+def in_roster_order(partitions: Iterable[Partition], joined: Mapping[Partition, Joined]) -> tuple[Partition, ...]:
+    """Return *partitions* in the order of their roster numbers: the first ones as they sort, then as they *joined*."""
+    return tuple(sorted(partitions, key=lambda partition: (joined[partition].number if partition in joined else -1, partition)))
+
+
+def name_of(partition: Partition) -> str:
+    """Return the text by which an input partition is told."""
+    return f"{partition[0]}/{partition[1]}"
+
+
+def partition_of(name: str) -> Partition:
+    """Return the input partition that *name* tells."""
+    topic, _, number = name.rpartition("/")
+    return topic, int(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The positions of all input partitions; *final* once the input has ended."""
+    """
+    The positions of all input partitions.
+
+    Args:
+        partitions: How far each is planned.
+        final: Whether the input has ended.
+        joined: Those that joined while the ordered topic was written already: roster number and J (spec section 4).
+    """
 
     partitions: Mapping[Partition, Planned]
     final: bool = False
+    joined: Mapping[Partition, Joined] = field(default_factory=dict)
+
+    @property
+    def roster(self) -> tuple[Partition, ...]:
+        """The input partitions in the order of their roster numbers: the first ones as they sort, then as they joined."""
+        return in_roster_order(self.partitions, self.joined)
+
+    def moved(self, partitions: Mapping[Partition, Planned]) -> Offset:
+        """Return this offset with its partitions planned on."""
+        return Offset(partitions, self.final, self.joined)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark stores it."""
-        planned = {f"{topic}/{partition}": at.to_json() for (topic, partition), at in sorted(self.partitions.items())}
-        return {"final": int(self.final), "partitions": planned}
+        planned = {name_of(partition): at.to_json() for partition, at in sorted(self.partitions.items())}
+        joined = {name_of(partition): list(each) for partition, each in sorted(self.joined.items())}
+        return {"final": int(self.final), **({"joined": joined} if joined else {}), "partitions": planned}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
         """Read a stored offset."""
-        partitions = {}
-        for name, at in stored["partitions"].items():
-            topic, _, partition = name.rpartition("/")
-            partitions[topic, int(partition)] = Planned.from_json(at)
-        return cls(partitions, bool(stored["final"]))
+        partitions = {partition_of(name): Planned.from_json(at) for name, at in stored["partitions"].items()}
+        joined = {partition_of(name): Joined(*each) for name, each in stored.get("joined", {}).items()}
+        return cls(partitions, bool(stored["final"]), joined)
 
     def ranges(self, end: Offset) -> Iterator[tuple[Partition, Planned, Planned]]:
-        """Return what lies between this offset and *end*: partition, where it starts, where it ends. Unchanged ones are left out."""
+        """
+        Return what lies between this offset and *end*: partition, where it starts, where it ends.
+
+        Unchanged ones are left out; one that joins ends where it starts.
+        """
         for partition, there in sorted(end.partitions.items()):
-            here = self.partitions[partition]
-            if here != there or end.final != self.final:
+            here = self.partitions.get(partition, there)
+            if here != there or end.final != self.final or partition not in self.partitions:
                 yield partition, here, there

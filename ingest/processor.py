@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from ingest.pending import PendingCtis
 from ingest.unusable import source_ctis, unusable
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
-from ordering.ticks import INFINITY, MILLISECOND_US, TICK_MAX
+from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, TICK_MAX
 from tidegate.runtime.fault_points import reached
 from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
@@ -57,7 +57,8 @@ class IngestStage:
             yield self._walk(planned, keeper)
 
     def _walk(self, planned: Any, keeper: Keeper[State]) -> str:
-        model = self._plan.model(planned.number)
+        roster = replace(self._plan.roster, version=int(planned.roster), inputs=int(planned.inputs))
+        model = self._plan.model(int(planned.number), roster, int(planned.joined))
         state = keeper.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         producer = cached_producer(self._plan.kafka)
         try:
@@ -95,7 +96,8 @@ class RangeWalk:
                 self._judge(topic, planned, records, marks)
         met = marks.between(end, end)
         last = self._model.without_records(end, met.estimates, met.imports, bool(planned.final))
-        if last.estimates or last.imports or last.finish or self._state.next_offset != end:
+        joins = planned.joined > NEVER and end == planned.start
+        if last.estimates or last.imports or last.finish or joins or self._state.next_offset != end:
             self._step(last)
         self._acknowledge()
         reached("walked")
@@ -165,7 +167,7 @@ class RangeWalk:
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
         origin = f"{topic}-{partition}@{records.offset[row]}"
-        headers: list[tuple[str, str | bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
+        headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
         self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row].as_py(), records.key[row].as_py(), headers)
         self._add(f"dead_letter_{reason}", 1)
 

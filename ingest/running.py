@@ -44,7 +44,7 @@ class RunningInput:
             topics=",".join(self.plan.settings.topics),
             partitions=len(self.plan.partitions),
             ordered_topic=self.plan.settings.ordered_topic,
-            idle_estimates=self.plan.estimates,
+            idle_estimates=bool(self.plan.estimates),
             journal=self.plan.redis.address,
         )
         recovery = self.catching_up.recovery

@@ -26,12 +26,15 @@ from structlog.typing import FilteringBoundLogger
 from ingest.config import IngestPlan, Partition
 from ingest.estimating import Estimating
 from ingest.facts import FactDesk
+from ingest.identity import TopicIdentity
 from ingest.imports import ForeignTime
 from ingest.offsets import Offset, Planned
 from ordering.errors import TidegateError
+from ordering.ticks import NEVER
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.logs import get_logger, quiet_worker
 from tidegate.runtime.planning import RangePlanner, Ranges
+from tidegate.runtime.spark import even_labels
 
 _RETRY_S = 1.0
 _ANSWER_S = 5.0
@@ -65,12 +68,16 @@ class Planner(RangePlanner):
         return Estimating(self._plan, self._admin, self._desk)
 
     @cached_property
+    def _identity(self) -> TopicIdentity:
+        return TopicIdentity(self._plan)
+
+    @cached_property
     def _foreign(self) -> ForeignTime:
         assert self._plan.imported is not None, "only asked for where CTIs are imported"
         return ForeignTime(self._plan.kafka, self._admin, self._plan.imported)
 
     def initialOffset(self) -> dict[str, Any]:
-        return Offset(self._plan.starts).to_json()
+        return Offset(self._plan.starts, joined=self._plan.joined).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._admin.ends(self._plan.partitions)
@@ -88,12 +95,17 @@ class Planner(RangePlanner):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         here, there = Offset.from_json(start), Offset.from_json(end)
+        members = there.roster
+        labels = even_labels(len(members), self._plan.tasks)
+        roster = self._plan.roster_of(len(members), len(there.joined))
         rows = []
         for partition, planned, until in here.ranges(there):
-            number = self._plan.partitions.index(partition)
+            number = members.index(partition)
             marks, imports = ([value for mark in given for value in mark] for given in (until.all_marks(), until.all_imports()))
             span = planned.next_offset, until.next_offset, marks, imports
-            rows.append((self._plan.labels[number], number, *partition, *span, until.planned_ms, there.final))
+            joined_us = there.joined[partition].at_us if partition in there.joined else NEVER
+            membership = roster.version, roster.inputs, joined_us
+            rows.append((labels[number], number, *partition, *span, until.planned_ms, there.final, *membership))
         return [Ranges(rows)]
 
     def _try_to_advance(self, here: Offset) -> Offset:
@@ -106,22 +118,23 @@ class Planner(RangePlanner):
 
     def _advance(self, here: Offset) -> Offset:
         asked_us = time.monotonic_ns() // 1000
-        ends = self._frozen or self._admin.ends(self._plan.partitions)
+        ends = self._frozen or self._admin.ends(here.partitions)
         self._estimating.observe(ends, time.monotonic_ns() // 1000)
         planned = self._plan_ranges(here, ends)
         if not planned and self._plan.until_end and self._frozen is not None:
             # Without its journal a replay waits; it has not reached the end then.
             reached = all(at.next_offset >= ends[partition] for partition, at in here.partitions.items())
-            return Offset(here.partitions, final=reached)
+            return replace(here, final=reached)
         # Also beside partitions that have records: those must not wait for a silent one.
         raised = self._estimating.raised(here.partitions, asked_us) if self._plan.estimates and self._frozen is None else {}
-        return Offset(self._import({**here.partitions, **raised, **planned}))
+        return here.moved(self._import({**here.partitions, **raised, **planned}))
 
     def _plan_ranges(self, here: Offset, ends: dict[Partition, int]) -> dict[Partition, Planned]:
         behind = {partition: at for partition, at in here.partitions.items() if ends[partition] > at.next_offset}
         behind = self._desk.plannable(behind) if behind else behind
         if not behind:
             return {}
+        self._identity.check(self._admin)
         share = max(self._plan.settings.max_events_per_batch // len(behind), 1)
         until = {partition: min(ends[partition], at.next_offset + share) for partition, at in behind.items()}
         found = self._desk.close(behind, until)

@@ -69,7 +69,8 @@ def test_an_estimate_alone_makes_a_range() -> None:
 
 def test_ranges_are_handed_over_by_name() -> None:
     """The stateful stage reads these columns of a range by name."""
-    assert RANGE_SCHEMA.names == ["label", "number", "topic", "partition", "start", "end", "marks", "imports", "planned_ms", "final"]
+    span = ["label", "number", "topic", "partition", "start", "end", "marks", "imports", "planned_ms", "final"]
+    assert RANGE_SCHEMA.names == [*span, "roster", "inputs", "joined"]
 
 
 def test_an_offset_without_imports_is_written_as_before_there_were_any() -> None:
