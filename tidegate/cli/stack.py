@@ -1,5 +1,5 @@
 """
-The commands ``tidegate up``, ``tidegate down`` and ``tidegate status``: a Kafka and a Valkey of one's own.
+The commands ``tidegate up`` and ``tidegate down``: a Kafka and a Valkey of one's own.
 """
 
 from __future__ import annotations
@@ -64,14 +64,6 @@ def down(
         typer.echo(f"deleted {stack.directory}")
 
 
-def status(directory: Directory = DEFAULT_DIRECTORY, output: Output = Format.TEXT) -> None:
-    """Show addresses, processes and health; exit with 1 if a server does not answer."""
-    found = EmbeddedStack(directory).status()
-    _show(found, output)
-    if not found.healthy:
-        raise typer.Exit(1)
-
-
 def _show(found: StackStatus, output: Format) -> None:
     if output is Format.JSON:
         typer.echo(json.dumps(found.as_dict()))
@@ -79,11 +71,12 @@ def _show(found: StackStatus, output: Format) -> None:
     from rich.console import Console
 
     console = Console()
-    console.print(_table(found))
+    console.print(services_table(found))
     console.print(f"[dim]{found.directory}[/dim]", soft_wrap=True)
 
 
-def _table(found: StackStatus) -> Table:
+def services_table(found: StackStatus) -> Table:
+    """Return the servers of a stack for people."""
     from rich import box
     from rich.table import Table
 

@@ -76,6 +76,7 @@ class Recovery:
         """Return what is known at the start, for logs and programs."""
         return {
             "how": self.how.value,
+            "in_words": self.in_words(),
             **({} if self.batch is None else {"batch": self.batch, "repeats_batch": self.repeats}),
             **({} if self.start_us is None else {"start": format_tick(self.start_us)}),
             "from": {f"{topic}/{number}": offset for (topic, number), offset in sorted(self.starts.items())},

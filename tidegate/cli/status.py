@@ -1,0 +1,177 @@
+"""
+The command ``tidegate status``: do the servers of this folder answer, and what are the jobs doing?
+
+Law: it asks Redis and the stack's own files, never a job, so it also tells when a job that is gone was last seen. Its exit
+code is meant for whoever watches: 0 if all is well, 1 if a server does not answer or a job is not doing what it should.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ordering.errors import SettingError
+from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, format_tick
+from tidegate.cli.stack import Directory, Format, Output, services_table
+from tidegate.runtime.progress_store import JobProgress, ProgressStore
+from tidegate.runtime.recovery import in_words
+from tidegate.runtime.setting_sources import parse_assignments
+from tidegate.runtime.settings import Settings, load
+from tidegate.runtime.stack import DEFAULT_DIRECTORY, EmbeddedStack
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+RUNNING = ("starting", "replaying", "live")
+_WELL = (*RUNNING, "stopped", "never started")
+_COLOURS = {"starting": "cyan", "replaying": "yellow", "live": "green", "stopped": "dim", "failed": "red", "gone": "red"}
+
+
+@dataclass(frozen=True, slots=True)
+class JobStatus:
+    """
+    One job.
+
+    Args:
+        name: ``ingest NAME`` or ``query NAME``.
+        topic: The topic it writes, or the output's name.
+        state: starting, replaying, live, stopped, failed, gone (it no longer says anything), or never started.
+        told: What it has published about itself.
+        watermark_us: The least time that its partitions have come to, microseconds; None: it has not told any.
+    """
+
+    name: str
+    topic: str
+    state: str
+    told: Mapping[str, Any]
+    watermark_us: int | None
+
+    @classmethod
+    def of(cls, name: str, topic: str, progress: JobProgress | None, now_ms: int) -> JobStatus:
+        """Return the state of a job from what it has published."""
+        if progress is None or not progress.job:
+            return cls(name, topic, "never started", {}, None)
+        said = str(progress.job.get("state", "stopped"))
+        state = "failed" if said == "stopped" and "failure" in progress.job else said
+        if said != "stopped" and not progress.alive(now_ms):
+            state = "gone"
+        reached = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
+        least_us = min(reached, default=NEVER)
+        return cls(name, topic, state, progress.job, None if least_us == NEVER else least_us)
+
+    @property
+    def watermark(self) -> str | None:
+        """How far time has come in all partitions."""
+        if self.watermark_us is None:
+            return None
+        return "ended" if self.watermark_us == INFINITY else format_tick(self.watermark_us)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything known, for programs."""
+        fields = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
+        times = {f"{name}_at": _moment(self.told[f"{key}_ms"]) for name, key in _TIMES if f"{key}_ms" in self.told}
+        return fields | times | {key: self.told[key] for key in ("lag", "recovery", "failure") if key in self.told}
+
+
+_TIMES = (("started", "started"), ("last_seen", "at"))
+
+
+def status(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Inputs or outputs; default: all there are.")] = None,
+    directory: Directory = DEFAULT_DIRECTORY,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=env:REDIS_URL")] = None,
+    output: Output = Format.TEXT,
+) -> None:
+    """Show the servers of this folder and what the jobs are doing; exit with 1 if something is wrong."""
+    stack = None if names else EmbeddedStack(directory).status()
+    settings = load(config, parse_assignments(assign or []))
+    asks_redis = bool(names or settings.inputs or settings.outputs)
+    jobs = look_at(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
+    if output is Format.JSON:
+        typer.echo(json.dumps({**(stack.as_dict() if stack is not None else {}), "jobs": [job.as_dict() for job in jobs]}))
+    else:
+        from rich.console import Console
+
+        console = Console()
+        own_stack = stack is not None and (not jobs or any(service.pid for service in stack.services))
+        if stack is not None and own_stack:
+            console.print(services_table(stack))
+            console.print(f"[dim]{stack.directory}[/dim]", soft_wrap=True)
+        if jobs:
+            console.print(jobs_table(jobs, time.time_ns() // 1_000_000))
+        for job in jobs:
+            if "failure" in job.told and job.state == "failed":
+                console.print(f"[red]{job.name}[/red]: {job.told['failure']['code']}: {job.told['failure']['what']}", soft_wrap=True)
+    # Servers elsewhere are asked by their jobs; those of this folder count if there are any, or nothing else does.
+    silent = stack is not None and not stack.healthy and (not asks_redis or any(service.pid for service in stack.services))
+    if silent or not all(job.state in (RUNNING if names else _WELL) for job in jobs):
+        raise typer.Exit(1)
+
+
+def look_at(settings: Settings, names: Sequence[str], now_ms: int) -> list[JobStatus]:
+    """
+    Return the jobs behind the inputs and outputs *names*, or behind all that are configured.
+
+    Raises:
+        SettingError: There is no such input or output.
+        UnreachableError: Redis does not answer.
+    """
+    inputs = {name: ("ingest", table.ordered_topic) for name, table in settings.inputs.items()}
+    outputs = {name: ("query", table.topic or name) for name, table in settings.outputs.items()}
+    known = [(name, *job) for tables in (inputs, outputs) for name, job in tables.items() if not names or name in names]
+    unknown = sorted(set(names) - inputs.keys() - outputs.keys())
+    if unknown:
+        raise SettingError(
+            f"there is no input or output {unknown[0]}",
+            code="TG-SETTING-NAME",
+            where=unknown[0],
+            fix=f"name one of: {', '.join(sorted({*inputs, *outputs})) or '(none is configured)'}",
+        )
+    store = ProgressStore(settings.redis)
+    try:
+        return [JobStatus.of(f"{kind} {name}", topic, store.read(topic), now_ms) for name, kind, topic in known]
+    finally:
+        store.close()
+
+
+def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
+    """Return the jobs for people."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table("job", "state", "started", "went on from", box=box.SIMPLE)
+    for name in ("behind", "rate", "caught up in"):
+        table.add_column(name, justify="right")
+    table.add_column("watermark")
+    for job in jobs:
+        recovery = job.told.get("recovery", {})
+        lag, rate, eta_s, caught_up_s = job.told.get("lag"), recovery.get("rate"), recovery.get("eta_s"), recovery.get("caught_up_after_s")
+        runs = job.state in RUNNING
+        ready = f"after {in_words(caught_up_s)}" if caught_up_s else "" if caught_up_s == 0 else in_words(eta_s) if eta_s else "-"
+        table.add_row(
+            job.name,
+            f"[{_COLOURS.get(job.state, 'dim')}]{job.state}[/]"
+            + ("" if runs or not job.told else f", seen {_ago(job.told['at_ms'], now_ms)}"),
+            _ago(job.told["started_ms"], now_ms) if "started_ms" in job.told else "-",
+            recovery.get("in_words", "-"),
+            "-" if lag is None else f"{lag:,}",
+            f"{rate:,}/s" if rate is not None and runs else "-",
+            ready if runs else "-",
+            job.watermark or "-",
+        )
+    return table
+
+
+def _ago(at_ms: int, now_ms: int) -> str:
+    return f"{in_words((now_ms - at_ms) / 1_000)} ago"
+
+
+def _moment(at_ms: int) -> str:
+    return format_tick(int(at_ms) * MILLISECOND_US)
