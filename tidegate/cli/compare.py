@@ -1,0 +1,254 @@
+"""
+The command ``tidegate compare``: the proof, for users to run, that two ordered topics say the same.
+
+Exit code 0: neither topic belies the other. 1: they differ, or one breaks a promise of its own. Others: errors.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ordering.errors import RefusedError, SettingError, TickRangeError
+from ordering.ticks import INFINITY, NEVER, format_tick, parse_tick
+
+if TYPE_CHECKING:
+    from tidegate.cli.compare_records import Side
+    from tidegate.cli.compare_topics import Compared, PartitionOf
+    from tidegate.runtime.kafka.admin import Admin, Topic
+    from tidegate.runtime.settings import Settings
+
+TAIL_RECORDS = 1_000
+"""A start in the middle also reads so many records at the end: the last CTI of a channel may lie before the time asked for."""
+SHOWN_DIFFERENCES = 5
+_POLL_S = 0.2
+
+
+class Format(StrEnum):
+    """How the result is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="An ordered topic, or the input that writes it.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    bootstrap_b: Annotated[
+        str | None, typer.Option("--bootstrap-b", help="Brokers of B; default: those of A. [kafka.client] counts for both.")
+    ] = None,
+    start: Annotated[
+        str | None, typer.Option("--from", metavar="TIME", help="Only events whose system timestamp is not before this.")
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only events whose system timestamp is before this.")] = None,
+    complete: Annotated[bool, typer.Option("--complete", help="It is a difference, too, if one topic is further than the other.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
+) -> None:
+    """Compare two ordered topics event by event, and hold each one's promises against its own events."""
+    from tidegate.runtime import logs
+    from tidegate.runtime.driving import print_json
+    from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+
+    settings = load(config, parse_assignments(assign or []))
+    logs.configure(settings.logging)
+    start_us, until_us = _time(start, "--from"), _time(until, "--until")
+    if start_us is not None and until_us is not None and start_us >= until_us:
+        raise SettingError("--until is not after --from", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
+    properties = settings.kafka.client_properties()
+    admins = [
+        Admin({**properties, "bootstrap.servers": bootstrap}, settings.kafka.connect_timeout_us / 1e6)
+        for bootstrap in (settings.kafka.bootstrap, bootstrap_b or settings.kafka.bootstrap)
+    ]
+    topics = [_topic(settings, admin, name) for admin, name in zip(admins, (a, b), strict=True)]
+    if topics[0].partitions != topics[1].partitions:
+        raise RefusedError(
+            f"{topics[0].name} has {topics[0].partitions} partitions, {topics[1].name} {topics[1].partitions}: their channels differ",
+            code="TG-COMPARE-PARTITIONS",
+            where=topics[1].name,
+            fix="give both inputs the same output_partitions",
+            example=f"output_partitions = {topics[0].partitions}",
+        )
+    sides = [
+        _side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us)
+        for label, admin, topic in zip("AB", admins, topics, strict=True)
+    ]
+    found = _run(sides[0], sides[1], until_us, complete)
+    raw = _raw_names(settings, admins[0], sides, found)
+    if format is Format.JSON:
+        print_json(as_dict(found, sides[0], sides[1], raw))
+    else:
+        for line in as_lines(found, sides[0], sides[1], raw):
+            typer.echo(line)
+    if not found.same:
+        raise typer.Exit(1)
+
+
+def _time(text: str | None, flag: str) -> int | None:
+    if text is None:
+        return None
+    try:
+        return parse_tick(text)
+    except TickRangeError as error:
+        raise TickRangeError(error.what, where=flag, fix=error.fix, example=f"{flag} 2001-01-01T00:00:00Z") from None
+
+
+def _topic(settings: Settings, admin: Admin, name: str) -> Topic:
+    """Return an ordered topic by its name, or by that of the input that writes it."""
+    admin.check_reachable()
+    found = admin.find(name)
+    if found is None and name in settings.inputs:
+        name = settings.inputs[name].ordered_topic
+    return found or admin.require(name, "name an ordered topic, or an input whose ordered topic is there")
+
+
+def _side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, start_us: int | None) -> Side:
+    """Return what is read of a topic: up to its present end."""
+    from tidegate.cli.compare_records import Side
+
+    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    starts, ends = admin.starts(partitions), admin.ends(partitions)
+    cut = [f"{topic.name}-{number}@{starts[topic.name, number]}" for _, number in partitions if starts[topic.name, number]]
+    if cut and start_us is None:
+        raise RefusedError(
+            f"retention has deleted the beginning of {topic.name}",
+            code="TG-RETENTION",
+            where=", ".join(cut),
+            fix="compare from a time on that is still there",
+            example="--from 2001-01-02T00:00:00Z",
+        )
+    if start_us is not None and not cut:
+        found = admin.offsets_from(partitions, start_us)
+        starts = {each: min(found[each], max(ends[each] - TAIL_RECORDS, 0)) for each in partitions}
+    return Side(
+        label,
+        topic.name,
+        properties,
+        topic.partitions,
+        tuple(starts[each] for each in partitions),
+        tuple(ends[each] for each in partitions),
+        start_us,
+    )
+
+
+def _run(a: Side, b: Side, until_us: int | None, complete: bool) -> Compared:
+    """Compare, telling meanwhile how far it has come."""
+    from rich.console import Console
+
+    from tidegate.cli.compare_topics import compare_topics
+    from tidegate.runtime.driving import live_line
+
+    total = sum(end - start for side in (a, b) for start, end in zip(side.starts, side.ends, strict=True))
+    read, lock = [0], threading.Lock()
+
+    def on_records(count: int) -> None:
+        with lock:
+            read[0] += count
+
+    with ThreadPoolExecutor(max_workers=1) as pool, live_line(Console(stderr=True), "compare", total) as show:
+        comparing = pool.submit(compare_topics, a, b, until_us, complete, on_records)
+        ended = threading.Event()
+        comparing.add_done_callback(lambda _: ended.set())
+        while not ended.wait(_POLL_S):
+            show(f"{read[0]:,} of {total:,} records", read[0])
+        return comparing.result()
+
+
+def _raw_names(settings: Settings, admin: Admin, sides: list[Side], found: Compared) -> Callable[[int, int], str]:
+    """Return what names a raw record by its input partition's roster number and its offset."""
+    topics = {side.topic for side in sides}
+    rosters = [each.roster for each in (*found.a, *found.b) if each.roster]
+    names: list[str] = []
+    chosen = next((given for given in settings.inputs.values() if given.ordered_topic in topics), None)
+    if chosen is not None and all(roster.version == 1 for roster in rosters):
+        # Of partitions that joined later the topic does not say which they are.
+        raws = [admin.find(topic) for topic in sorted(chosen.topics)]
+        names = [f"{topic.name}-{number}" for topic in raws if topic for number in range(topic.partitions)]
+
+    def raw(number: int, offset: int) -> str:
+        return f"{names[number]}@{offset}" if number < len(names) else f"input partition {number} @{offset}"
+
+    return raw
+
+
+def as_dict(found: Compared, a: Side, b: Side, raw: Callable[[int, int], str]) -> dict[str, Any]:
+    """Return the result for ``--format json``."""
+    ahead = found.ahead()
+    return {
+        "same": found.same,
+        "equal": found.equal,
+        "a": {**_told(a, found.a), "ahead": ahead[0]},
+        "b": {**_told(b, found.b), "ahead": ahead[1]},
+        "differences": [difference.as_dict(raw) for difference in found.differences],
+        "rosters": found.rosters,
+        "broken": [
+            {
+                "topic": a.topic if label == "A" else b.topic,
+                "number": each.number,
+                "partition": each.partition,
+                "log_offset": each.log_offset,
+                "what": each.what,
+            }
+            for label, each in found.broken
+        ],
+    }
+
+
+def _told(side: Side, partitions: list[PartitionOf]) -> dict[str, Any]:
+    channels = [channel for partition in partitions for channel in partition.channels.values()]
+    reached = min((channel.check.c for channel in channels), default=NEVER)
+    return {
+        "topic": side.topic,
+        "records": sum(partition.records for partition in partitions),
+        "events": sum(channel.digest.count for channel in channels),
+        "channels": len(channels),
+        "duplicates": sum(partition.duplicates for partition in partitions),
+        "torn": sum(partition.torn for partition in partitions),
+        "ctis": sum(channel.check.ctis for channel in channels),
+        "stale_ctis": sum(channel.check.stale for channel in channels),
+        "unproven_ctis": sum(channel.check.unproven for channel in channels),
+        "watermark": None if reached == NEVER else format_tick(reached),
+        "ended": reached == INFINITY,
+    }
+
+
+def as_lines(found: Compared, a: Side, b: Side, raw: Callable[[int, int], str]) -> list[str]:
+    """Return the result for people."""
+    lines = []
+    for side, partitions in ((a, found.a), (b, found.b)):
+        told = _told(side, partitions)
+        until = "ended" if told["ended"] else f"until {told['watermark'] or 'nowhere'}"
+        skipped = f"{told['duplicates']:,} duplicates and {told['torn']:,} records of torn writes skipped"
+        unproven = f", {told['unproven_ctis']:,} of them undecided" if told["unproven_ctis"] else ""
+        events = f"{told['events']:,} events in {told['channels']} channels, {until}"
+        lines.append(f"{side.label}  {side.topic}: {events}; {skipped}; {told['ctis']:,} CTIs{unproven}")
+    for label, broken in found.broken:
+        topic = a.topic if label == "A" else b.topic
+        lines.append(
+            f"broken promise in {label}, channel {broken.number}, at {topic}-{broken.partition}@{broken.log_offset}: {broken.what}"
+        )
+    if found.rosters:
+        lines.append(f"the rosters differ: {found.rosters}")
+    for difference in found.differences[:SHOWN_DIFFERENCES]:
+        lines += difference.lines(raw, (a.topic, b.topic))
+    if len(found.differences) > SHOWN_DIFFERENCES:
+        lines.append(f"{len(found.differences) - SHOWN_DIFFERENCES} more channels differ")
+    return [*lines, _verdict(found)]
+
+
+def _verdict(found: Compared) -> str:
+    if found.differences or found.rosters:
+        return f"different: {found.equal:,} events are the same"
+    if found.broken:
+        return f"the events are the same, all {found.equal:,} of them, but a promise is broken"
+    ahead = [f"{label} is {count:,} events ahead" for label, count in zip("AB", found.ahead(), strict=True) if count]
+    return f"same: {found.equal:,} events, byte for byte" + (f" ({', '.join(ahead)})" if ahead else "")
