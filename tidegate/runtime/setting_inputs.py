@@ -26,17 +26,18 @@ from tidegate.runtime.setting_types import (
     Kind,
     Size,
     Topic,
+    TopicPattern,
     Topics,
 )
 
 
 def _named_like_input(data: dict[str, Any]) -> tuple[str, ...]:
-    return (data["name"],)
+    return () if data.get("topic_pattern") else (data["name"],)
 
 
 def _ordered_topic(data: dict[str, Any]) -> str:
-    topics = data["topics"]
-    return f"{topics[0] if len(topics) == 1 else data['name']}.ordered"
+    topics = data.get("topics", ())
+    return f"{topics[0] if len(topics) == 1 and not data.get('topic_pattern') else data['name']}.ordered"
 
 
 def _dead_letter_topic(data: dict[str, Any]) -> str:
@@ -62,7 +63,10 @@ class InputSettings(Table):
     """[inputs.NAME]: one input, its time policies and its ordered topic (spec sections 1 to 4)."""
 
     name: str = Field(default="", alias="__name__", exclude=True)
-    topics: Annotated[Topics, Kind("topic name, or a list of them; default: the input's name")] = Field(
+    topic_pattern: Annotated[TopicPattern | None, Kind("regular expression; default: none")] = Field(
+        default=None, description="Topics whose whole name matches are read too, also those made later; beside topic, or instead of it."
+    )
+    topics: Annotated[Topics, Kind("topic name, or a list of them; default: the input's name, unless topic_pattern is set")] = Field(
         default_factory=_named_like_input, alias="topic", description="Kafka topic or topics with the raw events."
     )
     ordered_topic: Annotated[Topic, Kind("topic name; default: the topic's (of several: the input's) name + \".ordered\"")] = Field(
@@ -136,6 +140,9 @@ class InputSettings(Table):
     idle_cadence_us: Duration = Field(default=SECOND_US, description="How often the arrival time of a silent partition is estimated.")
     idle_margin_us: Duration = Field(
         default=500 * MILLISECOND_US, description="How far an estimate stays behind the elapsed time (plus 0.1 % of the silence)."
+    )
+    discovery_cadence_us: Duration = Field(
+        default=10 * SECOND_US, description="How often is looked for new partitions, and for new topics that topic_pattern matches."
     )
     dead_letter_topic: Annotated[Topic, Kind('topic name; default: the ordered topic\'s name + ".dead"')] = Field(
         default_factory=_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
@@ -273,6 +280,7 @@ class InputSettings(Table):
             heard["import_ctis_from"] = self.import_ctis_from
         return {
             "topic": ",".join(sorted(self.topics)),
+            **({} if self.topic_pattern is None else {"topic_pattern": self.topic_pattern}),
             "ordered_topic": self.ordered_topic,
             "output_partitions": "" if self.output_partitions is None else str(self.output_partitions),
             "format": self.format,

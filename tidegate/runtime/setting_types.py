@@ -106,6 +106,17 @@ def _topics(value: object) -> tuple[str, ...]:
     return tuple(_topic(name) for name in names)
 
 
+def _pattern(value: object) -> str:
+    try:
+        return re.compile(str(value)).pattern if isinstance(value, str) and value else _no_pattern("empty, or no text")
+    except re.error as error:
+        return _no_pattern(str(error))
+
+
+def _no_pattern(reason: str) -> str:
+    raise NotAllowed(f"a regular expression for whole topic names, such as flights-.* ({reason})")
+
+
 def _written_topics(topics: tuple[str, ...]) -> str | list[str]:
     return topics[0] if len(topics) == 1 else list(topics)
 
@@ -173,6 +184,7 @@ DurationOrForever = Annotated[
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size), Kind("size in bytes, or with a unit such as MiB")]
 Topic = Annotated[str, BeforeValidator(_topic), Kind("topic name")]
 Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), PlainSerializer(_written_topics), Kind("topic name, or a list of them")]
+TopicPattern = Annotated[str, BeforeValidator(_pattern), Kind("regular expression")]
 Bootstrap = Annotated[str, BeforeValidator(_bootstrap), Kind("host:port, several separated by commas")]
 RedisUrl = Annotated[
     SecretStr, BeforeValidator(_redis_url), PlainSerializer(lambda url: scrub(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")
