@@ -20,7 +20,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,7 @@ from ordering.errors import RefusedError
 from tidegate.runtime import stack_config
 from tidegate.runtime.stack_jars import StackError, exclusive, find_java, kafka_jars
 from tidegate.runtime.stack_process import Detached, is_free, launch, listens, wait_healthy
+from tidegate.runtime.stack_security import StackSecurity
 
 DEFAULT_DIRECTORY = Path(".tidegate/stack")
 START_TIMEOUT_S = 90.0
@@ -81,12 +82,20 @@ class EmbeddedStack:
         kafka_port: Loopback port of Kafka; None: a free one, the same again at the next start where possible.
         redis_port: The same for Valkey.
         heap: Largest heap of Kafka's JVM, as Java writes it, e.g. ``512m``.
+        security: Who may enter; None: everybody on this machine.
     """
 
-    def __init__(self, directory: Path, kafka_port: int | None = None, redis_port: int | None = None, heap: str = "1g") -> None:
+    def __init__(
+        self,
+        directory: Path,
+        kafka_port: int | None = None,
+        redis_port: int | None = None,
+        heap: str = "1g",
+        security: StackSecurity | None = None,
+    ) -> None:
         self.directory = directory.absolute()
         self._wanted_ports = {"kafka": kafka_port, "redis": redis_port}
-        self._heap = heap
+        self._heap, self._security = heap, security
         self._stop_at_exit = False
 
     @classmethod
@@ -100,6 +109,11 @@ class EmbeddedStack:
     def bootstrap(self) -> str:
         """Kafka's address, as ``bootstrap.servers`` takes it."""
         return f"127.0.0.1:{self._port('kafka')}"
+
+    @property
+    def tls_bootstrap(self) -> str:
+        """Kafka's address for client certificates; only with security."""
+        return f"127.0.0.1:{self._port('kafka_tls')}"
 
     @property
     def redis_url(self) -> str:
@@ -124,7 +138,7 @@ class EmbeddedStack:
             StackError: No Java, a wrong checksum, a taken port, or a server that does not come up.
             RefusedError: It runs already, on other ports than those asked for.
         """
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         with exclusive(self.directory / "lock"):
             missing = [name for name in ("kafka", "redis") if not self._alive(name)]
             self._refuse_moving({"kafka", "redis"} - set(missing))
@@ -190,8 +204,9 @@ class EmbeddedStack:
         jars = kafka_jars()
         port = self._choose_port("kafka", keep_port)
         folder = self.directory / "kafka"
-        properties = stack_config.write_kafka(folder, port, _free_port(other_than=port))
-        stack_config.format_kafka(java, jars, properties)
+        tls_port = self._choose_port("kafka_tls", keep_port) if self._security is not None else 0
+        properties = stack_config.write_kafka(folder, port, tls_port, _free_port({port, tls_port}), self._security)
+        stack_config.format_kafka(java, jars, properties, self._security)
         progress(f"Kafka: starting on port {port}")
         server = launch(stack_config.kafka_command(java, jars, properties, self._heap), properties, folder / "kafka.out")
         self._record("kafka", server)
@@ -199,7 +214,7 @@ class EmbeddedStack:
     def _launch_redis(self, progress: Progress, *, keep_port: bool) -> None:
         port = self._choose_port("redis", keep_port)
         folder = self.directory / "redis"
-        config = stack_config.write_redis(folder, port)
+        config = stack_config.write_redis(folder, port, self._security)
         progress(f"Valkey: starting on port {port}")
         self._record("redis", launch([stack_config.valkey_binary(), config], config, folder / "redis.out"))
 
@@ -228,7 +243,7 @@ class EmbeddedStack:
     # ----- ports
 
     def _choose_port(self, name: str, keep_port: bool) -> int:
-        wanted, remembered = self._wanted_ports[name], self._remembered_port(name)
+        wanted, remembered = self._wanted_ports.get(name), self._remembered_port(name)
         fixed = wanted or (remembered if keep_port else None)
         port = fixed or (remembered if remembered and is_free(remembered) else _free_port())
         if not is_free(port):
@@ -288,7 +303,7 @@ class EmbeddedStack:
         return port if isinstance(port, int) else None
 
     def _port(self, name: str) -> int:
-        port = self._remembered_port(name) or self._wanted_ports[name]
+        port = self._remembered_port(name) or self._wanted_ports.get(name)
         if port is None:
             raise StackError(
                 "this stack was never started, so it has no address",
@@ -308,7 +323,9 @@ class EmbeddedStack:
         # A bare connection first: a client's own retries would take longer than the server takes to come up.
         if not listens(self._port(name)):
             return False
-        return stack_config.kafka_answers(self.bootstrap) if name == "kafka" else stack_config.redis_answers(self.redis_url)
+        if name == "kafka":
+            return stack_config.kafka_answers(self.bootstrap, self._security)
+        return stack_config.redis_answers(self.redis_url)
 
     def _service_status(self, name: str) -> ServiceStatus:
         server = self._server(name)
@@ -319,8 +336,8 @@ class EmbeddedStack:
         return ServiceStatus(name, self._address(name), pid, self._healthy(name), round(time.time() - server.started_s, 1))
 
 
-def _free_port(other_than: int | None = None) -> int:
+def _free_port(other_than: Collection[int] = ()) -> int:
     for port in random.sample(_PORTS, len(_PORTS)):
-        if port != other_than and is_free(port):
+        if port not in other_than and is_free(port):
             return port
     raise StackError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free", code="TG-STACK-PORT", fix="give ports of your own")

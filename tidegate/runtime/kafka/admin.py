@@ -1,11 +1,13 @@
 """
 Asking and telling the brokers: which topics there are, how they are set up, where they end.
 
-Every call has a time limit and raises :class:`UnreachableError` with the address when nobody answers.
+Every call has a time limit and raises :class:`UnreachableError` with the address when nobody answers, and why, as far as the
+client knows. What the brokers deny is told by :mod:`tidegate.runtime.kafka.failures`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -15,7 +17,23 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCol
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from ordering.errors import RefusedError, TidegateError, UnreachableError
+from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
+from tidegate.runtime.kafka.failures import LastWords, beyond_waiting, kafka_denial, kafka_failure, told
+from tidegate.runtime.masking import scrub
+from tidegate.runtime.rights import Right
+from tidegate.runtime.tls import speaks_tls
+
+__all__ = [
+    "EARLIEST",
+    "HEADER_ROOM_BYTES",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "ORDERED_TOPIC_CONFIG",
+    "Admin",
+    "Topic",
+    "kafka_failure",
+    "raise_if_hopeless",
+]
 
 _T = TypeVar("_T")
 _spec: Any = OffsetSpec  # its constructors carry no types
@@ -33,7 +51,12 @@ ORDERED_TOPIC_CONFIG = {
 HEADER_ROOM_BYTES = 4096
 """How much larger than the raw topic's a record of the ordered topic may be."""
 
-_NO_LEADER = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+_NO_LEADER = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._NOENT,  # so librdkafka answers for a topic without leader, and for one that it may not see
+}
 _NO_ANSWER = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -41,7 +64,11 @@ _NO_ANSWER = {
     KafkaError._RESOLVE,
     KafkaError.REQUEST_TIMED_OUT,
     KafkaError.NETWORK_EXCEPTION,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
 }
+_FOR_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
+_TRY_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,33 +93,70 @@ class Admin:
     Args:
         properties: librdkafka properties, with ``bootstrap.servers``.
         timeout_s: Seconds to wait for each answer.
+
+    Raises:
+        SettingError: librdkafka does not take the properties.
     """
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
         self.bootstrap, self._timeout_s = properties["bootstrap.servers"], timeout_s
-        self._client = AdminClient({**properties, "log_level": 2})
+        self._properties, self._words = properties, LastWords(properties)
+        own: dict[str, Any] = {"log_level": 2, "error_cb": self._words.hear}
+        try:
+            self._client = AdminClient({**properties, **own})
+        except (KafkaException, TypeError, ValueError) as error:
+            raise _unusable(error) from None
 
     def check_reachable(self) -> None:
         """
         Return when a broker answers.
 
         Raises:
-            UnreachableError: None did within the time limit.
+            UnreachableError: None did within the time limit (TG-KAFKA-UNREACHABLE), they do not let us in (TG-KAFKA-AUTH), or
+                one side does not accept the other's certificate (TG-KAFKA-TLS); the last two are told at once.
         """
-        self._answer(lambda: self._client.list_topics(timeout=self._timeout_s))
+        deadline_s = time.monotonic() + self._timeout_s
+        while (left_s := deadline_s - time.monotonic()) > _TRY_S:
+            try:
+                self._client.list_topics(timeout=_TRY_S)
+            except KafkaException:
+                self._client.poll(0)
+                if (fault := self._words.fault()) is not None:
+                    raise fault from None
+            else:
+                return
+        self._answer(lambda: self._client.list_topics(timeout=max(left_s, 0.1)))
 
     def find(self, name: str) -> Topic | None:
         """Return the topic, or None if there is none."""
         try:
-            described = self._wait(self._client.describe_topics(TopicCollection([name]))[name])
+            described = self._wait(self._client.describe_topics(TopicCollection([name]))[name], "Describe", name)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
         resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self._wait(self._client.describe_configs([resource])[resource])
+        entries = self._wait(self._client.describe_configs([resource])[resource], "DescribeConfigs", name)
         config = {key: str(entry.value) for key, entry in entries.items()}
         return Topic(name, str(described.topic_id), len(described.partitions), config)
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return how many partitions each topic has that we may know of."""
+        found = self._answer(lambda: self._client.list_topics(timeout=self._timeout_s))
+        return {name: len(topic.partitions) for name, topic in found.topics.items()}
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the id of each topic, empty where there is none of that name."""
+        found = self._client.describe_topics(TopicCollection(list(names)))
+        return {name: self._topic_id(future, name) for name, future in found.items()}
+
+    def _topic_id(self, future: Future[Any], name: str) -> str:
+        try:
+            return str(self._wait(future, "Describe", name).topic_id)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return ""
+            raise
 
     def require(self, name: str, fix: str = "") -> Topic:
         """
@@ -112,11 +176,29 @@ class Admin:
             )
         return topic
 
+    def check_rights(self, rights: Iterable[Right]) -> None:
+        """
+        Ask the brokers whether this client has *rights*, which are all on topics that exist. Read and Write tell nobody that
+        they are missing before something is read or written, and some not even then.
+
+        Raises:
+            RefusedError: One is missing (TG-KAFKA-DENIED): topic, operation, and the command that gives it.
+        """
+        wanted = list(rights)
+        for topic in dict.fromkeys(right.topic for right in wanted):
+            futures = self._client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
+            allowed = self._wait(futures[topic], "Describe", topic).authorized_operations
+            names = {str(operation.name).replace("_", "").lower() for operation in allowed or ()}
+            for right in wanted:
+                # Some brokers do not tell; then the operation itself will.
+                if names and right.topic == topic and right.operation.lower() not in names:
+                    raise kafka_denial(right, self._properties)
+
     def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
         """Make a topic unless it is there already, and return it."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
-            self._wait(self._client.create_topics([new])[name])
+            self._wait(self._client.create_topics([new])[name], "Create", name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -174,7 +256,9 @@ class Admin:
 
         def ask() -> dict[tuple[str, int], Any]:
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
-            return {(asked.topic, asked.partition): self._wait(future) for asked, future in futures.items()}
+            if any(_topic_unknown(future.exception(self._timeout_s + 5)) for future in futures.values()):
+                self.check_rights(Right("Describe", partition.topic) for partition in wanted)
+            return {(asked.topic, asked.partition): self._wait(future, "Describe", asked.topic) for asked, future in futures.items()}
 
         # A topic that was just made, or whose leader moves, has no leader for a moment.
         settled = Retrying(retry=retry_if_exception(_passes), stop=stop_after_delay(self._timeout_s), wait=wait_fixed(0.1), reraise=True)
@@ -195,27 +279,59 @@ class Admin:
         found = self.offsets(wanted, OffsetSpec.for_timestamp(max(time_us // 1000, 0)))
         return {partition: found[partition].offset if found[partition].offset >= 0 else ends[partition] for partition in wanted}
 
-    def _wait(self, future: Future[_T]) -> _T:
-        return self._answer(lambda: future.result(timeout=self._timeout_s + 5))
+    def _wait(self, future: Future[_T], operation: str, topic: str) -> _T:
+        return self._answer(lambda: future.result(timeout=self._timeout_s + 5), operation, topic)
 
-    def _answer(self, ask: Callable[[], _T]) -> _T:
+    def _answer(self, ask: Callable[[], _T], operation: str = "", topic: str = "") -> _T:
+        """Return the answer; what callers know how to meet comes as it was raised, all else as ours."""
         try:
-            return ask()
+            answer = ask()
         except KafkaException as error:
-            if error.args[0].code() in _NO_ANSWER:
+            failure = error.args[0]
+            if failure.code() in _FOR_CALLERS:
+                raise
+            if failure.code() in _NO_ANSWER:
                 raise self._unreachable() from error
-            raise
+            raise kafka_failure(failure, topic or self.bootstrap, operation, properties=self._properties) from error
         except TimeoutError as error:
             raise self._unreachable() from error
+        self._words.forget()
+        return answer
 
-    def _unreachable(self) -> UnreachableError:
-        return UnreachableError(
-            f"no Kafka broker answers at {self.bootstrap}",
+    def _unreachable(self) -> TidegateError:
+        self._client.poll(0)
+        why = ""
+        if self._words.heard is not None:
+            why = f": {told(self._words.heard)}"
+        elif not self._properties.get("security.protocol", "plaintext").lower().endswith("ssl") and speaks_tls(self._properties):
+            why = ": it speaks TLS, and security.protocol does not say so"
+        return self._words.fault() or UnreachableError(
+            f"no Kafka broker answers at {self.bootstrap}{why}",
             code="TG-KAFKA-UNREACHABLE",
             where=self.bootstrap,
             fix="start one with `tidegate up`, or set kafka.bootstrap (and [kafka.client] for TLS or SASL)",
             example='bootstrap = "localhost:9092"',
         )
+
+
+def _topic_unknown(error: BaseException | None) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._NOENT
+
+
+def raise_if_hopeless(properties: Mapping[str, str], right: Right) -> None:
+    """
+    Return if waiting may bring what a consumer or producer waits for: called when nothing has come for a while.
+
+    Raises:
+        TidegateError: The right is missing, or the brokers do not let us in: TG-KAFKA-DENIED, TG-KAFKA-AUTH, TG-KAFKA-TLS.
+    """
+    try:
+        admin = Admin(properties, 5 * _TRY_S)
+        admin.check_reachable()
+        admin.check_rights([right])
+    except (KafkaException, TidegateError) as error:
+        if beyond_waiting(error):
+            raise
 
 
 def _passes(error: BaseException) -> bool:
@@ -230,6 +346,12 @@ def _as_good(key: str, there: str, wanted: str) -> bool:
     return there == wanted
 
 
-def kafka_failure(error: KafkaError, where: str) -> TidegateError:
-    """Return what to raise for a librdkafka error that waiting will not mend."""
-    return TidegateError(f"Kafka refused: {error.str()}", code="TG-KAFKA", where=where, fix="see the broker's log")
+def _unusable(error: Exception) -> SettingError:
+    said = error.args[0]
+    return SettingError(
+        f"[kafka.client] cannot be used: {told(said) if isinstance(said, KafkaError) else scrub(str(error))}",
+        code="TG-KAFKA-CLIENT",
+        where="kafka.client",
+        fix="correct the property: librdkafka's documentation lists them (CONFIGURATION.md)",
+        example='"security.protocol" = "SASL_SSL"',
+    )
