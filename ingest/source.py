@@ -32,6 +32,7 @@ from ingest.offsets import Offset, Planned
 from ordering.errors import TidegateError
 from ordering.ticks import NEVER
 from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.failures import beyond_waiting
 from tidegate.runtime.logs import get_logger, quiet_worker
 from tidegate.runtime.planning import RangePlanner, Ranges
 from tidegate.runtime.spark import even_labels
@@ -112,6 +113,8 @@ class Planner(RangePlanner):
         try:
             return self._advance(here)
         except (KafkaException, TidegateError) as error:
+            if beyond_waiting(error):
+                raise
             self._log.warning("nothing planned", reason=str(error))
             time.sleep(_RETRY_S)
             return here

@@ -29,6 +29,7 @@ from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.planning import source_of
+from tidegate.runtime.rights import query_rights
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.parse import parse_script
 from tidegate.runtime.setting_tables import OutputSettings
@@ -120,6 +121,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         checkpoint=str(folder),
     )
     admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, output.replication_factor)
+    admin.check_rights(query_rights(ordered.name, output.topic, prepared.dead_letter_topic))
     return prepared
 
 

@@ -20,6 +20,7 @@ from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
 from query.offsets import Offset
 from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.failures import beyond_waiting
 from tidegate.runtime.logs import get_logger, quiet_worker
 from tidegate.runtime.planning import RangePlanner, Ranges
 
@@ -55,6 +56,8 @@ class Planner(RangePlanner):
         try:
             ends = self._frozen or self._admin.ends(self._plan.starts)
         except (KafkaException, TidegateError) as error:
+            if beyond_waiting(error):
+                raise
             get_logger(__name__).warning("nothing planned", topic=self._plan.topic, reason=str(error))
             time.sleep(_RETRY_S)
             return start

@@ -7,7 +7,7 @@ docs/security.md shows these. What is denied is told with the command that gives
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 REDIS_KEYS = "tidegate:*"
@@ -34,20 +34,27 @@ class Right(NamedTuple):
     topic: str
 
 
-def ingest_rights(raw: str, ordered: str, dead_letter: str) -> tuple[Right, ...]:
-    """Return what ``tidegate ingest`` needs; topics by name. Read and Write include Describe."""
+def ingest_rights(read: Iterable[str], ordered: str, dead_letter: str) -> tuple[Right, ...]:
+    """
+    Return what ``tidegate ingest`` needs. Read and Write include Describe; Create is needed where a topic is to be made.
+
+    Args:
+        read: The raw topics, and the ordered topic whose CTIs are imported, if any.
+        ordered: The topic that is written; read at a start without checkpoint.
+        dead_letter: Where records go that cannot be used.
+    """
     return (
-        *rights(raw, "Read", "DescribeConfigs"),
+        *(right for topic in read for right in rights(topic, "Read", "DescribeConfigs")),
         *rights(ordered, "Create", "Read", "Write", "DescribeConfigs"),
         *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
     )
 
 
-def query_rights(ordered: str, result: str, dead_letter: str) -> tuple[Right, ...]:
-    """Return what ``tidegate query`` needs; topics by name."""
+def query_rights(ordered: str, result: str | None, dead_letter: str) -> tuple[Right, ...]:
+    """Return what ``tidegate query`` needs; without a result topic, where it writes files, nothing of that."""
     return (
         *rights(ordered, "Read", "DescribeConfigs"),
-        *rights(result, "Create", "Read", "Write", "DescribeConfigs"),
+        *(rights(result, "Create", "Read", "Write", "DescribeConfigs") if result else ()),
         *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
     )
 

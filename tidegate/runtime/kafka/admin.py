@@ -178,13 +178,14 @@ class Admin:
 
     def check_rights(self, rights: Iterable[Right]) -> None:
         """
-        Ask the brokers whether this client has *rights*, which are all on topics that exist. Read and Write tell nobody that
-        they are missing before something is read or written, and some not even then.
+        Ask the brokers whether this client has *rights* on topics that exist; the right to create them is no longer needed then.
+
+        Otherwise nobody learns that Read and Write are missing before something is read or written, and some not even then.
 
         Raises:
             RefusedError: One is missing (TG-KAFKA-DENIED): topic, operation, and the command that gives it.
         """
-        wanted = list(rights)
+        wanted = [right for right in rights if right.operation != "Create"]
         for topic in dict.fromkeys(right.topic for right in wanted):
             futures = self._client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
             allowed = self._wait(futures[topic], "Describe", topic).authorized_operations
