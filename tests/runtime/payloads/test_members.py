@@ -9,7 +9,8 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.runtime.payloads.members import NO_PAYLOAD, NOT_JSON, NOT_OBJECT, NOT_UTF8, extract
+from tidegate.runtime.payloads.extracted import NO_PAYLOAD, NOT_UTF8
+from tidegate.runtime.payloads.members import NOT_JSON, NOT_OBJECT, extract
 from tidegate.runtime.scalars.expressions import Field
 from tidegate.runtime.scalars.kinds import Kind
 

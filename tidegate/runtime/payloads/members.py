@@ -1,5 +1,5 @@
 """
-Fields: payload bytes -> columns of the few field paths a query needs.
+JSON: payload bytes -> columns of the few field paths a query needs.
 
 Law: what a field of one payload is, depends on that payload and the path alone. The member with the path's exact
 spelling counts; without one, the first whose name matches ignoring case. A missing member and a JSON null are NULL. A
@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import duckdb
 import numpy as np
@@ -24,13 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.runtime.payloads.extracted import Extracted, texts_of
 from tidegate.runtime.scalars.duck import quoted, run
 from tidegate.runtime.scalars.expressions import Field
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.variant import Variant, finite
 
-NO_PAYLOAD = "payload is missing"
-NOT_UTF8 = "payload is not UTF-8"
 NOT_JSON = "payload is not JSON"
 NOT_OBJECT = "payload is not a JSON object"
 
@@ -44,20 +42,12 @@ _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind
 Mask = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True)
-class Extracted:
-    """
-    Columns taken from payloads.
+class JsonReader:
+    """Reads payloads that are JSON objects; a stage that takes no field parses none, and then none is bad."""
 
-    Args:
-        columns: One column per field asked for.
-        bad: Rows without a usable payload.
-        reasons: One reason per bad row, in row order.
-    """
-
-    columns: dict[Field, Variant]
-    bad: npt.NDArray[np.int64]
-    reasons: list[str]
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+        """Take *fields* out of *payloads*."""
+        return extract(payloads, fields)
 
 
 def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted:
@@ -65,36 +55,12 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Ex
     length = len(payloads)
     if not fields or not length:
         return Extracted({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
-    texts, reasons = _texts(payloads)
+    texts, reasons = texts_of(payloads)
     texts, values = _members(texts, fields, reasons)
     columns = {}
     for field, found in zip(fields, values, strict=True):
         columns[field] = _variant(_with_other_spellings(texts, field, found))
-    rows = sorted(reasons)
-    return Extracted(columns, np.array(rows, dtype=np.int64), [reasons[row] for row in rows])
-
-
-def _texts(payloads: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
-    """Return payloads as strings, null where bad, and why."""
-    whole = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
-    whole = whole if pa.types.is_binary(whole.type) or pa.types.is_large_binary(whole.type) else whole.cast(pa.binary())
-    reasons = dict.fromkeys(np.flatnonzero(whole.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_PAYLOAD) if whole.null_count else {}
-    string = pa.large_string() if pa.types.is_large_binary(whole.type) else pa.string()
-    try:
-        texts = whole.view(string)
-        texts.validate(full=True)
-    except pa.ArrowInvalid:
-        decoded = [_decoded(value) for value in whole.to_pylist()]
-        reasons |= {row: NOT_UTF8 for row, text in enumerate(decoded) if text is None and row not in reasons}
-        texts = pa.array(decoded, string)
-    return texts, reasons
-
-
-def _decoded(payload: bytes | None) -> str | None:
-    try:
-        return None if payload is None else payload.decode()
-    except UnicodeDecodeError:
-        return None
+    return Extracted.of(columns, reasons)
 
 
 def _members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:

@@ -1,0 +1,214 @@
+"""
+Avro schemas as this program uses them: checked before a record is read, with its own reading of times.
+
+Law: a schema that was accepted reads every payload in time and memory that follow the payload's length. So two kinds are
+refused that Avro allows: a type that contains itself, whose values can be nested as deep as a payload is long, and an
+array of values that take no bytes, whose length is whatever a payload claims.
+
+Dates and timestamps become :class:`Moment` (microseconds since 1970), decimals floats; other logical types count as what
+they are written as.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import fastavro
+import fastavro.read
+from fastavro.schema import SchemaParseException, UnknownType
+
+from ordering.errors import SettingError
+from ordering.ticks import DAY_US
+
+CHARACTERS_MAX = 1_048_576
+"""Longest schema accepted."""
+DEPTH_MAX = 64
+"""Deepest nesting of types accepted."""
+TYPES_MAX = 10_000
+"""Most types accepted that a schema may come to when names are spelled out."""
+_DECIMAL_BYTES_MAX = 128
+"""What needs more bytes is beyond every float; NULL."""
+_OWN = "tidegate-"
+_YEAR_1_US, _YEAR_9999_END_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+
+
+class Moment(int):
+    """A date or timestamp: microseconds since 1970-01-01T00:00:00Z. A local one is taken for UTC."""
+
+
+class UnusableSchema(ValueError):
+    """A schema is none, or one that is refused; the text says why."""
+
+
+def _moment(multiply: int, divide: int = 1) -> Callable[..., Moment | None]:
+    def read(value: int, writer: Any = None, reader: Any = None) -> Moment | None:
+        us = value * multiply // divide
+        return Moment(us) if _YEAR_1_US <= us <= _YEAR_9999_END_US else None
+
+    return read
+
+
+def _decimal(value: bytes, writer: Mapping[str, Any], reader: Any = None) -> float | None:
+    if len(value) > _DECIMAL_BYTES_MAX:
+        return None
+    return float(f"{int.from_bytes(value, 'big', signed=True)}e{-int(writer.get('scale', 0))}")
+
+
+_READERS = {
+    ("long", "timestamp-millis"): _moment(1_000),
+    ("long", "timestamp-micros"): _moment(1),
+    ("long", "timestamp-nanos"): _moment(1, 1_000),
+    ("long", "local-timestamp-millis"): _moment(1_000),
+    ("long", "local-timestamp-micros"): _moment(1),
+    ("long", "local-timestamp-nanos"): _moment(1, 1_000),
+    ("int", "date"): _moment(DAY_US),
+    ("bytes", "decimal"): _decimal,
+    ("fixed", "decimal"): _decimal,
+}
+# Under names of our own, so that no one else's reading of Avro in this process changes.
+fastavro.read.LOGICAL_READERS.update({f"{written}-{_OWN}{logical}": reader for (written, logical), reader in _READERS.items()})
+
+
+def parse_avro_schema(text: str, named: Mapping[str, str] | None = None) -> Any:
+    """
+    Check a schema and return it as :func:`fastavro.schemaless_reader` takes it.
+
+    Args:
+        text: The schema, as JSON.
+        named: Schemas that it refers to, each after those it refers to itself.
+
+    Raises:
+        UnusableSchema: It is none, or is refused.
+    """
+    known: dict[str, Any] = {}
+    for other in (named or {}).values():
+        _parsed(other, known)
+    schema = _parsed(text, known)
+    _Sizes(known).of(schema)
+    return schema
+
+
+def _parsed(text: str, known: dict[str, Any]) -> Any:
+    if len(text) > CHARACTERS_MAX:
+        raise UnusableSchema(f"the schema has more than {CHARACTERS_MAX} characters")
+    try:
+        raw = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise UnusableSchema(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise UnusableSchema("the schema is nested too deeply") from None
+    _refuse_deep(raw)
+    try:
+        return fastavro.parse_schema(_with_own_readers(raw), named_schemas=known)
+    except (SchemaParseException, UnknownType) as error:
+        raise UnusableSchema(f"no Avro schema: {error}") from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        # What fastavro does not expect in a schema it stumbles over.
+        raise UnusableSchema(f"no Avro schema: {type(error).__name__} {error}") from None
+
+
+def _refuse_deep(raw: Any) -> None:
+    pending = [(raw, 0)]
+    while pending:
+        value, depth = pending.pop()
+        if depth > 4 * DEPTH_MAX:
+            raise UnusableSchema("the schema is nested too deeply")
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        pending.extend((each, depth + 1) for each in inner)
+
+
+def _with_own_readers(raw: Any) -> Any:
+    """Return the schema with the logical types that are read here under names of our own, and without all others."""
+    if isinstance(raw, list):
+        return [_with_own_readers(each) for each in raw]
+    if not isinstance(raw, dict):
+        return raw
+    schema = {
+        key: _with_own_readers(value) if key in ("type", "fields", "items", "values") else copy.copy(value) for key, value in raw.items()
+    }
+    logical, written = schema.pop("logicalType", None), schema.get("type")
+    if isinstance(written, str) and isinstance(logical, str) and (written, logical) in _READERS:
+        schema["logicalType"] = f"{_OWN}{logical}"
+    return schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Size:
+    """What a type may cost: whether a value may take no bytes at all, and how many types it is made of, names spelled out."""
+
+    empty: bool
+    types: int
+
+
+class _Sizes:
+    """Works out the size of every type of a schema, and refuses the types that cannot be read safely."""
+
+    def __init__(self, known: Mapping[str, Any]) -> None:
+        self._known = known
+        self._done: dict[str, _Size | None] = {}
+
+    def of(self, schema: Any, depth: int = 0) -> _Size:
+        """
+        Return the size of *schema*.
+
+        Raises:
+            UnusableSchema: Its values could need more time or memory than their length tells.
+        """
+        if depth > DEPTH_MAX:
+            raise UnusableSchema(f"types are nested more than {DEPTH_MAX} deep")
+        if isinstance(schema, list):
+            inner = [self.of(branch, depth + 1) for branch in schema]
+            return self._checked(False, inner)
+        if isinstance(schema, str):
+            return self.of(self._known[schema], depth) if schema in self._known else _Size(schema == "null", 1)
+        return self._of_named(schema, depth) if "name" in schema else self._of_unnamed(schema, depth)
+
+    def _of_named(self, schema: Mapping[str, Any], depth: int) -> _Size:
+        name = schema["name"]
+        if name in self._done:
+            size = self._done[name]
+            if size is None:
+                raise UnusableSchema(f"{name} contains itself: a payload could nest it without end")
+            return size
+        self._done[name] = None
+        if schema["type"] == "fixed":
+            if not isinstance(schema["size"], int) or schema["size"] < 0:
+                raise UnusableSchema(f"{name} has no size")
+            size = _Size(schema["size"] == 0, 1)
+        elif schema["type"] == "enum":
+            size = _Size(False, 1)
+        else:
+            inner = [self.of(field["type"], depth + 1) for field in schema["fields"]]
+            size = self._checked(all(each.empty for each in inner), inner)
+        self._done[name] = size
+        return size
+
+    def _of_unnamed(self, schema: Mapping[str, Any], depth: int) -> _Size:
+        kind = schema["type"]
+        if kind == "array":
+            items = self.of(schema["items"], depth + 1)
+            if items.empty:
+                raise UnusableSchema("an array of values that take no bytes: a payload could claim any number of them")
+            return self._checked(False, [items])
+        return self._checked(False, [self.of(schema["values"], depth + 1)]) if kind == "map" else self.of(kind, depth + 1)
+
+    def _checked(self, empty: bool, inner: Sequence[_Size]) -> _Size:
+        types = 1 + sum(each.types for each in inner)
+        if types > TYPES_MAX:
+            raise UnusableSchema(f"it is made of more than {TYPES_MAX} types, names spelled out")
+        return _Size(empty, types)
+
+
+def schema_error(problem: UnusableSchema, where: str) -> SettingError:
+    """Return the error of a schema file that cannot be used."""
+    return SettingError(
+        f"the Avro schema cannot be used: {problem}",
+        code="TG-AVRO-SCHEMA",
+        where=where,
+        fix="give an Avro schema as JSON, without types that contain themselves",
+        example='{"type": "record", "name": "Flight", "fields": [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}',
+    )
