@@ -43,7 +43,8 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
             )
         if before == dict(settings):
             return
-    folder.mkdir(parents=True, exist_ok=True)
+    # Nobody else's: what stands in here tells what events hold, and Spark's logs may tell anything.
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
@@ -25,6 +26,7 @@ from ordering.errors import TidegateError
 from tidegate.runtime.class_archive import java_option
 from tidegate.runtime.keeping import REPORT_SCHEMA
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.masking import has_password, is_secret_key
 from tidegate.runtime.settings import Settings
 
 Report = dict[str, Any]
@@ -99,6 +101,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         builder = builder.config(key, value)
     try:
         with _stderr_to(folder / WORKER_LOG):
+            _start_jvm({"spark.master": spark.master, **conf})
             started: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
         raise TidegateError(
@@ -109,6 +112,12 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
             example='master = "local[*]"',
         ) from error
     return started
+
+
+def _start_jvm(conf: Mapping[str, str]) -> None:
+    """Start the JVM with what everybody may read on its command line; secrets it is told once it runs."""
+    public = {key: value for key, value in conf.items() if not is_secret_key(key) and not has_password(value)}
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(public.items())))
 
 
 @dataclass(frozen=True, slots=True)
