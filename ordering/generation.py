@@ -147,6 +147,14 @@ class Punctuator:
                 ctis += self._write(state, point, _unwalked(state, out, point.out))
         return ctis, ahead
 
+    def repeat(self, state: State) -> Cti | None:
+        """Return the last CTI of the first output partition again, as far as *state* has come since; None if there was none."""
+        if state.told is None:
+            return None
+        c, n, ahead, largest_us = state.told
+        cause = Cause.IDLE if state.estimated else Cause.EVENT
+        return Cti(self._number, self._channels[0], c, n, ahead, state.next_offset, state.arrival_us, largest_us, self.roster, cause)
+
     def _promise(self, watermark_us: int) -> int:
         return watermark_us if watermark_us in (INFINITY, NEVER) else watermark_us - self._delay_us
 
@@ -176,16 +184,19 @@ class Punctuator:
             if state.written.get(channel) == promise or (since is not None and state.c < since.start_us[channel]):
                 continue
             state.written[channel] = promise
+            ahead, largest_us = int(state.ahead[channel] + unwalked[channel]), int(state.largest_us[channel])
+            if channel == self._channels[0]:
+                state.told = state.c, promise[1], ahead, largest_us
             ctis.append(
                 Cti(
                     number=self._number,
                     output_partition=channel,
-                    c=promise[0],
+                    c=state.c,
                     n=promise[1],
-                    ahead=int(state.ahead[channel] + unwalked[channel]),
+                    ahead=ahead,
                     next_offset=point.next_offset,
                     arrival_us=point.arrival_us,
-                    largest_us=int(state.largest_us[channel]),
+                    largest_us=largest_us,
                     roster=self.roster,
                     cause=point.cause,
                 )

@@ -8,8 +8,10 @@ between runs, what they say may never be broken (spec section 4).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from ordering.facts import Fact
 
 
 class Cause(StrEnum):
@@ -74,6 +76,7 @@ class Cti:
             Only what changed since the channel's last CTI.
         part, parts: Place of this record in a CTI whose list needs several, counted from 0; all but ``listed`` is
             the same in each, and it counts with the last.
+        facts: Facts of the journal it carries beside its promise, which no reader looks at; None: its writer has none to tell.
     """
 
     number: int
@@ -89,3 +92,4 @@ class Cti:
     listed: tuple[tuple[bytes, int], ...] = ()
     part: int = 0
     parts: int = 1
+    facts: tuple[Fact, ...] | None = field(default=None, compare=False)

@@ -29,6 +29,7 @@ from ordering import chunks as chunk_bytes
 from ordering.ahead import Ahead
 from ordering.chunks import Chunk, Held, Rows, Saved
 from ordering.errors import ProtocolError
+from ordering.facts import Fact
 from ordering.ticks import NEVER
 from ordering.timeline import Timelines
 
@@ -88,6 +89,10 @@ class State:
     """The watermark at the last point at which CTIs were due (``Generation``)."""
     written: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Last promise of each output partition: c, n, roster version."""
+    told: tuple[int, int, int, int] | None = None
+    """c, n, ahead and largest system timestamp of the first output partition's last CTI, if this state saw one written."""
+    untold: tuple[Fact, ...] = ()
+    """Facts of the journal that no CTI has carried yet."""
     since: Since | None = None
     totals: dict[str, int] = field(default_factory=dict)
     """Counts that whoever runs the model wants saved with it."""
@@ -200,6 +205,8 @@ class State:
             "accepted": self.accepted,
             "point_us": self.point_us,
             "written": [[partition, *promise] for partition, promise in sorted(self.written.items())],
+            "told": self.told,
+            "untold": self.untold,
             "since": None if since is None else [since.start_us.tolist(), since.skip.tolist()],
             "totals": self.totals,
             "chunks": [[number, chunk.level, chunk.size, chunk.needed_until_us] for number, chunk in self.chunks.items()],
@@ -240,6 +247,8 @@ class State:
             accepted=fields["accepted"],
             point_us=fields["point_us"],
             written={partition: (c, n, version) for partition, c, n, version in fields["written"]},
+            told=tuple(fields["told"]) if fields.get("told") else None,
+            untold=tuple(Fact(*fact) for fact in fields.get("untold", ())),
             since=None if since is None else Since(*(np.array(column, dtype=np.int64) for column in since)),
             totals=fields["totals"],
             ahead=np.zeros(len(fields["seq"]), dtype=np.int64),

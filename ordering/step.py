@@ -159,6 +159,14 @@ class Model:
             state.written[partition] = cti.c, cti.n, cti.roster.version
         return state
 
+    def repeat(self, state: State) -> Cti | None:
+        """
+        Return the promise given last in the first output partition once more, for what shall be carried beside it.
+
+        It says as before how far events go, and how far the input has been judged by now. None where this state gave none.
+        """
+        return self._punctuator.repeat(state)
+
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> State:
         """
         Return a saved state (see :meth:`ordering.state.State.save`).

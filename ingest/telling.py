@@ -1,0 +1,63 @@
+"""
+Facts of the journal that wait for a CTI to carry them into the ordered topic (PROTOCOL.md, "The header tf").
+
+Law: a fact that took effect is carried by the first CTI of every channel that is written afterwards in the same walk, and
+by one CTI at least: where none is due the last promise is repeated. Where no promise was given yet facts wait, saved with
+the state: nothing that rests on them can have been called final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ordering.facts import Fact
+from ordering.punctuation import Cti
+from ordering.state import State
+from ordering.step import Model
+
+FACTS_AT_ONCE = 8_000
+"""So many go with one CTI, 192 kB: every topic takes a record of that size."""
+
+
+class Telling:
+    """
+    The facts of one range.
+
+    Args:
+        model: Repeats promises.
+        state: Remembers what waits.
+        facts: What takes effect in this range.
+    """
+
+    def __init__(self, model: Model, state: State, facts: Iterable[Fact]) -> None:
+        self._model, self._state = model, state
+        state.untold = tuple(dict.fromkeys((*state.untold, *facts)))
+
+    def onto(self, ctis: list[Cti], last: bool) -> list[Cti]:
+        """
+        Return *ctis*, in their order, with the facts that wait.
+
+        Args:
+            ctis: What is written now.
+            last: Whether nothing more is written in this range: then a promise is repeated for what still waits.
+        """
+        if ctis:
+            ctis = self._laden(ctis, self._next())
+        while last and self._state.untold and (again := self._model.repeat(self._state)) is not None:
+            ctis.append(replace(again, facts=self._next()))
+        return ctis
+
+    def _laden(self, ctis: list[Cti], facts: tuple[Fact, ...]) -> list[Cti]:
+        seen: set[int] = set()
+        return [replace(cti, facts=facts if _first(cti.output_partition, seen) else ()) for cti in ctis]
+
+    def _next(self) -> tuple[Fact, ...]:
+        facts, self._state.untold = self._state.untold[:FACTS_AT_ONCE], self._state.untold[FACTS_AT_ONCE:]
+        return facts
+
+
+def _first(partition: int, seen: set[int]) -> bool:
+    known = partition in seen
+    seen.add(partition)
+    return not known
