@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,17 @@ import numpy as np
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
 from ingest.pending import PendingCtis
+from ingest.standing import details, standing
 from ingest.unusable import source_ctis, unusable
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, TICK_MAX
+from tidegate.runtime.asking import Question
 from tidegate.runtime.fault_points import reached
 from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
-from tidegate.runtime.logs import quiet_worker
+from tidegate.runtime.logs import batch_of_task, bound, quiet_worker
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,16 @@ class IngestStage:
         self._plan = plan
         settings = plan.settings
         self._fields = FieldReader(settings.timestamp_by, settings.timestamp_format, settings.over, settings.event_shape, settings.end)
+        self._question = Question(Path(plan.checkpoint))
         quiet_worker()
 
     def reports(self, ranges: list[Any], keeper: Keeper[State]) -> Iterator[str]:
         """Walk the ranges of one input partition; yield a report of each."""
         for planned in ranges:
-            yield self._walk(planned, keeper)
+            place = {"topic": planned.topic, "partition": int(planned.partition), "offset": int(planned.start), "until": int(planned.end)}
+            with bound(input=self._plan.settings.name, **place, **batch_of_task()):
+                report = self._walk(planned, keeper)
+            yield report
 
     def _walk(self, planned: Any, keeper: Keeper[State]) -> str:
         roster = replace(self._plan.roster, version=int(planned.roster), inputs=int(planned.inputs))
@@ -63,7 +70,7 @@ class IngestStage:
         producer = cached_producer(self._plan.kafka)
         try:
             walk = RangeWalk(self._plan, model, state, self._fields, producer)
-            report = walk.run(planned)
+            report = walk.run(planned, self._question.substreams())
         except BaseException:
             # What the producer still holds and where the reader stands is unknown: neither may be used again.
             drop_producer(self._plan.kafka)
@@ -83,15 +90,17 @@ class RangeWalk:
         self._ctis = PendingCtis(model.generation)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
+        self._bytes = 0
 
-    def run(self, planned: Any) -> str:
-        """Walk the range; return the report as JSON."""
+    def run(self, planned: Any, asked: int | None = None) -> str:
+        """Walk the range; return the report as JSON, with so many substreams as are *asked* for."""
         settings, topic, end = self._plan.settings, planned.topic, int(planned.end)
         marks = Marks(_pairs(planned.marks), _pairs(planned.imports))
         if end > planned.start:
             reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, settings.prefetch_bytes)
             for records in reader.read(int(planned.start), end):
                 self._spent("read")
+                self._bytes += records.value.nbytes
                 reached("piece read")
                 self._judge(topic, planned, records, marks)
         met = marks.between(end, end)
@@ -101,7 +110,7 @@ class RangeWalk:
             self._step(last)
         self._acknowledge()
         reached("walked")
-        return self._report(planned)
+        return self._report(planned, asked)
 
     def _acknowledge(self) -> None:
         """Wait until all events are safe, then write the CTIs above them."""
@@ -144,6 +153,7 @@ class RangeWalk:
         self._step(batch)
 
     def _step(self, batch: Batch) -> None:
+        self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))
         step = self._model.step(self._state, batch)
         self._count(step.counts)
         self._ctis.add(step.ctis)
@@ -185,7 +195,7 @@ class RangeWalk:
         self._seconds[on] += now - self._clock
         self._clock = now
 
-    def _report(self, planned: Any) -> str:
+    def _report(self, planned: Any, asked: int | None) -> str:
         state = self._state
         fields = {
             "topic": planned.topic,
@@ -199,7 +209,11 @@ class RangeWalk:
             "final": state.c == INFINITY,
             "totals": state.totals,
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
+            "bytes": self._bytes,
+            **standing(state, self._model.policies, self._model.over),
         }
+        if asked is not None:
+            fields |= details(state, self._model.policies, self._model.over, asked)
         return json.dumps(fields, separators=(",", ":"))
 
 

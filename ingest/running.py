@@ -5,6 +5,7 @@ One input of a running ingest process, seen from the driver: what it reports, ho
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan, Partition
@@ -33,7 +34,9 @@ class RunningInput:
         self.catching_up = CatchingUp(recovery)
         self._told_caught_up = recovery.ahead == 0
         self._lookout = Lookout(look)
-        self._published = ProgressPublisher(plan.redis, plan.settings.ordered_topic, input=self.name, recovery=self.catching_up.as_dict())
+        known = self.catching_up.as_dict()
+        folder = Path(plan.checkpoint)
+        self._published = ProgressPublisher(plan.redis, plan.settings.ordered_topic, folder=folder, input=self.name, recovery=known)
         self._log = get_logger(__name__, input=self.name)
 
     def __enter__(self) -> RunningInput:

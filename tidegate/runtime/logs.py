@@ -2,15 +2,16 @@
 Logging: one event a line, for people on a terminal, as JSON for programs.
 
 Law: nothing that :mod:`tidegate.runtime.masking` knows as secret leaves through here, neither from our own events
-nor from those of libraries, nor inside a traceback. Field names are the glossary's; topic, partition and offset are
-bound once with ``get_logger().bind(topic=..., partition=..., offset=...)``.
+nor from those of libraries, nor inside a traceback. Field names are the glossary's. Whoever works on a range binds what
+it is with :func:`bound`, and every event logged meanwhile bears it, whichever module logs it.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import MutableMapping
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 import structlog
@@ -21,6 +22,7 @@ from tidegate.runtime.masking import scrub, scrub_value
 from tidegate.runtime.setting_tables import LoggingSettings
 
 # py4j logs the traceback of every failed callback; the job reports it once, readably.
+_BATCH_PROPERTY = "streaming.sql.batchId"
 _NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": logging.WARNING}
 
 
@@ -61,6 +63,22 @@ def quiet_worker() -> None:
 def get_logger(name: str = "tidegate", **bound: Any) -> FilteringBoundLogger:
     """Return a logger whose events carry *bound*; usable before :func:`configure`, which then shapes its output."""
     return cast(FilteringBoundLogger, structlog.stdlib.get_logger(name, **bound))
+
+
+@contextmanager
+def bound(**fields: Any) -> Iterator[None]:
+    """Have every event that this thread logs in the block bear *fields*, unless it names them otherwise itself."""
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
+
+
+def batch_of_task() -> dict[str, int]:
+    """Return ``batch``, the number of the micro-batch that this Spark task belongs to; empty outside of one."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    number = task.getLocalProperty(_BATCH_PROPERTY) if task is not None else None
+    return {} if number is None else {"batch": int(number)}
 
 
 def _shared() -> list[Processor]:

@@ -16,26 +16,33 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import redis
 
 from ordering.errors import TidegateError
+from tidegate.runtime.asking import ASKED_FOR_S, leave_question
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.redis import connect, translated
 from tidegate.runtime.setting_tables import RedisSettings
 
 EVERY_S = 1.0
 """Least time between two writes of one job."""
-HEARTBEAT_S = 5.0
-"""A job that has nothing new to tell writes its field ``job`` this often."""
-SILENT_AFTER_S = 3 * HEARTBEAT_S
+HEARTBEAT_S = 2.0
+"""A job that has nothing new to tell writes its field ``job`` this often, and hears then what is asked."""
+SILENT_AFTER_S = 15.0
 """A job that has not written for longer is gone, or cannot reach Redis."""
 
 _JOB = "job"
 _CLOSE_WAIT_S = 2.0
 _log = get_logger(__name__)
+
+
+def asked_key(ordered_topic: str) -> str:
+    """Return the key under which the job that writes *ordered_topic* is asked for more (:mod:`tidegate.runtime.asking`)."""
+    return f"tidegate:{{{ordered_topic}}}:asked"
 
 
 def progress_key(ordered_topic: str) -> str:
@@ -91,6 +98,17 @@ class ProgressStore:
             fields: Any = self._connected().hgetall(progress_key(ordered_topic))
         return _parsed(ordered_topic, fields) if fields else None
 
+    def ask(self, ordered_topic: str, substreams: int) -> None:
+        """
+        Ask the job for more about each partition, and about so many of its *substreams*, for the next seconds.
+
+        Raises:
+            UnreachableError: Redis does not answer.
+            RefusedError: It does not let us write.
+        """
+        with translated(self._settings.address):
+            self._connected().set(asked_key(ordered_topic), _json({"substreams": substreams}), ex=ASKED_FOR_S)
+
     def ordered_topics(self) -> list[str]:
         """
         Return the topics whose jobs have ever published, sorted.
@@ -142,6 +160,7 @@ class ProgressPublisher:
         settings: Where Redis is.
         ordered_topic: The topic that the job writes, or the name of an output that is no topic.
         job: What is known about the job at its start, such as ``input="flights"``.
+        folder: The job's checkpoint folder, where questions to its stages are left; None: nobody can ask.
         every_s: Least time between two writes, seconds.
         wall_ms: The wall clock, milliseconds.
     """
@@ -151,11 +170,13 @@ class ProgressPublisher:
         settings: RedisSettings,
         ordered_topic: str,
         *,
+        folder: Path | None = None,
         every_s: float = EVERY_S,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         **job: Any,
     ) -> None:
-        self._settings, self._key, self._every_s, self._wall_ms = settings, progress_key(ordered_topic), every_s, wall_ms
+        self._settings, self._topic, self._every_s, self._wall_ms = settings, ordered_topic, every_s, wall_ms
+        self._folder = folder
         self._pending = _Pending()
         self._news = threading.Condition()
         self._ending = False
@@ -215,8 +236,13 @@ class ProgressPublisher:
             if self._client is None:
                 self._client = connect(self._settings)
             with translated(self._settings.address):
-                self._client.hset(self._key, mapping=fields)
-        except TidegateError as error:
+                exchange = self._client.pipeline(transaction=False)
+                exchange.hset(progress_key(self._topic), mapping=fields)
+                exchange.get(asked_key(self._topic))
+                _, asked = exchange.execute()
+            if asked and self._folder is not None:
+                leave_question(self._folder, asked)
+        except (TidegateError, OSError) as error:
             self._client = None
             if not self._lost:
                 _log.warning("progress is not published", reason=str(error))
