@@ -31,6 +31,7 @@ class Estimating:
     def __init__(self, plan: IngestPlan, admin: Admin, desk: FactDesk) -> None:
         self._plan, self._admin, self._desk = plan, admin, desk
         self._silences = Silences(plan.settings.idle_cadence_us, plan.settings.idle_margin_us)
+        self._topics = {topic: topic in plan.estimates for topic in plan.topic_ids}
 
     def observe(self, ends: Mapping[Partition, int], seen_us: int) -> None:
         """Take the partitions' ends as they were at *seen_us* (monotonic clock, read after the answer came)."""
@@ -44,7 +45,7 @@ class Estimating:
             here: How far each partition is planned.
             asked_us: Monotonic clock, read before anything was asked.
         """
-        due = self._silences.due({partition: at.next_offset for partition, at in here.items()}, asked_us)
+        due = self._silences.due({partition: at.next_offset for partition, at in here.items() if self._allowed(partition[0])}, asked_us)
         if not due or not self._desk.reach():
             return {}
         # Below an open transaction nothing has been read yet: the end must be the same with and without.
@@ -59,13 +60,20 @@ class Estimating:
             if frontier_us > here[partition].frontier_us
         }
 
+    def _allowed(self, topic: str) -> bool:
+        """Return whether silence advances time in a topic; one that was made while the job runs is asked for its clock once."""
+        if topic not in self._topics:
+            idle, found = self._plan.settings.idle, self._admin.find(topic)
+            self._topics[topic] = idle == "on" or (idle == "auto" and found is not None and found.log_append_time)
+        return self._topics[topic]
+
     def _learn_last_arrivals(self, due: list[Partition], here: Mapping[Partition, Planned], asked_us: int) -> None:
         """Tell the silences from which arrival they count; a partition without any record follows the slowest of the others."""
         empty = [partition for partition in due if here[partition].next_offset == 0]
         unknown = [partition for partition in due if self._silences.needs_last_arrival(partition)]
         if not unknown and not empty:
             return
-        found = self._admin.offsets(self._plan.partitions, MAX_TIMESTAMP)
+        found = self._admin.offsets(here, MAX_TIMESTAMP)
         known = {
             partition: max(at.timestamp * MILLISECOND_US, here[partition].frontier_us)
             for partition, at in found.items()

@@ -15,9 +15,10 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal_redis import RedisJournal
-from ingest.offsets import Marks, Planned
+from ingest.offsets import Joined, Marks, Planned
 from ordering.errors import TidegateError
-from ordering.journal import JournalKey
+from ordering.facts import FactKind
+from ordering.journal import JournalKey, Settle
 from ordering.ticks import INFINITY
 
 _RETRY_S = 1.0
@@ -104,6 +105,46 @@ class FactDesk:
         except TidegateError as error:
             self._lose(error)
             return None
+
+    def known_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Joined] | None:
+        """Return which of *partitions* (with their topic's id) once joined this ordered topic, and when; None without an answer."""
+        journal = self._reach()
+        if journal is None:
+            return None
+        try:
+            found = {partition: journal.dump(self._plan.join_key(partition, topic_id)) for partition, topic_id in partitions.items()}
+        except TidegateError as error:
+            self._lose(error)
+            return None
+        joins = {partition: [fact for fact in facts if fact.kind == FactKind.JOIN] for partition, facts in found.items()}
+        return {partition: Joined(facts[0].position, facts[0].value) for partition, facts in joins.items() if facts}
+
+    def joined(self, partition: Partition, topic_id: str, joined: Joined) -> bool:
+        """
+        Take a partition that joined into what is journaled, and journal when it did.
+
+        Returns:
+            Whether the journal has it; else call again.
+        """
+        self._know(partition, topic_id)
+        journal = self._reach()
+        if journal is None:
+            return False
+        try:
+            journal.do([Settle(FactKind.JOIN, self._plan.join_key(partition, topic_id), *joined)])
+        except TidegateError as error:
+            self._lose(error)
+            return False
+        return True
+
+    def _know(self, partition: Partition, topic_id: str) -> None:
+        if partition in self._keys:
+            return
+        topic, number = partition
+        self._keys[partition] = JournalKey(topic, topic_id, number)
+        if self._plan.imported is not None:
+            self._import_keys[partition] = JournalKey(f"{topic}<{self._plan.imported.topic}", topic_id, number)
+        self._closed.pop(partition, None)
 
     def _close_and_read(
         self,

@@ -22,11 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ingest.config import IngestPlan, Partition
 from ingest.identity import ANSWER_S, WAYS_OUT, TopicIdentity
 from ingest.imports import ImportedInput
+from ingest.joining import last_offset, topics_of, with_roster, written_by_us
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import RANGE_SCHEMA, Offset, Planned
 from ingest.promises import ended
 from ingest.resume import MAY_GROW, Resumption, begin, check_made_of, check_still_there, resume
 from ingest.starting import BEGINNING, LAST_STOPPED, Start, goes_on, last_stopped, refuse_other_start
+from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
 from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
@@ -36,6 +38,7 @@ from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.planning import SOURCE_NAME, source_of
 from tidegate.runtime.recovery import How, Recovery
+from tidegate.runtime.rights import ingest_rights
 from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_stage
@@ -86,10 +89,11 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
     journal = RedisJournal.open(settings.redis)
-    raw = [admin.require(topic) for topic in sorted(chosen.topics)]
+    folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
+    excluded, planned = written_by_us(settings), last_offset(folder)
+    raw = [admin.require(topic) for topic in _topics(chosen, admin, excluded, planned)]
     log_append = all(topic.log_append_time for topic in raw)
     _say_what_time_rests_on(chosen, log_append)
-    folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
     topic_ids = {topic.name: topic.topic_id for topic in raw}
     before = bound(folder) or {}
     check_same_topics(json.loads(before.get("topic_ids", "{}")), topic_ids, str(folder), WAYS_OUT)
@@ -97,6 +101,9 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     output_partitions = chosen.output_partitions or int(before.get("output_partitions", len(partitions)))
     ordered = _ordered_topic(admin, chosen, output_partitions, raw, before.get("ordered_topic_id"), folder)
     admin.ensure(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
+    imported = _imported(settings, admin, chosen.import_ctis_from)
+    read = [*topic_ids, *([imported.topic] if imported is not None else [])]
+    admin.check_rights(ingest_rights(read, chosen.ordered_topic, chosen.dead_letter_topic))
     plan = IngestPlan(
         settings=chosen,
         kafka=kafka,
@@ -109,8 +116,9 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
         estimates=frozenset(topic.name for topic in raw if chosen.idle == "on" or (chosen.idle == "auto" and topic.log_append_time)),
         until_end=until_end,
         checkpoint=str(folder),
-        imported=_imported(settings, admin, chosen.import_ctis_from),
+        imported=imported,
         ordered_topic_id=ordered.topic_id,
+        excluded=excluded,
     )
     made_of = {
         **chosen.fingerprint(),
@@ -123,6 +131,22 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     plan, recovery = _where_it_goes_on(plan, admin, journal, ordered, made_of, start)
     journal.close_connection()
     return plan, recovery
+
+
+def _topics(chosen: InputSettings, admin: Admin, excluded: frozenset[str], planned: Offset | None) -> list[str]:
+    """Return the topics of the input, sorted: those it lists, those its pattern matches, and those its checkpoint knows."""
+    names = admin.partition_counts() if chosen.topic_pattern is not None else {}
+    known = {topic for topic, _ in planned.partitions} if planned is not None else set()
+    topics = sorted({*topics_of(chosen, names, excluded), *known})
+    if not topics:
+        raise RefusedError(
+            f"no topic matches {chosen.topic_pattern!r}",
+            code="TG-TOPIC-MISSING",
+            where=f"inputs.{chosen.name}.topic_pattern",
+            fix="create the first one, or change the pattern: the ordered topic needs to know what it is made of",
+            example='topic_pattern = "flights-.*"',
+        )
+    return topics
 
 
 def _ordered_topic(
@@ -143,7 +167,9 @@ def _where_it_goes_on(
 ) -> tuple[IngestPlan, Recovery]:
     """Return the plan with its starts, and whether it is new, resumed from its checkpoint or from the topic's CTIs."""
     folder, topic = Path(plan.checkpoint), plan.settings.ordered_topic
-    state = checkpoint_state(folder)
+    state, planned = checkpoint_state(folder), last_offset(folder)
+    if planned is not None:
+        plan = with_roster(plan, planned.partitions, planned.joined)
     ends = admin.ends([(topic, number) for number in range(plan.output_partitions)])
     has_events = any(ends.values())
     found = Resumption.find(folder)
@@ -170,6 +196,8 @@ def _where_it_goes_on(
             raise ended(topic)
         check_still_there(folder, admin, plan.partitions)
     plan = plan if found is None else found.applied_to(plan)
+    if planned is not None:
+        plan = with_roster(plan, planned.partitions, planned.joined)
     return plan, _recovery(plan, folder, start if found is None else found.began, admin.ends(plan.partitions))
 
 

@@ -22,8 +22,9 @@ from typing import Any
 
 from ingest.config import IngestPlan, Partition
 from ingest.identity import WAYS_OUT
+from ingest.joining import joins_of, with_roster
 from ingest.journal_redis import RedisJournal
-from ingest.offsets import Marks, Offset, Planned
+from ingest.offsets import Joined, Marks, Offset, Planned, name_of, partition_of
 from ingest.promises import Promises, last_promises
 from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
@@ -51,11 +52,12 @@ class Resumption:
     starts: Mapping[Partition, Planned]
     promises: Promises = field(default_factory=dict)
     began: Start = BEGINNING
+    joined: Mapping[Partition, Joined] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Leave it in a checkpoint's folder."""
         fields = {
-            "starts": Offset(self.starts).to_json(),
+            "starts": Offset(self.starts, joined=self.joined).to_json(),
             "promises": [[partition, *_written(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
             "began": asdict(self.began),
         }
@@ -73,11 +75,13 @@ class Resumption:
             cti = decode_cti(base64.b64decode(header), base64.b64decode(body), partition, str(folder / FILE))
             promises.setdefault(cti.number, {})[partition] = cti
         # Before there were output start times every run began at the beginning.
-        return cls(Offset.from_json(fields["starts"]).partitions, promises, Start(**fields.get("began", {})))
+        at = Offset.from_json(fields["starts"])
+        return cls(at.partitions, promises, Start(**fields.get("began", {})), at.joined)
 
     def applied_to(self, plan: IngestPlan) -> IngestPlan:
         """Return the plan of a job that starts here."""
         start_us = NEVER if self.began.start_us is None else self.began.start_us
+        plan = with_roster(plan, self.starts, self.joined)
         return replace(plan, starts=self.starts, promises=self.promises, start_us=start_us)
 
 
@@ -123,7 +127,7 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made) ->
     topic = plan.settings.ordered_topic
     outputs = [(topic, partition) for partition in range(plan.output_partitions)]
     promises = last_promises(plan.kafka, topic, admin.starts(outputs), admin.ends(outputs))
-    _check_roster(plan, promises)
+    plan = _with_roster_of(plan, journal, made, promises)
     check_journal(plan, journal, promises)
     there = admin.starts(plan.partitions)
     began = made.start or BEGINNING
@@ -136,12 +140,18 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made) ->
         _check_retention(plan, partition, at.next_offset, there[partition], made.starts.get(partition, 0), least_us)
         starts[partition] = replace(at, next_offset=max(at.next_offset, there[partition]))
         _log.info("resumes from the last CTI of each channel", topic=partition[0], partition=partition[1], offset=at.next_offset)
-    return Resumption(starts, promises, began)
+    return Resumption(starts, promises, began, plan.joined)
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """How an ordered topic was begun: the first offset of each input partition, and the output start; None: not known."""
+    """
+    How an ordered topic was begun.
+
+    Args:
+        starts: The first offset of each input partition it was begun from; empty: not known.
+        start: Its output start; None: not known.
+    """
 
     starts: Mapping[Partition, int]
     start: Start | None
@@ -176,8 +186,9 @@ def check_made_of(
         RefusedError: It was made under other settings, or from topics that were deleted and made again.
     """
     # Of a topic that was begun before nobody knows any more which offsets came first, nor where it starts to tell.
-    starts = {} if has_events else Offset(plan.starts).to_json()["partitions"]
-    fields: dict[str, Any] = {"settings": made_of, "starts": {name: at["next"] for name, at in starts.items()}}
+    founders = [] if has_events else [partition for partition in plan.partitions if partition not in plan.joined]
+    starts = {name_of(partition): plan.starts[partition].next_offset for partition in founders}
+    fields: dict[str, Any] = {"settings": made_of, "starts": starts}
     if not has_events:
         fields["start"] = asdict(start)
     said, first = journal.made_of(ordered.name, ordered.topic_id, json.dumps(fields, sort_keys=True), anew=not has_events)
@@ -188,7 +199,7 @@ def check_made_of(
         _compare_settings(ordered.name, known["settings"], made_of)
     # The journal of earlier versions knows of no start: there was none.
     begun = None if first and has_events else Start(**known.get("start", {}))
-    return Made({partition: known["starts"].get("/".join(map(str, partition)), 0) for partition in plan.partitions}, begun)
+    return Made({partition_of(name): first for name, first in known["starts"].items()}, begun)
 
 
 def _compare_settings(ordered: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
@@ -253,19 +264,23 @@ def _largest(marks: list[tuple[int, int]], position: int) -> int:
     return max((value for at, value in marks if at <= position), default=0)
 
 
-def _check_roster(plan: IngestPlan, promises: Promises) -> None:
-    expected = plan.roster
-    for channels in promises.values():
-        for cti in channels.values():
-            if (cti.roster.inputs, cti.roster.spread) != (expected.inputs, expected.spread):
-                raise RefusedError(
-                    f"ordered topic {plan.settings.ordered_topic} was written from {cti.roster.inputs} input partitions "
-                    f"({'with' if cti.roster.substreams else 'without'} over), these settings make it {expected.inputs} "
-                    f"({'with' if expected.substreams else 'without'})",
-                    code="TG-TOPIC-SETTINGS",
-                    where=plan.settings.ordered_topic,
-                    fix="set the input as it was, or set ordered_topic to a topic that is not there yet",
-                )
+def _with_roster_of(plan: IngestPlan, journal: RedisJournal, made: Made, promises: Promises) -> IngestPlan:
+    """Return the plan with the roster of the ordered topic; one whose joining no CTI tells of joins again while the job runs."""
+    founders = made.starts or dict.fromkeys(plan.partitions, 0)
+    joins = joins_of(plan, journal, founders)
+    ctis = [cti for channels in promises.values() for cti in channels.values()]
+    newest = max((cti.roster for cti in ctis), key=lambda roster: roster.version, default=plan.roster_of(len(founders), 0))
+    if newest.spread != plan.roster.spread or not len(founders) <= newest.inputs <= len(founders) + len(joins):
+        raise RefusedError(
+            f"ordered topic {plan.settings.ordered_topic} was written from {newest.inputs} input partitions "
+            f"({'with' if newest.substreams else 'without'} over), these settings make it {len(founders) + len(joins)} "
+            f"({'with' if plan.roster.substreams else 'without'})",
+            code="TG-TOPIC-SETTINGS",
+            where=plan.settings.ordered_topic,
+            fix="set the input as it was, or set ordered_topic to a topic that is not there yet",
+        )
+    joined = {partition: each for partition, each in joins.items() if each.number in promises}
+    return with_roster(plan, {*founders, *joined}, joined)
 
 
 def check_journal(plan: IngestPlan, journal: RedisJournal, promises: Promises) -> None:

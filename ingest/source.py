@@ -28,6 +28,7 @@ from ingest.estimating import Estimating
 from ingest.facts import FactDesk
 from ingest.identity import TopicIdentity
 from ingest.imports import ForeignTime
+from ingest.joining import Joining
 from ingest.offsets import Offset, Planned
 from ordering.errors import TidegateError
 from ordering.ticks import NEVER
@@ -69,6 +70,10 @@ class Planner(RangePlanner):
         return Estimating(self._plan, self._admin, self._desk)
 
     @cached_property
+    def _joining(self) -> Joining:
+        return Joining(self._plan, self._admin, self._desk, self._log)
+
+    @cached_property
     def _identity(self) -> TopicIdentity:
         return TopicIdentity(self._plan)
 
@@ -81,7 +86,7 @@ class Planner(RangePlanner):
         return Offset(self._plan.starts, joined=self._plan.joined).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._frozen = self._admin.ends(self._plan.partitions)
+        self._frozen = self._admin.ends({*self._plan.partitions, *self._joining.all_there()})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         here = Offset.from_json(start)
@@ -121,6 +126,9 @@ class Planner(RangePlanner):
 
     def _advance(self, here: Offset) -> Offset:
         asked_us = time.monotonic_ns() // 1000
+        joined = self._joining.look(here, asked_us, self._frozen)
+        if joined is not None:
+            return joined
         ends = self._frozen or self._admin.ends(here.partitions)
         self._estimating.observe(ends, time.monotonic_ns() // 1000)
         planned = self._plan_ranges(here, ends)
@@ -129,7 +137,7 @@ class Planner(RangePlanner):
             reached = all(at.next_offset >= ends[partition] for partition, at in here.partitions.items())
             return replace(here, final=reached)
         # Also beside partitions that have records: those must not wait for a silent one.
-        raised = self._estimating.raised(here.partitions, asked_us) if self._plan.estimates and self._frozen is None else {}
+        raised = self._estimating.raised(here.partitions, asked_us) if self._frozen is None else {}
         return here.moved(self._import({**here.partitions, **raised, **planned}))
 
     def _plan_ranges(self, here: Offset, ends: dict[Partition, int]) -> dict[Partition, Planned]:
