@@ -17,6 +17,7 @@ from urllib.parse import unquote
 MASK = "***"
 SECRET_LENGTH_MIN = 4
 """Shorter secrets are hidden where they stand but not searched for elsewhere: masking every ``a`` would hide the log."""
+_LINE_LENGTH_MIN = 16
 
 _SECRET_KEY = re.compile(
     r"passw(or)?d|passphrase|secret|token(?!.*(url|uri|scope))|credential|sasl\.jaas|sasl\.oauthbearer\.config"
@@ -50,6 +51,10 @@ def remember(secret: str) -> None:
         _keep(unquote(match["password"]))
     if "://" not in secret:
         _keep(secret)
+        # Of a key in many lines one alone is secret enough.
+        for line in secret.splitlines():
+            if len(line) >= _LINE_LENGTH_MIN and not line.startswith("-----"):
+                _keep(line)
 
 
 def _keep(secret: str) -> None:

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, SecretStr
+from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
 
 from ordering.errors import TickRangeError
 from ordering.ticks import format_duration, parse_duration
-from tidegate.runtime.masking import MASK, scrub, shown
+from tidegate.runtime.masking import MASK, remember, scrub, shown
 
 _SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -30,6 +30,17 @@ class Kind:
     """Documentation of a kind of setting: its unit or form, in the words of ``tidegate config --schema``."""
 
     unit: str
+
+
+class Hidden(SecretStr):
+    """A secret that :func:`~tidegate.runtime.masking.scrub` knows in every process it is sent to."""
+
+    def __init__(self, secret_value: str) -> None:
+        super().__init__(secret_value)
+        remember(secret_value)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Hidden, (self.get_secret_value(),)
 
 
 class NotAllowed(ValueError):
@@ -128,11 +139,15 @@ def _bootstrap(value: object) -> str:
     return ",".join(address.strip() for address in addresses)
 
 
+def _hidden(secret: SecretStr | None) -> SecretStr | None:
+    return None if secret is None else Hidden(secret.get_secret_value())
+
+
 def _redis_url(value: object) -> SecretStr:
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if not isinstance(text, str) or not re.match(r"(rediss?|unix)://\S+$", text):
         raise NotAllowed("redis://[user:password@]host:port/db (rediss:// for TLS, unix:// for a socket)")
-    return SecretStr(text)
+    return Hidden(text)
 
 
 def _table(value: object) -> dict[str, SecretStr]:
@@ -190,7 +205,10 @@ RedisUrl = Annotated[
     SecretStr, BeforeValidator(_redis_url), PlainSerializer(lambda url: scrub(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")
 ]
 Secret = Annotated[
-    SecretStr | None, PlainSerializer(lambda secret: None if secret is None else MASK), Kind("file:PATH or env:NAME; default: none")
+    SecretStr | None,
+    AfterValidator(_hidden),
+    PlainSerializer(lambda secret: None if secret is None else MASK),
+    Kind("file:PATH or env:NAME; default: none"),
 ]
 Properties = Annotated[dict[str, SecretStr], BeforeValidator(_table), PlainSerializer(table_text), Kind("table of properties")]
 FieldPath = Annotated[str, BeforeValidator(_field_path), Kind("field path")]
