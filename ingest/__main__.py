@@ -45,7 +45,7 @@ def ingest(
     prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
     inputs = [RunningInput(plan, recovery, job.look(plan)) for plan, recovery in prepared]
     title = f"ingest {' '.join(each.name for each in inputs)}"
-    metrics = Metrics(title.replace(" ", "-"), settings.metrics.port)
+    metrics = Metrics(settings.metrics.port, settings.metrics.host)
     console = Console(stderr=True)
     # What Spark has to say of all inputs goes where the first one keeps its checkpoint.
     folder = Path(inputs[0].plan.checkpoint)
@@ -53,7 +53,7 @@ def ingest(
     def start_of(each: RunningInput) -> Driven:
         def on_reports(reports: list[dict[str, Any]]) -> None:
             summary = each.take(reports)
-            metrics.publish(summary, f"ingest-{each.name}")
+            metrics.take(each.name, reports)
             if format == "json":
                 print_json({"event": "batch", **summary})
 
@@ -65,12 +65,16 @@ def ingest(
         ExitStack() as open_,
     ):
         for each in inputs:
+            policies = each.plan.settings.policies()
+            metrics.input(each.name, policies.reorder_us, policies.late_us)
             open_.enter_context(each)
         worker_log = WorkerLog(folder)
 
         def on_tick() -> None:
             worker_log.follow()
             lines = [each.tick() for each in inputs]
+            for each in inputs:
+                metrics.looked(each.name, each.catching_up.ends)
             told = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
             show("  |  ".join(told), sum(each.progress.totals()["events_in"] for each in inputs))
 

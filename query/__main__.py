@@ -49,7 +49,7 @@ def query(
     console = Console(stderr=True)
     folder = Path(plan.checkpoint)
     name = plan.output.name
-    metrics = Metrics(f"query-{name}", settings.metrics.port)
+    metrics = Metrics(settings.metrics.port, settings.metrics.host)
     written = {"writes": plan.output.topic, "files": plan.output.files}
     heeds = {"over": plan.over, "pace": str(plan.output.pace())}
     logs.get_logger().info("query starts", reads=plan.topic, partitions=plan.partitions, output=name, **heeds, **written)
@@ -61,7 +61,7 @@ def query(
             progress.take(reports)
             published.publish(reports)
             published.tell(state="live")
-            metrics.publish(progress.summary())
+            metrics.take_query(name, reports)
             if format == "json":
                 print_json({"event": "batch", **progress.summary()})
             if progress.finished:

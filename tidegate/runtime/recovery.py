@@ -152,6 +152,11 @@ class CatchingUp:
             self.caught_up_s = self._clock_s() - self._began_s
 
     @property
+    def ends(self) -> Positions:
+        """The ends that were seen last."""
+        return self._ends
+
+    @property
     def behind(self) -> int:
         """How many offsets lie between where the job is and the ends that were seen last."""
         return sum(max(end - self._at.get(partition, 0), 0) for partition, end in self._ends.items())

@@ -1,0 +1,71 @@
+"""
+Watermark delay: how far a partition's time stands behind the clock on the wall, and how much of it comes from what.
+
+Law: the parts are not negative and add up to the delay, or to nothing where the watermark is ahead of the clock. They are taken
+in a fixed order, each as much as its cause can account for and as is left:
+
+- **sink**: what the last batch waited for its destination to take and acknowledge what was written.
+- **pipeline**: what it took to read, judge and compute it.
+- **reader_behind**: how far the newest arrival that was read lies behind the clock, while records wait to be read.
+- **silence**: the same while none wait: nothing has arrived since.
+- **reorder**, **late**: the tolerance by which the watermark stays behind on purpose, whichever it is that holds it.
+- **source**: the rest: events were that old when they arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ordering.ticks import INFINITY, NEVER, SECOND_US
+
+CAUSES = ("sink", "pipeline", "reader_behind", "silence", "reorder", "late", "source")
+_SINK = ("write", "acknowledge")
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerances:
+    """By how much an input's watermark stays behind on purpose, microseconds; ``late_us`` None: late is off."""
+
+    reorder_us: int
+    late_us: int | None
+
+
+def delay_us(report: Mapping[str, Any], now_us: int) -> int | None:
+    """Return how far the watermark in a stage's report stands behind the clock; None before the first record and at the end."""
+    watermark_us = int(report.get("watermark_us", report["c"]))
+    return None if watermark_us in (NEVER, INFINITY) else now_us - watermark_us
+
+
+def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, now_us: int) -> dict[str, int]:
+    """
+    Return the parts of the watermark delay, microseconds, by cause; empty where there is no delay to speak of.
+
+    Args:
+        report: The last report of an input partition's stage.
+        tolerances: Those of its input.
+        lag: How many records wait to be read.
+        now_us: The clock on the wall.
+    """
+    delay = delay_us(report, now_us)
+    if delay is None:
+        return {}
+    spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
+    sink = sum(spent.get(name, 0) for name in _SINK)
+    since_arrival = max(now_us - int(report["arrival_us"]), 0)
+    by_event = report.get("cause") == "event"
+    wanted = {
+        "sink": min(sink, since_arrival),
+        "pipeline": min(sum(spent.values()) - sink, max(since_arrival - sink, 0)),
+        "reader_behind" if lag > 0 else "silence": since_arrival,
+        "reorder": tolerances.reorder_us if by_event else 0,
+        "late": 0 if by_event else tolerances.late_us or 0,
+        "source": delay,
+    }
+    parts, left = dict.fromkeys(CAUSES, 0), max(delay, 0)
+    for cause, most in wanted.items():
+        within = most if cause not in ("reader_behind", "silence") else most - parts["sink"] - parts["pipeline"]
+        parts[cause] = min(max(within, 0), left)
+        left -= parts[cause]
+    return parts
