@@ -1,9 +1,10 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-deep simulate planted lint format bench bench-kernel pictures lock clean
+.PHONY: help install demo test test-deep simulate faults planted lint format bench bench-kernel pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
+KILLS ?= 200
 PACKAGES := ordering ingest query sinks tidegate
 
 help:  ## show this list
@@ -27,6 +28,10 @@ test-deep: install  ## the laws of the time model with 20,000 examples and more 
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
 	@$(BIN)/python tests/simulation/run.py $(SEEDS)
+
+faults: install  ## kill, wipe, fill and step all there is, on the real stack; KILLS=200, SEED=7, MINUTES=30, ONLY=kills|matrix|zombie
+	@$(BIN)/python tests/faults/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)") \
+	  $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 planted: install  ## plant bugs in the model, one per rule, and see that a test catches each
 	@$(BIN)/python tests/planted/run.py

@@ -60,13 +60,19 @@ def draw(
     keys: Sequence[Any] = ("a", "bb", "ccc"),
     shape: Shape = Shape.POINT,
     source_ctis: float = 0.0,
+    start_ms: int = START_MS,
+    gaps_ms: Sequence[int] = (0, 1, 3, 20, 90),
 ) -> list[Raw]:
-    """Return *count* records with seeded disorder; a share *bad* of them cannot be read, a share *source_ctis* are CTIs."""
+    """
+    Return *count* records with seeded disorder; a share *bad* of them cannot be read, a share *source_ctis* are CTIs.
+
+    They are stamped from *start_ms* on, one of *gaps_ms* apart, now and then by a clock that stands behind.
+    """
     dice = random.Random(seed)
-    stamp_ms, drawn = START_MS, []
+    stamp_ms, drawn = start_ms, []
     begun: defaultdict[int, list[Raw]] = defaultdict(list)
     for number in range(count):
-        stamp_ms += dice.choice((0, 1, 3, 20, 90))
+        stamp_ms += dice.choice(gaps_ms)
         # A producer's clock that stands behind the others': arrival must not go back.
         own_ms = stamp_ms - dice.choice((0,) * 30 + (2_000,))
         partition = dice.randrange(partitions)
@@ -216,13 +222,15 @@ def expected(
     over: bool,
     estimates: Mapping[int, Mapping[int, int]] | None = None,
     imports: Mapping[int, Mapping[int, int]] | None = None,
+    joined_us: Mapping[int, int] | None = None,
     finish: bool = True,
 ) -> dict[Channel, list[Event]]:
-    """Return the sequence of every channel that has events, as the oracle tells it; *estimates* and *imports* by partition."""
+    """Return the sequence of every channel that has events, as the oracle tells it; estimates, imports and J by partition."""
     channels: defaultdict[Channel, list[Event]] = defaultdict(list)
     for number, log in enumerate(logs):
         marks = {"estimates": (estimates or {}).get(number, {}), "imports": (imports or {}).get(number, {})}
-        for told in story_of(log, policies, number, output_partitions, over=over, finish=finish, **marks).ordered:
+        moment = {"joined_us": (joined_us or {}).get(number, NEVER)}
+        for told in story_of(log, policies, number, output_partitions, over=over, finish=finish, **marks, **moment).ordered:
             raw = log[told.offset]
             flags = sum(_FLAGS[policy] for policy in told.policies) + _shape_flag(raw)
             times = (told.seq, told.system_us, told.event_time_us, told.arrival_us, told.offset)

@@ -79,6 +79,11 @@ class Job:
         self.took_s = time.monotonic() - self._started_s
 
     @property
+    def pid(self) -> int:
+        """The driver's process id, which is its session's too."""
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         """Whether the command has not ended."""
         return self._process.poll() is None

@@ -22,7 +22,7 @@ to the writer; the broker has acknowledged the events, CTIs are still to come; t
 all is acknowledged, the state not yet saved.
 """
 
-_point, _pass, _file = (os.environ.get(VARIABLE, "").split(":", 2) + ["", ""])[:3]
+_point, _pass, _file = [*os.environ.get(VARIABLE, "").split(":", 2), "", ""][:3]
 _passed = 0
 
 

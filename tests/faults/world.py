@@ -1,0 +1,316 @@
+"""
+The world of one episode: a stack, a raw topic with its producer, and an ingest job under a service manager's eye.
+
+A job that has ended, whatever ended it, is started again at once, from the same folder. Time to the first new CTI is measured
+from the fault to the moment a consumer meets a CTI above all it had met before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from faults.checks import (
+    BrokenLawError,
+    Truth,
+    check_accounts,
+    check_bytes,
+    check_dead_letters,
+    check_promises,
+    demand,
+    read_dead_letters,
+    truth_of,
+)
+from faults.clock import SteppedClock
+from faults.facts import KnownFacts
+from faults.variants import Variant
+from faults.workload import Workload, log_of
+from integration.running import Job, Workspace
+from integration.topics import ANY_TIME, APPEND_TIME, Channel, Ordered, create, exists, fresh, header, read_ordered
+
+from ordering.ticks import NEVER
+from ordering.wire import CTI_HEADER_BYTES, HEADER_NAME, decode_cti
+from tidegate.runtime.fault_points import VARIABLE
+from tidegate.runtime.stack import EmbeddedStack
+
+STALL_S = 90.0
+"""No new CTI for so long after a fault is a stall."""
+_POLL_S = 0.05
+_DRIVER, _JVM, _WORKER, _PLANNER = "driver", "jvm", "worker", "planner"
+
+
+class CtiWatch:
+    """Follows the CTIs of an ordered topic as they come."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.topic = topic
+        self.highest: dict[Channel, int] = {}
+        properties = {"bootstrap.servers": bootstrap, "group.id": "watch", "auto.offset.reset": "error", "enable.auto.commit": False}
+        self._consumer = Consumer({**properties, "reconnect.backoff.max.ms": 300, "log_level": 0, "fetch.wait.max.ms": 50})
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._partitions = partitions
+
+    def drain(self) -> None:
+        """Take all that stands in the topic now."""
+        ends = {}
+        for number in range(self._partitions):
+            with contextlib.suppress(KafkaException):
+                ends[number] = self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), 5)[1]
+        deadline_s = time.monotonic() + 20
+        while time.monotonic() < deadline_s and any(self._position(number) < end for number, end in ends.items()):
+            self._take(0.2)
+
+    def rises(self, above: dict[Channel, int], timeout_s: float) -> bool:
+        """Take what comes for *timeout_s* seconds at most; return whether some channel's CTI stands above *above*."""
+        self._take(timeout_s)
+        return any(c > above.get(channel, NEVER) for channel, c in self.highest.items())
+
+    def close(self) -> None:
+        """Stop following."""
+        self._consumer.close()
+
+    def _position(self, number: int) -> int:
+        return max(self._consumer.position([TopicPartition(self.topic, number)])[0].offset, 0)
+
+    def _take(self, timeout_s: float) -> None:
+        for message in self._consumer.consume(5000, timeout_s):
+            octets = b"" if message.error() else header(message, HEADER_NAME)
+            if len(octets) == CTI_HEADER_BYTES:
+                partition = message.partition() or 0
+                cti = decode_cti(octets, message.value() or b"", partition)
+                channel = (cti.number, partition)
+                self.highest[channel] = max(cti.c, self.highest.get(channel, NEVER))
+
+
+class World:
+    """
+    One episode.
+
+    Args:
+        stack: Kafka and Redis.
+        folder: The episode's own.
+        variant: What is ingested and how.
+        seed: Of the data.
+        clocks: Wall clocks that can be stepped: of the ``job``, of the ``broker``.
+
+    Attributes:
+        job: The life of the job now.
+        lives: How often it was started.
+        kills: How often which victim was killed.
+        ended: How lives ended that nobody killed: error codes.
+        arm: (point, pass) at which a worker of the next life holds itself still.
+        armed: Whether the life now is one of these.
+        old_drivers: Whether an old driver was let go on: its CTIs may come after newer ones.
+        struck_s: When the last kill struck.
+        stall_s: No new CTI for so long after a fault is a stall.
+        counts_hold: Whether the job's counts go back to the beginning; not after its checkpoint was lost.
+    """
+
+    def __init__(
+        self, stack: EmbeddedStack, folder: Path, variant: Variant, seed: int, clocks: Mapping[str, SteppedClock] | None = None
+    ) -> None:
+        self.stack, self.variant = stack, variant
+        bootstrap, partitions = stack.bootstrap, variant.manner.partitions
+        config = {**(APPEND_TIME if variant.log_append else ANY_TIME), "max.message.bytes": "2000000"}
+        self.topic = create(bootstrap, fresh("faults"), partitions, config)
+        self.ordered_topic = f"{self.topic}.ordered"
+        self.space = Workspace(folder, stack, variant.tables(self.topic))
+        self.workload = Workload(bootstrap, self.topic, variant.manner, seed)
+        self.facts = KnownFacts(bootstrap, stack.redis_url, self.topic, partitions)
+        self.environment = clocks["job"].environment if clocks and "job" in clocks else {}
+        self.arm: tuple[str, int] | None = None
+        self.armed, self.old_drivers = False, False
+        self.lives = 0
+        self.kills: Counter[str] = Counter()
+        self.ended: list[str] = []
+        self._watch: CtiWatch | None = None
+        self._marker = folder / "point-0"
+        self.struck_s, self.stall_s = 0.0, STALL_S
+        self.counts_hold = True
+        self._clocks = dict(clocks or {})
+        self.job: Job
+        self.workload.start()
+        self.start()
+
+    # ----- the job's lives
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of Spark's checkpoint."""
+        return self.space.folder / ".tidegate" / "checkpoints" / f"ingest-{self.ordered_topic}"
+
+    @property
+    def watch(self) -> CtiWatch:
+        """The follower of the ordered topic, once there is one."""
+        if self._watch is None:
+            deadline_s = time.monotonic() + 4 * STALL_S
+            while not exists(self.stack.bootstrap, self.ordered_topic):
+                assert time.monotonic() < deadline_s, f"no ordered topic: {self.job.errors[-3000:]}"
+                self.revive()
+                time.sleep(0.5)
+            self._watch = CtiWatch(self.stack.bootstrap, self.ordered_topic, self.variant.output_partitions)
+        return self._watch
+
+    def start(self) -> None:
+        """Start a life; if :attr:`arm` says so, one of its workers holds itself still at a point."""
+        environment = dict(self.environment)
+        self.lives += 1
+        # A file for each life: an old driver that goes on must not stop its successor.
+        self._marker = self.space.folder / f"point-{self.lives}"
+        if self.arm is not None:
+            point, nth = self.arm
+            environment[VARIABLE] = f"{point}:{nth}:{self._marker}"
+        self.armed = self.arm is not None
+        self.job = self.space.start("ingest", "events", *self.variant.flags(), **environment)
+
+    def revive(self) -> None:
+        """Start the job again if it has ended."""
+        if not self.job.running:
+            self.ended.append(_ending(self.job))
+            self.start()
+
+    def held(self) -> int | None:
+        """Return the process that holds still at the point asked for, if one does."""
+        text = self._marker.read_text() if self._marker.exists() else ""
+        return int(text) if text.endswith("\n") else None
+
+    def until_held(self, timeout_s: float = STALL_S) -> int | None:
+        """Wait until a process holds still at the point asked for; None: none did, or the job has ended."""
+        deadline_s = time.monotonic() + timeout_s
+        while time.monotonic() < deadline_s and self.job.running:
+            if (pid := self.held()) is not None:
+                return pid
+            time.sleep(_POLL_S)
+        return None
+
+    # ----- processes
+
+    def processes(self, kind: str) -> list[psutil.Process]:
+        """Return the job's processes of a kind: driver, jvm, worker, planner, or all."""
+        found = []
+        for process in psutil.process_iter(["pid", "cmdline", "status"]):
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                ours = os.getsid(process.pid) == self.job.pid and process.info["status"] != psutil.STATUS_ZOMBIE
+                if ours and kind in ("all", _kind_of(process, self.job.pid)):
+                    found.append(process)
+        return found
+
+    def signal(self, kind: str, number: int) -> int:
+        """Send a signal to the job's processes of a kind; return to how many."""
+        reached = 0
+        for process in self.processes(kind):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+                reached += 1
+        return reached
+
+    def freeze(self) -> None:
+        """Hold the whole job still."""
+        for _ in range(3):  # also what is being forked
+            self.signal("all", signal.SIGSTOP)
+
+    def step_clock(self, whose: str, us: int) -> None:
+        """Set a wall clock *us* microseconds off the machine's."""
+        self._clocks[whose].step(us)
+
+    # ----- after a fault
+
+    def until_new_cti(self, since_s: float, bound_s: float | None = None, above: dict[Channel, int] | None = None) -> float | None:
+        """
+        Keep the job alive until it has written a CTI above *above* (default: all met by now); return seconds since *since_s*.
+
+        None: a worker has held itself still before, so that a fault may strike in the recovery from this one.
+
+        Raises:
+            BrokenLawError: None came within *bound_s* (default: :attr:`stall_s`).
+        """
+        watch = self.watch
+        above = dict(watch.highest) if above is None else above
+        bound_s = self.stall_s if bound_s is None else bound_s
+        deadline_s = time.monotonic() + bound_s
+        while not watch.rises(above, _POLL_S):
+            self.revive()
+            if self.held() is not None:
+                return None
+            if time.monotonic() > deadline_s:
+                raise BrokenLawError("no stall", f"no new CTI for {bound_s:g} s; lives ended: {self.ended}: {self.job.errors[-2500:]}")
+        return time.monotonic() - since_s
+
+    def check(self, whole: bool = False) -> tuple[Ordered, Truth]:
+        """Hold what stands in the ordered topic against the oracle; with *whole* nothing may be missing."""
+        # What is written first is read last: nothing may stand in a topic of which the raw topic read later knows nothing.
+        found = read_ordered(self.stack.bootstrap, self.ordered_topic, self.variant.output_partitions)
+        dead = read_dead_letters(self.stack.bootstrap, f"{self.ordered_topic}.dead")
+        self.facts.look()
+        truth = self.truth()
+        check_bytes(found, truth, whole)
+        check_promises(found, truth, rising=not self.old_drivers)
+        check_dead_letters(dead, truth, whole)
+        return found, truth
+
+    def truth(self) -> Truth:
+        """Let the oracle hear the raw topic as it is now."""
+        variant = self.variant
+        logs = log_of(self.stack.bootstrap, self.topic, variant.manner.partitions, self.workload.said)
+        estimates = self.facts.estimates
+        return truth_of(self.topic, logs, variant.policies(), variant.output_partitions, over=variant.over, estimates=estimates)
+
+    def finish(self) -> tuple[Ordered, Truth]:
+        """Stop producer and job, order what is left to the end, and check everything."""
+        self.workload.stop()
+        if self.job.running:
+            self.job.stop()
+        self.space.clear()
+        self.job = self.space.start("ingest", "events", "--until-end", *self.variant.flags(), **self.environment)
+        summary = self.job.finish()
+        found, truth = self.check(whole=True)
+        demand(summary["finished"], "nothing is lost", "the run to the end has not ended every channel")
+        if self.counts_hold:
+            check_accounts(summary, truth)
+        return found, truth
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        with contextlib.suppress(AssertionError):
+            self.workload.stop()
+        self.space.clear()
+        if self._watch is not None:
+            self._watch.close()
+
+
+def _kind_of(process: psutil.Process, driver: int) -> str:
+    command = " ".join(process.info["cmdline"] or ())
+    if process.pid == driver:
+        return _DRIVER
+    if "java" in command.split(" ", 1)[0]:
+        return _JVM
+    if "python_streaming_source_runner" in command:
+        return _PLANNER
+    return _WORKER if "tidegate.runtime.daemon" in command or "pyspark.daemon" in command else ""
+
+
+def _ending(job: Job) -> str:
+    """Say how a life ended: its error's code, else its exit code."""
+    code = job.wait()
+    told = re.findall(r"TG-[A-Z-]+", job.errors)
+    return f"{told[-1] if told else 'no error told'} (exit code {code})"
+
+
+@contextlib.contextmanager
+def world(
+    stack: EmbeddedStack, folder: Path, variant: Variant, seed: int, clocks: Mapping[str, SteppedClock] | None = None
+) -> Iterator[World]:
+    """Give a world and leave nothing of it running."""
+    made = World(stack, folder, variant, seed, clocks)
+    try:
+        yield made
+    finally:
+        made.close()
