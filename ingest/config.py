@@ -15,6 +15,7 @@ from ordering.punctuation import Cti, Roster, Spread
 from ordering.state import State
 from ordering.step import Model
 from ordering.ticks import NEVER
+from tidegate.runtime.payloads.formats import PayloadFormat
 from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.setting_tables import RedisSettings
 
@@ -45,6 +46,7 @@ class IngestPlan:
         ordered_topic_id: Kafka's id of the ordered topic.
         joined: Which of the partitions joined after the ordered topic was begun, and when.
         excluded: Topics that never belong to the input, though they match its pattern: those that Tidegate writes.
+        payloads: How payloads are written.
     """
 
     settings: InputSettings
@@ -64,6 +66,7 @@ class IngestPlan:
     ordered_topic_id: str = ""
     joined: Mapping[Partition, Joined] = field(default_factory=dict)
     excluded: frozenset[str] = frozenset()
+    payloads: PayloadFormat = field(default_factory=PayloadFormat)
 
     @property
     def roster(self) -> Roster:
@@ -80,16 +83,23 @@ class IngestPlan:
         first = number % self.output_partitions
         return range(self.output_partitions) if self.settings.over is not None else range(first, first + 1)
 
-    def journal_key(self, partition: Partition) -> JournalKey:
-        """Return the key of what is journaled of an input partition: shared by all jobs that read it."""
-        topic, number = partition
-        return JournalKey(topic, self.topic_ids[topic], number)
+    def journal_key(self, partition: Partition, topic_id: str | None = None) -> JournalKey:
+        """
+        Return the key of what is journaled of an input partition: shared by all jobs that read it and mean the same arrival.
 
-    def import_key(self, partition: Partition) -> JournalKey:
+        Args:
+            partition: The partition.
+            topic_id: Kafka's id of its topic, where the job did not begin with it.
+        """
+        topic, number = partition
+        job = topic if self.settings.arrival == "broker" else f"{topic}@{self.settings.arrival}"
+        return JournalKey(job, topic_id or self.topic_ids[topic], number)
+
+    def import_key(self, partition: Partition, topic_id: str | None = None) -> JournalKey:
         """Return the key of what is imported into an input partition: shared by all jobs that import from the same input."""
         assert self.imported is not None, "only asked for where CTIs are imported"
         topic, number = partition
-        return JournalKey(f"{topic}<{self.imported.topic}", self.topic_ids[topic], number)
+        return JournalKey(f"{topic}<{self.imported.topic}", topic_id or self.topic_ids[topic], number)
 
     def join_key(self, partition: Partition, topic_id: str) -> JournalKey:
         """Return the key of when an input partition joined: of this ordered topic alone."""

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
+from ingest.fields import FieldReader
 from ingest.identity import ANSWER_S, WAYS_OUT, TopicIdentity
 from ingest.imports import ImportedInput
 from ingest.joining import last_offset, topics_of, with_roster, written_by_us
@@ -36,6 +37,7 @@ from tidegate.runtime.kafka.admin import Admin, Topic
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.payloads.formats import PayloadFormat
 from tidegate.runtime.planning import SOURCE_NAME, source_of
 from tidegate.runtime.recovery import How, Recovery
 from tidegate.runtime.rights import ingest_rights
@@ -79,12 +81,15 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
         start: The output start time asked for, if one was.
 
     Raises:
+        SettingError: A schema file, or what the event time is computed from, cannot be used.
         UnreachableError: Kafka or Redis does not answer.
         RefusedError: A topic is missing or not as it must be, the checkpoint belongs to other settings or topics, another
             start was asked for than the run began with, what must be read is gone, or an ordered topic without its checkpoint
             cannot be gone on with.
     """
     chosen = settings.input(name)
+    payloads = PayloadFormat.of(chosen, settings.schema_registry)
+    FieldReader.of(chosen, payloads)  # what workers could not read by is found out here
     kafka = settings.kafka.client_properties()
     admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
@@ -113,15 +118,17 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
         tasks=settings.spark.shuffle_partitions,
         starts={partition: Planned(first) for partition, first in admin.starts(partitions).items()},
         output_partitions=output_partitions,
-        estimates=frozenset(topic.name for topic in raw if chosen.idle == "on" or (chosen.idle == "auto" and topic.log_append_time)),
+        estimates=frozenset(topic.name for topic in raw if _silence_advances_time(chosen, topic)),
         until_end=until_end,
         checkpoint=str(folder),
         imported=imported,
         ordered_topic_id=ordered.topic_id,
         excluded=excluded,
+        payloads=payloads,
     )
     made_of = {
         **chosen.fingerprint(),
+        **payloads.fingerprint(),
         "output_partitions": str(output_partitions),
         "input_partitions": str(len(partitions)),
         "topic_ids": json.dumps(topic_ids, sort_keys=True),
@@ -222,8 +229,13 @@ def _recovery(plan: IngestPlan, folder: Path, began: Start, ends: Mapping[Partit
     )
 
 
+def _silence_advances_time(chosen: InputSettings, topic: Topic) -> bool:
+    # A producer's clock may tell of long ago; the broker's and ours go on while nothing comes.
+    return chosen.idle == "on" or (chosen.idle == "auto" and (topic.log_append_time or chosen.arrival == "ingest"))
+
+
 def _say_what_time_rests_on(chosen: InputSettings, log_append: bool) -> None:
-    if not log_append:
+    if not log_append and chosen.arrival == "broker":
         _log.warning("arrival times are the producers' clocks: the raw topic is set to CreateTime", topic=",".join(chosen.topics))
     if chosen.policies().late_us is None:
         _log.warning("late is off: silence cannot advance time", input=chosen.name)

@@ -19,18 +19,23 @@ import numpy as np
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
+from ingest.moments import Moments
 from ingest.pending import PendingCtis
 from ingest.standing import details, standing
+from ingest.telling import Telling, facts_of, pairs
 from ingest.unusable import source_ctis, unusable
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
-from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, TICK_MAX
+from ordering.ticks import INFINITY, NEVER
 from tidegate.runtime.asking import Question
 from tidegate.runtime.fault_points import reached
 from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
 from tidegate.runtime.logs import batch_of_task, bound, quiet_worker
+
+FOUND = ("journal_conflicts", "moments_clamped")
+"""Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +55,7 @@ class IngestStage:
 
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
-        settings = plan.settings
-        self._fields = FieldReader(settings.timestamp_by, settings.timestamp_format, settings.over, settings.event_shape, settings.end)
+        self._fields = FieldReader.of(plan.settings, plan.payloads)
         self._question = Question(Path(plan.checkpoint))
         quiet_worker()
 
@@ -95,7 +99,12 @@ class RangeWalk:
     def run(self, planned: Any, asked: int | None = None) -> str:
         """Walk the range; return the report as JSON, with so many substreams as are *asked* for."""
         settings, topic, end = self._plan.settings, planned.topic, int(planned.end)
-        marks = Marks(_pairs(planned.marks), _pairs(planned.imports))
+        marks = Marks(pairs(planned.marks), pairs(planned.imports))
+        kind = settings.span_kind
+        self._moments = Moments(kind, pairs(planned.spans), int(planned.planned_ms), settings.arrival_max_ahead_us)
+        self._telling = Telling(self._model, self._state, facts_of(planned, kind, first=self._state.told is None))
+        for name, count in zip(FOUND, planned.found, strict=True):
+            self._add(name, int(count))
         if end > planned.start:
             reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, settings.prefetch_bytes)
             for records in reader.read(int(planned.start), end):
@@ -108,15 +117,15 @@ class RangeWalk:
         joins = planned.joined > NEVER and end == planned.start
         if last.estimates or last.imports or last.finish or joins or self._state.next_offset != end:
             self._step(last)
-        self._acknowledge()
+        self._acknowledge(last=True)
         reached("walked")
         return self._report(planned, asked)
 
-    def _acknowledge(self) -> None:
-        """Wait until all events are safe, then write the CTIs above them."""
+    def _acknowledge(self, last: bool = False) -> None:
+        """Wait until all events are safe, then write the CTIs above them, with the facts on which they rest."""
         self._producer.flush(self._plan.settings.ordered_topic)
         reached("events acknowledged")
-        self._writer.ctis(self._ctis.take())
+        self._writer.ctis(self._telling.onto(self._ctis.take(), last))
         reached("ctis sent")
         self._producer.flush(self._plan.settings.ordered_topic)
         self._spent("acknowledge")
@@ -125,10 +134,10 @@ class RangeWalk:
         records = self._without_absurd_arrivals(topic, planned, records)
         if not len(records):
             return
-        fields = self._fields.read(records.value)
         ctis = source_ctis(records)
+        fields = self._fields.read(ctis.payloads_of(records))
         fields.readable &= ctis.absent
-        arrival_us = records.timestamp_ms * MILLISECOND_US
+        arrival_us = self._moments.arrival_us(records)
         self._spent("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         met = marks.between(self._state.next_offset, end - 1)
@@ -166,8 +175,7 @@ class RangeWalk:
 
     def _without_absurd_arrivals(self, topic: str, planned: Any, records: Records) -> Records:
         """Dead-letter records without an arrival, or with one far ahead of when their range was planned: they move no time."""
-        limit_ms = planned.planned_ms + self._plan.settings.arrival_max_ahead_us // MILLISECOND_US
-        absurd = (records.timestamp_ms <= 0) | (records.timestamp_ms > min(limit_ms, TICK_MAX // MILLISECOND_US))
+        absurd = self._moments.absurd(records)
         if not absurd.any():
             return records
         for row in np.flatnonzero(absurd).tolist():
@@ -222,7 +230,3 @@ def _record_keys(records: Records, fields: Fields) -> Any:
     if fields.substream is None:
         return records.key
     return fields.substream.dictionary_decode()
-
-
-def _pairs(flat: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((int(flat[place]), int(flat[place + 1])) for place in range(0, len(flat), 2))

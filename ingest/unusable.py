@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.fields import Fields
@@ -32,6 +34,10 @@ class SourceCtis:
 
     c_us: NDArray[np.int64] | None
     absent: NDArray[np.bool_]
+
+    def payloads_of(self, records: Records) -> pa.Array:
+        """Return the payloads of those that may be events, null for the others: what a CTI holds is no payload."""
+        return records.value if self.absent.all() else pc.if_else(pa.array(self.absent), records.value, None)
 
 
 def source_ctis(records: Records) -> SourceCtis:
@@ -66,6 +72,6 @@ def unusable(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tup
         elif not records.value[row].is_valid:
             yield row, "no_payload"
         elif not fields.well_formed[row]:
-            yield row, "malformed"
+            yield row, fields.reasons.get(row, "malformed")
         else:
             yield row, "end" if fields.timed[row] else "timestamp"

@@ -255,13 +255,6 @@ def test_an_ordered_topic_has_one_writer() -> None:
     assert problem.where == "tidegate.toml:3"
 
 
-@pytest.mark.parametrize("line", ['arrival = "ingest"'])
-def test_what_cannot_be_done_yet_is_refused_in_words(line: str) -> None:
-    """A known word of the time model that is not supported is not called a typing error."""
-    (problem,) = refusals(f"[inputs.flights]\n{line}\n")
-    assert "yet" in problem.fix
-
-
 def test_bad_toml_is_refused_with_line_and_column() -> None:
     """A syntax error says where."""
     (problem,) = refusals("[kafka]\nbootstrap = broker\n")

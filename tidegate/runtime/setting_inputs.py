@@ -14,8 +14,18 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from ordering.errors import TidegateError
+from ordering.facts import FactKind
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
+from tidegate.runtime.setting_formats import (
+    FORMATS_OF,
+    Columns,
+    Delimiter,
+    EventTime,
+    event_time_text,
+    format_conflicts,
+    format_fingerprint,
+)
 from tidegate.runtime.setting_tables import Contradiction, Count, FieldType, Name, Table
 from tidegate.runtime.setting_types import (
     DelayOrTick,
@@ -79,13 +89,26 @@ class InputSettings(Table):
     retention_us: DurationOrForever = Field(
         default=None, description="How long the ordered topic keeps events, measured by their system timestamp."
     )
-    format: Literal["json"] = Field(default="json", description="How payloads are written.")
-    arrival: Literal["broker"] = Field(default="broker", description="Where arrival time comes from; broker: the Kafka record timestamp.")
-    arrival_max_ahead_us: Duration = Field(
-        default=DAY_US, description="A record stamped further ahead of the wall clock goes to the dead-letter topic."
+    format: Literal["json", "csv", "avro", "avro_registry"] = Field(
+        default="json", description="How payloads are written; avro_registry: Avro framed with the id of a schema in [schema_registry]."
     )
-    timestamp_by: FieldPath | None = Field(
-        default=None, description="Field with the event time; absent: events are taken in arrival order."
+    csv_columns: Columns = Field(default=(), description="Names of the values of a CSV record, in their order.")
+    csv_delimiter: Delimiter = Field(default=",", description="What separates the values of a CSV record.")
+    avro_schema: Annotated[str | None, Kind("path of an .avsc file; default: none")] = Field(
+        default=None, description="Avro schema that payloads of format avro are written by."
+    )
+    arrival: Literal["broker", "ingest"] = Field(
+        default="broker",
+        description="Where arrival time comes from; broker: the Kafka record timestamp; ingest: when ingest first planned to read the "
+        "record, the same for all jobs that read the topic.",
+    )
+    arrival_max_ahead_us: Duration = Field(
+        default=DAY_US,
+        description="A record stamped further ahead of the wall clock (to within one part in a thousand) goes to the dead-letter topic.",
+    )
+    timestamp_by: EventTime | None = Field(
+        default=None,
+        description="Field with the event time, or an expression over the payload; absent: events are taken in arrival order.",
     )
     timestamp_format: Literal["auto", "iso", "s", "ms", "us", "ns"] = Field(
         default="auto", description="How event time is written: ISO-8601 text, or a number since 1970; auto: told from each value."
@@ -135,7 +158,7 @@ class InputSettings(Table):
         default=False, description="Whether CTIs list the substreams whose watermark is ahead of what their events show."
     )
     idle: Literal["auto", "on", "off"] = Field(
-        default="auto", description="Whether silence advances time; auto: on for LogAppendTime topics only."
+        default="auto", description="Whether silence advances time; auto: on for LogAppendTime topics, and where arrival is ingest."
     )
     idle_cadence_us: Duration = Field(default=SECOND_US, description="How often the arrival time of a silent partition is estimated.")
     idle_margin_us: Duration = Field(
@@ -148,6 +171,11 @@ class InputSettings(Table):
         default_factory=_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
     )
     max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch reads, over all partitions of the input.")
+    journal_outage: Literal["go_on", "pause"] = Field(
+        default="go_on",
+        description="What happens while Redis does not answer; go_on: records nobody has judged before are ordered on, without idle "
+        "estimates; pause: nothing is. Where arrival is ingest nothing ever is.",
+    )
     prefetch_bytes: Annotated[Size, Field(ge=1024)] = Field(
         default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; a worker's memory follows it."
     )
@@ -165,6 +193,7 @@ class InputSettings(Table):
             *self._ctis_mean_something(),
             *self._topics_differ(),
             *self._policies_hold(),
+            *format_conflicts(self),
         ]
         if conflicts:
             raise Contradiction(conflicts)
@@ -177,6 +206,7 @@ class InputSettings(Table):
     def _useless(self) -> list[tuple[tuple[str, ...], str]]:
         """Return settings without effect here, with the setting they would need."""
         useless: list[tuple[tuple[str, ...], str]] = [] if self.timestamp_by is not None else [(_EVENT_TIME_SETTINGS, "timestamp_by")]
+        useless += [((setting,), f'format = "{wanted}"') for setting, wanted in FORMATS_OF.items() if self.format != wanted]
         return useless if self._hears_ctis else [*useless, (("cti_violation_action",), "source_ctis or import_ctis_from")]
 
     def _without_effect(self) -> list[tuple[str, str, str]]:
@@ -260,6 +290,11 @@ class InputSettings(Table):
         return Generation(self.cti_every_events, self.cti_every_us, max(self.cti_delay_us, 0), self.cti_list_substreams)
 
     @property
+    def span_kind(self) -> FactKind:
+        """What the moment at which a range is first planned means: its records' arrival, or what absurd ones are told by."""
+        return FactKind.STAMP if self.arrival == "ingest" else FactKind.VERDICT
+
+    @property
     def event_shape(self) -> Shape:
         """What an event is in time."""
         return Shape(self.shape)
@@ -285,7 +320,7 @@ class InputSettings(Table):
             "output_partitions": "" if self.output_partitions is None else str(self.output_partitions),
             "format": self.format,
             "arrival": self.arrival,
-            "timestamp_by": self.timestamp_by or "",
+            "timestamp_by": event_time_text(self),
             "timestamp_format": self.timestamp_format,
             "over": self.over or "",
             "early": _or_off(policies.early_us),
@@ -295,6 +330,7 @@ class InputSettings(Table):
             "out_of_order_action": policies.out_of_order_action.value,
             **shaped,
             **heard,
+            **format_fingerprint(self),
         }
 
 

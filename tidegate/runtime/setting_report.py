@@ -22,8 +22,6 @@ from tidegate.runtime.setting_types import NotAllowed, plain
 
 _NOT_YET = {
     ("arrival", "ingest"): "arrival can only be the broker's yet",
-    ("format", "csv"): "payloads can only be JSON yet",
-    ("format", "avro"): "payloads can only be JSON yet",
 }
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
 _WORDS = {"int": "a whole number", "string": "text in quotes", "model": "a table", "dict": "a table", "is": "a table"}

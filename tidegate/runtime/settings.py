@@ -22,6 +22,7 @@ from tidegate.runtime.masking import shown
 from tidegate.runtime.setting_docs import keys_below
 from tidegate.runtime.setting_errors import choice_fix, refuse
 from tidegate.runtime.setting_inputs import InputSettings
+from tidegate.runtime.setting_registry import SchemaRegistrySettings
 from tidegate.runtime.setting_report import explain
 from tidegate.runtime.setting_sources import (
     CONFIG_VARIABLE,
@@ -81,6 +82,7 @@ class Settings(BaseSettings):
 
     kafka: KafkaSettings = KafkaSettings()
     redis: RedisSettings = RedisSettings()
+    schema_registry: SchemaRegistrySettings = SchemaRegistrySettings()
     spark: SparkSettings = SparkSettings()
     inputs: dict[Name, InputSettings] = Field(default_factory=dict)
     outputs: dict[Name, OutputSettings] = Field(default_factory=dict)
@@ -146,6 +148,14 @@ class Settings(BaseSettings):
             conflicts.append((f"inputs.{cycle[0]}.import_ctis_from", f"{told}: a cycle, in which none can start", fix))
         if conflicts:
             raise Contradiction(conflicts)
+        return self
+
+    @model_validator(mode="after")
+    def _know_the_registry(self) -> Self:
+        asking = [name for name, given in self.inputs.items() if given.format == "avro_registry"]
+        if asking and self.schema_registry.url is None:
+            what = f"inputs.{asking[0]} needs the schema registry, and nothing says where it is"
+            raise Contradiction([(f"inputs.{asking[0]}.format", what, 'add [schema_registry] with url = "http://host:8081"')])
         return self
 
     def input(self, name: str) -> InputSettings:

@@ -7,8 +7,9 @@ import pytest
 from ordering.errors import QueryError
 from query.sql.bind import bind_script
 from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.configured import bind_event_time, canonical, field_paths, path_of, plain_path, problem_of
+from tidegate.runtime.scalars.configured import bind_event_time, canonical, field_paths, path_of, problem_of
 from tidegate.runtime.scalars.parse import parse_script
+from tidegate.runtime.scalars.paths import plain_path
 
 WHERE = "inputs.flights.timestamp_by"
 

@@ -32,6 +32,8 @@ TYPES_MAX = 10_000
 """Most types accepted that a schema may come to when names are spelled out."""
 _DECIMAL_BYTES_MAX = 128
 """What needs more bytes is beyond every float; NULL."""
+_INSIDE = frozenset({"type", "fields", "items", "values"})
+"""Where a schema holds schemas."""
 _OWN = "tidegate-"
 _YEAR_1_US, _YEAR_9999_END_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -41,7 +43,17 @@ class Moment(int):
 
 
 class UnusableSchema(ValueError):
-    """A schema is none, or one that is refused; the text says why."""
+    """
+    A schema is none, or one that is refused; the text says why.
+
+    Args:
+        why: The reason.
+        place: ``:line:column`` where the text of the schema tells, else empty.
+    """
+
+    def __init__(self, why: str, place: str = "") -> None:
+        super().__init__(why)
+        self.place = place
 
 
 def _moment(multiply: int, divide: int = 1) -> Callable[..., Moment | None]:
@@ -52,13 +64,13 @@ def _moment(multiply: int, divide: int = 1) -> Callable[..., Moment | None]:
     return read
 
 
-def _decimal(value: bytes, writer: Mapping[str, Any], reader: Any = None) -> float | None:
+def _decimal(value: bytes, writer: Any, reader: Any = None) -> float | None:
     if len(value) > _DECIMAL_BYTES_MAX:
         return None
     return float(f"{int.from_bytes(value, 'big', signed=True)}e{-int(writer.get('scale', 0))}")
 
 
-_READERS = {
+_READERS: dict[tuple[str, str], Callable[..., Any]] = {
     ("long", "timestamp-millis"): _moment(1_000),
     ("long", "timestamp-micros"): _moment(1),
     ("long", "timestamp-nanos"): _moment(1, 1_000),
@@ -98,7 +110,7 @@ def _parsed(text: str, known: dict[str, Any]) -> Any:
     try:
         raw = json.loads(text)
     except json.JSONDecodeError as error:
-        raise UnusableSchema(f"line {error.lineno}, column {error.colno}: {error.msg}") from None
+        raise UnusableSchema(f"no JSON: {error.msg}", f":{error.lineno}:{error.colno}") from None
     except (ValueError, RecursionError):
         raise UnusableSchema("the schema is nested too deeply") from None
     _refuse_deep(raw)
@@ -210,5 +222,5 @@ def schema_error(problem: UnusableSchema, where: str) -> SettingError:
         code="TG-AVRO-SCHEMA",
         where=where,
         fix="give an Avro schema as JSON, without types that contain themselves",
-        example='{"type": "record", "name": "Flight", "fields": [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}}]}',
+        example='{"type": "record", "name": "Flight", "fields": [{"name": "origin", "type": "string"}]}',
     )

@@ -1,14 +1,12 @@
 """
 Expressions that stand in settings: the ``timestamp_by`` of an input.
 
-A *plain path* is names joined by dots (``payload.at``); it is known at a glance, whatever SQL thinks of its words. All
+A plain path (:mod:`tidegate.runtime.scalars.paths`) is a field whatever SQL thinks of its words. All
 else is read as a query would read it: ``[event time]`` is a field too, ``DATEADD(second, delay, base)`` an expression.
 Law: ingest and queries bind the same tree from the same text, so they evaluate alike and can be compared.
 """
 
 from __future__ import annotations
-
-import re
 
 from ordering.errors import QueryError
 from tidegate.runtime.scalars.bind import ScalarBinder
@@ -16,13 +14,7 @@ from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.expressions import Aggregate, Cast, Expr, Field, Leaf
 from tidegate.runtime.scalars.parse import parse_expression
-
-_PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
-
-
-def plain_path(text: str) -> tuple[str, ...] | None:
-    """Return the names of a plain path, None when *text* is none."""
-    return tuple(text.split(".")) if _PLAIN.fullmatch(text) else None
+from tidegate.runtime.scalars.paths import plain_path
 
 
 def bind_configured(text: str, where: str, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> Expr:

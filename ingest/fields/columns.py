@@ -1,0 +1,104 @@
+"""What is read of a column of payloads, whatever they are written in: times, keys, and which payloads give none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.policies import Shape
+from ordering.ticks import NEVER
+
+Ticks = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Fields:
+    """
+    What was read of a column of payloads.
+
+    ``readable`` is False where the times an event needs are not valid (they are then anything); ``well_formed`` tells
+    where the payload is of its format at all, ``timed`` where the field of the event time is valid. ``substream`` holds
+    key bytes as a dictionary column (None without OVER). ``end_us`` are intervals' ends, ``start_us`` edges' starts: the
+    time of its start edge for an end edge, whose event time is its end, and ``NEVER`` for a start edge (None for other
+    shapes). ``reasons`` tells of some payloads that are not well formed why, in a word; of the others it is "malformed".
+    """
+
+    event_time_us: Ticks
+    readable: Mask
+    well_formed: Mask
+    timed: Mask
+    substream: pa.DictionaryArray | None
+    end_us: Ticks | None = None
+    start_us: Ticks | None = None
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+class Column(Protocol):
+    """One field of a column of payloads."""
+
+    def ticks(self, unit: str) -> tuple[Ticks, Mask]:
+        """Return the times in microseconds, and which of them are valid."""
+        ...
+
+    def keys(self) -> pa.DictionaryArray:
+        """Return substream key bytes (spec section 1); missing is zero bytes."""
+        ...
+
+    def given(self) -> Mask:
+        """Return where there is a value that is not null."""
+        ...
+
+
+@dataclass(slots=True)
+class Taken:
+    """
+    What a format gave of a column of payloads.
+
+    Args:
+        well_formed: Which payloads are of the format.
+        columns: The fields asked for: of time, end and over those that are set.
+        reasons: Why some are not well formed, in a word.
+    """
+
+    well_formed: Mask
+    columns: Mapping[str, Column]
+    reasons: Mapping[int, str] = field(default_factory=dict)
+
+
+class Source(Protocol):
+    """Takes the fields out of payloads of one format."""
+
+    def take(self, payloads: pa.Array) -> Taken:
+        """Return what a binary column of payloads gives."""
+        ...
+
+
+def fields_of(taken: Taken, unit: str, shape: Shape) -> Fields:
+    """Return what an ingest job needs of what was *taken*: times in *unit*, and the span of an event of that *shape*."""
+    ok, columns = taken.well_formed, taken.columns
+    substream = columns["over"].keys() if "over" in columns else None
+    if "time" not in columns:
+        return Fields(np.zeros(len(ok), dtype=np.int64), ok.copy(), ok, ok, substream, reasons=taken.reasons)
+    time_us, valid = columns["time"].ticks(unit)
+    timed = valid & ok
+    fields = Fields(time_us, timed.copy(), ok, timed, substream, reasons=taken.reasons)
+    return fields if shape is Shape.POINT else _with_span(fields, columns["end"], unit, shape)
+
+
+def _with_span(fields: Fields, end: Column, unit: str, shape: Shape) -> Fields:
+    """Add the other end of each span."""
+    end_us, valid = end.ticks(unit)
+    if shape is Shape.INTERVAL:
+        fields.readable, fields.end_us = fields.timed & valid, end_us
+        return fields
+    ends = end.given()
+    fields.readable = fields.timed & (valid | ~ends)
+    fields.start_us = np.where(ends, fields.event_time_us, NEVER)
+    fields.event_time_us = np.where(ends, end_us, fields.event_time_us)
+    return fields

@@ -1,0 +1,74 @@
+"""The reader of one input's fields: which source its format and its event time ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingest.fields.columns import Fields, Source, fields_of
+from ingest.fields.json_paths import JsonPaths, as_binary
+from ingest.fields.values import ByReader, JsonExpression
+from ordering.policies import Shape
+from tidegate.runtime.payloads.formats import PayloadFormat, reader_of
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.configured import bind_event_time, path_of
+from tidegate.runtime.scalars.expressions import Expr, Field
+from tidegate.runtime.setting_inputs import InputSettings
+
+_JSON = PayloadFormat()
+
+
+class FieldReader:
+    """
+    Reads event time, end and substream key from payloads.
+
+    Args:
+        timestamp_by: The event time, a field path or an expression over the payload; None: events are taken as they arrive.
+        timestamp_format: How times are written: auto, iso, s, ms, us or ns.
+        over: Field path of the substream key, or None.
+        shape: What an event is in time.
+        end: Field path of the end of the span; None for points.
+        payloads: How payloads are written.
+        types: Declared types of fields, for an expression.
+
+    Raises:
+        QueryError: The event time cannot be computed from a payload.
+    """
+
+    def __init__(
+        self,
+        timestamp_by: str | None,
+        timestamp_format: str,
+        over: str | None,
+        shape: Shape = Shape.POINT,
+        end: str | None = None,
+        payloads: PayloadFormat = _JSON,
+        types: Mapping[str, str] | None = None,
+    ) -> None:
+        self._format, self._shape = timestamp_format, shape
+        exprs: dict[str, Expr] = {}
+        if timestamp_by is not None:
+            exprs["time"] = bind_event_time(timestamp_by, "timestamp_by", InputSchema("input", fields=types or {}))
+        for name, path in (("end", end), ("over", over)):
+            if path is not None:
+                exprs[name] = Field(tuple(path.split(".")))
+        self._source = _source(exprs, payloads)
+
+    @classmethod
+    def of(cls, settings: InputSettings, payloads: PayloadFormat) -> FieldReader:
+        """Return the reader of an input."""
+        return cls(
+            settings.timestamp_by, settings.timestamp_format, settings.over, settings.event_shape, settings.end, payloads, settings.fields
+        )
+
+    def read(self, values: object) -> Fields:
+        """Return the fields of each payload: a binary column, null where there is none."""
+        return fields_of(self._source.take(as_binary(values)), self._format, self._shape)
+
+
+def _source(exprs: Mapping[str, Expr], payloads: PayloadFormat) -> Source:
+    paths = {name: path for name, expr in exprs.items() if (path := path_of(expr)) is not None}
+    if payloads.name != "json":
+        # A declared type is the query's affair where the event time is a field and nothing more, as with JSON.
+        plain = {name: Field(paths[name]) if name in paths else expr for name, expr in exprs.items()}
+        return ByReader(reader_of(payloads), plain)
+    return JsonPaths(paths) if len(paths) == len(exprs) else JsonExpression(JsonPaths(paths), reader_of(payloads), exprs["time"])

@@ -1,0 +1,131 @@
+"""
+Fields as typed values: what the readers of CSV and Avro give, and what an expression over the payload gives.
+
+A datetime is a time whatever ``timestamp_format`` says; text and numbers are times as it says. A payload's value may be of
+another kind than its neighbour's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ingest.fields.columns import Column, Mask, Taken, Ticks
+from ingest.fields.json_paths import JsonPaths
+from ordering.keys import key_bytes
+from ordering.ticks import TICK_MAX, TICK_MIN
+from ordering.timestamps import to_ticks
+from tidegate.runtime.payloads.extracted import PayloadReader
+from tidegate.runtime.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
+from tidegate.runtime.scalars.duck import run
+from tidegate.runtime.scalars.evaluate import evaluate
+from tidegate.runtime.scalars.expressions import Expr, Field
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant
+
+_WORDS = {UNKNOWN_ID: "schema_unknown", UNUSABLE: "schema_unusable"}
+"""Reasons that are told apart from a payload that is just malformed."""
+_TIMES = (Kind.NVARCHAR, Kind.BIGINT, Kind.FLOAT)
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A field as a column of typed values."""
+
+    variant: Variant
+
+    def ticks(self, unit: str) -> tuple[Ticks, Mask]:
+        """Return the times in microseconds, and which of them are valid."""
+        ticks, valid = np.zeros(self.variant.length, dtype=np.int64), np.zeros(self.variant.length, dtype=np.bool_)
+        for kind, part in self.variant.parts.items():
+            if kind is Kind.DATETIME:
+                found = part.fill_null(0).to_numpy()
+                fine = (found >= TICK_MIN) & (found <= TICK_MAX) & part.is_valid().to_numpy(zero_copy_only=False)
+            elif kind in _TIMES:
+                found, fine = to_ticks(part, unit)
+            else:
+                continue
+            ticks[fine], valid[fine] = found[fine], True
+        return ticks, valid
+
+    def keys(self) -> pa.DictionaryArray:
+        """Return substream key bytes, each distinct one worked out once."""
+        parts = [_KEYS[kind](part) for kind, part in self.variant.parts.items()]
+        merged = pc.coalesce(*parts) if parts else pa.nulls(self.variant.length, pa.binary())
+        return pc.fill_null(merged, b"").dictionary_encode()
+
+    def given(self) -> Mask:
+        """Return where there is a value that is not null."""
+        return self.variant.valid()
+
+
+def _distinct(write: Callable[[object], bytes]) -> Callable[[pa.Array], pa.Array]:
+    def keys(part: pa.Array) -> pa.Array:
+        encoded = part.dictionary_encode()
+        return pa.array(map(write, encoded.dictionary.to_pylist()), pa.binary()).take(encoded.indices)
+
+    return keys
+
+
+def _iso8601(part: pa.Array) -> pa.Array:
+    return run("SELECT iso8601(v) AS v FROM input", input=pa.table({"v": part}))["v"].combine_chunks().cast(pa.binary())
+
+
+_KEYS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
+    Kind.NVARCHAR: lambda part: part.cast(pa.binary()),
+    Kind.BIGINT: lambda part: part.cast(pa.string()).cast(pa.binary()),
+    Kind.BIT: lambda part: part.cast(pa.string()).cast(pa.binary()),
+    Kind.FLOAT: _distinct(lambda value: key_bytes(json.dumps(value))),
+    Kind.DATETIME: _iso8601,
+    Kind.RECORD: _distinct(lambda value: key_bytes(str(value))),
+    Kind.ARRAY: _distinct(lambda value: key_bytes(str(value))),
+}
+
+
+class ByReader:
+    """
+    Takes fields out of payloads of a format that has a reader.
+
+    Args:
+        reader: The format's.
+        exprs: What each field is, by its name here.
+    """
+
+    def __init__(self, reader: PayloadReader, exprs: Mapping[str, Expr]) -> None:
+        self._reader, self._exprs = reader, dict(exprs)
+        self._leaves = tuple(dict.fromkeys(leaf for expr in exprs.values() for leaf in expr.leaves() if isinstance(leaf, Field)))
+
+    def take(self, payloads: pa.Array) -> Taken:
+        """Return which of *payloads* are of the format, and their fields; a row in which an expression fails has no value."""
+        extracted = self._reader.extract(payloads, self._leaves)
+        leaves: dict[Expr, Variant] = {**extracted.columns}
+        computed, _ = evaluate(tuple(self._exprs.values()), leaves, len(payloads))
+        ok = np.ones(len(payloads), dtype=np.bool_)
+        ok[extracted.bad] = False
+        told = {row: _WORDS[reason] for row, reason in zip(extracted.bad.tolist(), extracted.reasons, strict=True) if reason in _WORDS}
+        return Taken(ok, {name: Values(variant) for name, variant in zip(self._exprs, computed, strict=True)}, told)
+
+
+class JsonExpression:
+    """
+    Takes the event time out of JSON payloads by an expression, and the other fields by their paths.
+
+    Args:
+        paths: Where the other fields are.
+        reader: Reads what the expression is over, as a query does.
+        expression: The event time.
+    """
+
+    def __init__(self, paths: JsonPaths, reader: PayloadReader, expression: Expr) -> None:
+        self._paths, self._computed = paths, ByReader(reader, {"time": expression})
+
+    def take(self, payloads: pa.Array) -> Taken:
+        """Return which of *payloads* are JSON, and their fields."""
+        taken = self._paths.take(payloads)
+        columns: dict[str, Column] = {**taken.columns, **self._computed.take(payloads).columns}
+        return Taken(taken.well_formed, columns)
