@@ -1,0 +1,217 @@
+"""
+The command ``tidegate watermarks``: how far time has come in running jobs, what drives it, and what waits for it.
+
+What it shows is what the jobs publish in Redis (:mod:`tidegate.runtime.progress_store`): the reports of their last batches,
+no older than a second beside the batch itself. While it runs it asks the jobs for what costs something to find out - when
+the next event is released, and single substreams - and they stop answering that soon after it has ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ordering.errors import RefusedError
+from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from tidegate.runtime.progress_store import JobProgress, ProgressStore
+    from tidegate.runtime.settings import Settings
+
+SUBSTREAMS = 20
+_EVERY_S = 1.0
+_ANSWER_S = 3.0
+"""How long ``--once`` waits for jobs to answer."""
+
+
+class Format(StrEnum):
+    """How the table is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def watermarks(
+    input: Annotated[str | None, typer.Argument(help="Only this input (or output); default: every job that has published.")] = None,
+    substreams: Annotated[bool, typer.Option("--substreams", help=f"Also the {SUBSTREAMS} fullest substreams of each partition.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print the table once instead of showing it live.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+) -> None:
+    """Show how far time has come in each partition, what drives it, and what waits for it."""
+    from rich.console import Console
+    from rich.live import Live
+
+    from tidegate.runtime.driving import print_json, stopped_by_signal
+    from tidegate.runtime.progress_store import ProgressStore
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+
+    settings = load(config, parse_assignments(assign or []))
+    store = ProgressStore(settings.redis)
+    topics = _topics(settings, store, input)
+    asked = SUBSTREAMS if substreams else 0
+    if once and format is Format.TEXT:
+        Console().print(_table(_rows(_answered(store, topics, asked))))
+    elif once:
+        print_json(_as_dict(_rows(_answered(store, topics, asked))))
+    elif format is Format.JSON:
+        with stopped_by_signal() as stop:
+            while not stop.asked:
+                print_json(_as_dict(_rows(_asked(store, topics, asked))))
+                time.sleep(_EVERY_S)
+    else:
+        with stopped_by_signal() as stop, Live(console=Console(), auto_refresh=False, transient=True) as live:
+            while not stop.asked:
+                live.update(_table(_rows(_asked(store, topics, asked))), refresh=True)
+                time.sleep(_EVERY_S)
+
+
+def _as_dict(rows: list[Row]) -> dict[str, Any]:
+    return {"at": format_tick(_now_us()), "rows": [row.as_dict() for row in rows]}
+
+
+def _topics(settings: Settings, store: ProgressStore, name: str | None) -> list[str]:
+    """Return the ordered topics whose jobs are shown."""
+    if name is None:
+        found = store.ordered_topics()
+        if not found:
+            raise RefusedError(
+                "no job has published anything",
+                code="TG-PROGRESS-NONE",
+                where=settings.redis.address,
+                fix="start one, or name the Redis that the jobs use",
+                example="--set redis.url=redis://host:6379/0",
+            )
+        return found
+    if name in settings.inputs:
+        return [settings.inputs[name].ordered_topic]
+    return [settings.output(name).topic or name] if name in settings.outputs else [settings.input(name).ordered_topic]
+
+
+def _asked(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
+    for topic in topics:
+        store.ask(topic, substreams)
+    return [progress for topic in topics if (progress := store.read(topic)) is not None]
+
+
+def _answered(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
+    """Return what jobs that run answer, or what was known before where they have no batch for some seconds."""
+    began_ms, deadline_s = _now_us() // MILLISECOND_US, time.monotonic() + _ANSWER_S
+    while True:
+        found = _asked(store, topics, substreams)
+        waiting = [
+            each for each in found if each.alive(began_ms) and any("held_from_us" not in report for report in each.partitions.values())
+        ]
+        if not waiting or time.monotonic() > deadline_s:
+            return found
+        time.sleep(_EVERY_S / 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """
+    One line: an input partition, a substream of one, or a query's bucket.
+
+    Args:
+        job: The input or output.
+        timeline: ``topic-partition``; of a substream its key.
+        is_substream: Whether it is one.
+        state: starting, replaying, live, stopped, or silent: it does not publish any more.
+        watermark_us: No later event has s below this, microseconds.
+        driven_by: What holds the watermark where it is: event, late floor, estimate, source CTI, import, join, end, floor.
+        delay_us: How far it is behind the clock; None where it is no time.
+        held: How many events wait.
+        next_us: The system timestamp of the event that is released next, None if none waits or the job has not answered.
+        reported_us: When the job said so, microseconds.
+    """
+
+    job: str
+    timeline: str
+    is_substream: bool
+    state: str
+    watermark_us: int
+    driven_by: str
+    delay_us: int | None
+    held: int | None
+    next_us: int | None
+    reported_us: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for ``--format json``."""
+        return {
+            "job": self.job,
+            "substream" if self.is_substream else "partition": self.timeline,
+            "state": self.state,
+            "watermark": _time(self.watermark_us),
+            "driven_by": self.driven_by,
+            "delay_s": None if self.delay_us is None else round(self.delay_us / SECOND_US, 3),
+            "held": self.held,
+            "next_release": None if self.next_us is None else format_tick(self.next_us),
+            "reported": format_tick(self.reported_us),
+        }
+
+
+def _rows(found: list[JobProgress]) -> list[Row]:
+    now_us = _now_us()
+    return [row for progress in found for row in _rows_of(progress, now_us)]
+
+
+def _rows_of(progress: JobProgress, now_us: int) -> Iterator[Row]:
+    state = str(progress.job.get("state", "unknown"))
+    if state != "stopped" and not progress.alive(now_us // MILLISECOND_US):
+        state = "silent"
+    name = str(progress.job.get("input") or progress.job.get("query") or progress.ordered_topic)
+    for (topic, partition), report in progress.partitions.items():
+        made_of: Mapping[str, Any] = {"watermark_us": report["c"], "cause": "input", **report}
+        at_us = int(report["at_ms"]) * MILLISECOND_US
+        yield _row(name, f"{topic}-{partition}", False, state, made_of, now_us, at_us)
+        for told in report.get("top", ()):
+            yield _row(name, told["key"] or "(no key)", True, state, told, now_us, at_us)
+
+
+def _row(job: str, timeline: str, is_substream: bool, state: str, report: Mapping[str, Any], now_us: int, at_us: int) -> Row:
+    watermark_us = int(report["watermark_us"])
+    delay_us = now_us - watermark_us if NEVER < watermark_us < INFINITY else None
+    held, next_us = report.get("held"), report.get("held_from_us")
+    return Row(job, timeline, is_substream, state, watermark_us, str(report["cause"]), delay_us, held, next_us, at_us)
+
+
+def _table(rows: list[Row]) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    columns = ("job", "partition", "state", "watermark", "driven by", "delay", "age", "held", "next release at")
+    table = Table(*columns, box=box.SIMPLE)
+    for row in rows:
+        age = format_duration(max(_now_us() - row.reported_us, 0) // SECOND_US * SECOND_US)
+        delay = "-" if row.delay_us is None else format_duration(max(row.delay_us, 0) // MILLISECOND_US * MILLISECOND_US)
+        table.add_row(
+            "" if row.is_substream else row.job,
+            f"  {row.timeline}" if row.is_substream else row.timeline,
+            "" if row.is_substream else row.state,
+            _time(row.watermark_us),
+            row.driven_by,
+            delay,
+            age,
+            "-" if row.held is None else f"{row.held:,}",
+            "-" if row.next_us is None else f"> {format_tick(row.next_us)}",
+        )
+    return table
+
+
+def _time(time_us: int) -> str:
+    return "ended" if time_us == INFINITY else "-" if time_us == NEVER else format_tick(time_us)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
