@@ -1,4 +1,7 @@
-"""Starts that cannot succeed: one clear error each, in time, with its exit code and without a traceback."""
+"""
+Starting: at an output start time, which gives what a run from the beginning gives from then on; and starts that cannot
+succeed: one clear error each, in time, with its exit code and without a traceback.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from integration.running import error_code, settings_of, workspace
-from integration.topics import create, fresh
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
+from integration.drawn import START_MS, draw, expected, logs_of
+from integration.running import Workspace, error_code, settings_of, workspace
+from integration.topics import Channel, Event, check_promises, create, fresh, produce, read_ordered
+
+from ordering.policies import Policies
+from ordering.ticks import INFINITY, SECOND_US, format_tick
 
 if TYPE_CHECKING:
     from integration.conftest import Stack
@@ -80,3 +89,86 @@ def test_missing_topics_are_named(stack: Stack, tmp_path: Path) -> None:
             assert error_code(job) == "TG-TOPIC-MISSING"
             assert job.wait() == 3
             assert topic in job.errors
+
+
+EVENTS, PARTITIONS = 12_000, 2
+POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
+TWO_INPUTS = """
+[inputs.substreams]
+topic = "{topic}"
+ordered_topic = "{topic}.substreams"
+timestamp_by = "at"
+over = "k"
+early = "1m"
+late = "30s"
+reorder = "2s"
+max_events_per_batch = 5000
+
+[inputs.whole]
+topic = "{topic}"
+ordered_topic = "{topic}.whole"
+timestamp_by = "at"
+early = "1m"
+late = "30s"
+reorder = "2s"
+"""
+START_TIMES_S = (100, 190)
+"""Seconds after the first record arrived; the last one arrives after some 270."""
+
+
+def test_a_run_from_a_start_time_writes_what_a_run_from_the_beginning_writes_from_then_on(stack: Stack, tmp_path: Path) -> None:
+    """
+    Law, level 1 (spec section 6), at two start times, with and without OVER, two inputs in one process: the same events byte
+    for byte, numbered from 0; and not all of the raw topic was read.
+
+    The run is bound to its start: another one is refused, and so is one that needs what retention has deleted.
+    """
+    raws = draw(5, EVENTS, PARTITIONS, keys=[f"key{number}" for number in range(50)])
+    topic = create(stack.bootstrap, fresh("started"), PARTITIONS)
+    produce(stack.bootstrap, topic, raws)
+    with workspace(tmp_path, stack, TWO_INPUTS.format(topic=topic)) as space:
+        for after_s in START_TIMES_S:
+            start_us = START_MS * 1000 + after_s * SECOND_US
+            names = {name: f"{topic}.{name}.{after_s}" for name in ("substreams", "whole")}
+            into = settings_of(**{f"inputs__{name}__ordered_topic": ordered for name, ordered in names.items()})
+            job = space.start("ingest", "substreams", "whole", "--start", format_tick(start_us), "--until-end", *into)
+            assert job.wait() == 0, job.errors[-3000:]
+            for name, ordered in names.items():
+                ends = [line for line in job.lines if line["event"] == "end" and line["input"] == name]
+                assert ends[0]["events_in"] < EVENTS, "it began in the middle"
+                assert ends[0]["recovery"]["how"] == "start"
+                found = read_ordered(stack.bootstrap, ordered, PARTITIONS)
+                story = expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=name == "substreams")
+                assert found.events == told_from(story, start_us)
+                assert min(len(events) for events in found.events.values()) > 100
+                check_promises(found)
+                assert {found.c(channel) for channel in found.ctis} == {INFINITY}
+        refusals(space, stack, topic, format_tick(start_us), into)
+
+
+def told_from(story: dict[Channel, list[Event]], start_us: int) -> dict[Channel, list[Event]]:
+    """Return what a run with an output start time writes of a story told from the beginning."""
+    return {
+        channel: [event._replace(seq=seq) for seq, event in enumerate(event for event in events if event.system_us >= start_us)]
+        for channel, events in story.items()
+    }
+
+
+def refusals(space: Workspace, stack: Stack, topic: str, began: str, into: list[str]) -> None:
+    """What cannot be started: each with its code, its input and the ways out."""
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap})
+    gone = [TopicPartition(topic, partition, EVENTS // PARTITIONS // 2) for partition in range(PARTITIONS)]
+    for future in admin.delete_records(gone).values():
+        future.result(30)
+    jobs = {
+        "TG-START-BOUND": space.start("ingest", "whole", "--start", "now", *into),
+        "TG-TOPIC-ENDED": space.start("ingest", "whole", "--start", began, *into),
+        "TG-START-UNKNOWN": space.start("ingest", "whole", "--start", "last-stopped"),
+        "TG-RETENTION": space.start("ingest", "whole", "--start", format_tick(START_MS * 1000)),
+        "TG-TICK-RANGE": space.start("ingest", "whole", "--start", "yesterday"),
+    }
+    for code, job in jobs.items():
+        assert error_code(job) == code
+        assert job.wait() == (2 if code == "TG-TICK-RANGE" else 3), code
+    assert f"{topic}-0" in jobs["TG-RETENTION"].errors
+    assert f"there from offset {EVENTS // PARTITIONS // 2}" in jobs["TG-RETENTION"].errors

@@ -227,6 +227,20 @@ def test_a_writer_that_resumes_goes_on_with_the_next_event_of_each_channel(resum
     assert run_on(resumption).events() == rest
 
 
+@given(starts(generated=True), st.data())
+def test_a_writer_that_resumes_a_run_from_a_start_time_goes_on_with_its_next_events(start: Start, data: st.DataObject) -> None:
+    """Level 1: channels that had promised nothing yet are written from the start time on, the others from their promise."""
+    case = start.case
+    written = run_from(replace(start, onward=calm(replace(start.onward, finish=False)))).channels()
+    promises = {channel: data.draw(st.sampled_from(ctis)) for channel, ctis in written.items() if data.draw(st.integers(0, 3))}
+    known = set(promises) == set(channels_of(case))
+    position = position_for(case, min(cti.c for cti in promises.values()) if known else start.start_us)
+    model = model_of(case)
+    resumed = walk(data.draw(onward(case, position)), model, lambda: model.resume(promises, position, start.start_us))
+    story = tell_case(case).since(start.start_us)
+    assert resumed.events() == [event for event in told(case, story) if event[0] not in promises or event[1] >= promises[event[0]].n]
+
+
 @given(resumptions(generated=True))
 def test_the_oracle_agrees_with_itself_on_what_a_promise_leaves_out(resumption: Resumption) -> None:
     """Level 1: leaving out s < c and the first *ahead* others is the same as going on with number n."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import RefusedError
-from tidegate.runtime.binding import bind, checkpoint_state
+from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
 
 SETTINGS = {"late": "3h", "over": "origin", "output_partitions": ""}
 
@@ -78,3 +78,40 @@ def test_a_batch_planned_but_not_done_is_pending(tmp_path: Path, offsets: list[s
 def test_a_checkpoint_whose_batches_are_done_is_settled(tmp_path: Path) -> None:
     """Old entries are deleted by Spark; only the last ones matter."""
     assert checkpoint_state(spark_files(tmp_path, ["9", "10"], ["9", "10"])) == "settled"
+
+
+GROWN = {"input_partitions": "4", "topic_ids": '{"a": "A", "b": "B"}', "late": "3h"}
+
+
+def test_what_may_grow_is_bound_to_what_it_was_at_least(tmp_path: Path) -> None:
+    """Partitions and topics may be added to an input; afterwards none of them may be missing."""
+    grows = ("input_partitions", "topic_ids")
+    bind(tmp_path, {"input_partitions": "2", "topic_ids": '{"a": "A"}', "late": "3h"}, grows)
+    bind(tmp_path, GROWN, grows)
+    assert bound(tmp_path) == GROWN
+    for shrunk in ({"input_partitions": "3"}, {"topic_ids": '{"a": "A"}'}, {"topic_ids": '{"a": "Z", "b": "B"}'}, {"late": "4h"}):
+        with pytest.raises(RefusedError) as refusal:
+            bind(tmp_path, {**GROWN, **shrunk}, grows)
+        assert refusal.value.code == "TG-CHECKPOINT-SETTINGS"
+        assert next(iter(shrunk)) in refusal.value.what
+    assert bound(tmp_path) == GROWN
+
+
+@pytest.mark.parametrize(("now", "words"), [("B", "made again"), ("", "deleted (")])
+def test_a_topic_is_its_id(now: str, words: str) -> None:
+    """A topic deleted, or made again under its name, is told from the one that a checkpoint knows; new topics do not matter."""
+    check_same_topics({"a": "A"}, {"a": "A", "b": "B"}, "folder", "fix")
+    with pytest.raises(RefusedError) as refusal:
+        check_same_topics({"a": "A"}, {"a": now}, "folder", "fix")
+    assert refusal.value.code == "TG-TOPIC-RECREATED"
+    assert words in refusal.value.what
+
+
+def test_the_offset_of_a_batch_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
+    """Version, properties, then the source's offset; what cannot be understood is not there."""
+    spark_files(tmp_path, ["6", "7", "8"], ["6"])
+    (tmp_path / "spark" / "offsets" / "6").write_text('v1\n{"batchWatermarkMs":0}\n{"final": 0, "partitions": {}}')
+    assert last_batches(tmp_path) == (8, 6)
+    assert offset_of(tmp_path, 6) == {"final": 0, "partitions": {}}
+    assert offset_of(tmp_path, 7) is None
+    assert offset_of(tmp_path, 99) is None

@@ -7,12 +7,15 @@ import os
 import signal
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from rich.console import Console
 
 from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
-from tidegate.runtime.driving import error_of, live_line, print_json, stopped_by_signal
+from tidegate.runtime.driving import Driven, Stop, drive, error_of, live_line, print_json, stopped_by_signal
 
 FAILURE = """\
 [STREAM_FAILED] Query [id = 5b4c1b84-5c6e-4f86-8c3c-0a53a1b7f4f1, runId = 93f58be1-8882-41bc-a8e4-475907b919a1] terminated with \
@@ -139,3 +142,93 @@ def test_a_line_for_programs_is_one_json_object(capsys: pytest.CaptureFixture[st
     """Compact, sorted, flushed at once."""
     print_json({"b": 1, "a": {"y": 2, "x": [1]}})
     assert capsys.readouterr().out == '{"a":{"x":[1],"y":2},"b":1}\n'
+
+
+@dataclass
+class Query:
+    """A query that ends by itself, or fails, after so many looks."""
+
+    looks: int
+    failure: str = ""
+    stopped: int = 0
+    log: list[str] = field(default_factory=list)
+
+    @property
+    def isActive(self) -> bool:
+        self.looks -= 1
+        return self.looks > 0 and not self.stopped
+
+    def awaitTermination(self, timeout: int) -> bool:
+        assert timeout == 1
+        self.looks -= 1
+        if self.looks <= 0 and self.failure:
+            raise StreamingQueryException(self.failure)
+        return self.looks <= 0
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def driven(folder: Path, **queries: Query) -> list[Driven]:
+    """Jobs whose starts give these queries."""
+
+    return [Driven(name, lambda query=query: query, folder) for name, query in queries.items()]  # type: ignore[misc]
+
+
+def test_a_process_ends_when_all_its_queries_have_ended(tmp_path: Path) -> None:
+    """Whichever of them is the last; each tick is told."""
+    ticks: list[int] = []
+    first, last = Query(2), Query(9)
+    drive(driven(tmp_path, first=first, last=last), Stop(), lambda: ticks.append(1))
+    assert first.looks <= 0
+    assert last.looks <= 0
+    assert len(ticks) > 4
+
+
+@pytest.mark.parametrize("names", [("fails", "runs"), ("runs", "fails")])
+def test_one_query_that_fails_ends_the_process_with_its_error(tmp_path: Path, names: tuple[str, str]) -> None:
+    """The others are stopped first; the report says what Spark had to say."""
+    queries = {"fails": Query(3, failed(raising(RefusedError("gone", code="TG-RETENTION")))), "runs": Query(10**9)}
+    with pytest.raises(RefusedError) as refusal:
+        drive(driven(tmp_path, **{name: queries[name] for name in names}), Stop())
+    assert refusal.value.code == "TG-RETENTION"
+    assert queries["runs"].stopped == 1
+    assert "TG-RETENTION" in (tmp_path / "failure.log").read_text()
+
+
+def test_what_a_tick_raises_stops_all_queries(tmp_path: Path) -> None:
+    """The driver has seen something that must not go on, such as a topic made again."""
+
+    def refuse() -> None:
+        raise RefusedError("made again", code="TG-TOPIC-RECREATED")
+
+    queries = {"one": Query(10**9), "other": Query(10**9)}
+    with pytest.raises(RefusedError):
+        drive(driven(tmp_path, **queries), Stop(), refuse)
+    assert [query.stopped for query in queries.values()] == [1, 1]
+
+
+def test_a_query_whose_python_process_was_slow_is_started_again(tmp_path: Path) -> None:
+    """Only that one, and not for ever."""
+    starts: list[str] = []
+
+    def slow(times: int) -> Driven:
+        def start() -> Query:
+            starts.append("slow")
+            return Query(1, "Python worker failed to connect back." if len(starts) <= times else "")
+
+        return Driven("slow", start, tmp_path)
+
+    drive([slow(2), *driven(tmp_path, other=Query(5))], Stop())
+    assert len(starts) == 3
+    starts.clear()
+    with pytest.raises(TidegateError):
+        drive([slow(9)], Stop())
+    assert len(starts) == 5
+
+
+def test_asked_to_stop_all_queries_are_stopped(tmp_path: Path) -> None:
+    """At the next look."""
+    stop, query = Stop(), Query(10**9)
+    drive(driven(tmp_path, query=query), stop, stop.ask)
+    assert query.stopped == 1

@@ -14,11 +14,10 @@ from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -64,6 +63,15 @@ def stopped_by_signal() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
+class Query(Protocol):
+    """What is asked of a query that runs; Spark's own is one."""
+
+    @property
+    def isActive(self) -> bool: ...
+    def awaitTermination(self, timeout: int) -> bool | None: ...
+    def stop(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Driven:
     """
@@ -76,7 +84,7 @@ class Driven:
     """
 
     name: str
-    start: Callable[[], StreamingQuery]
+    start: Callable[[], Query]
     folder: Path
 
 
@@ -111,7 +119,7 @@ class _Followed:
         self._job, self._stop, self._starts = job, stop, 0
         self._query = self._start()
 
-    def _start(self) -> StreamingQuery:
+    def _start(self) -> Query:
         while True:
             self._starts += 1
             try:
