@@ -2,29 +2,75 @@
 The planner's desk for facts of the journal: all it asks of the journal, it asks here.
 
 Law: what a call returns is in force and durable, so it may be planned; what the journal did not answer for is not in
-force for this planner. A journal that fails is asked again after a while and never ends the job: until it answers no
-estimate is made, and only positions are planned that nobody has judged before.
+force for this planner. A journal that fails is asked again after a while and never ends the job. While it does not answer:
+
+- no estimate is made, and where ingest stamps arrivals nothing is planned at all;
+- elsewhere records are planned on that nobody had judged or estimated before: what was in force there is known. That
+  they are judged is remembered in Spark's offset, and the journal is told first thing when it answers;
+- what others may have judged (a replay) waits, and so does a partition for which an answer was lost: a fact may be in force
+  there that nobody heard of.
+
+A journal that lost facts is given back those that this planner heard and made, before anything else is asked of it.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal_redis import RedisJournal
+from ingest.journal_redis import RedisJournal, Standings
 from ingest.offsets import Joined, Marks, Planned
-from ordering.errors import TidegateError
-from ordering.facts import FactKind
-from ordering.journal import JournalKey, Settle
-from ordering.ticks import INFINITY
+from ingest.remembered import FactMemory
+from ordering.errors import RefusedError, TidegateError
+from ordering.facts import Fact, FactKind
+from ordering.journal import (
+    Call,
+    Close,
+    Closed,
+    Forget,
+    ForgetfulJournalError,
+    Hush,
+    JournalKey,
+    Moment,
+    Raise,
+    Read,
+    Settle,
+    Silence,
+)
+from ordering.ticks import INFINITY, MINUTE_US
 
 _RETRY_S = 1.0
+_TRIM_US = 10 * MINUTE_US
+_VERDICT_SHARE = 1000
+"""A verdict holds on until it is one part in a thousand of ``arrival_max_ahead`` old."""
 
-Raise = tuple[Partition, int, int]
+Wanted = tuple[Partition, int, int]
 """(partition, position, time in microseconds): what is to be in force just before the record at that position is judged."""
+
+
+Starts = Callable[[Collection[Partition]], Mapping[Partition, int]]
+
+
+class InForce(NamedTuple):
+    """
+    What a range must repeat.
+
+    Args:
+        marks, imports: Estimates and imports in the range, those where it starts included.
+        spans: When its records were first planned: stamps or verdicts, the one in force where it starts first.
+        unclosed: Whether the journal has not been told that it is judged.
+        clamped: How many moments were lifted, because a clock had gone back.
+    """
+
+    marks: Marks
+    imports: Marks
+    spans: Marks
+    unclosed: bool = False
+    clamped: int = 0
 
 
 class FactDesk:
@@ -38,26 +84,57 @@ class FactDesk:
 
     def __init__(self, plan: IngestPlan, log: FilteringBoundLogger) -> None:
         self._plan, self._log = plan, log
+        self._stamps = plan.settings.arrival == "ingest"
+        self._span_kind = plan.settings.span_kind
         self._journal: RedisJournal | None = None
         self._lost = False
         self._retry_s = 0.0
-        self._unclosed: dict[Partition, int] = {}
+        self._trim_due_us = 0
+        self._here: Mapping[Partition, Planned] = {}
+        self._topic_ids = dict(plan.topic_ids)
         self._closed: dict[Partition, int] = {}
-        self._keys = {partition: plan.journal_key(partition) for partition in plan.partitions}
-        self._import_keys = {partition: plan.import_key(partition) for partition in plan.partitions} if plan.imported else {}
+        self._learned: set[Partition] = set()
+        self._unclosed: dict[Partition, int] = {}
+        self._uncertain: set[Partition] = set()
+        self._memory: dict[Partition, FactMemory] = {}
+        self._conflicts: dict[Partition, int] = {}
+        self._bases: dict[Partition, int] = {}
+        self._standings: Standings = {}
+
+    def begin(self, here: Mapping[Partition, Planned], starts: Starts) -> None:
+        """
+        Begin a pass: tell the journal what it has missed, and let it forget what no log can need.
+
+        Args:
+            here: Where the job stands, by Spark's offset.
+            starts: Tells the first offset there is of each partition, asked now and then.
+        """
+        self._here = here
+        for partition, at in here.items():
+            if partition not in self._memory:
+                self._remembered(partition).hear_planned(at)
+        now_us = time.monotonic_ns() // 1000
+        if self.reach() and now_us >= self._trim_due_us:
+            self._trim_due_us = now_us + _TRIM_US
+            self._trim(starts(here.keys()))
 
     def reach(self) -> bool:
         """Return whether the journal answers; asked for again once a second while it does not."""
         return self._reach() is not None
 
     def plannable(self, here: Mapping[Partition, Planned]) -> dict[Partition, Planned]:
-        """Return those of *here* that may be planned on: all of them, or without the journal those that nobody judged before."""
+        """Return those of *here* that may be planned on: all of them, or without the journal those of which all is known."""
         if self.reach():
             return dict(here)
-        # What nobody has judged yet has no estimates; what was judged before (a replay) may have some, and must wait.
-        return {partition: at for partition, at in here.items() if at.next_offset >= self._closed.get(partition, INFINITY)}
+        if self._stamps or self._plan.settings.journal_outage == "pause":
+            return {}
+        return {
+            partition: at
+            for partition, at in here.items()
+            if at.next_offset >= self._closed.get(partition, INFINITY) and partition not in self._uncertain
+        }
 
-    def close(self, here: Mapping[Partition, Planned], until: Mapping[Partition, int]) -> dict[Partition, tuple[Marks, Marks]]:
+    def close(self, here: Mapping[Partition, Planned], until: Mapping[Partition, int]) -> dict[Partition, InForce]:
         """
         Close the positions about to be judged.
 
@@ -66,58 +143,69 @@ class FactDesk:
             until: Where it ends.
 
         Returns:
-            The estimates and imports in force in each range, those where it starts included; while the journal does not answer
-            only the latter.
+            What is in force in each range. Where that cannot be told without the journal the range is missing: it must not be
+            planned.
         """
-        self._unclosed |= until
-        # What is in force where a range starts was applied when it was planned, except after a start in the middle.
-        known = {partition: (at.silent().all_marks(), at.silent().all_imports()) for partition, at in here.items()}
-        journal = self._reach()
-        if journal is None:
-            return known
-        try:
-            estimates = self._close_and_read(journal, self._keys, journal.estimates_many, here, until)
-            imports = self._close_and_read(journal, self._import_keys, journal.imports_many, here, until)
-            self._unclosed.clear()
-        except TidegateError as error:
-            self._lose(error)
-            return known
+        now_us = time.time_ns() // 1000
+        calls: list[Call] = []
+        for partition, at in here.items():
+            calls += self._closing(partition, at.next_offset, until[partition], now_us)
+        answers = self._ask(calls)
+        if answers is None:
+            left = self.plannable(here) if not self.reach() else {}
+            return {partition: self._without_journal(partition, at, until[partition], now_us) for partition, at in left.items()}
+        each = len(calls) // len(here)
         return {
-            partition: (at_start + estimates.get(partition, ()), imported + imports.get(partition, ()))
-            for partition, (at_start, imported) in known.items()
+            partition: self._heard(partition, at, until[partition], now_us, answers[place * each : (place + 1) * each])
+            for place, (partition, at) in enumerate(here.items())
         }
 
-    def estimate(self, wanted: Sequence[Raise]) -> dict[Partition, int]:
-        """Journal estimates; return those in force. Where the position is closed, or no answer came, there is none."""
-        return self._raise(wanted, self._keys, RedisJournal.estimate_many)
+    def conflicts(self, partition: Partition) -> int:
+        """Return how many facts were found where this planner had judged without them, since last asked."""
+        return self._conflicts.pop(partition, 0)
 
-    def imported(self, wanted: Sequence[Raise]) -> dict[Partition, int]:
+    def estimate(self, wanted: Sequence[Wanted]) -> dict[Partition, int]:
+        """Journal estimates; return those in force. Where the position is closed, or no answer came, there is none."""
+        return self._raise(FactKind.ESTIMATE, wanted)
+
+    def imported(self, wanted: Sequence[Wanted]) -> dict[Partition, int]:
         """Journal imported CTIs; return those in force. Where the position is closed, or no answer came, there is none."""
-        return self._raise(wanted, self._import_keys, RedisJournal.import_many)
+        return self._raise(FactKind.IMPORT, wanted)
 
     def base(self, partition: Partition, frontier_us: int) -> int | None:
         """Propose the frontier from which a partition without any record starts; return the one in force, None without an answer."""
-        journal = self._reach()
-        if journal is None:
+        answers = self._ask([Settle(FactKind.BASE, self._key(partition), 0, frontier_us)])
+        if answers is None:
             return None
-        try:
-            return journal.base(self._keys[partition], frontier_us)
-        except TidegateError as error:
-            self._lose(error)
-            return None
+        self._remembered(partition).hear(FactKind.BASE, [answers[0]])
+        base_us: int = answers[0][1]
+        self._bases[partition] = base_us
+        return base_us
+
+    def settled_base(self, partition: Partition) -> int:
+        """Return the base settled since last asked, for Spark's offset to tell; 0 for none."""
+        return self._bases.pop(partition, 0)
+
+    def hush(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
+        """Say since when partitions are silent; return what is known of that by now, nothing without an answer."""
+        answers = self._ask([Hush(self._key(partition), silence) for partition, silence in silences.items()])
+        return dict(zip(silences, answers or [], strict=False))
+
+    def last_stamps(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Return the last arrival of each partition that ingest has stamped (``arrival = "ingest"``), microseconds."""
+        lasts = {partition: self._remembered(partition).last(FactKind.STAMP) for partition in partitions}
+        return {partition: last[1] for partition, last in lasts.items() if last is not None}
 
     def known_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Joined] | None:
         """Return which of *partitions* (with their topic's id) once joined this ordered topic, and when; None without an answer."""
-        journal = self._reach()
-        if journal is None:
-            return None
-        try:
-            found = {partition: journal.dump(self._plan.join_key(partition, topic_id)) for partition, topic_id in partitions.items()}
-        except TidegateError as error:
-            self._lose(error)
-            return None
-        joins = {partition: [fact for fact in facts if fact.kind == FactKind.JOIN] for partition, facts in found.items()}
-        return {partition: Joined(facts[0].position, facts[0].value) for partition, facts in joins.items() if facts}
+        joins: dict[Partition, Joined] = {}
+        for partition, topic_id in partitions.items():
+            answers = self._ask([Read(FactKind.JOIN, self._plan.join_key(partition, topic_id), 0, INFINITY)])
+            if answers is None:
+                return None
+            if answers[0]:
+                joins[partition] = Joined(*answers[0][0])
+        return joins
 
     def joined(self, partition: Partition, topic_id: str, joined: Joined) -> bool:
         """
@@ -126,73 +214,215 @@ class FactDesk:
         Returns:
             Whether the journal has it; else call again.
         """
-        self._know(partition, topic_id)
-        journal = self._reach()
-        if journal is None:
-            return False
-        try:
-            journal.do([Settle(FactKind.JOIN, self._plan.join_key(partition, topic_id), *joined)])
-        except TidegateError as error:
-            self._lose(error)
-            return False
-        return True
+        self._topic_ids.setdefault(partition[0], topic_id)
+        return self._ask([Settle(FactKind.JOIN, self._plan.join_key(partition, topic_id), *joined)]) is not None
 
-    def _know(self, partition: Partition, topic_id: str) -> None:
-        if partition in self._keys:
-            return
-        topic, number = partition
-        self._keys[partition] = JournalKey(topic, topic_id, number)
+    def _closing(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
+        key, last = self._key(partition), end - 1
+        moment = Moment(self._span_kind, now_us, self._slack_us)
+        calls: list[Call] = [Close(key, end, moment), Read(FactKind.ESTIMATE, key, start, last), Read(self._span_kind, key, start, last)]
         if self._plan.imported is not None:
-            self._import_keys[partition] = JournalKey(f"{topic}<{self._plan.imported.topic}", topic_id, number)
-        self._closed.pop(partition, None)
+            import_key = self._import_key(partition)
+            calls += [Close(import_key, end), Read(FactKind.IMPORT, import_key, start, last)]
+        return calls
 
-    def _close_and_read(
-        self,
-        journal: RedisJournal,
-        keys: Mapping[Partition, JournalKey],
-        read: Callable[[list[tuple[JournalKey, int, int]]], list[list[tuple[int, int]]]],
-        here: Mapping[Partition, Planned],
-        until: Mapping[Partition, int],
-    ) -> dict[Partition, Marks]:
-        """Close under *keys*, if there are any, and return what stands between *here* and *until*."""
-        if not keys:
+    def _heard(self, partition: Partition, at: Planned, end: int, now_us: int, answers: Sequence[Any]) -> InForce:
+        memory, start = self._remembered(partition), at.next_offset
+        memory.hear(FactKind.ESTIMATE, answers[1])
+        memory.hear(self._span_kind, answers[2])
+        if self._stamps and not (answers[2] and answers[2][0][0] <= start):
+            raise RefusedError(
+                "the journal has lost when records arrived that were judged before",
+                code="TG-JOURNAL-LOST",
+                where=f"{partition[0]}-{partition[1]}@{start}",
+                fix="stop the job, bring the stamps back from the ordered topic, and start it again",
+                example=f"tidegate journal rebuild {self._plan.settings.name}",
+            )
+        memory.hear(FactKind.IMPORT, answers[4] if len(answers) > 4 else ())
+        clamped = int(self._closed.get(partition, end) < end and bool(answers[2]) and answers[2][-1][1] > now_us)
+        self._closed[partition] = max(end, self._closed.get(partition, 0))
+        return self._in_force(partition, start, end, clamped=clamped)
+
+    def _without_journal(self, partition: Partition, at: Planned, end: int, now_us: int) -> InForce:
+        """Return what is known to be in force in a range that nobody judged before; remember that it is not closed."""
+        memory = self._remembered(partition)
+        last = memory.last(self._span_kind)
+        if last is None or last[1] < now_us - self._slack_us:
+            memory.hear(self._span_kind, [(at.next_offset, now_us)])
+        self._unclosed.setdefault(partition, at.next_offset)
+        return self._in_force(partition, at.next_offset, end, unclosed=True)
+
+    def _in_force(self, partition: Partition, start: int, end: int, unclosed: bool = False, clamped: int = 0) -> InForce:
+        memory = self._remembered(partition)
+        kinds = FactKind.ESTIMATE, FactKind.IMPORT, self._span_kind
+        marks, imports, spans = (memory.between(kind, start, end) for kind in kinds)
+        return InForce(marks, imports, spans, unclosed, clamped)
+
+    @property
+    def _slack_us(self) -> int:
+        return 0 if self._stamps else self._plan.settings.arrival_max_ahead_us // _VERDICT_SHARE
+
+    def _raise(self, kind: FactKind, wanted: Sequence[Wanted]) -> dict[Partition, int]:
+        keys = {partition: self._import_key(partition) if kind is FactKind.IMPORT else self._key(partition) for partition, _, _ in wanted}
+        # Until an answer came the fact may be in force or not.
+        before = set(self._uncertain)
+        self._uncertain |= keys.keys()
+        answers = self._ask([Raise(kind, keys[partition], position, us) for partition, position, us in wanted])
+        if answers is None:
             return {}
-        journal.close_many([(keys[partition], below) for partition, below in self._unclosed.items()])
-        found = read([(keys[partition], at.next_offset, until[partition] - 1) for partition, at in here.items()])
-        return {partition: tuple(marks) for partition, marks in zip(here, found, strict=True)}
+        self._uncertain = before
+        raised = {}
+        for (partition, position, _), agreed_us in zip(wanted, answers, strict=True):
+            if agreed_us is not None:
+                self._remembered(partition).hear(kind, [(position, agreed_us)])
+                raised[partition] = agreed_us
+        return raised
 
-    def _raise(
-        self,
-        wanted: Sequence[Raise],
-        keys: Mapping[Partition, JournalKey],
-        write: Callable[[RedisJournal, Sequence[tuple[JournalKey, int, int]]], list[int | None]],
-    ) -> dict[Partition, int]:
-        journal = self._reach() if wanted else None
+    def _ask(self, calls: Sequence[Call]) -> list[Any] | None:
+        """Do *calls*; None without an answer. A journal that has lost facts is given them back first."""
+        journal = self._reach() if calls else None
         if journal is None:
-            return {}
+            return None
         try:
-            agreed = write(journal, [(keys[partition], position, us) for partition, position, us in wanted])
+            try:
+                return journal.do(calls)
+            except ForgetfulJournalError as error:
+                self._log.warning(error.what, code=error.code)
+                self._give_back(journal)
+                return journal.do(calls)
         except TidegateError as error:
             self._lose(error)
-            return {}
-        return {partition: us for (partition, _, _), us in zip(wanted, agreed, strict=True) if us is not None}
+            return None
 
     def _reach(self) -> RedisJournal | None:
-        if self._journal is None and time.monotonic() >= self._retry_s:
-            try:
-                self._journal = RedisJournal.open(self._plan.redis)
-                self._closed = {partition: self._journal.closed(key) for partition, key in self._keys.items()}
-            except TidegateError as error:
-                self._lose(error)
-            else:
-                if self._lost:
-                    self._log.info("the journal answers again", redis=self._plan.redis.address)
-                self._lost = False
-        return self._journal
+        if self._journal is None and time.monotonic() < self._retry_s:
+            return None
+        try:
+            journal = self._journal or RedisJournal.open(self._plan.redis, self._standings)
+            self._learn(journal)
+        except TidegateError as error:
+            self._lose(error)
+            return None
+        if self._lost:
+            self._log.info("the journal answers again", redis=self._plan.redis.address)
+        self._journal, self._lost = journal, False
+        return journal
 
     def _lose(self, error: TidegateError) -> None:
         if not self._lost:
-            self._log.warning(
-                "the journal does not answer: no idle estimates until it does", redis=self._plan.redis.address, reason=error.what
-            )
+            what = "nothing is planned" if self._stamps else "no idle estimates"
+            self._log.warning(f"the journal does not answer: {what} until it does", redis=self._plan.redis.address, reason=error.what)
         self._journal, self._lost, self._retry_s = None, True, time.monotonic() + _RETRY_S
+        self._learned.clear()
+
+    def _learn(self, journal: RedisJournal) -> None:
+        """Compare partitions not compared since the journal was reached; tell it what it has missed, hear what is in force."""
+        new = [partition for partition in self._here if partition not in self._learned]
+        if not new:
+            return
+        closed, forgot = self._compare(journal, new)
+        behind = [partition for partition in new if closed[partition] < self._here[partition].next_offset and not self._fresh(partition)]
+        for partition in behind:
+            self._find_conflicts(journal, partition, closed[partition])
+        self._say_what_it_missed(behind, closed)
+        self._give_back(journal, [partition for partition in new if forgot or partition in behind or self._here[partition].frontier_us])
+        self._hear_open(journal, new)
+        self._learned |= set(new)
+        self._uncertain -= set(new)
+
+    def _compare(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, int], bool]:
+        """Return what the journal has closed, and whether it is another than the one this planner knew."""
+        asked = [Closed(self._key(partition)) for partition in partitions]
+        forgot = False
+        try:
+            closed = journal.do(asked)
+        except ForgetfulJournalError as error:
+            self._log.warning(error.what, code=error.code)
+            forgot = True
+            for partition in partitions:
+                for key in dict.fromkeys((self._key(partition), self._import_key(partition))):
+                    journal.restore(key, [])
+            closed = journal.do(asked)
+        return dict(zip(partitions, closed, strict=True)), forgot
+
+    def _fresh(self, partition: Partition) -> bool:
+        """Return whether nothing of a partition has been judged yet: then nothing below its start needs to be closed."""
+        at = self._here[partition]
+        if partition in self._plan.starts:
+            return at.next_offset == self._plan.starts[partition].next_offset
+        return not at.planned_ms and not at.frontier_us
+
+    def _find_conflicts(self, journal: RedisJournal, partition: Partition, closed: int) -> None:
+        """Look for facts where records were judged without them: another job, or a driver that should be gone, was at work."""
+        known_from = self._unclosed.get(partition)
+        # A driver that has only Spark's offset does not know what was in force where its predecessor stood: that may be its own.
+        start = closed + 1 if known_from is None else known_from
+        end = self._here[partition].next_offset
+        memory, found = self._remembered(partition), 0
+        for kind, key in ((FactKind.ESTIMATE, self._key(partition)), (FactKind.IMPORT, self._import_key(partition))):
+            known = dict(memory.between(kind, start, end))
+            marks = journal.do([Read(kind, key, start, end - 1)])[0] if start < end else []
+            found += sum(us > known.get(position, 0) for position, us in marks)
+        if found:
+            self._conflicts[partition] = self._conflicts.get(partition, 0) + found
+            self._log.warning(
+                "another job journaled facts where records were judged without them: the two differ there",
+                code="TG-JOURNAL-CONFLICT",
+                topic=partition[0],
+                partition=partition[1],
+                facts=found,
+            )
+
+    def _say_what_it_missed(self, behind: Sequence[Partition], closed: Mapping[Partition, int]) -> None:
+        lost = [partition for partition in behind if closed[partition] < self._closed.get(partition, self._judged_before_outage(partition))]
+        if lost:
+            whole = not any(self._remembered(partition).incomplete for partition in lost)
+            told = "all that this job knows" if whole else "the newest facts; tidegate journal rebuild brings back the others"
+            self._log.warning("the journal had lost facts and was given back " + told, partitions=len(lost))
+
+    def _judged_before_outage(self, partition: Partition) -> int:
+        at = self._here[partition]
+        return 0 if at.unclosed else at.next_offset
+
+    def _give_back(self, journal: RedisJournal, partitions: Collection[Partition] | None = None) -> None:
+        for partition in self._here if partitions is None else dict.fromkeys(partitions):
+            memory, at = self._remembered(partition), self._here[partition]
+            below = max(at.next_offset, self._closed.get(partition, 0))
+            closing = [Fact(FactKind.CLOSED, below, 0)]
+            journal.restore(self._key(partition), memory.facts(imports=False) + closing)
+            if self._plan.imported is not None:
+                journal.restore(self._import_key(partition), memory.facts(imports=True) + closing)
+            self._unclosed.pop(partition, None)
+
+    def _hear_open(self, journal: RedisJournal, partitions: Sequence[Partition]) -> None:
+        """Hear what is in force where the job goes on: without an answer later on it is known."""
+        for partition in partitions:
+            start, memory = self._here[partition].next_offset, self._remembered(partition)
+            kinds = [FactKind.ESTIMATE, self._span_kind]
+            key = self._key(partition)
+            self._closed[partition], *marks = journal.do([Closed(key), *(Read(kind, key, start, INFINITY) for kind in kinds)])
+            if self._plan.imported is not None:
+                kinds.append(FactKind.IMPORT)
+                marks += journal.do([Read(FactKind.IMPORT, self._import_key(partition), start, INFINITY)])
+            for kind, found in zip(kinds, marks, strict=True):
+                memory.hear(kind, found)
+
+    def _trim(self, starts: Mapping[Partition, int]) -> None:
+        calls = [Forget(key, first) for partition, first in starts.items() for key in (self._key(partition), self._import_key(partition))]
+        gone = self._ask(list(dict.fromkeys(calls)))
+        for partition, first in starts.items():
+            self._remembered(partition).forget_below(first)
+        if gone and sum(gone):
+            self._log.info("facts of records that retention has deleted were forgotten", facts=sum(gone))
+
+    def _remembered(self, partition: Partition) -> FactMemory:
+        return self._memory.setdefault(partition, FactMemory(self._span_kind))
+
+    def _key(self, partition: Partition) -> JournalKey:
+        return self._plan.journal_key(partition, self._topic_ids[partition[0]])
+
+    def _import_key(self, partition: Partition) -> JournalKey:
+        """Return the key of imports; without any it is the partition's own, where none will be found."""
+        if self._plan.imported is None:
+            return self._key(partition)
+        return self._plan.import_key(partition, self._topic_ids[partition[0]])

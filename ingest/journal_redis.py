@@ -44,7 +44,7 @@ from ordering.journal import (
 )
 from ordering.ticks import MILLISECOND_US, format_duration
 from tidegate.runtime.logs import get_logger
-from tidegate.runtime.redis import answer_timeout_us, connect, translated
+from tidegate.runtime.redis import answer_timeout_us, connect, is_denial, translated
 from tidegate.runtime.setting_tables import RedisSettings
 
 _MADE_OF = """
@@ -62,6 +62,8 @@ _NAMES = {
     FactKind.BASE: "base",
     FactKind.JOIN: "join",
 }
+Standings = dict[JournalKey, tuple[str, int]]
+"""Era and count of writes of each partition's facts, as last seen."""
 _LAST = 2**63 - 1
 _AT_ONCE = 2_000
 """So many facts are given back or forgotten in one go: a script lets nobody else in."""
@@ -85,16 +87,21 @@ class RedisJournal(Journal):
         address: The server as it may be shown.
         disk_timeout_us: How long the server may take to tell that a call is on its disk, microseconds; 0: do not ask,
             because every write is there before it is answered, or because durability was given up.
+        standings: How others of the same process last saw it; kept up to date.
     """
 
-    def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int) -> None:
+    def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, standings: Standings | None = None) -> None:
         self._client, self._address, self._disk_timeout_us = client, address, disk_timeout_us
-        self._standings: dict[JournalKey, tuple[str, int]] = {}
+        self._standings: Standings = {} if standings is None else standings
 
     @classmethod
-    def open(cls, settings: RedisSettings) -> RedisJournal:
+    def open(cls, settings: RedisSettings, standings: Standings | None = None) -> RedisJournal:
         """
         Connect, and check that the server keeps what it is told.
+
+        Args:
+            settings: Where it is.
+            standings: What a connection before this one knew, so that a loss in between is noticed; kept up to date.
 
         Raises:
             UnreachableError: It does not answer within ``redis.connect_timeout``.
@@ -104,7 +111,7 @@ class RedisJournal(Journal):
         with translated(settings.address):
             _refuse_eviction(client, settings.address)
             # The answer about the disk must come before the client gives up on the call.
-            return cls(client, settings.address, answer_timeout_us(settings) * 4 // 5 if _asks_for_disk(client, settings) else 0)
+            return cls(client, settings.address, answer_timeout_us(settings) * 4 // 5 if _asks_for_disk(client, settings) else 0, standings)
 
     def do(self, calls: Sequence[Call]) -> list[Any]:
         """See :meth:`ordering.journal.Journal.do`. A long :class:`~ordering.journal.Forget` is done in several goes."""
@@ -126,13 +133,9 @@ class RedisJournal(Journal):
 
     def dump(self, key: JournalKey) -> list[Fact]:
         """See :meth:`ordering.journal.Journal.dump`."""
-        settled = [kind for kind in _NAMES if kind not in KEPT_BY_POSITION]
-        asks = [ask for kind in KEPT_BY_POSITION for ask in _asks(Read(kind, key, 0, _LAST))]
-        asks += [_Ask("look", key, (_NAMES[kind],), lambda text: _settled(text) if text else None) for kind in settled]
-        *answers, closed = self._ask([*asks, *_asks(Closed(key))])
-        many = [Fact(kind, *mark) for kind, marks in zip(KEPT_BY_POSITION, answers, strict=False) for mark in marks]
-        one = [Fact(kind, *found) for kind, found in zip(settled, answers[len(KEPT_BY_POSITION) :], strict=True) if found]
-        return in_order(many + one + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
+        closed, *answers = self.do([Closed(key), *(Read(kind, key, 0, _LAST) for kind in _NAMES)])
+        facts = [Fact(kind, *mark) for kind, marks in zip(_NAMES, answers, strict=True) for mark in marks]
+        return in_order(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
     def silence(self, key: JournalKey) -> Silence | None:
         """Return since when a partition is known to be silent."""
@@ -178,7 +181,7 @@ class RedisJournal(Journal):
         verdict, found, answers = self._call(SCRIPT, [_redis_key(key) for key in keys], arguments)
         if verdict == "lost":
             raise self._forgetful([keys[int(number) - 1] for number in found])
-        self._standings |= {key: (str(era), int(writes)) for key, (era, writes) in zip(keys, found, strict=True)}
+        self._standings.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, found, strict=True)})
         return [ask.read(answer) for ask, answer in zip(asks, answers, strict=True)]
 
     def _forgetful(self, keys: Sequence[JournalKey]) -> ForgetfulJournalError:
@@ -218,6 +221,8 @@ def _asks(call: Call) -> list[_Ask]:
             return [_Ask("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
         case Close():
             return [_Ask("close", call.key, (_digits(call.below), *_moment(call)), lambda _: None)]
+        case Read() if call.kind not in KEPT_BY_POSITION:
+            return [_Ask("look", call.key, (_NAMES[call.kind],), lambda text: _within(call, text))]
         case Read():
             bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _spans(call.kind)
             return [_Ask("read", call.key, bounds, _pairs)]
@@ -265,6 +270,11 @@ def _pairs(found: Any) -> list[tuple[int, int]]:
 def _settled(text: str) -> tuple[int, int]:
     # A base of an earlier version stands there without a position.
     return int(text[:-19] or 0), int(text[-19:])
+
+
+def _within(call: Read, text: str) -> list[tuple[int, int]]:
+    found = [_settled(text)] if text else []
+    return [fact for fact in found if call.start <= fact[0] <= call.end]
 
 
 def _silence(text: str) -> Silence:
@@ -318,6 +328,8 @@ def _why_no_waitaof(client: redis.Redis) -> str | None:
     try:
         client.waitaof(1, 0, 1)
     except redis.ResponseError as error:
+        if is_denial(error):
+            raise
         return str(error)
     return None
 

@@ -34,12 +34,16 @@ RANGE_SCHEMA = StructType(
         StructField("roster", IntegerType()),
         StructField("inputs", IntegerType()),
         StructField("joined", LongType()),
+        StructField("spans", ArrayType(LongType())),
+        StructField("base", LongType()),
+        StructField("found", ArrayType(LongType())),
     ]
 )
 """
 What the source hands to the stateful stage: ranges to read, never events. ``marks`` is position, frontier, position, ...,
 ``imports`` is position, c, position, ...; ``roster`` and ``inputs`` are the version of the roster and its size, ``joined`` is
-J of a partition that joined, else ``NEVER``.
+J of a partition that joined, else ``NEVER``; ``spans`` is first position, moment, first position, ...; ``base`` is the base settled
+before this range, 0 for none; ``found`` is how many facts were found too late, and how many moments were lifted.
 """
 
 
@@ -55,6 +59,12 @@ class Planned:
         planned_ms: Wall clock when that range was first planned, for records stamped absurdly far ahead.
         import_us: Time of another input in force at ``next_offset``, 0 for none.
         imports: Journaled imports (position, c in microseconds) inside the range that ends here.
+        spans: (first position, microseconds): when the records of that range were first planned, each up to the next. Where ingest
+            stamps them that is their arrival, elsewhere what absurd timestamps are told by.
+        unclosed: Whether the journal had not been told, when that range was planned, that it is judged.
+        base_us: The base from which a partition without records counts, where it was settled here; 0 for none.
+        conflicts: How many facts the journal turned out to hold where records had been judged without them.
+        clamped: How many moments were lifted because a clock had gone back.
     """
 
     next_offset: int
@@ -63,6 +73,11 @@ class Planned:
     planned_ms: int = 0
     import_us: int = 0
     imports: Marks = ()
+    spans: Marks = ()
+    unclosed: bool = False
+    base_us: int = 0
+    conflicts: int = 0
+    clamped: int = 0
 
     def all_marks(self) -> Marks:
         """Return the estimates for the range that ends here and for its end."""
@@ -89,12 +104,26 @@ class Planned:
             stored["import"] = self.import_us
         if self.imports:
             stored["imports"] = [list(mark) for mark in self.imports]
+        if self.spans:
+            stored["spans"] = [list(span) for span in self.spans]
+        told = {"unclosed": int(self.unclosed), "base": self.base_us, "conflicts": self.conflicts, "clamped": self.clamped}
+        stored |= {name: count for name, count in told.items() if count}
         return dict(sorted(stored.items()))
 
     @classmethod
     def from_json(cls, at: Mapping[str, Any]) -> Planned:
         """Read a stored position."""
-        return cls(at["next"], at["frontier"], _pairs(at["marks"]), at["planned_ms"], at.get("import", 0), _pairs(at.get("imports", ())))
+        return cls(
+            at["next"],
+            at["frontier"],
+            _pairs(at["marks"]),
+            at["planned_ms"],
+            at.get("import", 0),
+            _pairs(at.get("imports", ())),
+            _pairs(at.get("spans", ())),
+            bool(at.get("unclosed", 0)),
+            *(at.get(name, 0) for name in ("base", "conflicts", "clamped")),
+        )
 
 
 def _pairs(stored: Iterable[Sequence[int]]) -> Marks:

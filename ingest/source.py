@@ -27,6 +27,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.estimating import Estimating
 from ingest.facts import FactDesk
 from ingest.identity import TopicIdentity
+from ingest.idle import boottime_us
 from ingest.imports import ForeignTime
 from ingest.joining import Joining
 from ingest.offsets import Offset, Planned
@@ -67,7 +68,7 @@ class Planner(RangePlanner):
 
     @cached_property
     def _estimating(self) -> Estimating:
-        return Estimating(self._plan, self._admin, self._desk)
+        return Estimating(self._plan, self._admin, self._desk, self._log)
 
     @cached_property
     def _joining(self) -> Joining:
@@ -83,7 +84,8 @@ class Planner(RangePlanner):
         return ForeignTime(self._plan.kafka, self._admin, self._plan.imported)
 
     def initialOffset(self) -> dict[str, Any]:
-        return Offset(self._plan.starts, joined=self._plan.joined).to_json()
+        starts = {partition: self._plan.starts[partition] for partition in self._plan.partitions}
+        return Offset(starts, joined=self._plan.joined).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._admin.ends({*self._plan.partitions, *self._joining.all_there()})
@@ -111,7 +113,8 @@ class Planner(RangePlanner):
             span = planned.next_offset, until.next_offset, marks, imports
             joined_us = there.joined[partition].at_us if partition in there.joined else NEVER
             membership = roster.version, roster.inputs, joined_us
-            rows.append((labels[number], number, *partition, *span, until.planned_ms, there.final, *membership))
+            facts = [value for mark in until.spans for value in mark], until.base_us, [until.conflicts, until.clamped]
+            rows.append((labels[number], number, *partition, *span, until.planned_ms, there.final, *membership, *facts))
         return [Ranges(rows)]
 
     def _try_to_advance(self, here: Offset) -> Offset:
@@ -125,12 +128,13 @@ class Planner(RangePlanner):
             return here
 
     def _advance(self, here: Offset) -> Offset:
-        asked_us = time.monotonic_ns() // 1000
+        asked_us = boottime_us()
+        self._desk.begin(here.partitions, self._admin.starts)
         joined = self._joining.look(here, asked_us, self._frozen)
         if joined is not None:
             return joined
         ends = self._frozen or self._admin.ends(here.partitions)
-        self._estimating.observe(ends, time.monotonic_ns() // 1000)
+        self._estimating.observe(ends, boottime_us())
         planned = self._plan_ranges(here, ends)
         if not planned and self._plan.until_end and self._frozen is not None:
             # Without its journal a replay waits; it has not reached the end then.
@@ -150,7 +154,21 @@ class Planner(RangePlanner):
         until = {partition: min(ends[partition], at.next_offset + share) for partition, at in behind.items()}
         found = self._desk.close(behind, until)
         now_ms = time.time_ns() // 1_000_000
-        return {partition: Planned(until[partition], 0, marks, now_ms, 0, imports) for partition, (marks, imports) in found.items()}
+        return {
+            partition: Planned(
+                until[partition],
+                0,
+                known.marks,
+                now_ms,
+                0,
+                known.imports,
+                known.spans,
+                known.unclosed,
+                conflicts=self._desk.conflicts(partition),
+                clamped=known.clamped,
+            )
+            for partition, known in found.items()
+        }
 
     def _import(self, there: dict[Partition, Planned]) -> dict[Partition, Planned]:
         """Raise the partitions that were read to their end to the other input's time, each raise journaled first."""

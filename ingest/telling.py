@@ -8,13 +8,15 @@ the state: nothing that rests on them can have been called final.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from typing import Any
 
-from ordering.facts import Fact
+from ordering.facts import Fact, FactKind
 from ordering.punctuation import Cti
 from ordering.state import State
 from ordering.step import Model
+from ordering.ticks import NEVER
 
 FACTS_AT_ONCE = 8_000
 """So many go with one CTI, 192 kB: every topic takes a record of that size."""
@@ -61,3 +63,26 @@ def _first(partition: int, seen: set[int]) -> bool:
     known = partition in seen
     seen.add(partition)
     return not known
+
+
+def facts_of(planned: Any, span_kind: FactKind, first: bool) -> Iterator[Fact]:
+    """
+    Yield the facts that take effect in a range.
+
+    Args:
+        planned: The range, as the source hands it out.
+        span_kind: Whether its moments are stamps or verdicts.
+        first: Whether nobody has told yet what was in force where it starts.
+    """
+    if planned.joined > NEVER and planned.start == planned.end:
+        yield Fact(FactKind.JOIN, int(planned.number), int(planned.joined))
+    if planned.base:
+        yield Fact(FactKind.BASE, 0, int(planned.base))
+    yield from (Fact(FactKind.ESTIMATE, *mark) for mark in pairs(planned.marks))
+    yield from (Fact(FactKind.IMPORT, *mark) for mark in pairs(planned.imports))
+    yield from (Fact(span_kind, *span) for span in pairs(planned.spans) if first or span[0] >= planned.start)
+
+
+def pairs(flat: Any) -> tuple[tuple[int, int], ...]:
+    """Return a flat column of a range as (position, value) pairs."""
+    return tuple((int(flat[place]), int(flat[place + 1])) for place in range(0, len(flat), 2))

@@ -108,7 +108,7 @@ class Read(NamedTuple):
     """
     Read the facts of a kind that bear on start <= position <= end. Answer: (position, value) each, positions rising.
 
-    Of stamps and verdicts the one in force at *start* is among them, at its own position.
+    Of stamps and verdicts the one in force at *start* is among them, at its own position; of BASE and JOIN there is one at most.
     """
 
     kind: FactKind
@@ -238,6 +238,19 @@ class Journal(ABC):
         found: list[tuple[int, int]] = self.do([Read(FactKind.STAMP, key, start, end)])[0]
         return found
 
+    def first_stamped(self, key: JournalKey, from_us: int) -> int:
+        """Return the first offset whose stamp is *from_us* or later; the first one not stamped yet if none is."""
+        low, high = 0, self.closed(key)
+        while low < high:
+            middle = (low + high) // 2
+            found = self.stamps(key, middle, middle)
+            # What was forgotten lies below all that can still be read.
+            if found and found[-1][1] >= from_us:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
     def base(self, key: JournalKey, frontier_us: int) -> int:
         """Propose the frontier from which a partition without any record starts; return the first one ever proposed."""
         settled: tuple[int, int] = self.do([Settle(FactKind.BASE, key, 0, frontier_us)])[0]
@@ -290,7 +303,7 @@ class MemoryJournal(Journal):
                 _close(held, call)
                 return None
             case Read():
-                return _read(held.values[call.kind], call)
+                return _read(held, call)
             case Settle():
                 return held.settled.setdefault(call.kind, (call.position, call.value))
             case Closed():
@@ -336,8 +349,8 @@ def _cover(held: _Facts, moment: Moment, below: int) -> None:
     spans[held.closed] = max(moment.value_us, last_us, lifted_us)
 
 
-def _read(values: dict[int, int], call: Read) -> list[tuple[int, int]]:
-    start = call.start
+def _read(held: _Facts, call: Read) -> list[tuple[int, int]]:
+    values, start = held.values.get(call.kind, dict([held.settled[call.kind]] if call.kind in held.settled else [])), call.start
     if call.kind.is_span:
         start = max((position for position in values if position <= start), default=start)
     return sorted((position, value) for position, value in values.items() if start <= position <= call.end)

@@ -70,7 +70,7 @@ def test_an_estimate_alone_makes_a_range() -> None:
 def test_ranges_are_handed_over_by_name() -> None:
     """The stateful stage reads these columns of a range by name."""
     span = ["label", "number", "topic", "partition", "start", "end", "marks", "imports", "planned_ms", "final"]
-    assert RANGE_SCHEMA.names == [*span, "roster", "inputs", "joined"]
+    assert RANGE_SCHEMA.names == [*span, "roster", "inputs", "joined", "spans", "base", "found"]
 
 
 def test_an_offset_without_imports_is_written_as_before_there_were_any() -> None:
@@ -88,3 +88,18 @@ def test_estimates_and_imports_are_kept_apart() -> None:
     assert planned.all_imports() == ((4, 50), (5, 60))
     assert planned.silent(frontier_us=80) == Planned(5, 80, import_us=60)
     assert planned.silent(import_us=61) == Planned(5, 77, import_us=61)
+
+
+def test_what_the_journal_had_to_do_with_a_range_stands_in_the_offset() -> None:
+    """When its records were first planned, and whether the journal knows: for whoever drives the job next."""
+    planned = Planned(9, spans=((3, 50), (7, 60)), unclosed=True, base_us=40, conflicts=2, clamped=1)
+    stored = planned.to_json()
+    assert stored | {"frontier": 0, "marks": [], "next": 9, "planned_ms": 0} == stored
+    assert {name: stored[name] for name in ("unclosed", "base", "conflicts", "clamped")} == {
+        "unclosed": 1,
+        "base": 40,
+        "conflicts": 2,
+        "clamped": 1,
+    }
+    assert Planned.from_json(stored) == planned
+    assert planned.silent() == Planned(9)
