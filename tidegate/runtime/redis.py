@@ -57,9 +57,9 @@ def connect(settings: RedisSettings) -> redis.Redis:
             if time.monotonic() + _PAUSE_S > deadline_s:
                 raise _silent(settings, error) from None
             time.sleep(_PAUSE_S)
-        except redis.exceptions.NoPermissionError as error:
-            raise denied(settings.address, error) from None
         except redis.ResponseError as error:
+            if is_denial(error):
+                raise denied(settings.address, error) from None
             raise _locked(settings.address, error) from None
 
 
@@ -103,11 +103,13 @@ def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Re
 
 def _silent(settings: RedisSettings, error: Exception) -> UnreachableError:
     waited = format_duration(settings.connect_timeout_us)
+    shown = not settings.connection_url().startswith("rediss://") or settings.certificate_file
     return UnreachableError(
         f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}",
         code="TG-REDIS-UNREACHABLE",
         where="redis.url",
-        fix="start it (tidegate up starts one), or correct redis.url",
+        fix="start it (tidegate up starts one), or correct redis.url"
+        + ("" if shown else "; if it asks for certificates, give redis.certificate_file and redis.key_file"),
         example='[redis]\nurl = "redis://localhost:6379/0"',
     )
 
@@ -133,10 +135,16 @@ def _untrusted(address: str, error: Exception) -> UnreachableError:
     )
 
 
-def denied(address: str, error: Exception) -> RefusedError:
+def is_denial(error: redis.RedisError) -> bool:
+    """Tell whether this user's ACL forbids a command or a key; a denial inside a script or a pipeline has no class of its own."""
+    return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure in script" in str(error)
+
+
+def denied(address: str, error: redis.RedisError) -> RefusedError:
     """Return what to raise where this user's ACL forbids a command or a key."""
+    words = str(error).rpartition("of pipeline caused error: ")[2]
     return RefusedError(
-        f"Redis at {address} denies this user a command or a key: {scrub(str(error))}",
+        f"Redis at {address} denies this user a command or a key: {scrub(words)}",
         code="TG-REDIS-DENIED",
         where="redis.url",
         fix="give the user exactly these rights (docs/security.md)",
@@ -165,9 +173,9 @@ def translated(address: str) -> Iterator[None]:
             where="redis.url",
             fix="bring it back; the job goes on by itself without using what is not journaled",
         ) from error
-    except redis.exceptions.NoPermissionError as error:
-        raise denied(address, error) from error
     except redis.RedisError as error:
+        if is_denial(error):
+            raise denied(address, error) from error
         raise UnreachableError(
             f"Redis at {address} cannot do what is needed: {scrub(str(error))}",
             code="TG-REDIS-FAILED",

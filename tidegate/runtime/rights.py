@@ -11,20 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 REDIS_KEYS = "tidegate:*"
-REDIS_COMMANDS = (
-    # connecting
-    "auth", "hello", "select", "ping", "client|setname", "client|setinfo",
-    # is what is written safe? (maxmemory-policy, run_id; config is asked only where WAITAOF is unknown)
+_CONNECTING = ("select", "ping", "client|setname", "client|setinfo")
+_JOURNAL = (
+    # Is what is written safe there? (CONFIG is asked only where WAITAOF is unknown.)
     "info", "waitaof", "config|get",
-    # the journal's scripts, and what they call
-    "eval", "evalsha", "script|load",
-    "hget", "hset", "hsetnx", "hdel", "hgetall", "hmget", "hexists", "hlen",
-    "zadd", "zrem", "zrange", "zrangebylex", "zrevrangebylex", "zlexcount", "zcard", "zremrangebylex",
-    "del", "exists", "time",
-    # progress of a running job
-    "expire", "scan",
+    "eval", "exists", "del",
+    "hget", "hset", "hsetnx", "hmget", "hincrby", "hdel",
+    "zadd", "zrem", "zrangebylex", "zrevrangebylex",
 )  # fmt: skip
-"""Commands of Redis that ingest and its tools use."""
+_PROGRESS = ("get", "hset")
+_WATCHING = ("hgetall", "scan", "set")
+
+REDIS_COMMANDS = tuple(sorted({*_CONNECTING, *_JOURNAL, *_PROGRESS}))
+"""Commands of Redis that a job uses, those of its scripts included."""
+
+REDIS_WATCHING = tuple(sorted({*_CONNECTING, *_WATCHING}))
+"""Commands of Redis that `tidegate status` and `tidegate watermarks` use."""
 
 
 class Right(NamedTuple):
@@ -77,6 +79,6 @@ def kafka_acl(right: Right, bootstrap: str, principal: str) -> str:
     )
 
 
-def redis_acl(user: str = "tidegate") -> str:
-    """Return the command that makes a Redis user with all rights needed and no others."""
-    return f"ACL SETUSER {user} on >PASSWORD resetkeys ~{REDIS_KEYS} -@all {' '.join(f'+{command}' for command in REDIS_COMMANDS)}"
+def redis_acl(user: str = "tidegate", commands: Iterable[str] = REDIS_COMMANDS) -> str:
+    """Return the command that makes a Redis user with the right to *commands*, on Tidegate's own keys, and no other right."""
+    return f"ACL SETUSER {user} on >PASSWORD resetkeys ~{REDIS_KEYS} -@all {' '.join(f'+{command}' for command in commands)}"
