@@ -43,7 +43,8 @@ def ingest(
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
     prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
-    inputs = [RunningInput(plan, recovery, job.look(plan)) for plan, recovery in prepared]
+    at_fault: set[str] = set()
+    inputs = [RunningInput(plan, recovery, job.look(plan), at_fault) for plan, recovery in prepared]
     title = f"ingest {' '.join(each.name for each in inputs)}"
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     console = Console(stderr=True)
@@ -57,7 +58,7 @@ def ingest(
             if format == "json":
                 print_json({"event": "batch", **summary})
 
-        return Driven(each.name, lambda: job.start(spark, settings, each.plan, on_reports), Path(each.plan.checkpoint))
+        return Driven(each.name, lambda: job.start(spark, settings, each.plan, on_reports), Path(each.plan.checkpoint), each.fail)
 
     with (
         stopped_by_signal() as stop,

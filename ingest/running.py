@@ -10,6 +10,8 @@ from typing import Any
 
 from ingest.config import IngestPlan, Partition
 from ingest.progress import IngestProgress
+from ingest.reached import Leaving
+from ordering.errors import RefusedError
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.progress_store import ProgressPublisher
 from tidegate.runtime.recovery import CatchingUp, Lookout, Recovery, in_words
@@ -25,10 +27,11 @@ class RunningInput:
         plan: Its plan.
         recovery: Where it goes on.
         look: Asks the brokers where its partitions end; refuses where a topic is not what it was.
+        at_fault: Names of the inputs of this process that made it fail, shared by all of them.
     """
 
-    def __init__(self, plan: IngestPlan, recovery: Recovery, look: Callable[[], dict[Partition, int]]) -> None:
-        self.plan, self.name = plan, plan.settings.name
+    def __init__(self, plan: IngestPlan, recovery: Recovery, look: Callable[[], dict[Partition, int]], at_fault: set[str]) -> None:
+        self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
         self.catching_up = CatchingUp(recovery)
@@ -36,6 +39,7 @@ class RunningInput:
         self._lookout = Lookout(look)
         known = self.catching_up.as_dict()
         folder = Path(plan.checkpoint)
+        self._leaving = Leaving(folder)
         self._published = ProgressPublisher(plan.redis, plan.settings.ordered_topic, folder=folder, input=self.name, recovery=known)
         self._log = get_logger(__name__, input=self.name)
 
@@ -56,10 +60,17 @@ class RunningInput:
 
     def __exit__(self, *error: Any) -> None:
         self._lookout.__exit__(*error)
-        self._published.__exit__(*error)
+        # What nobody in particular has failed by, all have.
+        blameless = self._at_fault and self.name not in self._at_fault
+        self._published.__exit__(*((None, None, None) if blameless else error))
+
+    def fail(self) -> None:
+        """Take note that it is this input by which the process fails."""
+        self._at_fault.add(self.name)
 
     def take(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """Take the reports of one batch; return everything known."""
+        self._leaving.take(reports)
         self.progress.take(reports)
         self.catching_up.walked({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
         self._published.publish(reports)
@@ -73,7 +84,11 @@ class RunningInput:
         Raises:
             RefusedError: A topic was deleted, or made again.
         """
-        ends = self._lookout.news()
+        try:
+            ends = self._lookout.news()
+        except RefusedError:
+            self.fail()
+            raise
         if ends is not None:
             self.catching_up.looked(ends)
             self._published.tell(ends={f"{topic}/{number}": end for (topic, number), end in sorted(ends.items())})

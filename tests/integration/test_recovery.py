@@ -1,4 +1,7 @@
-"""kill -9 of a whole ingest job, twice, at moments nobody chose: the ordered topic stays what one run would have written."""
+"""
+Recovering: kill -9 of a whole ingest job, twice, at moments nobody chose: the ordered topic stays what one run would have
+written, and each start says what it goes on from. What nothing can be gone on with is refused: a topic made again.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from integration.drawn import draw, expected, logs_of
-from integration.running import Job, settings_of, workspace
+from integration.running import Job, error_code, settings_of, workspace
 from integration.topics import check_promises, create, fresh, produce, read_ordered
 
 from ordering.policies import Policies
@@ -61,3 +66,59 @@ def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack,
     check_promises(found)
     assert {found.c(channel) for channel in found.ctis} == {INFINITY}
     assert summary["events_in"] == EVENTS, "counts survive the kills too"
+    report = summary["recovery"]
+    assert report["how"] == "checkpoint"
+    assert report["batch"] >= 2
+    assert report["ahead"] == EVENTS - sum(report["from"].values())
+    assert report["behind"] == 0
+    assert report["caught_up_after_s"] > 0
+
+
+TWO_INPUTS = """
+[inputs.one]
+topic = "{one}"
+
+[inputs.other]
+topic = "{other}"
+"""
+
+
+def test_a_topic_made_again_under_its_name_ends_the_process_and_stays_refused(stack: Stack, tmp_path: Path) -> None:
+    """
+    Nothing of the new topic gets into the ordered topic of the old one, neither while the job runs nor at its next start.
+
+    Two inputs share the process: each has said how it stands, and the other one is stopped, not failed.
+    """
+    raws = draw(4, 2_000, 1)
+    one, other = (create(stack.bootstrap, fresh(name), 1) for name in ("remade", "kept"))
+    for topic in (one, other):
+        produce(stack.bootstrap, topic, raws)
+    with workspace(tmp_path, stack, TWO_INPUTS.format(one=one, other=other)) as space:
+        job = space.start("ingest", "one", "other")
+        job.until(lambda: {line["input"] for line in job.lines if line["events_in"] == 2_000} == {"one", "other"}, "both inputs")
+        job.until(lambda: space.start("status", "one", "other").wait() == 0, "both jobs are known to run")
+        before = read_ordered(stack.bootstrap, f"{one}.ordered", 1)
+        AdminClient({"bootstrap.servers": stack.bootstrap}).delete_topics([one])[one].result(30)
+        made_again(stack, one)
+        produce(stack.bootstrap, one, [*raws, *raws])
+        assert error_code(job) == "TG-TOPIC-RECREATED"
+        assert job.wait() == 3
+        assert read_ordered(stack.bootstrap, f"{one}.ordered", 1).events == before.events
+        shown = space.start("status")
+        assert shown.wait() == 1
+        jobs = {told["job"]: told for told in shown.last["jobs"]}
+        assert (jobs["ingest one"]["state"], jobs["ingest one"]["failure"]["code"]) == ("failed", "TG-TOPIC-RECREATED")
+        assert jobs["ingest other"]["state"] == "stopped"
+        assert error_code(space.start("ingest", "one")) == "TG-TOPIC-RECREATED"
+
+
+def made_again(stack: Stack, topic: str) -> None:
+    """Make a topic that is being deleted."""
+    for _ in range(100):
+        try:
+            create(stack.bootstrap, topic, 1)
+        except KafkaException:
+            time.sleep(0.1)
+        else:
+            return
+    raise AssertionError("the old topic stays")

@@ -81,11 +81,13 @@ class Driven:
         name: What it is called where several are driven.
         start: Starts the query from its checkpoint.
         folder: The job's checkpoint folder; if the query fails, Spark's whole report is left there.
+        on_failure: Told if it is this query that fails.
     """
 
     name: str
     start: Callable[[], Query]
     folder: Path
+    on_failure: Callable[[], None] = lambda: None
 
 
 def drive(jobs: Sequence[Driven], stop: Stop, on_tick: Callable[[], None] = lambda: None) -> None:
@@ -150,6 +152,7 @@ class _Followed:
             report = self._job.folder / FAILURE_FILE
             report.write_text(scrub(text))
             get_logger().error("the job has failed", job=self._job.name, report=str(report))
+            self._job.on_failure()
             raise error_of(text, str(report)) from None
         get_logger().warning("a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts)
 
