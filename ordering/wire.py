@@ -208,8 +208,9 @@ def _check_events(table: NDArray[Any]) -> None:
 def _newer(version: int, what: str, where: str = "") -> ProtocolError:
     return ProtocolError(
         f"{what} has version {version}, this program reads versions 1 to {VERSION}",
+        code="TG-PROTOCOL-VERSION",
         where=where,
-        fix="upgrade this stage to the version that wrote the topic",
+        fix="upgrade this stage: whatever reads a topic is upgraded before what writes it",
     )
 
 
