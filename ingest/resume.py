@@ -7,8 +7,8 @@ topic that was begun before, S is each channel's last c: the events ahead of it 
 as if the checkpoint had not been lost.
 
 Where that position is: an event's time exceeds its arrival by ``early`` at most, so the first record that arrived
-at ``S - early`` or later, by Kafka's time index; or the first position at which the journal had raised time that far.
-Without that bound, and where a channel without a CTI has no start either, it is the beginning.
+at ``S - early`` or later, by Kafka's time index or the journal's stamps; or the first position at which the journal had
+raised time that far. Without that bound, and where a channel without a CTI has no start either, it is the beginning.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Resumption:
         """Return the plan of a job that starts here."""
         start_us = NEVER if self.began.start_us is None else self.began.start_us
         plan = with_roster(plan, self.starts, self.joined)
-        return replace(plan, starts=self.starts, promises=self.promises, start_us=start_us)
+        return replace(plan, starts={**plan.starts, **self.starts}, promises=self.promises, start_us=start_us)
 
 
 def _written(cti: Cti) -> tuple[str, str]:
@@ -228,9 +228,17 @@ def _start(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Par
     if early_us is not None and least_us is not None:
         # A lifted end stands one tick above its start edge, which must be met too.
         least_us -= plan.settings.event_shape is Shape.EDGE
-        indexed = admin.offsets_from([partition], least_us - early_us)[partition]
+        indexed = _first_arrived(plan, admin, journal, partition, least_us - early_us)
         position = first_position(indexed, least_us, early_us, tuple(estimates), tuple(imports))
     return Planned(position, _largest(estimates, position), import_us=_largest(imports, position))
+
+
+def _first_arrived(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, from_us: int) -> int:
+    """Return the first offset whose record arrived at *from_us*, microseconds, or later; the end where none has."""
+    if plan.settings.arrival == "ingest":
+        # What nobody has planned to read yet arrives when somebody does.
+        return journal.first_stamped(plan.journal_key(partition), from_us)
+    return admin.offsets_from([partition], from_us)[partition]
 
 
 def _largest_earliness_us(plan: IngestPlan) -> int | None:
