@@ -2,20 +2,46 @@
 Idle estimates: how far time has certainly moved in an input partition that is silent.
 
 Law (spec section 3): an estimate at position p is at most the arrival of any record that will ever be appended at p or
-later, as long as clocks run alike: it is the last arrival plus what a monotonic clock has measured since the end of the
-partition was first *seen* at p, less a margin. The clock is read before the end is asked for, and the estimate counts
-only if that end is still p.
+later, as long as the broker's stamps follow real time: it is the last arrival plus what a clock for durations has measured
+since the end of the partition was first *seen* at p, less a margin. That clock is read before the end is asked for, and
+the estimate counts only if that end is still p. No wall clock takes part: whoever steps one changes no estimate.
+
+The clock counts from the boot of the machine and goes on while it sleeps; so a silence outlives the planner that measured
+it, but not the boot: after that, elapsed time begins again at 0.
 """
 
 from __future__ import annotations
 
+import time
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ordering.ticks import NEVER
 
 Partition = tuple[str, int]
 
 _MARGIN_SHARE = 1000
 """One part in a thousand of the silence is added to the margin: clocks drift."""
+_STRETCH_MAX = 10
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def boottime_us() -> int:
+    """Return the machine's clock for durations, microseconds since its boot, time asleep included."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(clock) // 1000
+
+
+@cache
+def boot_id() -> str:
+    """Return the name of this boot of this machine; where none is known it is that of this process alone."""
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return uuid.uuid4().hex
 
 
 @dataclass(slots=True)
@@ -30,50 +56,80 @@ class Silences:
     Watches which partitions are silent, and for how long.
 
     Args:
-        cadence_us: Least time between two estimates of a partition.
+        cadence_us: Least time between two estimates.
         margin_us: How far estimates stay behind.
+        patience_us: By how much more an estimate may be late where nothing waits for it.
     """
 
-    def __init__(self, cadence_us: int, margin_us: int) -> None:
+    def __init__(self, cadence_us: int, margin_us: int, patience_us: int = 0) -> None:
         self._cadence_us, self._margin_us = cadence_us, margin_us
+        self._longest_us = max(cadence_us, min(_STRETCH_MAX * cadence_us, patience_us))
+        self._interval_us, self._due_us = cadence_us, NEVER
         self._silences: dict[Partition, _Silence] = {}
-        self._due_us: dict[Partition, int] = {}
 
     def observe(self, ends: Mapping[Partition, int], seen_us: int) -> None:
-        """Take the partitions' ends as they were at *seen_us* (monotonic clock, read after the answer came)."""
+        """Take the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
         for partition, end in ends.items():
             known = self._silences.get(partition)
             if known is None or known.position != end:
                 self._silences[partition] = _Silence(end, seen_us)
+                self._interval_us, self._due_us = self._cadence_us, min(self._due_us, seen_us + self._cadence_us)
 
     def due(self, planned: Mapping[Partition, int], now_us: int) -> list[Partition]:
-        """Return the partitions planned to their end whose next estimate is due at *now_us* (monotonic)."""
+        """
+        Return the partitions planned to their end of which something can be told at *now_us*, once a cadence.
+
+        All of them at the same time: each time that any of them moves costs a batch.
+        """
+        if now_us < self._due_us:
+            return []
         return [
             partition
             for partition, position in planned.items()
             if (silence := self._silences.get(partition)) is not None
             and silence.position == position
-            and now_us >= self._due_us.get(partition, silence.since_us + self._cadence_us)
+            and now_us - silence.since_us > self._margin_us
         ]
+
+    def looked(self, now_us: int, quiet: bool) -> None:
+        """
+        Let the next estimates be due a cadence after *now_us*, or later and later where they help nobody.
+
+        Args:
+            now_us: When estimates were made.
+            quiet: Whether nothing waits for them, as far as is known. Windows of a query may do so unknown to anybody here:
+                so the wait is never stretched by more than the patience.
+        """
+        self._interval_us = min(2 * self._interval_us, self._longest_us) if quiet else self._cadence_us
+        self._due_us = now_us + self._interval_us
+
+    def silent_since(self, partition: Partition) -> tuple[int, int]:
+        """Return the position of a partition's end, and when it was first seen there."""
+        silence = self._silences[partition]
+        return silence.position, silence.since_us
+
+    def known_arrival(self, partition: Partition) -> int:
+        """Return from which arrival the silence counts."""
+        arrival_us = self._silences[partition].last_arrival_us
+        assert arrival_us is not None, "only asked for where it is known"
+        return arrival_us
 
     def needs_last_arrival(self, partition: Partition) -> bool:
         """Return whether the last arrival of this silence is still unknown."""
         return self._silences[partition].last_arrival_us is None
 
     def last_arrival(self, partition: Partition, arrival_us: int) -> None:
-        """Set the arrival of the last record before the silence (or, without any record, the partition's base)."""
+        """Set the arrival of the last record before the silence."""
         self._silences[partition].last_arrival_us = arrival_us
 
-    def count_from(self, partition: Partition, arrival_us: int, now_us: int) -> None:
-        """Count on from *arrival_us* at *now_us* (monotonic) if that is more than what was counted so far."""
+    def count_from(self, partition: Partition, arrival_us: int, since_us: int) -> None:
+        """Count from *arrival_us* at *since_us*: what time had come to there, known otherwise than by the last record."""
         silence = self._silences[partition]
-        if silence.last_arrival_us is None or arrival_us > silence.last_arrival_us + now_us - silence.since_us:
-            silence.last_arrival_us, silence.since_us = arrival_us, now_us
+        silence.last_arrival_us, silence.since_us = arrival_us, since_us
 
     def estimate(self, partition: Partition, now_us: int) -> int | None:
         """Return the estimate at *now_us*, read before the ends were asked for; None while it cannot be told."""
         silence = self._silences[partition]
-        self._due_us[partition] = now_us + self._cadence_us
         if silence.last_arrival_us is None:
             return None
         elapsed_us = now_us - silence.since_us

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from ingest.reached import Reached
 from ordering.punctuation import Cti
 
 Fact = tuple[str, int, int, int]
@@ -71,18 +72,23 @@ class Saved:
 
 @dataclass(slots=True)
 class Checkpoint:
-    """The checkpoint folder of one job; *promises* are what it began with if an earlier folder was lost."""
+    """
+    The checkpoint folder of one job.
+
+    *promises* are what it began with if an earlier folder was lost; *reached* is what the driver left of the stages' reports.
+    """
 
     start: Offset
     offsets: list[Offset] = field(default_factory=list)
     committed: int = 0
     states: dict[int, dict[int, Saved]] = field(default_factory=dict)
     promises: dict[int, dict[int, Cti]] | None = None
+    reached: dict[int, Reached] = field(default_factory=dict)
 
     def copy(self) -> Checkpoint:
         """Return the folder as a backup of now would bring it back."""
         states = {number: dict(saved) for number, saved in self.states.items()}
-        return Checkpoint(self.start, list(self.offsets), self.committed, states, self.promises)
+        return Checkpoint(self.start, list(self.offsets), self.committed, states, self.promises, dict(self.reached))
 
     def extend(self) -> None:
         """Take in one more input partition, of which nothing is planned."""

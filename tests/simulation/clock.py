@@ -25,11 +25,12 @@ class TrueTime:
 
 @dataclass(slots=True)
 class MonotonicClock:
-    """A driver's clock for durations: started anew at *zero_us* and wrong by *drift_ppm*."""
+    """A machine's clock for durations: started anew at *zero_us*, with each *boot*, and wrong by *drift_ppm*."""
 
     time: TrueTime
     zero_us: int
     drift_ppm: int
+    boot: str = ""
 
     def __call__(self) -> int:
         elapsed_us = self.time.now_us - self.zero_us

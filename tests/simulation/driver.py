@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from simulation.checkpoint import Checkpoint, ConflictError, Offset
-from simulation.clock import MonotonicClock
 from simulation.planner import Planner
 from simulation.scenario import START_US
 from simulation.stage import Memory, Task
 from simulation.world import Producer, World
 
+from ingest.reached import Reached
 from ordering.punctuation import Roster, Spread
 from ordering.step import Model
 from ordering.ticks import NEVER
@@ -49,11 +49,10 @@ class Driver:
         lost: tuple[Checkpoint, ...] = (),
     ) -> None:
         self._world, self.name, self.checkpoint, self._broken = world, name, checkpoint, broken
-        drift = world.settings.drift_ppm
-        # Time counts from an arbitrary moment, as after a boot.
-        self._clock = MonotonicClock(world.time, world.time.now_us - world.chance.randrange(10**12), world.chance.randint(-drift, drift))
+        self._clock = world.machine_clock()
         self._until_end, self._lost = until_end, lost
         self._memory = Memory()
+        self._reached: dict[int, Reached] = {}
         self.tasks: list[Task] = []
         self.orphans: list[Task] = []
         """Attempts given up since they were last looked at: they may go on as zombies."""
@@ -93,6 +92,8 @@ class Driver:
                 yield "offset logged"
                 yield from self._run_tasks(batch, here, there)
                 yield "tasks done"
+                self.checkpoint.reached.update(self._reached)
+                yield "reports left"
                 self.checkpoint.commit(batch)
                 self.recovering = False
                 yield "batch committed"
@@ -116,12 +117,13 @@ class Driver:
 
         # Before a partition that joins has said so nothing else goes on.
         numbers = self._joining(batch) or [number for number, (start, end) in pairs if start != end or there.final]
-        self.tasks = [attempt(number) for number in numbers]
+        self.tasks, self._reached = [attempt(number) for number in numbers], {}
         while self.tasks:
             task = self._world.chance.choice(self.tasks)
             step = next(task.steps, None)
             if step is None:
                 self.tasks.remove(task)
+                self._reached[task.number] = task.reached
                 continue
             try:
                 yield step

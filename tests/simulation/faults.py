@@ -24,6 +24,7 @@ DRIVER_POINTS = (
     "imports journaled",
     "offset logged",
     "tasks done",
+    "reports left",
     "batch committed",
 )
 TASK_POINTS = ("state loaded", "piece written", "range judged", "events acknowledged", "CTIs sent", "CTIs acknowledged", "state saved")

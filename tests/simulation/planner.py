@@ -16,9 +16,10 @@ from simulation.clock import MonotonicClock
 from simulation.world import World, journal_key
 
 from ingest.idle import Silences
+from ingest.reached import Reached
 from ordering.errors import UnreachableError
-from ordering.journal import MemoryJournal
-from ordering.ticks import INFINITY
+from ordering.journal import Hush, MemoryJournal, Silence
+from ordering.ticks import INFINITY, TICK_MIN
 
 Steps = Iterator[str]
 Marks = dict[int, list[tuple[int, int]]]
@@ -37,7 +38,8 @@ class Planner:
     def __init__(self, world: World, clock: MonotonicClock, checkpoints: list[Checkpoint], until_end: bool, broken: frozenset[str]) -> None:
         self._world, self._clock, self._checkpoints, self._broken = world, clock, checkpoints, broken
         self._numbers = range(len(world.raw))
-        self._silences = Silences(world.settings.cadence_us, world.settings.margin_us)
+        self._silences = Silences(world.settings.cadence_us, world.settings.margin_us, (world.settings.policies.late_us or 0) // 2)
+        self._nudged: dict[int, int] = {}
         self._frozen = [raw.visible_end(committed=True) for raw in world.raw] if until_end else None
         self._imports_due_us = 0
         self._journal_life: int | None = None
@@ -137,13 +139,15 @@ class Planner:
     def _estimate(self, here: Offset, asked_us: int, planned: dict[int, Planned]) -> Steps:
         """Add the silent partitions at raised frontiers, each raise journaled first."""
         world = self._world
+        late_us = world.settings.policies.late_us
         due = self._silences.due({("raw", number): at.next_offset for number, at in enumerate(here.partitions)}, asked_us)
         numbers = [number for _, number in due if number not in planned]
-        if not numbers:
+        if not numbers or late_us is None:
             return
         self._reach_journal(here)
         if self._journal_life is None:
             return
+        found = dict(self._checkpoints[-1].reached)
         # Below an open transaction nothing has been read yet: the end must be the same with and without.
         below = "estimates pass over open transactions" in self._broken
         ends = {number: world.raw[number].visible_end(committed=below) for number in numbers}
@@ -151,13 +155,25 @@ class Planner:
         yield "silence seen"
         if "the clock is read last" in self._broken:
             asked_us = self._clock()
-        self._learn_last_arrivals(numbers, here)
-        wanted = [(number, raised) for number in numbers if (raised := self._silences.estimate(("raw", number), asked_us)) is not None]
-        rising = [(number, raised) for number, raised in wanted if raised > here.partitions[number].frontier_us]
-        agreed = self._agree("estimate", [(number, ends[number], raised) for number, raised in rising])
+        spoken = [max(at.arrival_us, here.partitions[n].frontier_us) for n, at in found.items() if not _never_spoke(here.partitions[n], at)]
+        slowest_us = min(spoken, default=None)
+        unreported = self._learn(numbers, here, found, slowest_us, asked_us)
+        rising = [(number, ends[number], here.partitions[number].frontier_us + 1) for number in unreported]
+        for number in numbers:
+            at, known = here.partitions[number], found.get(number)
+            raised_us = self._silences.estimate(("raw", number), asked_us)
+            if slowest_us is not None and _never_spoke(at, known):
+                raised_us = max(raised_us or 0, slowest_us - world.settings.margin_us)
+            if raised_us is None or raised_us <= at.frontier_us:
+                continue
+            if known is None or known.next_offset != at.next_offset or raised_us - late_us > known.c_us:
+                rising.append((number, ends[number], raised_us))
+        held = any(each.held for each in found.values())
+        self._silences.looked(asked_us, quiet=not held and len(numbers) == len(here.partitions))
+        agreed = self._agree("estimate", rising)
         if rising:
             yield "estimates journaled"
-        for (number, _), frontier_us in zip(rising, agreed, strict=True):
+        for (number, _, _), frontier_us in zip(rising, agreed, strict=True):
             if frontier_us is not None and frontier_us > here.partitions[number].frontier_us:
                 at = here.partitions[number]
                 planned[number] = Planned(at.next_offset, frontier_us, import_us=at.import_us)
@@ -196,36 +212,47 @@ class Planner:
         self._world.happened[f"{kind} refused"] += agreed.count(None)
         return agreed
 
-    def _learn_last_arrivals(self, due: list[int], here: Offset) -> None:
-        """Tell the silences from which arrival they count; a partition without any record follows the slowest of the others."""
-        world = self._world
-        empty = [number for number in due if here.partitions[number].next_offset == 0]
-        unknown = [number for number in due if self._silences.needs_last_arrival(("raw", number))]
-        if not unknown and not empty:
-            return
-        # What no batch has planned yet says nothing of its own partition, but all the same that time has come so far.
-        heard, known = {}, {}
-        for number, at in enumerate(here.partitions):
-            newest = world.raw[number].newest(self._latest_us())
-            if newest is not None and newest.stamp_us > 0:
-                heard[number] = max(newest.stamp_us, at.frontier_us)
-                if newest.offset < at.next_offset:
-                    known[number] = heard[number]
-        for number in unknown:
-            if number in known:
-                self._silences.last_arrival(("raw", number), known[number])
-        slowest = min(heard.values(), default=0)
-        # A base is set once and counts on by itself: begun anew in every pass it would never have counted anything.
-        for number in set(empty) & set(unknown) if slowest else ():
-            key = journal_key(number)
-            base = self._ask(lambda journal, key=key: journal.base(key, slowest))  # type: ignore[misc]
-            # What others have heard may be newer than the clock read for this pass.
-            self._silences.count_from(("raw", number), max(base, here.partitions[number].frontier_us), self._clock())
+    def _learn(self, silent: list[int], here: Offset, found: dict[int, Reached], slowest_us: int | None, asked_us: int) -> list[int]:
+        """Tell the silences from which arrival they count; return the partitions whose report was lost, once each."""
+        unreported, own = [], {}
+        for number in silent:
+            partition, at, known = ("raw", number), here.partitions[number], found.get(number)
+            if not self._silences.needs_last_arrival(partition):
+                continue
+            if at.frontier_us >= TICK_MIN:
+                self._silences.count_from(partition, at.frontier_us, asked_us)
+            elif _never_spoke(at, known):
+                if slowest_us is None:
+                    continue
+                key = journal_key(number)
+                base_us = self._ask(lambda journal, key=key: journal.base(key, slowest_us))  # type: ignore[misc]
+                self._silences.count_from(partition, base_us, asked_us)
+            elif known is not None and known.next_offset == at.next_offset:
+                self._silences.last_arrival(partition, self._last_arrival(number, known))
+            else:
+                if self._nudged.get(number) != at.next_offset:
+                    unreported.append(number)
+                    self._world.happened["asked for a lost report"] += 1
+                self._nudged[number] = at.next_offset
+                continue
+            position, since_us = self._silences.silent_since(partition)
+            own[number] = Silence(position, self._clock.boot, since_us, self._silences.known_arrival(partition))
+        self._remember(own)
+        return unreported
 
-    def _latest_us(self) -> int:
-        """Return the latest arrival that is believed."""
-        believes = "absurd arrivals are believed" in self._broken
-        return INFINITY if believes else self._world.time.now_us + self._world.settings.arrival_max_ahead_us
+    def _remember(self, own: dict[int, Silence]) -> None:
+        """Say since when partitions are silent, and go on from what an earlier driver of this boot had measured."""
+        answers = self._ask(lambda journal: journal.do([Hush(journal_key(number), silence) for number, silence in own.items()]))
+        for (number, mine), known in zip(own.items(), answers, strict=True):
+            if known[:2] == mine[:2] and known.arrival_us - known.since_us > mine.arrival_us - mine.since_us:
+                self._silences.count_from(("raw", number), known.arrival_us, known.since_us)
+                self._world.happened["a silence outlived its driver"] += 1
+
+    def _last_arrival(self, number: int, known: Reached) -> int:
+        if "absurd arrivals are believed" not in self._broken:
+            return known.arrival_us
+        newest = self._world.raw[number].newest(INFINITY)
+        return known.arrival_us if newest is None else newest.stamp_us
 
     def _reach_journal(self, here: Offset) -> None:
         """Connect if there is no connection; learn what is in force, and give back what the journal has lost."""
@@ -269,3 +296,10 @@ class Planner:
         except UnreachableError:
             self._journal_life = None
             raise
+
+
+def _never_spoke(at: Planned, found: Reached | None) -> bool:
+    """Return whether nothing has ever arrived in a partition, as far as is known."""
+    if at.next_offset == 0:
+        return True
+    return found is not None and found.next_offset == at.next_offset and not found.has_arrived

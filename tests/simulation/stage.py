@@ -18,6 +18,7 @@ from simulation.checkpoint import Checkpoint, Planned, Saved
 from simulation.world import Producer, RawRecord, World
 
 from ingest.pending import PendingCtis
+from ingest.reached import Reached
 from ordering.policies import Shape
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
@@ -68,6 +69,7 @@ class Task:
         self.own_way = Producer(world.topic, self._chance) if "CTIs do not wait" in broken else self.producer
         self._ctis = PendingCtis(model.generation)
         self._chunks: dict[int, bytes] = {}
+        self.reached = Reached(-1, NEVER, NEVER, 0)
         self.steps = self.run()
 
     def run(self) -> Steps:
@@ -101,6 +103,7 @@ class Task:
             self.producer.flush()
         yield "CTIs acknowledged"
         self._save(state)
+        self.reached = Reached(state.next_offset, state.arrival_us, state.c, state.held_count)
         yield "state saved"
 
     def _load(self) -> State:

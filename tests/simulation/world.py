@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from simulation.clock import BrokerClock, TrueTime
+from simulation.clock import BrokerClock, MonotonicClock, TrueTime
 from simulation.scenario import START_US, Message, Scenario
 
 from ordering.errors import UnreachableError
@@ -178,6 +178,8 @@ class World:
         self.raw = [RawPartition() for _ in range(self.settings.inputs)]
         self.topic: list[list[Row]] = [[] for _ in range(self.settings.output_partitions)]
         self.journal = Journal(self.chance)
+        self._boots = 0
+        self._machine = self._booted()
         self.dead_letters: list[tuple[int, int, str]] = []
         self.broker_away = False
         self.joined: dict[int, int] = {}
@@ -210,6 +212,19 @@ class World:
             self.time.now_us = max(self.time.now_us, self._coming[0].at_us)
             self.append(self._coming.popleft())
         self.time.now_us = until_us
+
+    def machine_clock(self) -> MonotonicClock:
+        """Return the clock of the machine on which a driver is started, now and then after a reboot."""
+        if self.chance.random() < 0.4:
+            self._machine = self._booted()
+        return self._machine
+
+    def _booted(self) -> MonotonicClock:
+        self._boots += 1
+        drift = self.settings.drift_ppm
+        # Time counts from an arbitrary moment.
+        zero_us = self.time.now_us - self.chance.randrange(10**12)
+        return MonotonicClock(self.time, zero_us, self.chance.randint(-drift, drift), f"boot {self._boots}")
 
     def join(self, moment_us: int) -> None:
         """Let one more input partition join at J = *moment_us*."""
