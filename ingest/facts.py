@@ -200,6 +200,7 @@ class FactDesk:
         """Return which of *partitions* (with their topic's id) once joined this ordered topic, and when; None without an answer."""
         joins: dict[Partition, Joined] = {}
         for partition, topic_id in partitions.items():
+            self._topic_ids.setdefault(partition[0], topic_id)
             answers = self._ask([Read(FactKind.JOIN, self._plan.join_key(partition, topic_id), 0, INFINITY)])
             if answers is None:
                 return None
