@@ -7,8 +7,12 @@ event that was judged by a fact may be judged otherwise afterwards.
 
 from __future__ import annotations
 
+import bisect
 from collections import defaultdict
+from dataclasses import replace
 
+from faults.checks import demand
+from integration.drawn import Raw
 from pydantic import SecretStr
 
 from ingest.journal_redis import RedisJournal
@@ -19,25 +23,49 @@ from tidegate.runtime.setting_tables import RedisSettings
 
 
 class KnownFacts:
-    """The estimates of one raw topic: input partition -> position -> the largest frontier ever seen, microseconds."""
+    """
+    The facts of one raw topic.
+
+    Attributes:
+        estimates: Input partition -> position -> the largest frontier ever seen, microseconds.
+        stamps: Input partition -> first offset of a range -> its arrival, microseconds, where ingest stamps arrivals.
+        closed: First offset of each input partition that nobody has planned to read yet.
+    """
 
     def __init__(self, bootstrap: str, redis_url: str, topic: str, partitions: int) -> None:
         self._redis = RedisSettings(url=SecretStr(redis_url))
         topic_id = Admin({"bootstrap.servers": bootstrap}).require(topic).topic_id
         self._keys = [JournalKey(topic, topic_id, partition) for partition in range(partitions)]
         self.estimates: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self.stamps: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        self.closed = [0] * partitions
 
     def look(self) -> None:
         """Add what the journal holds now."""
         journal = RedisJournal.open(self._redis)
         try:
             found = journal.estimates_many([(key, 0, TICK_MAX) for key in self._keys])
+            for number, key in enumerate(self._keys):
+                self.closed[number] = max(self.closed[number], journal.closed(key))
+                for position, arrival_us in journal.stamps(key, 0, TICK_MAX):
+                    known_us = self.stamps[number].setdefault(position, arrival_us)
+                    demand(known_us == arrival_us, "facts stay", f"the stamp at {position} of {key} was {known_us}, is {arrival_us}")
         finally:
             journal.close_connection()
         for number, estimates in enumerate(found):
             known = self.estimates[number]
             for position, frontier_us in estimates:
                 known[position] = max(frontier_us, known.get(position, frontier_us))
+
+    def stamped(self, number: int, log: list[Raw]) -> list[Raw]:
+        """Return what has an arrival of a log that ingest stamps, with it."""
+        firsts = sorted(self.stamps[number])
+        told = []
+        for offset, raw in enumerate(log[: self.closed[number]]):
+            place = bisect.bisect_right(firsts, offset) - 1
+            demand(place >= 0, "facts stay", f"offset {offset} of partition {number} was read without a stamp")
+            told.append(replace(raw, arrival_us=self.stamps[number][firsts[place]]))
+        return told
 
     @property
     def count(self) -> int:

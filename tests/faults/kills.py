@@ -22,7 +22,7 @@ from tidegate.runtime.fault_points import POINTS
 SESSION, DRIVER, JVM, WORKER, PLANNER, BROKER, REDIS = "session", "driver", "jvm", "worker", "planner", "broker", "redis"
 WATCHED = (LOGGED, STATE, UNCOMMITTED)
 RECOVERY = "recovery"
-_WAIT_S = 25.0
+_WAIT_S = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ def draw_kill(dice: random.Random) -> Kill:
         return Kill(victim, wait_s=dice.uniform(0.0, 4.0))
     if kind < 0.72:
         victim = dice.choice((SESSION, SESSION, DRIVER, JVM, WORKER, WORKER, BROKER))
-        return Kill(victim, dice.choice(POINTS), dice.randint(1, 8))
+        return Kill(victim, dice.choice(POINTS), dice.randint(1, 6))
     if kind < 0.88:
         return Kill(dice.choice((SESSION, DRIVER, JVM)), dice.choice(WATCHED))
     return Kill(dice.choice((SESSION, DRIVER, JVM)), RECOVERY, wait_s=dice.uniform(1.0, 9.0))

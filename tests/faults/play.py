@@ -58,13 +58,14 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """One fault and what came of it: what it hit, seconds to the first new CTI (None: not measured), what the check saw."""
+    """One fault and what came of it: what it hit, seconds to the first new CTI (None: not measured), what the check saw, kills so far."""
 
     name: str
     hit: str
     recovered_s: float | None
     events: int
     duplicates: int
+    kills: int
 
 
 @dataclass(slots=True)
@@ -122,7 +123,7 @@ def _strike(made: World, fault: Fault, following: Fault | None) -> Struck:
     made.watch.drain()
     recovered_s = made.until_new_cti(since_s)
     found, _ = made.check()
-    return Struck(fault.name, hit, recovered_s, len(found.all_events()), found.duplicates)
+    return Struck(fault.name, hit, recovered_s, len(found.all_events()), found.duplicates, made.kills.total())
 
 
 @contextlib.contextmanager

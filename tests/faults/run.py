@@ -58,7 +58,7 @@ def episodes(kills: int, troubles: list[Trouble], seed: int, per_s: int) -> Iter
 def _fitting(trouble: Trouble, variant: Variant) -> Variant:
     """Return the variant made such that the trouble has something to strike."""
     if "estimate" in trouble.name or "Redis" in trouble.name or "clock of the broker" in trouble.name:
-        return replace(variant, log_append=True, estimates=True, manner=replace(variant.manner, ahead=False, silences=True))
+        return replace(variant, log_append=True, stamped=False, estimates=True, manner=replace(variant.manner, ahead=False, silences=True))
     if trouble.name == "record refused":
         # Edges would be padded at their end alone; points and spans can be as big as one likes.
         shape = Shape.POINT if variant.manner.shape is Shape.EDGE else variant.manner.shape
@@ -69,26 +69,27 @@ def _fitting(trouble: Trouble, variant: Variant) -> Variant:
 class Teller:
     """Tells each fault as it is got over."""
 
-    def __init__(self, kills: int) -> None:
+    def __init__(self) -> None:
         self._begun_s = time.monotonic()
-        self._wanted, self._told = kills, 0
+        self._before, self._kills = 0, 0
 
     def episode(self, number: int, episode: Episode) -> None:
         """Say what is played next."""
+        self._before = self._kills
         print(f"\nepisode {number}, seed {episode.seed}: {episode.variant}", flush=True)
 
     def struck(self, struck: Struck) -> None:
         """Say what came of one fault."""
-        self._told += 1
+        self._kills = self._before + struck.kills
         took = "held in recovery" if struck.recovered_s is None else f"new CTI after {struck.recovered_s:.1f} s"
         hit = f" ({struck.hit})" if struck.hit and struck.hit not in struck.name else ""
         saw = f"{struck.events:,} events, {struck.duplicates:,} duplicates"
-        print(f"{time.monotonic() - self._begun_s:6.0f} s  {self._told:4}  {struck.name}{hit}: {took}; {saw}, ok", flush=True)
+        print(f"{time.monotonic() - self._begun_s:6.0f} s{self._kills:5} kills  {struck.name}{hit}: {took}; {saw}, ok", flush=True)
 
 
 def campaign(kills: int, troubles: list[Trouble], seed: int, arguments: argparse.Namespace, folder: Path) -> list[Outcome]:
     """Play all episodes, as long as ``--minutes`` allow; return what came of them."""
-    teller, outcomes = Teller(kills), []
+    teller, outcomes = Teller(), []
     deadline_s = time.monotonic() + 60 * arguments.minutes
     with EmbeddedStack(folder / "stack", heap="512m") as stack:
         for number, episode in enumerate(episodes(kills, troubles, seed, arguments.per_s), 1):

@@ -71,6 +71,14 @@ def pause_redis(world: World, seconds: float = 6.0) -> str:
     return f"paused {seconds:g} s"
 
 
+def lose_redis(world: World) -> str:
+    """Redis is away for a while and comes back with all it knew; the job is to go on without it."""
+    world.stack.stop_redis()
+    time.sleep(12.0)
+    world.stack.start_redis()
+    return "away 12 s"
+
+
 def wipe_redis(world: World) -> str:
     """Redis is killed and comes back with an empty disk while the job runs."""
     world.facts.look()
@@ -270,6 +278,7 @@ def step_broker_clock(world: World) -> str:
 TROUBLES = (
     Trouble("broker paused", pause_broker),
     Trouble("Redis paused", pause_redis),
+    Trouble("Redis away", lose_redis),
     Trouble("Redis killed and wiped", wipe_redis),
     Trouble("Redis emptied", flush_redis),
     Trouble("Redis emptied, job killed", wipe_redis_and_kill),

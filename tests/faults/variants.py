@@ -37,6 +37,7 @@ class Variant:
         output_partitions: Of the ordered topic.
         over: Whether each key is a substream.
         log_append: Whether the broker stamps records; else the producer does.
+        stamped: Whether ingest itself stamps arrivals (``arrival = "ingest"``).
         estimates: Whether silence advances time.
         late, out_of_order: What happens to such events.
         reorder_s: Reorder tolerance.
@@ -51,6 +52,7 @@ class Variant:
     output_partitions: int
     over: bool = True
     log_append: bool = True
+    stamped: bool = False
     estimates: bool = True
     late: Action = Action.ADJUST
     out_of_order: Action = Action.ADJUST
@@ -64,6 +66,8 @@ class Variant:
     def tables(self, topic: str) -> str:
         """Return the ``[inputs]`` table for a raw topic."""
         rest = [f'idle = "{"on" if self.estimates else "off"}"']
+        if self.stamped:
+            rest.append('arrival = "ingest"')
         if self.over:
             rest.append('over = "k"')
         if self.manner.shape is not Shape.POINT:
@@ -91,7 +95,7 @@ class Variant:
         return Policies(20 * SECOND_US, 3 * SECOND_US, self.late, self.reorder_s * SECOND_US, self.out_of_order)
 
     def __str__(self) -> str:
-        stamps = "LogAppendTime" if self.log_append else "CreateTime"
+        stamps = "stamped by ingest" if self.stamped else "LogAppendTime" if self.log_append else "CreateTime"
         parts = [f"{self.manner.partitions} -> {self.output_partitions} partitions", stamps, self.manner.shape.value]
         parts += ["over"] * self.over + ["estimates"] * self.estimates + ["source CTIs"] * bool(self.manner.source_ctis)
         parts += [f"late {self.late.value}", f"out of order {self.out_of_order.value}", f"reorder {self.reorder_s}s"]
@@ -104,21 +108,22 @@ def draw_variant(dice: random.Random, per_s: int) -> Variant:
     partitions = dice.choice((1, 2, 2, 3, 4))
     shape = dice.choice((Shape.POINT, Shape.POINT, Shape.INTERVAL, Shape.EDGE))
     over = shape is Shape.EDGE or dice.random() < 0.7
-    log_append = dice.random() < 0.6
-    estimates = log_append or dice.random() < 0.3
+    log_append, stamped = dice.random() < 0.6, dice.random() < 0.15
+    estimates = log_append or stamped or dice.random() < 0.3
     manner = Manner(
         partitions,
         per_s,
         shape,
         source_ctis=dice.choice((0.0, 0.0, 0.02)),
         silences=True,
-        ahead=not log_append,
+        ahead=not log_append and not stamped,
     )
     return Variant(
         manner,
         output_partitions=partitions if not over else dice.choice((1, 2, 3)),
         over=over,
         log_append=log_append,
+        stamped=stamped,
         estimates=estimates,
         late=dice.choice(tuple(Action)),
         out_of_order=dice.choice(tuple(Action)),

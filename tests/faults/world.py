@@ -43,6 +43,8 @@ from tidegate.runtime.stack import EmbeddedStack
 
 STALL_S = 90.0
 """No new CTI for so long after a fault is a stall."""
+ORPHANS_S = 60.0
+"""Python workers and JVM of a driver that was killed must have ended by then."""
 _POLL_S = 0.05
 _DRIVER, _JVM, _WORKER, _PLANNER = "driver", "jvm", "worker", "planner"
 
@@ -131,6 +133,7 @@ class World:
         self.lives = 0
         self.kills: Counter[str] = Counter()
         self.ended: list[str] = []
+        self._sessions: set[int] = set()
         self._watch: CtiWatch | None = None
         self._marker = folder / "point-0"
         self.struck_s, self.stall_s = 0.0, STALL_S
@@ -170,17 +173,23 @@ class World:
             environment[VARIABLE] = f"{point}:{nth}:{self._marker}"
         self.armed = self.arm is not None
         self.job = self.space.start("ingest", "events", *self.variant.flags(), **environment)
+        self._sessions.add(self.job.pid)
 
     def revive(self) -> None:
         """Start the job again if it has ended."""
         if not self.job.running:
-            self.ended.append(_ending(self.job))
+            if (told := _ending(self.job)) is not None:
+                self.ended.append(told)
             self.start()
 
     def held(self) -> int | None:
         """Return the process that holds still at the point asked for, if one does."""
         text = self._marker.read_text() if self._marker.exists() else ""
-        return int(text) if text.endswith("\n") else None
+        if not text.endswith("\n"):
+            return None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return int(text) if psutil.Process(int(text)).status() == psutil.STATUS_STOPPED else None
+        return None
 
     def until_held(self, timeout_s: float = STALL_S) -> int | None:
         """Wait until a process holds still at the point asked for; None: none did, or the job has ended."""
@@ -260,6 +269,8 @@ class World:
         """Let the oracle hear the raw topic as it is now."""
         variant = self.variant
         logs = log_of(self.stack.bootstrap, self.topic, variant.manner.partitions, self.workload.said)
+        if variant.stamped:
+            logs = [self.facts.stamped(number, log) for number, log in enumerate(logs)]
         estimates = self.facts.estimates
         return truth_of(self.topic, logs, variant.policies(), variant.output_partitions, over=variant.over, estimates=estimates)
 
@@ -269,6 +280,7 @@ class World:
         if self.job.running:
             self.job.stop()
         self.space.clear()
+        self._check_orphans()
         self.job = self.space.start("ingest", "events", "--until-end", *self.variant.flags(), **self.environment)
         summary = self.job.finish()
         found, truth = self.check(whole=True)
@@ -277,11 +289,30 @@ class World:
             check_accounts(summary, truth)
         return found, truth
 
+    def _check_orphans(self) -> None:
+        """Of lives whose driver was killed nothing may be left after a while."""
+        deadline_s = time.monotonic() + ORPHANS_S
+        while left := self._left_over():
+            demand(time.monotonic() < deadline_s, "no orphans", f"still there: {[process.cmdline() for process in left]}")
+            time.sleep(0.5)
+
+    def _left_over(self) -> list[psutil.Process]:
+        """Return what still runs of any life."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if os.getsid(process.pid) in self._sessions and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        return found
+
     def close(self) -> None:
         """Leave nothing running."""
         with contextlib.suppress(AssertionError):
             self.workload.stop()
         self.space.clear()
+        for process in self._left_over():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         if self._watch is not None:
             self._watch.close()
 
@@ -294,12 +325,14 @@ def _kind_of(process: psutil.Process, driver: int) -> str:
         return _JVM
     if "python_streaming_source_runner" in command:
         return _PLANNER
-    return _WORKER if "tidegate.runtime.daemon" in command or "pyspark.daemon" in command else ""
+    return _WORKER if "pyspark.worker" in command else ""
 
 
-def _ending(job: Job) -> str:
-    """Say how a life ended: its error's code, else its exit code."""
+def _ending(job: Job) -> str | None:
+    """Say how a life ended: its error's code, else its exit code; None where it was killed."""
     code = job.wait()
+    if code == -signal.SIGKILL:
+        return None
     told = re.findall(r"TG-[A-Z-]+", job.errors)
     return f"{told[-1] if told else 'no error told'} (exit code {code})"
 

@@ -49,6 +49,8 @@ class Raw:
     source_cti_us: int | None = None
     headers: tuple[tuple[str, bytes], ...] = ()
     said: Any = None
+    arrival_us: int | None = None
+    """Its arrival where that is not the record's timestamp."""
 
 
 def draw(
@@ -201,7 +203,7 @@ def story_of(
     heard = [
         Record(
             offset,
-            raw.stamp_ms * 1000,
+            raw.stamp_ms * 1000 if raw.arrival_us is None else raw.arrival_us,
             raw.event_time_us,
             raw.substream if over else raw.key or b"",
             raw.source_cti_us,
