@@ -14,9 +14,8 @@ from ingest.reached import Leaving
 from ordering.errors import RefusedError
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.progress_store import ProgressPublisher
-from tidegate.runtime.recovery import CatchingUp, Lookout, Recovery, in_words
-
-Tell = Callable[[dict[str, Any]], None]
+from tidegate.runtime.recovery import CatchingUp, Recovery
+from tidegate.runtime.recovery_watch import RecoveryWatch
 
 
 class RunningInput:
@@ -34,18 +33,19 @@ class RunningInput:
         self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
-        self.catching_up = CatchingUp(recovery)
-        self._told_caught_up = recovery.ahead == 0
-        self._lookout = Lookout(look)
-        known = self.catching_up.as_dict()
-        folder = Path(plan.checkpoint)
+        folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
+        log = get_logger(__name__, input=self.name)
         self._leaving = Leaving(folder)
-        self._published = ProgressPublisher(plan.redis, plan.settings.ordered_topic, folder=folder, input=self.name, recovery=known)
-        self._log = get_logger(__name__, input=self.name)
+        self._published = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
+        self._watch = RecoveryWatch(recovery, look, self._published, log)
+        self._log = log
+
+    @property
+    def catching_up(self) -> CatchingUp:
+        """How far behind the input is."""
+        return self._watch.catching_up
 
     def __enter__(self) -> RunningInput:
-        self._published.__enter__()
-        self._lookout.__enter__()
         self._log.info(
             "ingest starts",
             topics=",".join(self.plan.settings.topics),
@@ -54,12 +54,12 @@ class RunningInput:
             idle_estimates=bool(self.plan.estimates),
             journal=self.plan.redis.address,
         )
-        recovery = self.catching_up.recovery
-        self._log.info(f"goes on from: {recovery.in_words()}", recovery=recovery.as_dict())
+        self._watch.__enter__()
+        self._published.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        self._lookout.__exit__(*error)
+        self._watch.__exit__(*error)
         # What nobody in particular has failed by, all have.
         blameless = self._at_fault and self.name not in self._at_fault
         self._published.__exit__(*((None, None, None) if blameless else error))
@@ -72,9 +72,8 @@ class RunningInput:
         """Take the reports of one batch; return everything known."""
         self._leaving.take(reports)
         self.progress.take(reports)
-        self.catching_up.walked({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
         self._published.publish(reports)
-        self._tell()
+        self._watch.walked({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
         return self.summary()
 
     def tick(self) -> str:
@@ -85,24 +84,11 @@ class RunningInput:
             RefusedError: A topic was deleted, or made again.
         """
         try:
-            ends = self._lookout.news()
+            behind = self._watch.tick()
         except RefusedError:
             self.fail()
             raise
-        if ends is not None:
-            self.catching_up.looked(ends)
-            self._published.tell(ends={f"{topic}/{number}": end for (topic, number), end in sorted(ends.items())})
-        self._tell()
-        behind = self.catching_up.line() if self.progress.batches else ""
         return f"{self.progress.line()}  {behind}".rstrip()
-
-    def _tell(self) -> None:
-        caught_up_s = self.catching_up.caught_up_s
-        state = "starting" if not self.progress.batches and caught_up_s is None else "replaying" if caught_up_s is None else "live"
-        self._published.tell(state=state, recovery=self.catching_up.as_dict(), lag=self.catching_up.behind)
-        if caught_up_s is not None and not self._told_caught_up:
-            self._told_caught_up = True
-            self._log.info(f"caught up after {in_words(caught_up_s)}", events=self.catching_up.recovery.ahead)
 
     def summary(self) -> dict[str, Any]:
         """Return everything known, for ``--format json``."""

@@ -38,6 +38,7 @@ def query(
     from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.metrics import Metrics
     from tidegate.runtime.progress_store import ProgressPublisher
+    from tidegate.runtime.recovery_watch import RecoveryWatch
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
     from tidegate.runtime.spark import WorkerLog, session
@@ -52,24 +53,28 @@ def query(
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     written = {"writes": plan.output.topic, "files": plan.output.files}
     heeds = {"over": plan.over, "pace": str(plan.output.pace())}
-    logs.get_logger().info("query starts", reads=plan.topic, partitions=plan.partitions, output=name, **heeds, **written)
+    log = logs.get_logger("query", output=name)
+    log.info("query starts", reads=plan.topic, partitions=plan.partitions, **heeds, **written)
 
     published = ProgressPublisher(settings.redis, plan.output.topic or name, query=name, reads=plan.topic)
-    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, published:
+    watch = RecoveryWatch(job.recovery(plan), job.look(plan), published, log)
+    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, published, watch:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.take(reports)
             published.publish(reports)
-            published.tell(state="live")
             metrics.take_query(name, reports)
             if format == "json":
-                print_json({"event": "batch", **progress.summary()})
+                print_json({"event": "batch", **progress.summary(), "recovery": watch.catching_up.as_dict()})
             if progress.finished:
                 stop.ask()
 
         def on_tick() -> None:
             worker_log.follow()
-            show(progress.line())
+            if progress.batches:
+                # A report comes before its batch has ended.
+                watch.walked(job.walked(plan))
+            show(f"{progress.line()}  {watch.tick()}".rstrip())
             progress.check_gaps()
 
         worker_log = WorkerLog(folder)
@@ -81,7 +86,7 @@ def query(
     if progress.finished:
         (folder / job.FINISHED_FILE).touch()
     if format == "json":
-        print_json({"event": "end", **progress.summary()})
+        print_json({"event": "end", **progress.summary(), "recovery": watch.catching_up.as_dict()})
     else:
         console.print(f"query {name}: {progress.line()}")
 

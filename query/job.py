@@ -12,6 +12,7 @@ With OVER each ordered partition is a bucket, and buckets run side by side; with
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -20,15 +21,17 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.frontier import Pace
 from query.config import Partition, QueryPlan
-from query.offsets import RANGE_SCHEMA
-from query.plan import Plan
+from query.offsets import RANGE_SCHEMA, Offset
+from query.plan import Plan, Project
 from query.sql.bind import bind_script
-from tidegate.runtime.binding import bind, checkpoint_state
+from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.planning import source_of
+from tidegate.runtime.recovery import How, Recovery
 from tidegate.runtime.rights import query_rights
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.parse import parse_script
@@ -38,6 +41,9 @@ from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, even_lab
 
 TAIL_RECORDS = 1_000
 FINISHED_FILE = "finished"
+ANSWER_S = 5.0
+"""How long a running job waits for the brokers' answers."""
+WAYS_OUT = "write the results of the new topic to a new output, or delete the result topic and the checkpoint folder to begin anew"
 
 
 def read_plan(settings: Settings, script: Path, into: str | None) -> Plan:
@@ -75,6 +81,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         UnreachableError: Kafka does not answer.
         RefusedError: A topic is missing or not as it must be, or the checkpoint belongs to another query.
     """
+    payloads = _payloads_of(settings, plan)
     kafka = settings.kafka.client_properties()
     admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
@@ -91,6 +98,10 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
     if output.topic:
         admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
     folder = checkpoint_folder(settings, f"query-{output.topic or output.name}")
+    known = bound(folder) or {}
+    check_same_topics(
+        {ordered.name: known.get("ordered_topic_id", ordered.topic_id)}, {ordered.name: ordered.topic_id}, str(folder), WAYS_OUT
+    )
     bind(
         folder,
         {
@@ -102,6 +113,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
             "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
             # Checkpoints from before there was a pace know nothing of it, and go on.
             **({} if output.pace() == Pace() else {"pace": str(output.pace())}),
+            **_format_bound(payloads),
         },
     )
     _check_unwritten(admin, kafka, output, buckets, folder)
@@ -119,10 +131,34 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         until_end=until_end,
         events_per_batch=settings.query.max_events_per_batch,
         checkpoint=str(folder),
+        payloads=payloads,
     )
     admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, output.replication_factor)
     admin.check_rights(query_rights(ordered.name, output.topic, prepared.dead_letter_topic))
     return prepared
+
+
+def _payloads_of(settings: Settings, plan: Plan) -> PayloadFormat:
+    """Return how the events' payloads are written; refuse to hand on as results what no later query could read."""
+    if plan.input not in settings.inputs:
+        return JSON
+    payloads = PayloadFormat.of(settings.input(plan.input), settings.schema_registry)
+    if payloads.name != "json" and isinstance(plan.root, Project) and not plan.root.columns:
+        raise QueryError(
+            f"SELECT * over payloads in {payloads.name} is not supported yet: results are JSON",
+            code="TG-QUERY-NOT-YET",
+            where=plan.input,
+            fix="name the fields",
+        )
+    return payloads
+
+
+def _format_bound(payloads: PayloadFormat) -> dict[str, str]:
+    """Return what a checkpoint remembers of the format; nothing of JSON, as checkpoints from before there were others."""
+    if payloads.name == "json":
+        return {}
+    columns = {"csv": f"csv {payloads.csv_delimiter} {','.join(payloads.csv_columns)}"}
+    return {"payloads": columns.get(payloads.name, payloads.name), **payloads.fingerprint()}
 
 
 def _topic_of(settings: Settings, plan: Plan) -> tuple[str, str]:
@@ -185,6 +221,40 @@ def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings
             where=str(folder),
             fix="bring the checkpoint back, or name an output topic that is not there yet",
         )
+
+
+def recovery(plan: QueryPlan) -> Recovery:
+    """
+    Return where the job goes on, and how much of its input lies ahead.
+
+    Raises:
+        UnreachableError: Kafka does not answer.
+    """
+    folder = Path(plan.checkpoint)
+    planned, done = last_batches(folder)
+    ends = Admin(plan.kafka).ends([(plan.topic, number) for number in range(plan.partitions)])
+    how = How.CHECKPOINT if planned >= 0 else How.NEW if plan.start_us is None else How.START
+    here = {**plan.starts, **walked(plan)}
+    return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats=planned > done, start_us=plan.start_us)
+
+
+def walked(plan: QueryPlan) -> dict[Partition, int]:
+    """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
+    folder = Path(plan.checkpoint)
+    stored = offset_of(folder, last_batches(folder)[1])
+    return {} if stored is None else {(plan.topic, number): at for number, at in Offset.from_json(stored).positions.items()}
+
+
+def look(plan: QueryPlan) -> Callable[[], dict[Partition, int]]:
+    """Return what asks the brokers where the ordered topic ends, and refuses where it is not the one that the job began with."""
+    admin, folder = Admin(plan.kafka, ANSWER_S), plan.checkpoint
+    known = {plan.topic: (bound(Path(folder)) or {}).get("ordered_topic_id", "")}
+
+    def ends() -> dict[Partition, int]:
+        check_same_topics(known, admin.topic_ids(known), folder, WAYS_OUT)
+        return admin.ends([(plan.topic, number) for number in range(plan.partitions)])
+
+    return ends
 
 
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
