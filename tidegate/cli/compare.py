@@ -137,6 +137,7 @@ def _side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, st
         tuple(starts[each] for each in partitions),
         tuple(ends[each] for each in partitions),
         start_us,
+        bool(cut),
     )
 
 

@@ -41,6 +41,7 @@ class Side:
         starts: The first offset of each partition that is read.
         ends: The offset after the last record of each partition that is read.
         start_us: Only events with s >= this are compared, microseconds; None: all.
+        trimmed: Whether retention has deleted the beginning of a partition.
     """
 
     label: str
@@ -50,6 +51,7 @@ class Side:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     start_us: int | None = None
+    trimmed: bool = False
 
 
 @dataclass(slots=True)

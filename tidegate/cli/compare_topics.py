@@ -129,7 +129,7 @@ def walk_partition(side: Side, partition: int, until_us: int | None, on_records:
     error = walk.unmet()
     if error is not None and until_us is None:
         found.unmet = Broken(walk.reader.waiting()[0][0], partition, side.ends[partition], error.what)
-    if side.starts[partition] and side.start_us is not None:
+    if side.trimmed and side.starts[partition]:
         _check_start(side, partition, found)
     return found
 
