@@ -14,7 +14,9 @@ RUN awk '/^uv==/ {found = 1} found {print} found && !/\\$/ {exit}' requirements.
 # The lock's versions and hashes bind, but its developer tools stay out: they are constraints, not wishes.
 RUN /opt/uv/bin/uv pip install --quiet --constraint requirements.lock \
     --config-settings-package 'pyspark:--build-option=--compression=stored' -r pyproject.toml
-COPY README.md LICENSE ./
+# The native part of the Kafka path (hatch_build.py): without a compiler everything works, but slower.
+RUN command -v cc >/dev/null || (apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev)
+COPY README.md LICENSE hatch_build.py ./
 COPY ordering ordering
 COPY ingest ingest
 COPY query query

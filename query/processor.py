@@ -117,7 +117,7 @@ class BucketRun:
         for event, reason in zip(bad.events, bad.reason, strict=True):
             # The input partition's roster number and the offset there: what the event's own header says of its origin.
             origin = f"{self._plan.topic}:{event.number[0]}@{event.offset[0]}"
-            headers: list[tuple[str, str | bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
+            headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
             self._producer.send_plain(self._plan.dead_letter_topic, event.value[0], event.key[0], headers)
         self._spent("write")
 

@@ -9,25 +9,35 @@ the broker has acknowledged every event handed over before it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from confluent_kafka import KafkaError, Message, Producer
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError
+from numpy.typing import NDArray
 
+from ordering.columns import Payload
 from ordering.errors import TidegateError
+from ordering.facts import FACTS_HEADER_NAME, encode_facts
 from ordering.punctuation import Cti
 from ordering.step import Released
-from ordering.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_headers
-from tidegate.runtime.kafka.admin import kafka_failure
+from ordering.ticks import MILLISECOND_US
+from ordering.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_header_column
+from tidegate.runtime.kafka import native
+from tidegate.runtime.kafka.admin import kafka_failure, raise_if_hopeless
+from tidegate.runtime.kafka.failures import is_denial
+from tidegate.runtime.kafka.messages import MessageProducer
+from tidegate.runtime.kafka.native import NativeProducer
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.rights import Right
 
-_PRODUCER: dict[str, Any] = {
+_PRODUCER = {
     "acks": "all",
     "enable.idempotence": "true",
     "enable.gapless.guarantee": "true",
     "message.timeout.ms": "0",
-    "delivery.report.only.error": True,
+    "delivery.report.only.error": "true",
     "linger.ms": "20",
     "batch.size": "1000000",
     "batch.num.messages": "100000",
@@ -37,9 +47,37 @@ _PRODUCER: dict[str, Any] = {
     "compression.type": "lz4",
     "log_level": "2",
 }
+_AFTERMATH = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
+"""What records meet once the producer has failed for another reason."""
 _COMPLAIN_AFTER_S = 10.0
+_FLUSH_MS = 1_000
+_ROOM_MS = 20
+
+Headers = list[tuple[str, bytes | None]]
+Row = tuple[bytes | None, bytes | None, int, int, Headers]
+"""Value, key, partition, Kafka timestamp in milliseconds, headers."""
 
 _log = get_logger(__name__)
+
+
+class Columns(NamedTuple):
+    """
+    Events as they are handed to a producer, one entry an event.
+
+    Args:
+        value, key: Arrow binary columns, or numpy columns of bytes objects; None and null are null.
+        partition: int32.
+        stamp_ms: Kafka timestamps, milliseconds.
+        name: Name of the header.
+        headers: Its values.
+    """
+
+    value: Payload
+    key: Payload
+    partition: NDArray[np.int32]
+    stamp_ms: NDArray[np.int64]
+    name: str
+    headers: pa.FixedSizeBinaryArray
 
 
 class GaplessProducer:
@@ -51,34 +89,42 @@ class GaplessProducer:
     """
 
     def __init__(self, properties: Mapping[str, str]) -> None:
-        self._failed: KafkaError | None = None
-        self._producer = Producer({**properties, **_PRODUCER, "on_delivery": self._on_failure, "error_cb": self._on_error})
+        self._properties, self._topics = properties, set[str]()
+        own = {**properties, **_PRODUCER}
+        library = native.usable()
+        self._producer: NativeProducer | MessageProducer = MessageProducer(own) if library is None else NativeProducer(library, own)
 
-    def send(self, topic: str, rows: Iterable[tuple[Any, Any, int, int, bytes]]) -> None:
-        """Queue records (value, key, partition, timestamp in ms, header bytes), waiting while the queue is full."""
-        produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
-        for value, key, partition, stamp_ms, header in rows:
-            try:
-                produce(topic, value, key, partition, None, None, stamp_ms, [(HEADER_NAME, header)])
-            except BufferError:
-                row = value, key, partition, None, None, stamp_ms, [(HEADER_NAME, header)]
-                self._until_room(topic, partial(produce, topic, *row))
+    def send_columns(self, topic: str, events: Columns) -> None:
+        """
+        Queue events, waiting while the queue is full.
+
+        Raises:
+            TidegateError: A record was refused for good.
+        """
+        at, since_s = 0, self._begin(topic)
+        while True:
+            at = self._producer.send(topic, *events, at)
+            if at == len(events.headers):
+                break
+            since_s = self._hear(topic, since_s)
         self._producer.poll(0)
         self._check(topic)
 
-    def send_plain(self, topic: str, value: bytes | None, key: bytes | None, headers: list[tuple[str, str | bytes | None]]) -> None:
-        """Queue one record that is no part of a channel, wherever the partitioner puts it."""
-        self._until_room(topic, lambda: self._producer.produce(topic, value, key, headers=headers))
+    def send(self, topic: str, rows: Iterable[Row]) -> None:
+        """Queue a few records, each to its partition and with its headers, waiting while the queue is full."""
+        since_s = self._begin(topic)
+        for value, key, partition, stamp_ms, headers in rows:
+            while not self._producer.send_one(topic, value, key, headers, partition, stamp_ms):
+                since_s = self._hear(topic, since_s)
+        self._producer.poll(0)
+        self._check(topic)
 
-    def _until_room(self, topic: str, produce: Callable[[], Any]) -> None:
-        """Queue a record, waiting while the queue is full."""
-        while True:
-            try:
-                produce()
-                return
-            except BufferError:
-                self._producer.poll(0.05)
-                self._check(topic)
+    def send_plain(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> None:
+        """Queue one record that is no part of a channel, wherever the partitioner puts it."""
+        since_s = self._begin(topic)
+        while not self._producer.send_one(topic, value, key, headers):
+            since_s = self._hear(topic, since_s)
+        self._check(topic)
 
     def flush(self, topic: str) -> None:
         """
@@ -88,35 +134,48 @@ class GaplessProducer:
             TidegateError: A record was refused for good.
         """
         said = time.monotonic()
-        while self._producer.flush(1.0):
+        while left := self._producer.flush(_FLUSH_MS):
             self._check(topic)
             if time.monotonic() - said > _COMPLAIN_AFTER_S:
-                _log.warning("waiting for acknowledgements", topic=topic, records=len(self._producer))
+                raise_if_hopeless(self._properties, Right("Write", topic))
+                _log.warning("waiting for acknowledgements", topic=topic, records=left)
                 said = time.monotonic()
         self._check(topic)
 
     def discard(self) -> None:
         """Forget everything queued; the producer is of no use afterwards."""
-        self._producer.purge()
+        self._producer.close()
 
-    def _on_failure(self, error: KafkaError | None, message: Message) -> None:
-        self._failed = self._failed or error
+    def _begin(self, topic: str) -> float:
+        """Note where records go; return since when there may be no room for them."""
+        self._topics.add(topic)
+        return time.monotonic()
 
-    def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self._failed = self._failed or error
+    def _hear(self, topic: str, since_s: float) -> float:
+        """Give the brokers a moment to take what has filled the queue since *since_s*; return since when it counts now."""
+        self._producer.poll(_ROOM_MS)
+        self._check(topic)
+        if time.monotonic() - since_s < _COMPLAIN_AFTER_S:
+            return since_s
+        raise_if_hopeless(self._properties, Right("Write", topic))
+        return time.monotonic()
 
     def _check(self, topic: str) -> None:
-        if self._failed is not None:
-            raise _refused(self._failed, topic)
+        failed = self._producer.failed
+        if failed is not None:
+            if is_denial(failed) or failed.code() in _AFTERMATH:
+                # What failed first may be a record for another topic, or the producer itself.
+                for written in (topic, *self._topics - {topic}):
+                    raise_if_hopeless(self._properties, Right("Write", written))
+            raise _refused(failed, topic, self._properties)
 
 
-def _refused(error: KafkaError, topic: str) -> TidegateError:
+def _refused(error: KafkaError, topic: str, properties: Mapping[str, str]) -> TidegateError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return TidegateError(
             "the broker refuses a record as too large", code="TG-RECORD-TOO-LARGE", where=topic, fix="raise max.message.bytes of the topic"
         )
-    return kafka_failure(error, topic)
+    return kafka_failure(error, topic, "Write", properties=properties)
 
 
 class ChannelWriter:
@@ -136,7 +195,7 @@ class ChannelWriter:
         """Queue released events in their order."""
         if not len(released):
             return
-        headers = encode_event_headers(
+        headers = encode_event_header_column(
             released.seq,
             released.system_us,
             released.event_time_us,
@@ -145,16 +204,23 @@ class ChannelWriter:
             released.flags,
             released.number,
         )
-        stamps = (released.system_us // 1000).tolist()
-        rows = zip(released.value, released.key, released.output_partition.tolist(), stamps, headers, strict=True)
-        self._producer.send(self._topic, rows)
+        stamp_ms = released.system_us // MILLISECOND_US
+        columns = Columns(released.value, released.key, released.output_partition, stamp_ms, HEADER_NAME, headers)
+        self._producer.send_columns(self._topic, columns)
 
     def ctis(self, ctis: Iterable[Cti]) -> None:
-        """Queue CTIs, the parts of each together; only after :meth:`GaplessProducer.flush` returned for the events below them."""
-        rows = []
+        """
+        Queue CTIs, the parts of each together; only after :meth:`GaplessProducer.flush` returned for the events below them.
+
+        The facts that a CTI carries stand in the header of its last part.
+        """
+        rows: list[Row] = []
         for cti in ctis:
-            stamp_ms = max(cti.largest_us // 1000, 1)
-            rows += [(body, None, cti.output_partition, stamp_ms, header) for header, body in encode_ctis(cti, self._cti_bytes_max)]
+            stamp_ms = max(cti.largest_us // MILLISECOND_US, 1)
+            parts = encode_ctis(cti, self._cti_bytes_max)
+            rows += [(body, None, cti.output_partition, stamp_ms, [(HEADER_NAME, header)]) for header, body in parts]
+            if cti.facts is not None:
+                rows[-1][-1].append((FACTS_HEADER_NAME, encode_facts(cti.facts)))
         self._producer.send(self._topic, rows)
 
 

@@ -1,0 +1,64 @@
+"""
+Compiles the native part of the Kafka path, ``tidegate/runtime/kafka/native.c``, when the project is built or installed.
+
+Law: a build never fails for want of it. Without a C compiler the wheel is pure Python and everything works record by
+record. ``python hatch_build.py`` compiles it in place; an editable install does so too.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+try:
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+except ImportError:  # compiled in place, where no build backend is needed
+    BuildHookInterface = object
+
+ROOT = Path(__file__).resolve().parent
+SOURCE = Path("tidegate/runtime/kafka/native.c")
+TARGET = Path("tidegate/runtime/kafka/_native.so")
+FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
+
+
+def compiled(target: Path) -> bool:
+    """Compile to *target*; return whether there is a compiler and it did."""
+    compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
+    if compiler is None:
+        print("no C compiler: Kafka will be read and written record by record", file=sys.stderr)
+        return False
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A job may be using the old one: it keeps it, since this is another file under the same name.
+    fresh = target.with_name(f"{target.name}.{os.getpid()}")
+    try:
+        subprocess.run([*compiler.split(), *FLAGS, str(ROOT / SOURCE), "-o", str(fresh), "-ldl"], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        print(f"{SOURCE} was not compiled: Kafka will be read and written record by record ({error})", file=sys.stderr)
+        return False
+    fresh.replace(target)
+    return True
+
+
+class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
+    """Puts the compiled part into a wheel, or beside its source for an editable install."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile, and say for which machines the wheel is."""
+        if self.target_name != "wheel":
+            return
+        editable = version == "editable"
+        target = ROOT / TARGET if editable else Path(self.directory) / "native" / TARGET.name
+        if compiled(target) and not editable:
+            build_data["force_include"][str(target)] = str(TARGET)
+            # Called through ctypes, it knows nothing of Python: one wheel serves every version.
+            build_data["pure_python"] = False
+            build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+
+if __name__ == "__main__":
+    sys.exit(0 if compiled(ROOT / TARGET) else 1)
