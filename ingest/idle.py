@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ordering.ticks import NEVER
+from ordering.ticks import INFINITY
 
 Partition = tuple[str, int]
 
@@ -64,7 +64,7 @@ class Silences:
     def __init__(self, cadence_us: int, margin_us: int, patience_us: int = 0) -> None:
         self._cadence_us, self._margin_us = cadence_us, margin_us
         self._longest_us = max(cadence_us, min(_STRETCH_MAX * cadence_us, patience_us))
-        self._interval_us, self._due_us = cadence_us, NEVER
+        self._interval_us, self._due_us = cadence_us, INFINITY
         self._silences: dict[Partition, _Silence] = {}
 
     def observe(self, ends: Mapping[Partition, int], seen_us: int) -> None:

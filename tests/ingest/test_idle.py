@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,11 +11,11 @@ from dataclasses import dataclass
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from ingest.idle import Silences
+from ingest.idle import Silences, boot_id, boottime_us
 from ordering.ticks import MILLISECOND_US, MINUTE_US, SECOND_US
 
 P = ("flights", 0)
-CADENCE_US, MARGIN_US = SECOND_US, 500 * MILLISECOND_US
+CADENCE_US, MARGIN_US, PATIENCE_US = SECOND_US, 500 * MILLISECOND_US, 3 * SECOND_US
 
 
 @dataclass(frozen=True)
@@ -22,11 +23,13 @@ class Broker:
     """
     Partitions that stamp what is appended with their own clock, in whole milliseconds.
 
-    ``appended_us`` holds for each partition the true times of its records; the broker's clock shows ``ahead_us`` more.
+    ``appended_us`` holds for each partition the true times of its records; the broker's clock shows ``ahead_us`` more, and
+    from each of the ``steps`` (true time, by) on so much more again.
     """
 
     appended_us: Sequence[Sequence[int]]
     ahead_us: int
+    steps: Sequence[tuple[int, int]] = ()
 
     def end(self, partition: int, true_us: int) -> int:
         """The partition's end at a true time."""
@@ -34,15 +37,21 @@ class Broker:
 
     def arrival_us(self, partition: int, offset: int) -> int:
         """The stamp of a record."""
-        return (self.appended_us[partition][offset] + self.ahead_us) // MILLISECOND_US * MILLISECOND_US
+        true_us = self.appended_us[partition][offset]
+        ahead_us = self.ahead_us + sum(by_us for at_us, by_us in self.steps if at_us <= true_us)
+        return (true_us + ahead_us) // MILLISECOND_US * MILLISECOND_US
+
+    def frontier_us(self, partition: int, end: int) -> int:
+        """The largest stamp below *end*: what the stage calls A."""
+        return max(self.arrival_us(partition, offset) for offset in range(end))
 
 
 class Observer:
     """A planner with a slow network: between reading its clock, asking and hearing the answer, records may come."""
 
     def __init__(self, broker: Broker, margin_us: int, fast_ppm: int, chance: random.Random) -> None:
-        self._broker, self._fast_ppm, self._chance = broker, fast_ppm, chance
-        self.silences = Silences(CADENCE_US, margin_us)
+        self._broker, self._fast_ppm, self._chance, self._margin_us = broker, fast_ppm, chance, margin_us
+        self.silences = Silences(CADENCE_US, margin_us, PATIENCE_US)
         self._planned = {("flights", number): 0 for number in range(len(broker.appended_us))}
         self.true_us = 0
         self.estimates: list[tuple[int, int, int]] = []
@@ -74,13 +83,23 @@ class Observer:
         for partition in due:
             if again[partition] == self._planned[partition]:
                 self._estimate(partition, asked_us)
+        self.silences.looked(asked_us, quiet=self._chance.random() < 0.5)
+
+    def restart(self) -> None:
+        """Begin anew, as another planner of the same boot that knows since when the partitions are silent."""
+        known = self.silences
+        self.silences = Silences(CADENCE_US, self._margin_us, PATIENCE_US)
+        self.silences.observe(self._ends(list(self._planned)), self._clock())
+        for partition in self._planned:
+            position, since_us = known.silent_since(partition)
+            if self.silences.silent_since(partition)[0] == position and not known.needs_last_arrival(partition):
+                self.silences.count_from(partition, known.known_arrival(partition), since_us)
 
     def _estimate(self, partition: tuple[str, int], asked_us: int) -> None:
         number, position = partition[1], self._planned[partition]
         self._wait()
-        last = self._broker.end(number, self.true_us) - 1
-        if self.silences.needs_last_arrival(partition) and 0 <= last < position:
-            self.silences.last_arrival(partition, self._broker.arrival_us(number, last))
+        if self.silences.needs_last_arrival(partition) and position > 0:
+            self.silences.last_arrival(partition, self._broker.frontier_us(number, position))
         estimate_us = self.silences.estimate(partition, asked_us)
         if estimate_us is not None:
             self.estimates.append((number, position, estimate_us))
@@ -94,14 +113,14 @@ def test_no_estimate_exceeds_the_arrival_of_a_record_to_come(gaps: list[list[int
     """
     Level 1: whatever comes between reading the clock, asking and hearing, an estimate is at most the next record's arrival.
 
-    Stamps in whole milliseconds and a clock up to a thousandth too fast are covered by the margin.
+    Planners come and go meanwhile. Stamps in whole milliseconds and a clock up to a thousandth too fast are covered by the
+    margin. No wall clock is asked, so none can step.
     """
     chance = random.Random(seed)
     appended = [[sum(steps[: at + 1]) for at in range(len(steps))] for steps in gaps]
     broker = Broker(appended, 10**15 + ahead_us)
     observer = Observer(broker, MILLISECOND_US, fast_ppm, chance)
-    while observer.true_us < 2 * 60 * MINUTE_US:
-        observer.poll()
+    _watch(observer)
     for number, position, estimate_us in observer.estimates:
         event("estimated before a record" if position < len(appended[number]) else "estimated at the end")
         if position < len(appended[number]):
@@ -111,9 +130,43 @@ def test_no_estimate_exceeds_the_arrival_of_a_record_to_come(gaps: list[list[int
     assert len({number for number, _, _ in observer.estimates}) == filled, "a silence of hours is told, unless no record ever came"
 
 
+STEPS = st.lists(
+    st.tuples(st.integers(0, 2 * 60 * MINUTE_US), st.sampled_from([-1, 1, -SECOND_US, SECOND_US, -(10**10), 10**10])), max_size=4
+)
+
+
+@given(APPENDS, STEPS, st.integers(0, 2**32))
+def test_steps_of_the_brokers_clock_are_never_added_up(gaps: list[int], steps: list[tuple[int, int]], seed: int) -> None:
+    """
+    Level 1: an estimate is never further ahead than the broker's clock has ever been, and a step forward loses nothing.
+
+    Where stamps were put back an estimate may exceed the next ones: they are then clamped, and time does not go back. It
+    exceeds them by no more than the steps back make up.
+    """
+    appended = [[sum(gaps[: at + 1]) for at in range(len(gaps))]]
+    broker = Broker(appended, 10**15, steps)
+    observer = Observer(broker, MILLISECOND_US, 0, random.Random(seed))
+    _watch(observer)
+    back_us = -sum(by_us for _, by_us in steps if by_us < 0)
+    forward_us = sum(by_us for _, by_us in steps if by_us > 0)
+    for _, position, estimate_us in observer.estimates:
+        assert estimate_us <= observer.true_us + broker.ahead_us + forward_us
+        if position < len(gaps):
+            assert estimate_us <= broker.arrival_us(0, position) + back_us
+
+
+def _watch(observer: Observer) -> None:
+    polls = 0
+    while observer.true_us < 2 * 60 * MINUTE_US:
+        observer.poll()
+        polls += 1
+        if polls % 7 == 0:
+            observer.restart()
+
+
 def watching(seen_us: int = 0, last_us: int | None = 100 * SECOND_US) -> Silences:
     """A partition seen at offset 7 whose last record arrived at *last_us*."""
-    silences = Silences(CADENCE_US, MARGIN_US)
+    silences = Silences(CADENCE_US, MARGIN_US, PATIENCE_US)
     silences.observe({P: 7}, seen_us)
     if last_us is not None:
         silences.last_arrival(P, last_us)
@@ -149,13 +202,49 @@ def test_the_silence_counts_from_when_its_end_was_first_seen() -> None:
     assert silences.estimate(P, 12 * SECOND_US) == 112 * SECOND_US - MARGIN_US - MILLISECOND_US
 
 
-def test_an_estimate_is_due_once_a_cadence_and_only_at_the_end() -> None:
-    """Not before the silence has lasted a cadence, then once in each; never where records are still to be planned."""
+def test_what_an_earlier_planner_measured_goes_on() -> None:
+    """A silence that was seen to begin before this planner did counts from there, on the same boot's clock."""
+    silences = watching(seen_us=1_000 * SECOND_US, last_us=None)
+    silences.count_from(P, 100 * SECOND_US, 0)
+    assert silences.estimate(P, 1_010 * SECOND_US) == watching().estimate(P, 1_010 * SECOND_US)
+
+
+def test_all_that_are_silent_are_due_together_once_a_cadence() -> None:
+    """Each time that any partition moves costs a batch; who has been silent for less than the margin waits for the next time."""
     silences = watching()
-    assert silences.due({P: 7}, CADENCE_US - 1) == []
-    assert silences.due({P: 7}, CADENCE_US) == [P]
-    assert silences.due({P: 6}, CADENCE_US) == []
-    assert silences.due({("other", 0): 7}, CADENCE_US) == []
-    silences.estimate(P, CADENCE_US)
+    other, last = ("other", 0), ("last", 0)
+    silences.observe({other: 3}, 300 * MILLISECOND_US)
+    assert silences.due({P: 7, other: 3}, CADENCE_US - 1) == []
+    assert silences.due({P: 7, other: 3}, CADENCE_US) == [P, other]
+    assert silences.due({P: 6, other: 3, last: 1}, CADENCE_US) == [other], "not where records are still to be planned"
+    silences.looked(CADENCE_US, quiet=False)
+    silences.observe({last: 1}, CADENCE_US + MARGIN_US)
     assert silences.due({P: 7}, 2 * CADENCE_US - 1) == []
-    assert silences.due({P: 7}, 2 * CADENCE_US) == [P]
+    assert silences.due({P: 7, last: 1}, 2 * CADENCE_US) == [P]
+    assert silences.due({P: 7, last: 1}, 2 * CADENCE_US + 1) == [P, last]
+
+
+def test_where_nothing_waits_estimates_come_less_often_up_to_the_patience() -> None:
+    """One cadence, two, then the patience; a record anywhere, or an event that is held, brings the cadence back."""
+    silences = watching()
+    now_us, waits_us = CADENCE_US, []
+    for _ in range(4):
+        silences.looked(now_us, quiet=True)
+        wait_us = next(wait for wait in range(SECOND_US, 20 * SECOND_US, SECOND_US) if silences.due({P: 7}, now_us + wait))
+        waits_us.append(wait_us)
+        now_us += wait_us
+    assert waits_us == [2 * SECOND_US, PATIENCE_US, PATIENCE_US, PATIENCE_US]
+    silences.observe({("other", 0): 1}, now_us)
+    assert silences.due({P: 7}, now_us + CADENCE_US) == [P]
+    silences.looked(now_us, quiet=True)
+    silences.looked(now_us, quiet=False)
+    assert silences.due({P: 7}, now_us + CADENCE_US) == [P]
+    assert Silences(CADENCE_US, MARGIN_US, 3_600 * SECOND_US)._longest_us == 10 * CADENCE_US
+
+
+def test_the_clock_counts_from_the_boot_and_the_boot_has_a_name() -> None:
+    """It does not go back, moves like the monotonic one, and the name is the same each time it is asked for."""
+    first_us, before_ns = boottime_us(), time.monotonic_ns()
+    assert boottime_us() >= first_us
+    assert abs((boottime_us() - first_us) - (time.monotonic_ns() - before_ns) // 1000) < SECOND_US
+    assert boot_id() == boot_id() != ""
