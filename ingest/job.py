@@ -27,7 +27,7 @@ from ingest.joining import last_offset, topics_of, with_roster, written_by_us
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import RANGE_SCHEMA, Offset, Planned
 from ingest.promises import ended
-from ingest.resume import MAY_GROW, Resumption, begin, check_made_of, check_still_there, resume
+from ingest.resume import MAY_GROW, Resumption, begin, check_made_of, check_still_there, keep_whole, resume
 from ingest.starting import BEGINNING, LAST_STOPPED, Start, goes_on, last_stopped, refuse_other_start
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
@@ -202,6 +202,8 @@ def _where_it_goes_on(
         if state == "settled" and has_events and finished(plan.kafka, topic, ends):
             raise ended(topic)
         check_still_there(folder, admin, plan.partitions)
+        if planned is not None:
+            keep_whole(plan, admin, journal, planned.partitions)
     plan = plan if found is None else found.applied_to(plan)
     if planned is not None:
         plan = with_roster(plan, planned.partitions, planned.joined)

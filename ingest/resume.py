@@ -26,6 +26,7 @@ from ingest.joining import joins_of, with_roster
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import Joined, Marks, Offset, Planned, name_of, partition_of
 from ingest.promises import Promises, last_promises
+from ingest.rebuilding import Told, bring_back, check_complete, has_lost
 from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.policies import Shape
@@ -127,8 +128,7 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made) ->
     topic = plan.settings.ordered_topic
     outputs = [(topic, partition) for partition in range(plan.output_partitions)]
     promises = last_promises(plan.kafka, topic, admin.starts(outputs), admin.ends(outputs))
-    plan = _with_roster_of(plan, journal, made, promises)
-    check_journal(plan, journal, promises)
+    plan, told = _with_journal(plan, admin, journal, made, promises)
     there = admin.starts(plan.partitions)
     began = made.start or BEGINNING
     starts = {}
@@ -140,7 +140,28 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made) ->
         _check_retention(plan, partition, at.next_offset, there[partition], made.starts.get(partition, 0), least_us)
         starts[partition] = replace(at, next_offset=max(at.next_offset, there[partition]))
         _log.info("resumes from the last CTI of each channel", topic=partition[0], partition=partition[1], offset=at.next_offset)
+    check_complete(plan, told, {partition: at.next_offset for partition, at in starts.items()})
     return Resumption(starts, promises, began, plan.joined)
+
+
+def _with_journal(
+    plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made, promises: Promises
+) -> tuple[IngestPlan, Mapping[int, Told]]:
+    """Return the plan with the roster of the ordered topic, and what the topic told of the facts that the journal has lost."""
+    if made.start is not None:
+        there = _with_roster_of(plan, journal, made, promises)
+        judged = {there.partitions[number]: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
+        if not has_lost(there, journal, judged):
+            return there, {}
+    told = bring_back(plan, admin, journal)
+    return _with_roster_of(plan, journal, made, promises), told
+
+
+def keep_whole(plan: IngestPlan, admin: Admin, journal: RedisJournal, planned: Mapping[Partition, Planned]) -> None:
+    """Bring back what the journal has lost of what a checkpoint knows to be judged: others may need it."""
+    judged = {partition: at.next_offset for partition, at in planned.items() if at.planned_ms and not at.unclosed}
+    if has_lost(plan, journal, judged):
+        bring_back(plan, admin, journal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +295,9 @@ def _largest(marks: list[tuple[int, int]], position: int) -> int:
 
 def _with_roster_of(plan: IngestPlan, journal: RedisJournal, made: Made, promises: Promises) -> IngestPlan:
     """Return the plan with the roster of the ordered topic; one whose joining no CTI tells of joins again while the job runs."""
-    founders = made.starts or dict.fromkeys(plan.partitions, 0)
-    joins = joins_of(plan, journal, founders)
+    joins = joins_of(plan, journal, made.starts)
+    # A journal that was rebuilt knows who joined, but not from where the others began.
+    founders = made.starts or {partition: 0 for partition in plan.partitions if partition not in joins}
     ctis = [cti for channels in promises.values() for cti in channels.values()]
     newest = max((cti.roster for cti in ctis), key=lambda roster: roster.version, default=plan.roster_of(len(founders), 0))
     if newest.spread != plan.roster.spread or not len(founders) <= newest.inputs <= len(founders) + len(joins):
@@ -289,34 +311,6 @@ def _with_roster_of(plan: IngestPlan, journal: RedisJournal, made: Made, promise
         )
     joined = {partition: each for partition, each in joins.items() if each.number in promises}
     return with_roster(plan, {*founders, *joined}, joined)
-
-
-def check_journal(plan: IngestPlan, journal: RedisJournal, promises: Promises) -> None:
-    """
-    Compare what was judged with what the journal has closed; give it back what CTIs tell of estimates.
-
-    Raises:
-        RefusedError: It has lost facts, and imports may be among them (TG-JOURNAL-LOST).
-    """
-    lost = False
-    for number, channels in promises.items():
-        partition = plan.partitions[number]
-        key = plan.journal_key(partition)
-        lost |= journal.closed(key) < max(cti.next_offset for cti in channels.values())
-        # A CTI says how far arrival time had come before the record at its next offset: so had every walk.
-        journal.estimate_many([(key, cti.next_offset, cti.arrival_us) for cti in channels.values() if cti.arrival_us >= 0])
-    if not lost:
-        return
-    if plan.imported is not None:
-        raise RefusedError(
-            f"the journal at {plan.redis.address} has lost what was imported into {plan.settings.name}: events would be judged anew",
-            code="TG-JOURNAL-LOST",
-            where="redis.url",
-            fix="bring the data of Redis back, or set ordered_topic to a topic that is not there yet",
-        )
-    _log.warning(
-        "the journal has lost estimates: an event that one of them made late may be judged differently now", redis=plan.redis.address
-    )
 
 
 def _check_retention(plan: IngestPlan, partition: Partition, needed: int, there: int, began: int, least_us: int | None) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from ordering.facts import Fact, FactKind
+from ordering.facts import ORIGIN, Fact, FactKind, topic_mark
 from ordering.punctuation import Cti
 from ordering.state import State
 from ordering.step import Model
@@ -76,6 +76,7 @@ def facts_of(planned: Any, span_kind: FactKind, first: bool) -> Iterator[Fact]:
     """
     if planned.joined > NEVER and planned.start == planned.end:
         yield Fact(FactKind.JOIN, int(planned.number), int(planned.joined))
+        yield Fact(ORIGIN, int(planned.partition), topic_mark(planned.topic))
     if planned.base:
         yield Fact(FactKind.BASE, 0, int(planned.base))
     yield from (Fact(FactKind.ESTIMATE, *mark) for mark in pairs(planned.marks))

@@ -11,6 +11,7 @@ readers of the ordered topic never look at it, and who rebuilds leaves it out.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple
@@ -20,6 +21,11 @@ import numpy as np
 from ordering.errors import ProtocolError
 
 FACTS_HEADER_NAME = "tf"
+ORIGIN = 8
+"""
+A kind that goes with JOIN and is no fact of the journal: the input partition is Kafka partition *position* of the topic
+for whose name :func:`topic_mark` is *value*. Without it nobody could tell from the topic alone who joined.
+"""
 _FACT_BYTES = 24
 
 
@@ -58,6 +64,11 @@ class Fact(NamedTuple):
     value: int
 
 
+def topic_mark(topic: str) -> int:
+    """Return the number by which ORIGIN tells a topic: the first eight bytes of the SHA-256 of its name, little-endian, signed."""
+    return int.from_bytes(hashlib.sha256(topic.encode()).digest()[:8], "little", signed=True)
+
+
 def encode_facts(facts: Iterable[Fact]) -> bytes:
     """Return the value of a header ``tf``: per fact three little-endian signed 64-bit integers."""
     return np.array(list(facts), dtype="<i8").tobytes()
@@ -75,25 +86,40 @@ def decode_facts(value: bytes, where: str = "") -> list[Fact]:
     return [Fact(*row) for row in np.frombuffer(value, dtype="<i8").reshape(-1, 3).tolist()]
 
 
-def merged(facts: Iterable[Fact]) -> list[Fact]:
+class Merged:
     """
-    Return what *facts*, met in the order in which they took effect, leave in force: one of each kind and position.
+    What facts, met in the order in which they took effect, leave in force: one of each kind and position.
 
     Estimates and imports were only raised, so the largest counts; everything else was said once, and the first counts. Of
     CLOSED only the highest position is left. Kinds unknown to this version are left out.
     """
-    found: dict[tuple[int, int], int] = {}
-    closed = 0
-    for kind, position, value in facts:
-        if kind == FactKind.CLOSED:
-            closed = max(closed, position)
-        elif kind in (FactKind.ESTIMATE, FactKind.IMPORT):
-            found[kind, position] = max(value, found.get((kind, position), value))
-        elif kind in _KNOWN:
-            found.setdefault((kind, position), value)
-    if closed:
-        found[FactKind.CLOSED, closed] = 0
-    return in_order(Fact(kind, position, value) for (kind, position), value in found.items())
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], int] = {}
+        self._closed = 0
+
+    def add(self, facts: Iterable[Fact]) -> None:
+        """Meet some more."""
+        for kind, position, value in facts:
+            if kind == FactKind.CLOSED:
+                self._closed = max(self._closed, position)
+            elif kind in (FactKind.ESTIMATE, FactKind.IMPORT):
+                self._found[kind, position] = max(value, self._found.get((kind, position), value))
+            elif kind in _KNOWN:
+                self._found.setdefault((kind, position), value)
+
+    @property
+    def facts(self) -> list[Fact]:
+        """Those in force, by position and kind."""
+        found = [Fact(kind, position, value) for (kind, position), value in self._found.items()]
+        return in_order([*found, Fact(FactKind.CLOSED, self._closed, 0)] if self._closed else found)
+
+
+def merged(facts: Iterable[Fact]) -> list[Fact]:
+    """Return what *facts* leave in force: see :class:`Merged`."""
+    met = Merged()
+    met.add(facts)
+    return met.facts
 
 
 def in_order(facts: Iterable[Fact]) -> list[Fact]:

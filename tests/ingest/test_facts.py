@@ -142,7 +142,8 @@ def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(
     assert [log["event"] for log in logs] == ["the journal does not answer: no idle estimates until it does"]
     own_server.start()
     with capture_logs() as logs:
-        until_true(lambda: driver.plan_to(30))
+        until_true(lambda: driver.begin() or driver.desk.reach())
+        assert driver.plan_to(30)
     assert not driver.at.unclosed
     assert not [log for log in logs if log["log_level"] == "warning"]
     facts = driver.journal()
@@ -194,8 +195,9 @@ def test_facts_of_another_where_records_were_judged_without_them_are_reported(ow
         assert driver.plan_to(20)
         own_server.start()
         RedisJournal.open(driver.plan.redis).estimate(driver.plan.journal_key(RAW), 15, 9_000)
-        until_true(lambda: driver.plan_to(30))
-    assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-CONFLICT"]
+        until_true(lambda: driver.begin() or driver.desk.reach())
+        assert driver.plan_to(30)
+    assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-CONFLICT"], logs
     assert driver.at.conflicts == 1
     assert kinds(driver.journal(), FactKind.ESTIMATE) == [(15, 9_000)]
 
@@ -216,7 +218,8 @@ def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_serv
     redis.Redis(port=own_server.port, protocol=2).flushall()
     own_server.kill()
     own_server.start()
-    until_true(lambda: driver.plan_to(30))
+    until_true(lambda: driver.begin() or driver.desk.reach())
+    assert driver.plan_to(30)
     after = driver.journal()
     assert [fact for fact in before if fact.kind != FactKind.CLOSED] == [fact for fact in after if fact in before]
 

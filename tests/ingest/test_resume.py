@@ -18,7 +18,7 @@ from ingest.config import IngestPlan
 from ingest.imports import ImportedInput
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import Planned
-from ingest.resume import Made, Resumption, check_journal, check_made_of, first_position
+from ingest.resume import Made, Resumption, check_made_of, first_position
 from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.oracle import Record, tell
@@ -124,24 +124,6 @@ def test_a_journal_that_does_not_know_the_topic_cannot_compare(journal: RedisJou
         assert not said
         assert said_of(plan_of(), journal, "5s", "second", has_events=True, has_checkpoint=False) == {}
     assert [each["event"] for each in said] == ["the journal does not know the ordered topic: its settings cannot be compared"]
-
-
-def test_a_journal_that_lost_facts_is_noticed(journal: RedisJournal) -> None:
-    """What was judged must be closed there. Without its estimates the job warns, without its imports it refuses."""
-    promises = {0: {0: Cti(0, 0, 5_000, 7, 2, 9, 6_000, 5_500, ROSTER, Cause.IDLE)}}
-    plan, driven = plan_of(), plan_of(ImportedInput("fast", "fast.ordered", 1))
-    lost, driven_lost = plan_of(), plan_of(ImportedInput("fast", "fast.ordered", 1))
-    with capture_logs() as said:
-        for each in (plan, driven):
-            journal.close(each.journal_key(("raw", 0)), 9)
-            check_journal(each, journal, promises)
-        assert not said
-        check_journal(lost, journal, promises)
-    assert ["the journal has lost estimates" in each["event"] for each in said] == [True]
-    assert journal.estimates(lost.journal_key(("raw", 0)), 0, 99) == [(9, 6_000)], "what the CTI tells is given back"
-    with pytest.raises(RefusedError) as refusal:
-        check_journal(driven_lost, journal, promises)
-    assert refusal.value.code == "TG-JOURNAL-LOST"
 
 
 TIMES = st.integers(0, 60).map(lambda tick: 10_000 + tick)

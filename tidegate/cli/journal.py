@@ -1,0 +1,193 @@
+"""
+The command ``tidegate journal``: what the journal holds of an input, and bringing it back from the ordered topic.
+
+``show`` prints every fact; ``rebuild`` walks the ordered topic and gives the journal what it lacks. Both may run beside the
+ingest job. A start of the job does the latter by itself where it finds that the journal has lost facts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ordering.facts import Fact, FactKind
+from ordering.ticks import format_duration, format_tick
+
+if TYPE_CHECKING:
+    from ingest.config import IngestPlan, Partition
+    from ingest.journal_redis import RedisJournal
+    from ingest.rebuilding import Rebuilt
+    from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.settings import Settings
+
+_MEANING = {
+    FactKind.ESTIMATE: "silence: arrival time had come to",
+    FactKind.IMPORT: "imported CTI",
+    FactKind.STAMP: "arrival of the records from here on",
+    FactKind.VERDICT: "absurd timestamps from here on are told by",
+    FactKind.BASE: "without any record arrival time counts from",
+    FactKind.JOIN: "joined at",
+    FactKind.CLOSED: "all below is judged",
+}
+
+
+class Action(StrEnum):
+    """What is done."""
+
+    SHOW = "show"
+    REBUILD = "rebuild"
+
+
+class Format(StrEnum):
+    """How it is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def journal(
+    action: Annotated[Action, typer.Argument(help="show: print the facts. rebuild: bring back what the ordered topic tells of them.")],
+    name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of rebuild: only say what would be given back.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+) -> None:
+    """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
+    from ingest.journal_redis import RedisJournal
+    from ingest.rebuilding import give_back, told_by
+    from tidegate.runtime import logs
+    from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+
+    settings = load(config, parse_assignments(assign or []))
+    logs.configure(settings.logging)
+    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
+    admin.check_reachable()
+    held = RedisJournal.open(settings.redis)
+    if action is Action.SHOW:
+        _show(_members(settings, name, admin), held, format)
+        return
+    plan = _members(settings, name, admin)
+    told = told_by(plan, admin)
+    _print_rebuilt(give_back(_told_members(plan, told), held, told, dry_run), dry_run, format)
+
+
+def _members(settings: Settings, name: str, admin: Admin) -> IngestPlan:
+    """Return the job as far as keys of the journal need it, its partitions in the order of the roster where a checkpoint knows it."""
+    from ingest.config import IngestPlan
+    from ingest.imports import ImportedInput
+    from ingest.joining import last_offset, topics_of, with_roster, written_by_us
+    from tidegate.runtime.spark import checkpoint_folder
+
+    chosen = settings.input(name)
+    folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
+    planned = last_offset(folder)
+    counts = admin.partition_counts()
+    known = {topic for topic, _ in planned.partitions} if planned is not None else set()
+    raw = [admin.require(topic) for topic in sorted({*topics_of(chosen, counts, written_by_us(settings)), *known})]
+    ordered = admin.require(chosen.ordered_topic, f"start tidegate ingest {name} first: it makes the topic")
+    driver = chosen.import_ctis_from
+    plan = IngestPlan(
+        settings=chosen,
+        kafka=settings.kafka.client_properties(),
+        redis=settings.redis,
+        partitions=tuple((topic.name, number) for topic in raw for number in range(topic.partitions)),
+        topic_ids={topic.name: topic.topic_id for topic in raw},
+        tasks=1,
+        starts={},
+        output_partitions=ordered.partitions,
+        estimates=frozenset(),
+        until_end=False,
+        checkpoint=str(folder),
+        imported=None if driver is None else ImportedInput(driver, settings.input(driver).ordered_topic, 1),
+        ordered_topic_id=ordered.topic_id,
+    )
+    return plan if planned is None else with_roster(plan, planned.partitions, planned.joined)
+
+
+def _told_members(plan: IngestPlan, told: Any) -> IngestPlan:
+    from dataclasses import replace
+
+    from ingest.rebuilding import members
+
+    return plan if plan.joined else replace(plan, partitions=members(plan.partitions, told))
+
+
+def _show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from tidegate.runtime.driving import print_json
+
+    table = Table("partition", "position", "fact", "value", box=None, pad_edge=False)
+    for partition in plan.partitions:
+        facts = _facts(plan, held, partition)
+        if format is Format.JSON:
+            print_json(_as_dict(plan, held, partition, facts))
+        for fact in facts:
+            table.add_row(f"{partition[0]}-{partition[1]}", f"{fact.position:,}", _MEANING[FactKind(fact.kind)], _value(fact))
+        for text in _silence(plan, held, partition):
+            table.add_row(f"{partition[0]}-{partition[1]}", *text)
+    if format is Format.TEXT:
+        Console().print(table if table.row_count else f"the journal at {plan.redis.address} holds nothing of {plan.settings.name}")
+
+
+def _facts(plan: IngestPlan, held: RedisJournal, partition: Partition) -> list[Fact]:
+    from ingest.rebuilding import keys_of
+
+    return [fact for key, kinds in keys_of(plan, partition).items() if held.knows(key) for fact in held.dump(key) if fact.kind in kinds]
+
+
+def _silence(plan: IngestPlan, held: RedisJournal, partition: Partition) -> list[tuple[str, str, str]]:
+    key = plan.journal_key(partition)
+    silence = held.silence(key) if held.knows(key) else None
+    if silence is None:
+        return []
+    since = f"after {format_tick(silence.arrival_us)}, since {format_duration(silence.since_us)} after boot {silence.boot_id}"
+    return [(f"{silence.position:,}", "silent", since)]
+
+
+def _value(fact: Fact) -> str:
+    if fact.kind == FactKind.CLOSED:
+        return ""
+    return f"{format_tick(fact.value)}, number {fact.position}" if fact.kind == FactKind.JOIN else format_tick(fact.value)
+
+
+def _as_dict(plan: IngestPlan, held: RedisJournal, partition: Partition, facts: list[Fact]) -> dict[str, Any]:
+    key = plan.journal_key(partition)
+    silence = held.silence(key) if held.knows(key) else None
+    told = [{"kind": FactKind(fact.kind).name.lower(), "position": fact.position, "value_us": fact.value} for fact in facts]
+    return {
+        "topic": partition[0],
+        "partition": partition[1],
+        "facts": told,
+        "silence": None if silence is None else silence._asdict(),
+    }
+
+
+def _print_rebuilt(rebuilt: Rebuilt, dry_run: bool, format: Format) -> None:
+    from rich.console import Console
+
+    from tidegate.runtime.driving import print_json
+
+    for (topic, partition), missing in rebuilt.missing.items():
+        wrong = rebuilt.contradicted[topic, partition]
+        if format is Format.JSON:
+            print_json({"topic": topic, "partition": partition, "dry_run": dry_run, "given_back": dict(missing), "contradicted": wrong})
+        else:
+            Console().print(f"{topic}-{partition}: {_summary(missing, dry_run)}{_contradicted(wrong)}", highlight=False)
+
+
+def _summary(missing: Counter[str], dry_run: bool) -> str:
+    counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(missing.items()))
+    return f"{'would give back' if dry_run else 'gave back'} {counted}" if counted else "nothing was missing"
+
+
+def _contradicted(wrong: int) -> str:
+    return f"; {wrong:,} stand otherwise in the journal and stay so: another job was faster" if wrong else ""
