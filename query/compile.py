@@ -17,6 +17,7 @@ from query.operators.aggregate import WindowAggregation
 from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, Ticks, concat_rows
 from query.operators.project import Projection
 from query.plan import Plan, WindowedAggregate
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 
 __all__ = ["BAD_SCHEMA", "EVENTS_SCHEMA", "RESULT_SCHEMA", "CompiledQuery", "compile_plan"]
 
@@ -103,8 +104,8 @@ class CompiledQuery:
         return self.operator.last_end(system_us)
 
 
-def compile_plan(plan: Plan) -> CompiledQuery:
-    """Choose the operator that computes *plan*."""
+def compile_plan(plan: Plan, payloads: PayloadFormat = JSON) -> CompiledQuery:
+    """Choose the operator that computes *plan* over events whose *payloads* are written so."""
     if isinstance(plan.root, WindowedAggregate):
-        return CompiledQuery(plan, WindowAggregation(plan, plan.root))
-    return CompiledQuery(plan, Projection(plan, plan.root))
+        return CompiledQuery(plan, WindowAggregation(plan, plan.root, payloads))
+    return CompiledQuery(plan, Projection(plan, plan.root, payloads))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ordering.punctuation import Roster, Spread
 from query.compile import CompiledQuery, compile_plan
 from query.plan import Plan
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.setting_tables import OutputSettings
 
 Partition = tuple[str, int]
@@ -35,6 +36,7 @@ class QueryPlan:
         until_end: Whether the job reads to the present end, closes everything and stops.
         events_per_batch: Most events one batch reads.
         checkpoint: Name under which workers keep this job's state in memory.
+        payloads: How the payloads of the events are written.
     """
 
     plan: Plan
@@ -49,6 +51,7 @@ class QueryPlan:
     until_end: bool
     events_per_batch: int
     checkpoint: str
+    payloads: PayloadFormat = JSON
 
     @property
     def buckets(self) -> int:
@@ -80,4 +83,4 @@ class QueryPlan:
 
     def compiled(self) -> CompiledQuery:
         """Return the query ready to run."""
-        return compile_plan(self.plan)
+        return compile_plan(self.plan, self.payloads)

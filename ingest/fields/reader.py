@@ -8,13 +8,11 @@ from ingest.fields.columns import Fields, Source, fields_of
 from ingest.fields.json_paths import JsonPaths, as_binary
 from ingest.fields.values import ByReader, JsonExpression
 from ordering.policies import Shape
-from tidegate.runtime.payloads.formats import PayloadFormat, reader_of
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat, reader_of
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.configured import bind_event_time, path_of
 from tidegate.runtime.scalars.expressions import Expr, Field
 from tidegate.runtime.setting_inputs import InputSettings
-
-_JSON = PayloadFormat()
 
 
 class FieldReader:
@@ -41,7 +39,7 @@ class FieldReader:
         over: str | None,
         shape: Shape = Shape.POINT,
         end: str | None = None,
-        payloads: PayloadFormat = _JSON,
+        payloads: PayloadFormat = JSON,
         types: Mapping[str, str] | None = None,
     ) -> None:
         self._format, self._shape = timestamp_format, shape

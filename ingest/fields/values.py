@@ -103,7 +103,7 @@ class ByReader:
     def take(self, payloads: pa.Array) -> Taken:
         """Return which of *payloads* are of the format, and their fields; a row in which an expression fails has no value."""
         extracted = self._reader.extract(payloads, self._leaves)
-        leaves: dict[Expr, Variant] = {**extracted.columns}
+        leaves: dict[Expr, Variant] = {field: column for field, column in extracted.columns.items()}  # noqa: C416 - Expr, not Field
         computed, _ = evaluate(tuple(self._exprs.values()), leaves, len(payloads))
         ok = np.ones(len(payloads), dtype=np.bool_)
         ok[extracted.bad] = False

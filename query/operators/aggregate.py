@@ -27,6 +27,7 @@ from query.operators.rows import RowStage
 from query.operators.totals import Totals, finish_total, with_pieces
 from query.operators.windows import Window
 from query.plan import Plan, WindowedAggregate
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.scalars.duck import run
 from tidegate.runtime.scalars.evaluate import evaluate
 from tidegate.runtime.scalars.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd
@@ -43,6 +44,7 @@ class WindowAggregation:
 
     plan: Plan
     node: WindowedAggregate
+    payloads: PayloadFormat = JSON
     results_max: int = RESULTS_MAX
     values: tuple[Expr, ...] = field(init=False)
 
@@ -58,7 +60,7 @@ class WindowAggregation:
     def prepare(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us, keys (``g0_s``, ...) and values (``v0_i``, ...) of the rows kept, and the bad rows."""
         keys = self.node.keys
-        kept, columns, bad = RowStage(self.plan.predicate, (*keys, *self.values)).apply(events)
+        kept, columns, bad = RowStage(self.plan.predicate, (*keys, *self.values), self.payloads).apply(events)
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
         for at, column in enumerate(columns[: len(keys)]):
             retained |= canonical(column).columns(f"g{at}")

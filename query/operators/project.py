@@ -15,6 +15,7 @@ from query.encode import encode_keys, encode_objects
 from query.operators.base import RESULT_SCHEMA, Ticks, by_substream, ticks
 from query.operators.rows import RowStage
 from query.plan import Plan, Project
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,13 @@ class Projection:
 
     plan: Plan
     project: Project
+    payloads: PayloadFormat = JSON
 
     def prepare(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us and the encoded key and value of the rows kept, and the bad rows."""
         over = () if self.plan.over is None else (self.plan.over,)
         exprs = tuple(column.expr for column in self.project.columns)
-        kept, columns, bad = RowStage(self.plan.predicate, (*over, *exprs)).apply(events)
+        kept, columns, bad = RowStage(self.plan.predicate, (*over, *exprs), self.payloads).apply(events)
         count = kept.num_rows
         names = [column.name for column in self.project.columns]
         value = encode_objects(names, columns[len(over) :], count) if names else kept["value"].cast(pa.binary())

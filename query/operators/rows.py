@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.operators.base import BAD_SCHEMA
-from tidegate.runtime.payloads.members import extract
+from tidegate.runtime.payloads.extracted import Extracted
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat, reader_of
 from tidegate.runtime.scalars.evaluate import Failure, evaluate
 from tidegate.runtime.scalars.expressions import Expr, Field, PartitionId, SystemTimestamp
 from tidegate.runtime.scalars.kinds import Kind
@@ -29,10 +30,12 @@ class RowStage:
     Args:
         predicate: The condition of WHERE; None keeps every row.
         exprs: What to compute for each row kept.
+        payloads: How payloads are written.
     """
 
     predicate: Expr | None
     exprs: tuple[Expr, ...]
+    payloads: PayloadFormat = JSON
 
     def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
         """Return the events kept, a column per expression over them, and the bad rows."""
@@ -57,7 +60,8 @@ class RowStage:
 
     def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, str]]:
         wanted = self._distinct_leaves()
-        extracted = extract(events["value"], [leaf for leaf in wanted if isinstance(leaf, Field)])
+        fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
+        extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else Extracted.of({}, {})
         leaves: dict[Expr, Variant] = {}
         for leaf in wanted:
             if isinstance(leaf, Field):
@@ -71,6 +75,10 @@ class RowStage:
     def _distinct_leaves(self) -> tuple[Expr, ...]:
         exprs = self.exprs if self.predicate is None else (self.predicate, *self.exprs)
         return tuple(dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves()))
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _filtered(leaves: dict[Expr, Variant], alive: npt.NDArray[np.bool_]) -> dict[Expr, Variant]:

@@ -18,7 +18,7 @@ _URL = re.compile(r"https?://[^\s/@,]+(/[^\s@,]*)?")
 def _urls(value: object) -> str:
     urls = [url.strip() for url in value.split(",")] if isinstance(value, str) else []
     if not urls or not all(_URL.fullmatch(url) for url in urls):
-        raise NotAllowed("http://host:port or https://host:port, several separated by commas; user and password have settings of their own")
+        raise NotAllowed("http:// or https:// and host:port, several separated by commas; user and password have settings of their own")
     return ",".join(urls)
 
 

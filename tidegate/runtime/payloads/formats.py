@@ -61,6 +61,10 @@ class PayloadFormat:
         return {"avro_schema": hashlib.sha256(self.avro_schema.encode()).hexdigest()} if self.name == "avro" else {}
 
 
+JSON = PayloadFormat()
+"""JSON objects: what payloads are unless an input says otherwise, and what results of queries are."""
+
+
 def _read_schema(settings: InputSettings) -> str:
     path = Path(settings.avro_schema or "")
     where = f"inputs.{settings.name}.avro_schema"
