@@ -32,10 +32,12 @@ from tidegate.runtime.fault_points import reached
 from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
-from tidegate.runtime.logs import batch_of_task, bound, quiet_worker
+from tidegate.runtime.logs import batch_of_task, bound, get_logger, quiet_worker
 
 FOUND = ("journal_conflicts", "moments_clamped")
 """Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
+
+_log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +189,9 @@ class RangeWalk:
         origin = f"{topic}-{partition}@{records.offset[row]}"
         headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
         self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row].as_py(), records.key[row].as_py(), headers)
+        if f"dead_letter_{reason}" not in self._state.totals:
+            # Once for each reason: what follows is counted.
+            _log.warning("a record cannot be used: it and all like it go to the dead-letter topic", origin=origin, reason=reason)
         self._add(f"dead_letter_{reason}", 1)
 
     def _count(self, counts: Counts) -> None:

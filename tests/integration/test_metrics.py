@@ -1,0 +1,144 @@
+"""What a running job tells about itself: to Prometheus, to ``tidegate watermarks``, and in its log; also over a kill -9."""
+
+from __future__ import annotations
+
+import json
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from integration.drawn import draw, logs_of
+from integration.running import Job, settings_of, workspace
+from integration.topics import create, fresh, produce
+from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
+
+from tidegate.cli.watermarks import watermarks
+from tidegate.runtime.console import reporting
+
+if TYPE_CHECKING:
+    from integration.conftest import Stack
+
+pytestmark = pytest.mark.integration
+
+EVENTS, PARTITIONS = 4_000, 2
+TABLES = """
+[inputs.events]
+topic = "{topic}"
+timestamp_by = "at"
+over = "k"
+early = "20s"
+late = "30s"
+late_action = "drop"
+reorder = "3s"
+max_events_per_batch = 1000
+"""
+DROPPED = ("early_input_events", "late_input_events")
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+app.command()(reporting(watermarks))
+
+Samples = dict[str, dict[tuple[str, ...], float]]
+
+
+def free_port() -> int:
+    """A port that nobody has."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fetched(port: int) -> Samples:
+    """What Prometheus reads: by name without prefix and ending, then by the values of its labels, those of the partition first."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+            families = list(text_string_to_metric_families(answer.read().decode()))
+    except (urllib.error.URLError, OSError):
+        return {}
+    found: Samples = {}
+    for sample in (sample for family in families for sample in family.samples):
+        labels = dict(sample.labels)
+        partition = labels.pop("partition", "")
+        for name in ("input", "topic", "query"):
+            labels.pop(name, None)
+        name = sample.name.removeprefix("tidegate_").removesuffix("_total")
+        found.setdefault(name, {})[partition, *labels.values()] = sample.value
+    return found
+
+
+def judged(port: int) -> float:
+    """How many records the job has judged."""
+    return sum(fetched(port).get("events_in", {}).values())
+
+
+def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_path: Path) -> None:
+    """
+    Counters equal what went in and add up; they go on where they were after a kill -9; the watermarks of substreams are told to
+    whoever asks; and what a worker logs bears its input, topic, partition, offsets and batch.
+    """
+    raws = draw(11, EVENTS, PARTITIONS, bad=0.02, keys=[f"key{number}" for number in range(30)])
+    first, rest = raws[: EVENTS // 2], raws[EVENTS // 2 :]
+    topic = create(stack.bootstrap, fresh("watched"), PARTITIONS)
+    produce(stack.bootstrap, topic, first)
+    port = free_port()
+    flags = settings_of(metrics__port=port)
+    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+        job = space.start("ingest", "events", *flags)
+        job.until(lambda: judged(port) >= len(first), "the first half")
+        before = fetched(port)
+        told = shown(stack, space.folder)
+        job.kill()
+        check_log(job, topic)
+        produce(stack.bootstrap, topic, rest)
+        job = space.start("ingest", "events", *flags)
+        job.until(lambda: judged(port) >= EVENTS, "the second half")
+        after = fetched(port)
+        job.stop()
+    logs = logs_of(raws, PARTITIONS)
+    assert after["events_in"] == {(str(number),): len(log) for number, log in enumerate(logs)}
+    reasons = {(str(number), raw.reason) for number, log in enumerate(logs) for raw in log if raw.reason}
+    assert set(after["unreadable_events"]) == reasons
+    for number in map(str, range(PARTITIONS)):
+        dropped = sum(value for name in DROPPED for labels, value in after[name].items() if labels == (number, "dropped"))
+        unreadable = sum(value for labels, value in after["unreadable_events"].items() if labels[0] == number)
+        kept = after["released_events"][number,] + after["held_events"][number,]
+        assert kept + dropped + unreadable == after["events_in"][number,]
+        assert after["consumer_lag"][number,] == 0
+    rising = [name for name in before if name.endswith(("events", "clamps")) and name != "held_events"]
+    assert all(after[name][labels] >= value for name in rising for labels, value in before[name].items())
+    delay = sum(value for labels, value in after["watermark_delay_seconds"].items() if labels[0] == "0")
+    assert delay > 3600 * 24 * 365, "a replay of 2024 is years behind"
+    check_shown(told, topic)
+
+
+def shown(stack: Stack, folder: Path) -> list[dict[str, Any]]:
+    """What ``tidegate watermarks --substreams`` shows."""
+    addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
+    config = str(folder / "tidegate.toml")
+    result = CliRunner().invoke(app, ["events", "--config", config, "--once", "--substreams", "--format", "json"], env=addresses)
+    assert result.exit_code == 0, result.output
+    return list(json.loads(result.stdout)["rows"])
+
+
+def check_shown(rows: list[dict[str, Any]], topic: str) -> None:
+    """Each partition has a line that says what drives it."""
+    partitions = [row for row in rows if "partition" in row]
+    assert [row["partition"] for row in partitions] == [f"{topic}-{number}" for number in range(PARTITIONS)]
+    assert {row["state"] for row in partitions} <= {"live", "replaying"}
+    assert {row["driven_by"] for row in partitions} == {"late floor"}
+    assert all(row["watermark"] > "2024" and row["held"] > 0 for row in partitions)
+
+
+def check_log(job: Job, topic: str) -> None:
+    """The first unusable record of its kind is logged by the worker that met it."""
+    (line, *_) = job.logged("a record cannot be used: it and all like it go to the dead-letter topic")
+    assert line["input"] == "events"
+    assert line["topic"] == topic
+    assert line["partition"] in range(PARTITIONS)
+    assert line["offset"] <= int(line["origin"].split("@")[1]) < line["until"]
+    assert line["batch"] >= 0
+    assert line["reason"]
