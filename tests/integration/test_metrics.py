@@ -19,6 +19,8 @@ from typer.testing import CliRunner
 
 from tidegate.cli.watermarks import watermarks
 from tidegate.runtime.console import reporting
+from tidegate.runtime.progress_store import ProgressStore
+from tidegate.runtime.setting_tables import RedisSettings
 
 if TYPE_CHECKING:
     from integration.conftest import Stack
@@ -88,7 +90,7 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
     flags = settings_of(metrics__port=port)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
         job = space.start("ingest", "events", *flags)
-        job.until(lambda: judged(port) >= len(first), "the first half")
+        job.until(lambda: asked(stack, f"{topic}.ordered") and judged(port) >= len(first), "the first half")
         before = fetched(port)
         told = shown(stack, space.folder)
         job.kill()
@@ -115,6 +117,14 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
     check_shown(told, topic)
 
 
+def asked(stack: Stack, ordered_topic: str) -> bool:
+    """Ask the job for its substreams, as somebody who watches does."""
+    store = ProgressStore(RedisSettings.model_validate({"url": stack.redis_url}))
+    store.ask(ordered_topic, 5)
+    store.close()
+    return True
+
+
 def shown(stack: Stack, folder: Path) -> list[dict[str, Any]]:
     """What ``tidegate watermarks --substreams`` shows."""
     addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
@@ -125,7 +135,11 @@ def shown(stack: Stack, folder: Path) -> list[dict[str, Any]]:
 
 
 def check_shown(rows: list[dict[str, Any]], topic: str) -> None:
-    """Each partition has a line that says what drives it."""
+    """Each partition has a line that says what drives it, and lines of its fullest substreams."""
+    fullest = [row for row in rows if "substream" in row]
+    assert len(fullest) >= PARTITIONS
+    assert all(row["substream"].startswith("key") and row["watermark"] > "2024" for row in fullest)
+    assert any(row["held"] and row["next_release"] for row in fullest)
     partitions = [row for row in rows if "partition" in row]
     assert [row["partition"] for row in partitions] == [f"{topic}-{number}" for number in range(PARTITIONS)]
     assert {row["state"] for row in partitions} <= {"live", "replaying"}

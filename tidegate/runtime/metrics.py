@@ -43,6 +43,8 @@ _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("arrival_clamps", "Records whose arrival was raised to that of an earlier record, or to an estimate.", "", {"arrival_clamps": ""}),
     ("estimates_used", "Idle estimates that moved the arrival frontier.", "", {"estimates_used": ""}),
     ("source_ctis", "CTIs that the source wrote among its records.", "", {"source_ctis": ""}),
+    ("journal_conflicts", "Facts of the journal that came too late to be heeded.", "", {"journal_conflicts": ""}),
+    ("moments_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"moments_clamped": ""}),
 )
 _DEAD_LETTER = "dead_letter_"
 _QUERY_COUNTERS = (
