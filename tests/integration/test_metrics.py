@@ -6,6 +6,7 @@ import json
 import socket
 import urllib.error
 import urllib.request
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,12 @@ import pytest
 import typer
 from integration.drawn import draw, logs_of
 from integration.running import Job, settings_of, workspace
-from integration.topics import create, fresh, produce
+from integration.topics import create, fresh, produce, read_ordered
 from prometheus_client.parser import text_string_to_metric_families
 from typer.testing import CliRunner
 
+from ordering.ticks import parse_tick
+from tidegate.cli.explain import explain
 from tidegate.cli.watermarks import watermarks
 from tidegate.runtime.console import reporting
 from tidegate.runtime.progress_store import ProgressStore
@@ -43,6 +46,8 @@ DROPPED = ("early_input_events", "late_input_events")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 app.command()(reporting(watermarks))
+explanations = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+explanations.command()(reporting(explain))
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 
@@ -115,6 +120,12 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
     delay = sum(value for labels, value in after["watermark_delay_seconds"].items() if labels[0] == "0")
     assert delay > 3600 * 24 * 365, "a replay of 2024 is years behind"
     check_shown(told, topic)
+    check_explained(stack, space.folder, topic, after)
+
+
+def at(stack: Stack) -> dict[str, str]:
+    """The addresses of the stack, for a command."""
+    return {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
 
 
 def asked(stack: Stack, ordered_topic: str) -> bool:
@@ -127,9 +138,8 @@ def asked(stack: Stack, ordered_topic: str) -> bool:
 
 def shown(stack: Stack, folder: Path) -> list[dict[str, Any]]:
     """What ``tidegate watermarks --substreams`` shows."""
-    addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
     config = str(folder / "tidegate.toml")
-    result = CliRunner().invoke(app, ["events", "--config", config, "--once", "--substreams", "--format", "json"], env=addresses)
+    result = CliRunner().invoke(app, ["events", "--config", config, "--once", "--substreams", "--format", "json"], env=at(stack))
     assert result.exit_code == 0, result.output
     return list(json.loads(result.stdout)["rows"])
 
@@ -145,6 +155,30 @@ def check_shown(rows: list[dict[str, Any]], topic: str) -> None:
     assert {row["state"] for row in partitions} <= {"live", "replaying"}
     assert {row["driven_by"] for row in partitions} == {"late floor"}
     assert all(row["watermark"] > "2024" and row["held"] > 0 for row in partitions)
+
+
+def check_explained(stack: Stack, folder: Path, topic: str, after: Samples) -> None:
+    """
+    Law, level 1, of explanations: they tell of each record the system timestamp that stands in the ordered topic, and of the
+    others what the counters say.
+    """
+    places = [f"{topic}-0@{offset}" for offset in range(int(after["events_in"]["0",]))]
+    result = CliRunner().invoke(
+        explanations, ["events", *places, "--config", str(folder / "tidegate.toml"), "--format", "json"], env=at(stack)
+    )
+    assert result.exit_code == 0, result.output
+    told = [json.loads(line) for line in result.stdout.splitlines()]
+    found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS).events
+    written = {event.offset: event.system_us for (number, _), events in found.items() if number == 0 for event in events}
+    left = {line["offset"]: parse_tick(line["system_timestamp"]) for line in told if line.get("released_upon")}
+    assert left == written
+    verdicts = Counter(line["verdict"] for line in told if "verdict" in line)
+    dropped = sum(value for name in DROPPED for labels, value in after[name].items() if labels == ("0", "dropped"))
+    assert verdicts["dropped"] == dropped > 0
+    reasons = Counter(line["unusable"] for line in told if line["unusable"])
+    assert reasons == {labels[1]: value for labels, value in after["unreadable_events"].items() if labels[0] == "0"}
+    late = next(line for line in told if line.get("policies") == ["late"])
+    assert late["steps"][0]["limit_set_by"]["what"] == "arrival"
 
 
 def check_log(job: Job, topic: str) -> None:

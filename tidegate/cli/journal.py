@@ -71,14 +71,14 @@ def journal(
     admin.check_reachable()
     held = RedisJournal.open(settings.redis)
     if action is Action.SHOW:
-        _show(_members(settings, name, admin), held, format)
+        _show(plan_of(settings, name, admin), held, format)
         return
-    plan = _members(settings, name, admin)
+    plan = plan_of(settings, name, admin)
     told = told_by(plan, admin)
     _print_rebuilt(give_back(_told_members(plan, told), held, told, dry_run), dry_run, format)
 
 
-def _members(settings: Settings, name: str, admin: Admin) -> IngestPlan:
+def plan_of(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     """Return the job as far as keys of the journal need it, its partitions in the order of the roster where a checkpoint knows it."""
     from ingest.config import IngestPlan
     from ingest.imports import ImportedInput

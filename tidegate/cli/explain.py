@@ -1,0 +1,120 @@
+"""
+The command ``tidegate explain``: what became of records of a raw topic, and because of which others. Reads only.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ordering.errors import RefusedError, SettingError
+
+if TYPE_CHECKING:
+    from ingest.config import IngestPlan, Partition
+    from ingest.journal_redis import RedisJournal
+    from ordering.facts import Fact
+    from tidegate.runtime.kafka.admin import Admin
+
+_PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)@(?P<offset>\d+)")
+
+
+class Format(StrEnum):
+    """How explanations are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def explain(
+    name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
+    places: Annotated[list[str], typer.Argument(metavar="PLACE...", help="Records of its raw topics: topic-partition@offset.")],
+    config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
+    assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
+) -> None:
+    """Say of records what each policy made of them, which watermark they met, and which record had set that."""
+    from rich.console import Console
+
+    from ingest.explaining import ExplainingWalk
+    from ingest.journal_redis import RedisJournal
+    from tidegate.cli.journal import plan_of
+    from tidegate.runtime import logs
+    from tidegate.runtime.driving import live_line, print_json
+    from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.payloads.formats import PayloadFormat
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+
+    settings = load(config, parse_assignments(assign or []))
+    logs.configure(settings.logging)
+    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
+    admin.check_reachable()
+    journal = RedisJournal.open(settings.redis)
+    plan = replace(plan_of(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))
+    for partition, offsets in parse_places(places, plan.partitions).items():
+        start, end = _bounds(admin, partition, offsets)
+        walk = ExplainingWalk(plan, partition, _facts(plan, journal, partition), frozenset(offsets))
+        walked = 0
+        with live_line(Console(stderr=True), f"{partition[0]}-{partition[1]}", end - start) as show:
+
+            def on_records(count: int, show=show) -> None:  # type: ignore[no-untyped-def]
+                nonlocal walked
+                walked += count
+                show(f"{walked:,} records", walked)
+
+            told = {each.offset: each for each in walk.explanations(start, end, on_records)}
+        for offset in offsets:
+            unusable = walk.unusable.get(offset)
+            if format is Format.JSON:
+                place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}
+                print_json({**(told[offset].as_dict() if offset in told else {}), **place})
+            elif unusable is not None:
+                typer.echo(f"The record at {partition[0]}-{partition[1]}@{offset} went to the dead-letter topic: {unusable}.")
+            else:
+                typer.echo(str(told[offset]) if offset in told else f"There is no record at {partition[0]}-{partition[1]}@{offset}.")
+
+
+def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[Partition, list[int]]:
+    """
+    Return the offsets asked for of each input partition, in their order.
+
+    Raises:
+        SettingError: A place is written otherwise, or names no partition of the input.
+    """
+    found: dict[Partition, list[int]] = {}
+    for place in places:
+        match = _PLACE.fullmatch(place)
+        partition = (match["topic"], int(match["partition"])) if match else None
+        if match is None or partition not in partitions:
+            raise SettingError(
+                f"{place} names no record of the input",
+                code="TG-SETTING-PLACE",
+                where="PLACE",
+                fix="write topic-partition@offset, as dead letters, logs and tidegate compare do",
+                example=f"{partitions[0][0]}-{partitions[0][1]}@1234",
+            )
+        found.setdefault(partition, []).append(int(match["offset"]))
+    return found
+
+
+def _bounds(admin: Admin, partition: Partition, offsets: list[int]) -> tuple[int, int]:
+    """Return where the partition begins and ends; say so where what is asked for is not there."""
+    start, end = admin.starts([partition])[partition], admin.ends([partition])[partition]
+    if min(offsets) < start:
+        raise RefusedError(
+            "retention has deleted the record",
+            code="TG-RETENTION",
+            where=f"{partition[0]}-{partition[1]}@{min(offsets)}",
+            fix=f"the partition begins at {start} now",
+        )
+    return start, end
+
+
+def _facts(plan: IngestPlan, journal: RedisJournal, partition: Partition) -> list[Fact]:
+    facts = journal.dump(plan.journal_key(partition))
+    return facts + (journal.dump(plan.import_key(partition)) if plan.imported is not None else [])
