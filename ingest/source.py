@@ -137,8 +137,9 @@ class Planner(RangePlanner):
         self._estimating.observe(ends, boottime_us())
         planned = self._plan_ranges(here, ends)
         if not planned and self._plan.until_end and self._frozen is not None:
-            # Without its journal a replay waits; it has not reached the end then.
-            reached = all(at.next_offset >= ends[partition] for partition, at in here.partitions.items())
+            # Without its journal a replay waits, and so does a partition that would join; they have not reached the end then.
+            at = here.partitions
+            reached = all(partition in at and at[partition].next_offset >= end for partition, end in ends.items())
             return replace(here, final=reached)
         # Also beside partitions that have records: those must not wait for a silent one.
         raised = self._estimating.raised(here.partitions, asked_us) if self._frozen is None else {}

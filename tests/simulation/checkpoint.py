@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.reached import Reached
 from ordering.punctuation import Cti
+from ordering.ticks import NEVER
 
 Fact = tuple[str, int, int, int]
 """A fact of the journal: ``estimate`` or ``import``, input partition, position, time in microseconds."""
@@ -38,10 +39,16 @@ class Planned:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The positions of all input partitions; *final* once the input has ended."""
+    """The positions of all input partitions; *final* once the input has ended; *joined* has J of those that were added, in turn."""
 
     partitions: tuple[Planned, ...]
     final: bool = False
+    joined: tuple[int, ...] = ()
+
+    def joined_us(self, number: int) -> int:
+        """Return when an input partition joined; ``NEVER`` of one that was there from the start."""
+        place = number - (len(self.partitions) - len(self.joined))
+        return self.joined[place] if place >= 0 else NEVER
 
     def with_planned(self, planned: dict[int, Planned]) -> Offset:
         """Return the offset with some partitions further on."""
@@ -50,7 +57,8 @@ class Offset:
     def facts(self, start: Offset) -> list[Fact]:
         """Return what of the journal the batch from *start* to here applies."""
         found: list[Fact] = []
-        for number, (here, there) in enumerate(zip(start.partitions, self.partitions, strict=True)):
+        # One that has just joined has nothing in force.
+        for number, (here, there) in enumerate(zip(start.partitions, self.partitions, strict=False)):
             if here != there:
                 found += [("estimate", number, *mark) for mark in there.all_marks()]
                 found += [("import", number, *mark) for mark in there.all_imports()]
@@ -89,12 +97,6 @@ class Checkpoint:
         """Return the folder as a backup of now would bring it back."""
         states = {number: dict(saved) for number, saved in self.states.items()}
         return Checkpoint(self.start, list(self.offsets), self.committed, states, self.promises, dict(self.reached))
-
-    def extend(self) -> None:
-        """Take in one more input partition, of which nothing is planned."""
-        more = (Planned(),)
-        self.start = replace(self.start, partitions=self.start.partitions + more)
-        self.offsets = [replace(offset, partitions=offset.partitions + more) for offset in self.offsets]
 
     def offset_before(self, batch: int) -> Offset:
         """Return where a batch starts."""

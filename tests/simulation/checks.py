@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter, defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simulation.checkpoint import Checkpoint
 from simulation.driver import model_of, roster_of
@@ -165,8 +165,7 @@ def _check_cti(world: World, truth: Truth, output: int, row: Row, met: dict[int,
     largest_us = max((event.system_us for event in below), default=TICK_MIN)
     demand(cti.largest_us == largest_us, "CTI fields", f"{where} says largest = {cti.largest_us}, not {largest_us}")
     demand(row[:2] == (max(largest_us // 1000, 1), None), "CTI fields", f"{where} has stamp and key {row[:2]}")
-    known = roster_of(world)
-    rosters = [replace(known, version=1 + count, inputs=world.settings.inputs + count) for count in range(len(world.joined) + 1)]
+    rosters = [roster_of(world, joined) for joined in range(len(world.joined) + 1)]
     demand(cti.roster in rosters, "CTI fields", f"{where} has roster {cti.roster}")
     moments = [moment for moment in truth.stories[cti.number].moments if moment.next_offset == cti.next_offset]
     if cti.c < INFINITY and moments:
@@ -241,7 +240,7 @@ def check_accounts(world: World, truth: Truth, checkpoint: Checkpoint) -> None:
         if saved is None:
             demand(not raw.records, "accounts", f"raw {number} was never judged")
             continue
-        state = model_of(world, number).restore(saved.head, dict(saved.chunks))
+        state = model_of(world, number, checkpoint.offsets[-1]).restore(saved.head, dict(saved.chunks))
         demand(len(state.held) == len(story.held), "accounts", f"raw {number}: {len(state.held)} held, {len(story.held)} told")
         if checkpoint.promises is not None:
             continue  # it has counted from where it resumed

@@ -18,7 +18,6 @@ from simulation.world import Producer, World
 from ingest.reached import Reached
 from ordering.punctuation import Roster, Spread
 from ordering.step import Model
-from ordering.ticks import NEVER
 
 Steps = Iterator[str]
 
@@ -71,16 +70,15 @@ class Driver:
         try:
             while not here.final:
                 if batch == len(self.checkpoint.offsets):
-                    there = here
-                    if not self._joining(batch):
-                        self.idle = True
-                        yield from planner.advance(here)
-                        there = planner.there
-                        if there == here:
-                            yield "nothing to do"
-                            continue
+                    self.idle = True
+                    yield from planner.advance(here)
+                    there = planner.there
+                    if there == here:
+                        yield "nothing to do"
+                        continue
                     self.idle = False
                     self.checkpoint.log(batch, there)
+                    self._tell_joins(there)
                     self._world.tell(f"{self.name}: logs batch {batch}: {_told(here, there)}")
                 else:
                     self.recovering = True
@@ -102,21 +100,23 @@ class Driver:
             self._world.happened["zombie refused by the offset log"] += 1
             self._world.tell(f"{self.name}: finds that another driver goes on, and ends")
 
-    def _joining(self, batch: int) -> list[int]:
-        """Return the input partitions that have joined but have no state before a batch."""
-        return [number for number in self._world.joined if self.checkpoint.state_before(batch, number) is None]
+    def _tell_joins(self, there: Offset) -> None:
+        for number in range(len(there.partitions) - len(there.joined), len(there.partitions)):
+            self._world.logged(number, there.joined_us(number))
 
     def _run_tasks(self, batch: int, here: Offset, there: Offset) -> Steps:
         """Run one task for each input partition with something to do, their steps interleaved."""
-        pairs = enumerate(zip(here.partitions, there.partitions, strict=True))
+        # One that joins starts where it ends.
+        starts = here.partitions + there.partitions[len(here.partitions) :]
+        pairs = enumerate(zip(starts, there.partitions, strict=True))
 
         def attempt(number: int) -> Task:
-            planned = here.partitions[number], there.partitions[number]
-            model = model_of(self._world, number)
+            planned = starts[number], there.partitions[number]
+            model = model_of(self._world, number, there)
             return Task(self._world, model, self.checkpoint, self._memory, batch, number, planned, there.final, self._broken)
 
-        # Before a partition that joins has said so nothing else goes on.
-        numbers = self._joining(batch) or [number for number, (start, end) in pairs if start != end or there.final]
+        joining = len(here.partitions)
+        numbers = [number for number, (start, end) in pairs if start != end or there.final or number >= joining]
         self.tasks, self._reached = [attempt(number) for number in numbers], {}
         while self.tasks:
             task = self._world.chance.choice(self.tasks)
@@ -133,32 +133,35 @@ class Driver:
                 yield "task started again"
 
 
-def model_of(world: World, number: int) -> Model:
-    """Return the time model of an input partition."""
+def model_of(world: World, number: int, there: Offset) -> Model:
+    """Return the time model of an input partition in a batch that ends *there*."""
     settings = world.settings
     return Model(
         settings.policies,
         settings.over,
         settings.output_partitions,
         number,
-        roster_of(world),
+        roster_of(world, len(there.joined)),
         shape=settings.shape,
         generation=settings.generation,
-        joined_us=world.joined.get(number, NEVER),
+        joined_us=there.joined_us(number),
     )
 
 
-def roster_of(world: World) -> Roster:
-    """Return who writes into the ordered topic."""
+def roster_of(world: World, joined: int) -> Roster:
+    """Return who writes into the ordered topic once so many input partitions have joined."""
     over = world.settings.over
-    return Roster(1 + len(world.joined), len(world.raw), Spread.ALL if over else Spread.ONE, over)
+    return Roster(1 + joined, world.settings.inputs + joined, Spread.ALL if over else Spread.ONE, over)
 
 
 def _told(here: Offset, there: Offset) -> str:
     """Tell what a batch brings, for the tale."""
     facts = there.facts(here)
     parts = []
-    for number, (start, end) in enumerate(zip(here.partitions, there.partitions, strict=True)):
+    parts += [
+        f"raw {number} joins at {there.joined_us(number) - START_US:+}" for number in range(len(here.partitions), len(there.partitions))
+    ]
+    for number, (start, end) in enumerate(zip(here.partitions, there.partitions, strict=False)):
         if start != end:
             applied = [f", {kind} {us - START_US:+} at {position}" for kind, of, position, us in facts if of == number]
             parts.append(f"raw {number} {start.next_offset}..{end.next_offset}{''.join(applied)}")

@@ -15,6 +15,7 @@ from ordering.ticks import SECOND_US
 DRIVER_POINTS = (
     "checkpoint read",
     "clock read",
+    "new partitions found",
     "ends known",
     "positions closed",
     "marks read",

@@ -13,12 +13,14 @@ from typing import Any
 
 from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.clock import MonotonicClock
-from simulation.world import World, journal_key
+from simulation.resuming import moment_of_joining
+from simulation.world import World, join_key, journal_key
 
 from ingest.idle import Silences
 from ingest.reached import Reached
 from ordering.errors import UnreachableError
-from ordering.journal import Hush, MemoryJournal, Silence
+from ordering.facts import FactKind
+from ordering.journal import Hush, MemoryJournal, Read, Settle, Silence
 from ordering.ticks import INFINITY, TICK_MIN
 
 Steps = Iterator[str]
@@ -37,10 +39,10 @@ class Planner:
 
     def __init__(self, world: World, clock: MonotonicClock, checkpoints: list[Checkpoint], until_end: bool, broken: frozenset[str]) -> None:
         self._world, self._clock, self._checkpoints, self._broken = world, clock, checkpoints, broken
-        self._numbers = range(len(world.raw))
         self._silences = Silences(world.settings.cadence_us, world.settings.margin_us, (world.settings.policies.late_us or 0) // 2)
         self._nudged: dict[int, int] = {}
         self._frozen = [raw.visible_end(committed=True) for raw in world.raw] if until_end else None
+        self._told: set[int] = set()
         self._imports_due_us = 0
         self._journal_life: int | None = None
         self._closed: dict[int, int] = {}
@@ -63,14 +65,18 @@ class Planner:
         asked_us = self._clock()
         yield "clock read"
         self._world.check_broker()
-        ends = self._frozen or [raw.visible_end(committed=True) for raw in self._world.raw]
+        yield from self._join(here)
+        if self.there != here:
+            return
+        ends = self._frozen or [raw.visible_end(committed=True) for raw in self._world.raw[: len(here.partitions)]]
         self._silences.observe({("raw", number): end for number, end in enumerate(ends)}, self._clock())
         yield "ends known"
         planned: dict[int, Planned] = {}
         yield from self._plan_ranges(here, ends, planned)
         if self._frozen is not None:
-            reached = all(at.next_offset >= end for at, end in zip(here.partitions, ends, strict=True))
-            self.there = here.with_planned(planned) if planned else Offset(here.partitions, final=reached)
+            partitions = here.partitions
+            reached = len(partitions) == len(ends) and all(at.next_offset >= end for at, end in zip(partitions, ends, strict=True))
+            self.there = here.with_planned(planned) if planned else replace(here, final=reached)
             return
         # A partition that is silent beside a busy one is estimated in the same pass, or it would never be.
         if self._world.settings.estimates and not (planned and "estimates wait for silence everywhere" in self._broken):
@@ -78,6 +84,25 @@ class Planner:
         there = here.with_planned(planned)
         yield from self._import(here, there, planned)
         self.there = here.with_planned(planned)
+
+    def _join(self, here: Offset) -> Steps:
+        """Let new input partitions join, in a batch of their own; the journal hears of it once that is logged."""
+        self._reach_journal(here)
+        first = len(here.partitions) - len(here.joined)
+        untold = [number for number in range(first, len(here.partitions)) if number not in self._told]
+        if untold and self._journal_life is not None:
+            self._ask(lambda journal: journal.do([Settle(FactKind.JOIN, join_key(n), n, here.joined_us(n)) for n in untold]))
+            self._told |= set(untold)
+        # A run to the present end takes those that were there when it began.
+        new = range(len(here.partitions), len(self._frozen or self._world.raw))
+        if not new or self._journal_life is None:
+            return
+        known = self._ask(lambda journal: journal.do([Read(FactKind.JOIN, join_key(number), 0, INFINITY) for number in new]))
+        yield "new partitions found"
+        moments = [mark[0][1] for mark in known if mark] or [moment_of_joining(self._world)] * len(new)
+        self._world.happened["joined again"] += any(known)
+        partitions = (*here.partitions, *(Planned() for _ in moments))
+        self.there = replace(here, partitions=partitions, joined=(*here.joined, *moments))
 
     def _plan_ranges(self, here: Offset, ends: list[int], planned: dict[int, Planned]) -> Steps:
         behind = {number: at for number, at in enumerate(here.partitions) if ends[number] > at.next_offset}
@@ -260,7 +285,9 @@ class Planner:
             return
         self._journal_life = self._world.journal.lives
         try:
-            self._closed = {number: self._ask(lambda journal, n=number: journal.closed(journal_key(n))) for number in self._numbers}  # type: ignore[misc]
+            self._closed = {
+                number: self._ask(lambda journal, n=number: journal.closed(journal_key(n))) for number in range(len(here.partitions))
+            }  # type: ignore[misc]
             if "a lost journal stays lost" not in self._broken:
                 self._give_back(here)
             wanted = [(journal_key(number), at.next_offset, INFINITY) for number, at in enumerate(here.partitions)]
@@ -279,7 +306,7 @@ class Planner:
         applied: dict[str, list[tuple[Any, int, int]]] = {"estimate": [], "import": []}
         for checkpoint in self._checkpoints:
             for kind, number, position, us in checkpoint.facts():
-                if position >= self._closed[number]:
+                if position >= self._closed.get(number, 0):
                     applied[kind].append((journal_key(number), position, us))
         self._ask(lambda journal: journal.estimate_many(applied["estimate"]))
         self._ask(lambda journal: journal.import_many(applied["import"]))

@@ -26,7 +26,7 @@ from simulation.checks import (
 from simulation.driver import Driver, TaskDied
 from simulation.faults import TASK_POINTS, Fault
 from simulation.reading import Following, start_in_the_middle
-from simulation.resuming import moment_of_joining, resumed
+from simulation.resuming import resumed
 from simulation.scenario import Scenario, steady_message
 from simulation.stage import Task
 from simulation.world import Producer, World
@@ -80,7 +80,6 @@ class _Run:
     checkpoints: list[Checkpoint] = field(init=False)
     driver: Driver | None = None
     drivers: int = 0
-    joins_due: int = 0
     lost: tuple[Checkpoint, ...] = ()
     until_end: bool = False
     starts_us: int = 0
@@ -145,7 +144,7 @@ class _Run:
             elif fault.kind == "checkpoint lost" and once:
                 self._lose_checkpoint()
             elif fault.kind == "partition joins" and once:
-                self.joins_due += 1
+                world.widen()
             elif fault.kind == "clock step" and once:
                 world.clock.step(fault.partition, fault.by_us)
             elif fault.kind == "open transaction":
@@ -167,13 +166,6 @@ class _Run:
         self.world.happened["resumed from CTIs"] += 1
         self.world.tell(f"a new checkpoint starts at {[at.next_offset for at in self.checkpoint.start.partitions]}")
 
-    def _let_join(self) -> None:
-        """Stop the driver between two batches; the next one knows of one more input partition."""
-        self.joins_due -= 1
-        self._kill()
-        self.world.join(moment_of_joining(self.world))
-        self.checkpoint.extend()
-
     def _stop(self) -> None:
         """Stop the driver as a user does: between two of its steps, with everything it sent acknowledged or not."""
         self.driver = None
@@ -186,8 +178,6 @@ class _Run:
     def _one_step(self) -> str:
         """Let the driver do its next step, starting one if there is none; crash it there if that is due. Return the step."""
         world = self.world
-        if self.joins_due and self.checkpoint.committed == len(self.checkpoint.offsets):
-            self._let_join()
         if self.driver is None:
             if world.time.now_us < self.starts_us:
                 return "waiting for a start"
@@ -304,7 +294,7 @@ class _Run:
             while zombie.left > 0:
                 self._move(zombie)
         self.zombies.clear()
-        while self.joins_due:
+        while len(world.joined) + settings.inputs < len(world.raw):
             self._pass()
         ends = [raw.end for raw in world.raw]
         target_us = self._last_floor_us()

@@ -3,7 +3,7 @@ Going on without what was kept: a lost checkpoint, and input partitions that joi
 
 A lost checkpoint is made anew from the last valid CTI of each channel (spec section 6): the raw log is walked again from a
 position before which nothing can have a time that is not promised yet. A partition that joins gets its moment J, which no
-channel has passed, and its CTI c = J is acknowledged before anything else goes on (section 4, roster).
+channel has passed (section 4, roster).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ingest.resume import first_position
 from ordering.policies import Shape
 from ordering.punctuation import Cti
 from ordering.resume import last_promises
-from ordering.ticks import INFINITY
+from ordering.ticks import INFINITY, TICK_MIN
 
 Promises = dict[int, dict[int, Cti]]
 
@@ -61,4 +61,4 @@ def _start(world: World, number: int, channels: dict[int, Cti]) -> Planned:
 def moment_of_joining(world: World) -> int:
     """Return J for a partition that joins now: no channel has passed it."""
     said = [cti.c for channels in promises_of(world).values() for cti in channels.values()]
-    return max([world.time.now_us - 10**9, *said])
+    return max([TICK_MIN, *said])

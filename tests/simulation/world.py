@@ -21,6 +21,7 @@ from ordering.errors import UnreachableError
 from ordering.journal import JournalKey, MemoryJournal
 from ordering.ticks import NEVER
 from ordering.wire import encode_source_cti
+from tidegate.runtime.kafka.writer import Columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,16 @@ class Producer:
         self._topic, self._chance = topic, chance
         self._queues: defaultdict[int, deque[Row]] = defaultdict(deque)
 
-    def send(self, topic: str, rows: Iterable[tuple[Any, Any, int, int, bytes]]) -> None:
-        """Queue rows as ``ChannelWriter`` hands them over: value, key, partition, timestamp in ms, header."""
-        for value, key, partition, stamp_ms, header in rows:
+    def send_columns(self, topic: str, events: Columns) -> None:
+        """Queue events as ``ChannelWriter`` hands them over."""
+        places = zip(events.partition.tolist(), events.stamp_ms.tolist(), strict=True)
+        for (partition, stamp_ms), key, header, value in zip(places, events.key, events.headers.to_pylist(), events.value, strict=True):
             self._queues[partition].append((stamp_ms, key, header, value))
+
+    def send(self, topic: str, rows: Iterable[tuple[Any, Any, int, int, list[tuple[str, bytes]]]]) -> None:
+        """Queue CTIs as ``ChannelWriter`` hands them over: value, key, partition, timestamp in ms, headers; the first one counts."""
+        for value, key, partition, stamp_ms, headers in rows:
+            self._queues[partition].append((stamp_ms, key, headers[0][1], value))
 
     def trickle(self) -> int:
         """Let some prefix of each queue arrive; return how many rows are still on their way."""
@@ -167,6 +174,11 @@ def journal_key(number: int) -> JournalKey:
     return JournalKey("raw", "id", number)
 
 
+def join_key(number: int) -> JournalKey:
+    """Return the journal's key of when an input partition joined."""
+    return JournalKey("raw>ordered", "id", number)
+
+
 class World:
     """Everything outside the job, and the tale of what happened in it."""
 
@@ -226,11 +238,14 @@ class World:
         zero_us = self.time.now_us - self.chance.randrange(10**12)
         return MonotonicClock(self.time, zero_us, self.chance.randint(-drift, drift), f"boot {self._boots}")
 
-    def join(self, moment_us: int) -> None:
-        """Let one more input partition join at J = *moment_us*."""
-        self.joined[len(self.raw)] = moment_us
+    def widen(self) -> None:
+        """Add one more input partition."""
         self.raw.append(RawPartition())
-        self.tell(f"raw {len(self.raw) - 1} joins at {moment_us - START_US:+}")
+        self.tell(f"there is a raw {len(self.raw) - 1} now")
+
+    def logged(self, number: int, joined_us: int) -> None:
+        """Take note that an offset says when an input partition joined: for good."""
+        assert self.joined.setdefault(number, joined_us) == joined_us, f"raw {number} joined at another moment"
 
     def imported_us(self) -> int | None:
         """Return how far the other input's time has come, None where there is none."""
