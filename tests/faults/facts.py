@@ -32,10 +32,12 @@ class KnownFacts:
         closed: First offset of each input partition that nobody has planned to read yet.
     """
 
-    def __init__(self, bootstrap: str, redis_url: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, redis_url: str, topic: str, partitions: int, stamped: bool) -> None:
         self._redis = RedisSettings(url=SecretStr(redis_url))
         topic_id = Admin({"bootstrap.servers": bootstrap}).require(topic).topic_id
-        self._keys = [JournalKey(topic, topic_id, partition) for partition in range(partitions)]
+        # Jobs that mean another arrival have facts of their own.
+        name = f"{topic}@ingest" if stamped else topic
+        self._keys = [JournalKey(name, topic_id, partition) for partition in range(partitions)]
         self.estimates: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self.stamps: defaultdict[int, dict[int, int]] = defaultdict(dict)
         self.closed = [0] * partitions

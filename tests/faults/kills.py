@@ -33,7 +33,7 @@ class Kill:
     Args:
         victim: Who is killed: the whole session, one of its processes, the broker or Redis.
         point: Where; empty: anywhere.
-        nth: At a point inside a task: at which pass.
+        nth: At a point inside a task: at which pass; in recovery: how many lives in a row.
         wait_s: Elsewhere: how long after the last fault was got over; in recovery after the start.
     """
 
@@ -79,13 +79,14 @@ class Kill:
         return hit
 
     def _strike_recovery(self, world: World) -> str:
-        """Kill a life that has just begun, before it has committed anything."""
+        """Kill lives that have just begun, as many as asked for in a row, before they have committed anything."""
         if world.job.running:
             slain(world, SESSION)
         before = Checkpoint(world.checkpoint).committed
-        world.start()
-        time.sleep(self.wait_s)
-        slain(world, self.victim)
+        for _ in range(self.nth):
+            world.start()
+            time.sleep(self.wait_s)
+            slain(world, self.victim)
         return RECOVERY if Checkpoint(world.checkpoint).committed == before else "missed"
 
 
@@ -136,4 +137,4 @@ def draw_kill(dice: random.Random) -> Kill:
         return Kill(victim, dice.choice(POINTS), dice.randint(1, 6))
     if kind < 0.88:
         return Kill(dice.choice((SESSION, DRIVER, JVM)), dice.choice(WATCHED))
-    return Kill(dice.choice((SESSION, DRIVER, JVM)), RECOVERY, wait_s=dice.uniform(1.0, 9.0))
+    return Kill(dice.choice((SESSION, DRIVER, JVM)), RECOVERY, dice.randint(1, 3), dice.uniform(1.0, 9.0))

@@ -71,6 +71,18 @@ def pause_redis(world: World, seconds: float = 6.0) -> str:
     return f"paused {seconds:g} s"
 
 
+def _until_estimates(world: World) -> None:
+    """Be silent until the journal knows more estimates, so that there is something to forget; then go on."""
+    world.facts.look()
+    before, deadline_s = world.facts.count, time.monotonic() + _WAIT_S
+    world.workload.hold(True)
+    while world.facts.count <= before and time.monotonic() < deadline_s:
+        time.sleep(0.3)
+        world.facts.look()
+    world.workload.hold(False)
+    time.sleep(0.5)
+
+
 def lose_redis(world: World) -> str:
     """Redis is away for a while and comes back with all it knew; the job is to go on without it."""
     world.stack.stop_redis()
@@ -81,7 +93,7 @@ def lose_redis(world: World) -> str:
 
 def wipe_redis(world: World) -> str:
     """Redis is killed and comes back with an empty disk while the job runs."""
-    world.facts.look()
+    _until_estimates(world)
     world.kills["redis"] += 1
     world.stack.stop_redis(grace_s=0)
     shutil.rmtree(world.stack.directory / "redis" / "data")
@@ -92,7 +104,7 @@ def wipe_redis(world: World) -> str:
 
 def flush_redis(world: World) -> str:
     """Somebody empties Redis; no connection breaks."""
-    world.facts.look()
+    _until_estimates(world)
     with redis.Redis.from_url(world.stack.redis_url) as client:
         client.flushall()
     return f"{world.facts.count} estimates lost"
@@ -100,7 +112,7 @@ def flush_redis(world: World) -> str:
 
 def wipe_redis_and_kill(world: World) -> str:
     """Redis is wiped while the job is dead: only the checkpoint and the ordered topic know the facts."""
-    world.facts.look()
+    _until_estimates(world)
     slain(world, SESSION)
     with redis.Redis.from_url(world.stack.redis_url) as client:
         client.flushall()

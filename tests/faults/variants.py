@@ -131,6 +131,6 @@ def draw_variant(dice: random.Random, per_s: int) -> Variant:
         batch_events=dice.choice((None, None, 40, 300)),
         trigger=dice.choice(("0s", "0s", "0s", "300ms", "1s")),
         cores=dice.choice((1, 2, 2, 4)),
-        retries=dice.choice((1, 1, 4)),
+        retries=dice.choice((1, 4)),
         tasks=dice.choice((1, 2, 3)),
     )

@@ -126,7 +126,7 @@ class World:
         self.ordered_topic = f"{self.topic}.ordered"
         self.space = Workspace(folder, stack, variant.tables(self.topic))
         self.workload = Workload(bootstrap, self.topic, variant.manner, seed)
-        self.facts = KnownFacts(bootstrap, stack.redis_url, self.topic, partitions)
+        self.facts = KnownFacts(bootstrap, stack.redis_url, self.topic, partitions, variant.stamped)
         self.environment = clocks["job"].environment if clocks and "job" in clocks else {}
         self.arm: tuple[str, int] | None = None
         self.armed, self.old_drivers = False, False
