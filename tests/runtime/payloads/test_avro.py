@@ -158,9 +158,8 @@ def test_a_payload_of_ten_megabytes_is_read() -> None:
 
 def doubling(levels: int) -> dict[str, Any]:
     """A schema of *levels* records, each of which holds the one before twice: no bytes, and more types than anyone can count."""
-    records = [record(x="null") | {"name": "R0"}]
-    for level in range(1, levels):
-        records.append(record(a=f"R{level - 1}", b=f"R{level - 1}") | {"name": f"R{level}"})
+    above = [record(a=f"R{level - 1}", b=f"R{level - 1}") | {"name": f"R{level}"} for level in range(1, levels)]
+    records = [record(x="null") | {"name": "R0"}, *above]
     return record(**{f"d{level}": each for level, each in enumerate(records)})
 
 
