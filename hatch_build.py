@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 try:
-    from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+    from hatchling.builders.hooks.plugin.interface import BuildHookInterface as Hook
 except ImportError:  # compiled in place, where no build backend is needed
-    BuildHookInterface = object
+    Hook = object  # type: ignore[assignment,misc]
 
 ROOT = Path(__file__).resolve().parent
 SOURCE = Path("tidegate/runtime/kafka/native.c")
@@ -44,7 +44,7 @@ def compiled(target: Path) -> bool:
     return True
 
 
-class CustomBuildHook(BuildHookInterface):  # type: ignore[misc]
+class CustomBuildHook(Hook):  # type: ignore[misc,type-arg]
     """Puts the compiled part into a wheel, or beside its source for an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -82,6 +82,10 @@ class KafkaSettings(Table):
         default_factory=dict,
         description="Any librdkafka property, such as security.protocol; secrets as file:PATH or env:NAME.",
     )
+    native: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto: whole columns at a time, where the native part was compiled at installation; off: record by record, slower.",
+    )
 
     def client_properties(self) -> Secrets:
         """Return librdkafka properties for any client, secrets included: bootstrap.servers and [kafka.client]."""

@@ -2,7 +2,7 @@
 The door to ``native.c``: Kafka by whole columns, through the librdkafka that confluent-kafka brings.
 
 Law: with or without it the same records are read and written. Where it was not compiled, or finds no librdkafka, or
-``TIDEGATE_KAFKA__NATIVE=off`` says so, readers and writers go through confluent-kafka's message objects: slower, nothing else.
+``kafka.native = "off"`` says so, readers and writers go through confluent-kafka's message objects: slower, nothing else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tidegate.runtime.kafka.records import Records
 from tidegate.runtime.logs import get_logger
 
 SWITCH = "TIDEGATE_KAFKA__NATIVE"
-"""Environment variable: ``auto`` (the default) or ``off``."""
+"""Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``."""
 _COLUMNS = 4
 _TEXT_BYTES = 512
 _UNASSIGNED = -1
