@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from faults.kills import SESSION, Kill
 from faults.play import Episode, Struck, play
 from faults.troubles import Trouble, flush_redis, stale_cti, torn_twice
 from faults.variants import Variant
@@ -30,7 +29,6 @@ def test_torn_writes_zombies_and_a_redis_that_forgets_change_no_byte(stack: Embe
         Trouble("write torn twice", torn_twice, ("piece written", 2)),
         Trouble("stale CTIs of a zombie", stale_cti, ("events acknowledged", 2)),
         Trouble("Redis emptied", flush_redis),
-        Kill(SESSION, "walked", 2),
     )
     variant = Variant(Manner(2, per_s=150, silences=True, ahead=False), output_partitions=2)
     told: list[Struck] = []
