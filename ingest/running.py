@@ -4,18 +4,17 @@ One input of a running ingest process, seen from the driver: what it reports, ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ingest.config import IngestPlan, Partition
+from ingest.config import IngestPlan
 from ingest.progress import IngestProgress
 from ingest.reached import Leaving
-from ordering.errors import RefusedError
+from ordering.errors import RefusedError, TidegateError
 from tidegate.runtime.logs import get_logger
-from tidegate.runtime.progress_store import ProgressPublisher
-from tidegate.runtime.recovery import CatchingUp, Recovery
-from tidegate.runtime.recovery_watch import RecoveryWatch
+from tidegate.runtime.progress_store import ProgressPublisher, ProgressStore
+from tidegate.runtime.recovery import CatchingUp, How, Recovery
+from tidegate.runtime.recovery_watch import Look, RecoveryWatch
 
 
 class RunningInput:
@@ -25,11 +24,11 @@ class RunningInput:
     Args:
         plan: Its plan.
         recovery: Where it goes on.
-        look: Asks the brokers where its partitions end; refuses where a topic is not what it was.
+        look: Asks the brokers where partitions end; refuses where a topic is not what it was.
         at_fault: Names of the inputs of this process that made it fail, shared by all of them.
     """
 
-    def __init__(self, plan: IngestPlan, recovery: Recovery, look: Callable[[], dict[Partition, int]], at_fault: set[str]) -> None:
+    def __init__(self, plan: IngestPlan, recovery: Recovery, look: Look, at_fault: set[str]) -> None:
         self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
@@ -67,6 +66,21 @@ class RunningInput:
     def fail(self) -> None:
         """Take note that it is this input by which the process fails."""
         self._at_fault.add(self.name)
+
+    def reported_before(self) -> list[dict[str, Any]]:
+        """Return what its stage reported last before this start; nothing where the topic is begun, or taken over."""
+        if self.catching_up.recovery.how is not How.CHECKPOINT:
+            return []
+        store = ProgressStore(self.plan.redis)
+        try:
+            found = store.read(self.plan.settings.ordered_topic)
+        except TidegateError:
+            return []
+        finally:
+            store.close()
+        known = found.partitions.items() if found is not None else ()
+        # What it spent was spent by another process.
+        return [{**report, "seconds": {}} for partition, report in known if partition in self.plan.partitions]
 
     def take(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """Take the reports of one batch; return everything known."""

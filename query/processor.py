@@ -23,7 +23,7 @@ from sinks.files import FileSink
 from tidegate.runtime.kafka.ranges import cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
-from tidegate.runtime.logs import quiet_worker
+from tidegate.runtime.logs import batch_of_task, bound, quiet_worker
 
 CHUNK_EVENTS = 100_000
 
@@ -37,7 +37,12 @@ class QueryStage:
 
     def reports(self, ranges: list[Any], keeper: Keeper[Bucket]) -> Iterator[str]:
         """Take the ranges of one bucket; yield its report."""
-        yield self._run(sorted(ranges, key=lambda planned: planned.partition), keeper)
+        ordered = sorted(ranges, key=lambda planned: planned.partition)
+        place = {"topic": self._plan.topic, "bucket": int(ordered[0].bucket), "partition": [int(each.partition) for each in ordered]}
+        span = {"offset": [int(each.start) for each in ordered], "until": [int(each.end) for each in ordered]}
+        with bound(output=self._plan.output.name, **place, **span, **batch_of_task()):
+            report = self._run(ordered, keeper)
+        yield report
 
     def _run(self, ranges: list[Any], keeper: Keeper[Bucket]) -> str:
         number = int(ranges[0].bucket)
