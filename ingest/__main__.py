@@ -5,11 +5,18 @@ The command ``tidegate ingest``, also ``python -m ingest``.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tidegate.runtime.console import run
+
+if TYPE_CHECKING:
+    from ingest.config import IngestPlan
+    from tidegate.runtime.early_session import EarlySession
+    from tidegate.runtime.recovery import Recovery
+    from tidegate.runtime.settings import Settings
+    from tidegate.runtime.spark import WorkerLog
 
 
 def ingest(
@@ -27,38 +34,69 @@ def ingest(
     import time
     from contextlib import ExitStack
 
+    from ingest.starting import parse_start
+    from tidegate.runtime import logs
+    from tidegate.runtime.binding import checkpoint_state
+    from tidegate.runtime.early_session import EarlySession, own_stderr
+    from tidegate.runtime.setting_sources import parse_assignments
+    from tidegate.runtime.settings import load
+    from tidegate.runtime.spark import WorkerLog, checkpoint_folder
+
+    own_stderr()
+    asked = parse_start(start, time.time_ns() // 1000)
+    settings = load(config, parse_assignments(assign or []))
+    logs.configure(settings.logging)
+    names = list(dict.fromkeys(names))
+    folders = [checkpoint_folder(settings, f"ingest-{settings.input(name).ordered_topic}") for name in names]
+    # What Spark has to say of all inputs goes where the first one keeps its checkpoint.
+    worker_log = WorkerLog(folders[0])
+    comes_back = any(checkpoint_state(folder) != "empty" for folder in folders)
+    title = f"ingest {' '.join(names)}"
+    with ExitStack() as running:
+
+        def start_spark() -> EarlySession:
+            return running.enter_context(EarlySession(settings, title.replace(" ", "-"), folders[0]))
+
+        # A job that comes back is waited for; a new one may turn out to be refused.
+        spark = start_spark() if comes_back else None
+        from ingest import job
+
+        prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
+        _run(title, prepared, settings, worker_log, spark or start_spark(), as_json=format == "json")
+
+
+def _run(
+    title: str,
+    prepared: list[tuple[IngestPlan, Recovery]],
+    settings: Settings,
+    worker_log: WorkerLog,
+    spark: EarlySession,
+    *,
+    as_json: bool,
+) -> None:
+    """Run the inputs until they end, are stopped, or one fails; show how they stand."""
+    from contextlib import ExitStack
+
     from rich.console import Console
 
     from ingest import job
     from ingest.running import RunningInput
-    from ingest.starting import parse_start
-    from tidegate.runtime import logs
     from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.metrics import Metrics
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
-    from tidegate.runtime.spark import WorkerLog, session
 
-    asked = parse_start(start, time.time_ns() // 1000)
-    settings = load(config, parse_assignments(assign or []))
-    logs.configure(settings.logging)
-    prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
     at_fault: set[str] = set()
     inputs = [RunningInput(plan, recovery, job.look(plan), at_fault) for plan, recovery in prepared]
-    title = f"ingest {' '.join(each.name for each in inputs)}"
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     console = Console(stderr=True)
-    # What Spark has to say of all inputs goes where the first one keeps its checkpoint.
-    folder = Path(inputs[0].plan.checkpoint)
 
     def start_of(each: RunningInput) -> Driven:
         def on_reports(reports: list[dict[str, Any]]) -> None:
             summary = each.take(reports)
             metrics.take(each.name, reports)
-            if format == "json":
+            if as_json:
                 print_json({"event": "batch", **summary})
 
-        return Driven(each.name, lambda: job.start(spark, settings, each.plan, on_reports), Path(each.plan.checkpoint), each.fail)
+        return Driven(each.name, lambda: job.start(spark.get(), settings, each.plan, on_reports), Path(each.plan.checkpoint), each.fail)
 
     with (
         stopped_by_signal() as stop,
@@ -68,8 +106,8 @@ def ingest(
         for each in inputs:
             policies = each.plan.settings.policies()
             metrics.input(each.name, policies.reorder_us, policies.late_us)
+            metrics.take(each.name, each.reported_before())
             open_.enter_context(each)
-        worker_log = WorkerLog(folder)
 
         def on_tick() -> None:
             worker_log.follow()
@@ -79,14 +117,10 @@ def ingest(
             told = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
             show("  |  ".join(told), sum(each.progress.totals()["events_in"] for each in inputs))
 
-        spark = session(settings, title.replace(" ", "-"), folder)
-        try:
-            drive([start_of(each) for each in inputs], stop, on_tick)
-        finally:
-            spark.stop()
+        drive([start_of(each) for each in inputs], stop, on_tick)
     for each in inputs:
         summary = each.summary()
-        if format == "json":
+        if as_json:
             print_json({"event": "end", **summary})
         else:
             line = f"{each.progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s"

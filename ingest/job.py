@@ -266,13 +266,13 @@ def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports:
     return start_stage(spark, settings, Source, processor, stage, on_reports)
 
 
-def look(plan: IngestPlan) -> Callable[[], dict[Partition, int]]:
-    """Return what asks the brokers where the inputs end, and refuses where a topic is not the one that the job began with."""
+def look(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
+    """Return what asks the brokers where partitions end, and refuses where a topic is not the one that the job began with."""
     admin = Admin(plan.kafka, ANSWER_S)
     identity = TopicIdentity(plan)
 
-    def ends() -> dict[Partition, int]:
+    def ends(partitions: Sequence[Partition]) -> dict[Partition, int]:
         identity.check(admin)
-        return admin.ends(plan.partitions)
+        return admin.ends(partitions)
 
     return ends

@@ -12,7 +12,7 @@ With OVER each ordered partition is a bucket, and buckets run side by side; with
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -245,14 +245,14 @@ def walked(plan: QueryPlan) -> dict[Partition, int]:
     return {} if stored is None else {(plan.topic, number): at for number, at in Offset.from_json(stored).positions.items()}
 
 
-def look(plan: QueryPlan) -> Callable[[], dict[Partition, int]]:
-    """Return what asks the brokers where the ordered topic ends, and refuses where it is not the one that the job began with."""
+def look(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
+    """Return what asks the brokers where partitions end, and refuses where it is not the one that the job began with."""
     admin, folder = Admin(plan.kafka, ANSWER_S), plan.checkpoint
     known = {plan.topic: (bound(Path(folder)) or {}).get("ordered_topic_id", "")}
 
-    def ends() -> dict[Partition, int]:
+    def ends(partitions: Sequence[Partition]) -> dict[Partition, int]:
         check_same_topics(known, admin.topic_ids(known), folder, WAYS_OUT)
-        return admin.ends([(plan.topic, number) for number in range(plan.partitions)])
+        return admin.ends(partitions)
 
     return ends
 

@@ -224,7 +224,7 @@ def test_a_query_whose_python_process_was_slow_is_started_again(tmp_path: Path) 
     starts.clear()
     with pytest.raises(TidegateError):
         drive([slow(9)], Stop())
-    assert len(starts) == 5
+    assert len(starts) == 12
 
 
 def test_asked_to_stop_all_queries_are_stopped(tmp_path: Path) -> None:

@@ -146,10 +146,13 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table("job", "state", "started", "went on from", box=box.SIMPLE)
+    table = Table(box=box.SIMPLE)
+    for name in ("job", "state", "started"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("went on from")
     for name in ("behind", "rate", "caught up in"):
         table.add_column(name, justify="right")
-    table.add_column("watermark")
+    table.add_column("watermark", overflow="fold")
     for job in jobs:
         recovery = job.told.get("recovery", {})
         lag, rate, eta_s, caught_up_s = job.told.get("lag"), recovery.get("rate"), recovery.get("eta_s"), recovery.get("caught_up_after_s")

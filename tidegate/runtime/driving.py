@@ -27,7 +27,7 @@ from tidegate.runtime.masking import scrub
 
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
-_STARTS_MAX = 5
+_STARTS_MAX = 12
 _SLOW_START = "failed to connect back"
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _SAY_S = 10.0

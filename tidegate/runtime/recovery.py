@@ -157,6 +157,11 @@ class CatchingUp:
         return self._ends
 
     @property
+    def partitions(self) -> list[tuple[str, int]]:
+        """The input partitions that are known by now: those of the start, and those that have joined."""
+        return sorted(self._at.copy())
+
+    @property
     def behind(self) -> int:
         """How many offsets lie between where the job is and the ends that were seen last."""
         return sum(max(end - self._at.get(partition, 0), 0) for partition, end in self._ends.items())

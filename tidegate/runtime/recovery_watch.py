@@ -4,13 +4,16 @@ A running job's recovery, told to its log and to Redis until it has caught up, a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from structlog.typing import FilteringBoundLogger
 
 from tidegate.runtime.progress_store import ProgressPublisher
 from tidegate.runtime.recovery import CatchingUp, Lookout, Positions, Recovery, in_words
+
+Look = Callable[[Sequence[tuple[str, int]]], Positions]
+"""Asks where partitions end."""
 
 
 class RecoveryWatch:
@@ -19,14 +22,15 @@ class RecoveryWatch:
 
     Args:
         recovery: Where the job goes on.
-        look: Asks the brokers where its input ends; refuses where a topic is not what it was.
+        look: Asks the brokers where given partitions end; refuses where a topic is not what it was.
         published: Where the job publishes how it stands.
         log: Where it is logged.
     """
 
-    def __init__(self, recovery: Recovery, look: Callable[[], Positions], published: ProgressPublisher, log: FilteringBoundLogger) -> None:
+    def __init__(self, recovery: Recovery, look: Look, published: ProgressPublisher, log: FilteringBoundLogger) -> None:
         self.catching_up = CatchingUp(recovery)
-        self._lookout, self._published, self._log = Lookout(look), published, log
+        self._lookout = Lookout(lambda: look(self.catching_up.partitions))
+        self._published, self._log = published, log
         self._told_caught_up = recovery.ahead == 0
         self._batches = 0
 
