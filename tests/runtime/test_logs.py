@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.errors import RefusedError
-from tidegate.runtime.logs import configure, get_logger
+from tidegate.runtime.logs import batch_of_task, bound, configure, get_logger
 from tidegate.runtime.masking import is_secret_key, remember, scrub, scrub_value
 from tidegate.runtime.setting_tables import LoggingSettings
 
@@ -104,6 +105,28 @@ def test_errors_of_ours_are_logged_by_their_parts() -> None:
     out = logs_to("json")
     get_logger().error("not started", error=RefusedError("no", code="TG-X", fix="do that"))
     assert lines(out)[0]["error"] == {"code": "TG-X", "what": "no", "fix": "do that"}
+
+
+def test_what_is_bound_stands_on_every_event_of_the_block_whoever_logs_it() -> None:
+    """A library's too; another thread's not; and a name that the event uses itself is the event's."""
+    out = logs_to("json")
+    elsewhere = threading.Thread(target=get_logger("other").warning, args=("from another thread",))
+    with bound(topic="rides", partition=3, offset=17), bound(batch=5):
+        get_logger("one").warning("waiting", offset=20)
+        logging.getLogger("library").warning("told by a library")
+        elsewhere.start()
+        elsewhere.join()
+    get_logger("one").warning("afterwards")
+    mine, library, other, after = lines(out)
+    assert (mine["topic"], mine["partition"], mine["offset"], mine["batch"]) == ("rides", 3, 20, 5)
+    assert (library["topic"], library["offset"]) == ("rides", 17)
+    assert "topic" not in other
+    assert "topic" not in after
+
+
+def test_outside_of_a_spark_task_there_is_no_batch() -> None:
+    """The driver works on none."""
+    assert batch_of_task() == {}
 
 
 @pytest.mark.parametrize(
