@@ -223,7 +223,7 @@ def test_a_query_whose_python_process_was_slow_is_started_again(tmp_path: Path) 
     assert len(starts) == 3
     starts.clear()
     with pytest.raises(TidegateError):
-        drive([slow(9)], Stop())
+        drive([slow(99)], Stop())
     assert len(starts) == 12
 
 
