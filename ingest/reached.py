@@ -63,5 +63,5 @@ def find(folder: Path) -> dict[Partition, Reached]:
     try:
         said = json.loads((folder / _FILE).read_text())
         return {partition_of(name): Reached(*numbers) for name, numbers in said.items()}
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}

@@ -8,13 +8,24 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.offsets import RANGE_SCHEMA, Offset, Partition, Planned
+from ingest.offsets import RANGE_SCHEMA, Joined, Offset, Partition, Planned
 
 _LONG = st.integers(0, 2**62)
 PARTITIONS = st.tuples(st.sampled_from(["flights", "flights.eu", "a-b_c", "0"]), st.integers(0, 12))
 _MARKS = st.lists(st.tuples(_LONG, _LONG), max_size=3).map(tuple)
 PLANNED = st.builds(Planned, _LONG, _LONG, _MARKS, _LONG, _LONG, _MARKS)
-OFFSETS = st.builds(Offset, st.dictionaries(PARTITIONS, PLANNED, max_size=6), st.booleans())
+
+
+@st.composite
+def offsets(draw: st.DrawFn) -> Offset:
+    """An offset some of whose partitions joined."""
+    partitions = draw(st.dictionaries(PARTITIONS, PLANNED, max_size=6))
+    joined = draw(st.lists(st.sampled_from(sorted(partitions)), unique=True)) if partitions else []
+    first = len(partitions) - len(joined)
+    return Offset(partitions, draw(st.booleans()), {each: Joined(first + place, draw(_LONG)) for place, each in enumerate(joined)})
+
+
+OFFSETS = offsets()
 
 
 def text_of(offset: Offset) -> str:
@@ -36,7 +47,7 @@ def test_equal_offsets_are_equal_texts_of_integers(offset: Offset, chance: rando
     """The order in which partitions were planned does not show; keys stand sorted; nothing but integers is in it."""
     shuffled = list(offset.partitions.items())
     chance.shuffle(shuffled)
-    assert text_of(Offset(dict(shuffled), offset.final)) == text_of(offset)
+    assert text_of(Offset(dict(shuffled), offset.final, dict(reversed(offset.joined.items())))) == text_of(offset)
     stored = offset.to_json()
     assert list(stored) == sorted(stored)
     assert all(list(planned) == sorted(planned) for planned in stored["partitions"].values())
@@ -103,3 +114,17 @@ def test_what_the_journal_had_to_do_with_a_range_stands_in_the_offset() -> None:
     }
     assert Planned.from_json(stored) == planned
     assert planned.silent() == Planned(9)
+
+
+def test_a_partition_that_joins_makes_a_range_where_it_ends() -> None:
+    """A batch of its own: nothing is read, and its number follows on those of all others."""
+    here = Offset({("f", 1): Planned(5), ("f", 0): Planned(9)})
+    there = Offset({**here.partitions, ("a", 0): Planned(3)}, joined={("a", 0): Joined(2, 60)})
+    assert list(here.ranges(there)) == [(("a", 0), Planned(3), Planned(3))]
+    assert there.roster == (("f", 0), ("f", 1), ("a", 0))
+    assert there.moved(there.partitions) == there
+
+
+def test_an_offset_in_which_nobody_joined_is_written_as_before_anybody_could() -> None:
+    """The text has no word of it."""
+    assert list(Offset({("f", 0): Planned(5)}).to_json()) == ["final", "partitions"]
