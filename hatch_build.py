@@ -44,7 +44,7 @@ def compiled(target: Path) -> bool:
     return True
 
 
-class CustomBuildHook(Hook):  # type: ignore[misc,type-arg]
+class CustomBuildHook(Hook):  # type: ignore[type-arg]
     """Puts the compiled part into a wheel, or beside its source for an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
@@ -58,6 +58,10 @@ class CustomBuildHook(Hook):  # type: ignore[misc,type-arg]
             # Called through ctypes, it knows nothing of Python: one wheel serves every version.
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Leave nothing beside the wheel."""
+        shutil.rmtree(Path(self.directory) / "native", ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from tidegate.runtime.rights import Right
 
 __all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_reader", "drop_reader"]
 
-CHUNK_EVENTS = 20_000
+CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
 PREFETCH_BYTES = 16 * 2**20
 _CHUNK_EVENTS_MAX = 100_000
@@ -40,7 +40,7 @@ _CONSUMER = {
     "auto.offset.reset": "error",
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
-    "queued.min.messages": "30000",
+    "queued.min.messages": "50000",
     "fetch.message.max.bytes": "1048576",
     "fetch.error.backoff.ms": "100",
     # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
