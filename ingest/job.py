@@ -28,7 +28,7 @@ from ingest.journal_redis import RedisJournal
 from ingest.offsets import RANGE_SCHEMA, Offset, Planned
 from ingest.promises import ended
 from ingest.resume import MAY_GROW, Resumption, begin, check_made_of, check_still_there, keep_whole, resume
-from ingest.starting import BEGINNING, LAST_STOPPED, Start, goes_on, last_stopped, refuse_other_start
+from ingest.starting import BEGINNING, LAST_STOPPED, Start, last_stopped, refuse_other_start
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
 from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
@@ -103,7 +103,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     before = bound(folder) or {}
     check_same_topics(json.loads(before.get("topic_ids", "{}")), topic_ids, str(folder), WAYS_OUT)
     partitions: tuple[Partition, ...] = tuple((topic.name, number) for topic in raw for number in range(topic.partitions))
-    output_partitions = chosen.output_partitions or int(before.get("output_partitions", len(partitions)))
+    output_partitions = chosen.output_partitions or int(before.get("output_partitions", 0)) or _present_n(admin, chosen) or len(partitions)
     ordered = _ordered_topic(admin, chosen, output_partitions, raw, before.get("ordered_topic_id"), folder)
     admin.ensure(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
     imported = _imported(settings, admin, chosen.import_ctis_from)
@@ -156,6 +156,14 @@ def _topics(chosen: InputSettings, admin: Admin, excluded: frozenset[str], plann
     return topics
 
 
+def _present_n(admin: Admin, chosen: InputSettings) -> int:
+    """Return N of an ordered topic that holds events, 0 if there is none: it stays, whatever has been added to the input since."""
+    there = admin.find(chosen.ordered_topic)
+    if there is None:
+        return 0
+    return there.partitions if any(admin.ends([(there.name, number) for number in range(there.partitions)]).values()) else 0
+
+
 def _ordered_topic(
     admin: Admin, chosen: InputSettings, output_partitions: int, raw: Sequence[Topic], bound_id: str | None, folder: Path
 ) -> Topic:
@@ -180,8 +188,8 @@ def _where_it_goes_on(
     ends = admin.ends([(topic, number) for number in range(plan.output_partitions)])
     has_events = any(ends.values())
     found = Resumption.find(folder)
-    if state == "empty" and not has_events and asked is not None and (found is None or not goes_on(asked, found.began)):
-        found = _begun(plan, admin, journal, asked)
+    if state == "empty" and not has_events:
+        found = _begun(plan, admin, journal, asked, found)
         found.write(folder)
     start = found.began if found is not None else BEGINNING
     made = check_made_of(
@@ -201,7 +209,7 @@ def _where_it_goes_on(
         refuse_other_start(asked, start, topic, str(folder))
         if state == "settled" and has_events and finished(plan.kafka, topic, ends):
             raise ended(topic)
-        check_still_there(folder, admin, plan.partitions)
+        check_still_there(folder, admin, plan.partitions, plan.starts if found is None else found.starts)
         if planned is not None:
             keep_whole(plan, admin, journal, planned.partitions)
     plan = plan if found is None else found.applied_to(plan)
@@ -210,10 +218,14 @@ def _where_it_goes_on(
     return plan, _recovery(plan, folder, start if found is None else found.began, admin.ends(plan.partitions))
 
 
-def _begun(plan: IngestPlan, admin: Admin, journal: RedisJournal, asked: Start) -> Resumption:
-    """Return where an empty topic is begun."""
-    start = last_stopped(plan.redis, plan.settings.ordered_topic) if asked.said == LAST_STOPPED else asked
-    return begin(plan, admin, journal, start)
+def _begun(plan: IngestPlan, admin: Admin, journal: RedisJournal, asked: Start | None, found: Resumption | None) -> Resumption:
+    """Return where an empty topic is begun: *found* is where an earlier start meant to, before it wrote anything."""
+    start = asked or (found.began if found is not None else BEGINNING)
+    if start == BEGINNING:
+        return Resumption(plan.starts)
+    if found is not None and start.said == found.began.said:
+        return found
+    return begin(plan, admin, journal, last_stopped(plan.redis, plan.settings.ordered_topic) if start.said == LAST_STOPPED else start)
 
 
 def _recovery(plan: IngestPlan, folder: Path, began: Start, ends: Mapping[Partition, int]) -> Recovery:

@@ -334,18 +334,20 @@ def _check_retention(plan: IngestPlan, partition: Partition, needed: int, there:
     )
 
 
-def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition]) -> None:
+def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition], starts: Mapping[Partition, Planned]) -> None:
     """
-    Check that what comes after a checkpoint can still be read.
+    Check that what comes after a checkpoint can still be read; *starts* are where the job began.
 
     Raises:
         RefusedError: Retention has deleted some of it (TG-RETENTION).
     """
-    stored = offset_of(folder, last_batches(folder)[1])
-    if stored is None:
+    done = last_batches(folder)[1]
+    stored = offset_of(folder, done)
+    if stored is None and done >= 0:
         return
+    needed = starts if stored is None else Offset.from_json(stored).partitions
     there = admin.starts(partitions)
-    for partition, at in Offset.from_json(stored).partitions.items():
+    for partition, at in needed.items():
         first = there.get(partition, at.next_offset)
         if first > at.next_offset:
             raise RefusedError(
