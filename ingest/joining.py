@@ -20,16 +20,19 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.facts import FactDesk
+from ingest.identity import WAYS_OUT
 from ingest.offsets import Joined, Offset, Planned, in_roster_order, name_of
 from ingest.promises import last_promises
 from ordering.errors import RefusedError
 from ordering.facts import FactKind
 from ordering.journal import Journal
-from ordering.ticks import NEVER, TICK_MIN, format_tick
-from tidegate.runtime.binding import last_batches, offset_of
+from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
+from tidegate.runtime.binding import check_same_topics, last_batches, offset_of
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.settings import Settings
+
+_MISSING_US = 10 * SECOND_US
 
 
 def topics_of(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:
@@ -81,6 +84,7 @@ class Joining:
         self._due_us = NEVER
         self._told: set[Partition] = set()
         self._waits = ""
+        self._missing_us: int | None = None
 
     def all_there(self) -> list[Partition]:
         """Return every partition that the input has by now, new ones included."""
@@ -108,6 +112,27 @@ class Joining:
         new = set(self.all_there() if wanted is None else wanted) - here.partitions.keys()
         return self._joined(here, sorted(new)) if new else None
 
+    def check_topics(self, now_us: int) -> None:
+        """
+        Compare the topics that were made while the job runs with what they were; those there before are watched by the driver.
+
+        Args:
+            now_us: A monotonic clock: a broker that has just started may for a moment know of no topic.
+
+        Raises:
+            RefusedError: One was deleted, or made again (TG-TOPIC-RECREATED).
+            TidegateError: The brokers do not answer.
+        """
+        own = {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic_id and topic not in self._plan.topic_ids}
+        now = self._admin.topic_ids(own) if own else {}
+        if all(now.values()):
+            self._missing_us = None
+        elif self._missing_us is None:
+            self._missing_us = now_us
+        patient = self._missing_us is not None and now_us - self._missing_us < _MISSING_US
+        there = {topic: topic_id for topic, topic_id in now.items() if topic_id or not patient}
+        check_same_topics(own, there, self._plan.checkpoint, WAYS_OUT)
+
     def _tell(self, here: Offset) -> None:
         """Journal who joined; where the journal does not answer, the next pass does."""
         for partition, joined in here.joined.items():
@@ -115,7 +140,11 @@ class Joining:
                 self._told.add(partition)
 
     def _joined(self, here: Offset, new: list[Partition]) -> Offset | None:
-        known = self._desk.known_joins({partition: self._topic_id(partition) for partition in new})
+        ids = {partition: self._topic_id(partition) for partition in new}
+        if not all(ids.values()):
+            self._later(new, "not every broker knows of the topic yet")
+            return None
+        known = self._desk.known_joins(ids)
         if known is None:
             self._later(new, "the journal does not answer")
             return None

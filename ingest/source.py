@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -30,8 +31,9 @@ from ingest.identity import TopicIdentity
 from ingest.idle import boottime_us
 from ingest.imports import ForeignTime
 from ingest.joining import Joining
+from ingest.limits import Limits
 from ingest.offsets import Offset, Planned
-from ordering.errors import TidegateError
+from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.failures import beyond_waiting
@@ -40,6 +42,7 @@ from tidegate.runtime.planning import RangePlanner, Ranges
 from tidegate.runtime.spark import even_labels
 
 _RETRY_S = 1.0
+_NO_WAY_ON = ("TG-ROSTER", "TG-TOPIC-ENDED")
 _ANSWER_S = 5.0
 
 
@@ -73,6 +76,12 @@ class Planner(RangePlanner):
     @cached_property
     def _joining(self) -> Joining:
         return Joining(self._plan, self._admin, self._desk, self._log)
+
+    @cached_property
+    def _limits(self) -> Limits:
+        settings = self._plan.settings
+        bounds = settings.max_events_per_batch, settings.max_bytes_per_batch, settings.target_batch_us
+        return Limits(*bounds, Path(self._plan.checkpoint))
 
     @cached_property
     def _identity(self) -> TopicIdentity:
@@ -123,9 +132,21 @@ class Planner(RangePlanner):
         except (KafkaException, TidegateError) as error:
             if beyond_waiting(error):
                 raise
+            if isinstance(error, RefusedError) and error.code in _NO_WAY_ON:
+                raise
             self._log.warning("nothing planned", reason=str(error))
             time.sleep(_RETRY_S)
-            return here
+        return self._checked(here)
+
+    def _checked(self, here: Offset) -> Offset:
+        """Return *here*, unless a topic that was made while the job runs is gone."""
+        try:
+            self._joining.check_topics(boottime_us())
+        except RefusedError:
+            raise
+        except (KafkaException, TidegateError):
+            pass
+        return here
 
     def _advance(self, here: Offset) -> Offset:
         asked_us = boottime_us()
@@ -151,8 +172,9 @@ class Planner(RangePlanner):
         if not behind:
             return {}
         self._identity.check(self._admin)
-        share = max(self._plan.settings.max_events_per_batch // len(behind), 1)
-        until = {partition: min(ends[partition], at.next_offset + share) for partition, at in behind.items()}
+        shares = self._limits.take({partition: ends[partition] - at.next_offset for partition, at in behind.items()})
+        behind = {partition: at for partition, at in behind.items() if partition in shares}
+        until = {partition: at.next_offset + shares[partition] for partition, at in behind.items()}
         found = self._desk.close(behind, until)
         now_ms = time.time_ns() // 1_000_000
         return {
