@@ -129,8 +129,10 @@ def zombie(world: World) -> str:
     pids = [process.pid for process in held]
     world.old_drivers = True
     world.watch.drain()
+    following, world.arm = world.arm, None
     world.start()
     world.until_new_cti(time.monotonic())
+    world.arm = following
     time.sleep(2.0)
     for pid in pids:
         send_signal(pid, signal.SIGCONT)
