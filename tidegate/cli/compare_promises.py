@@ -10,6 +10,7 @@ decided in bounded memory - an old writer's promise of long ago that none of the
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -66,7 +67,8 @@ class PromiseCheck:
     c: int = NEVER
     _last: int = -1
     _largest_us: int = TICK_MIN
-    _recent: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    _recent: deque[Ints] = field(default_factory=deque)
+    _recent_count: int = 0
     _above: list[Ints] = field(default_factory=list)
     _promised_n: list[int] = field(default_factory=list)
     _promised_c: list[int] = field(default_factory=list)
@@ -88,7 +90,10 @@ class PromiseCheck:
         self._largest_us = max(self._largest_us, int(events.system_us.max()))
         if self.whole:
             self._above.append(events.system_us)
-        self._recent = np.concatenate([self._recent, events.system_us])[-RECENT_EVENTS:] if len(self._recent) else events.system_us
+        self._recent.append(events.system_us)
+        self._recent_count += len(events)
+        while self._recent_count - len(self._recent[0]) >= RECENT_EVENTS:
+            self._recent_count -= len(self._recent.popleft())
         self._count_waiting()
 
     def cti(self, log_offset: int, cti: Cti) -> None:
@@ -140,10 +145,12 @@ class PromiseCheck:
         if implied >= 0 and self._promised_n[implied] <= cti.n and self._promised_c[implied] >= cti.c:
             return
         count = self._last + 1 - cti.n
-        if not self.whole or count > len(self._recent):
+        if not self.whole or count > self._recent_count:
             self.unproven += 1
-        elif int(self._recent[-count:].min()) < cti.c:
-            seq = cti.n + int(np.argmin(self._recent[-count:]))
+            return
+        later = np.concatenate(self._recent)[-count:]
+        if int(later.min()) < cti.c:
+            seq = cti.n + int(np.argmin(later))
             self._break(log_offset, f"it says that events from number {cti.n} on are not before {format_tick(cti.c)}, but number {seq} is")
 
     def _count_waiting(self) -> None:
