@@ -6,12 +6,10 @@ from collections.abc import Mapping
 
 from ingest.fields.columns import Fields, Source, fields_of
 from ingest.fields.json_paths import JsonPaths, as_binary
-from ingest.fields.values import ByReader, JsonExpression
 from ordering.policies import Shape
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat, reader_of
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.configured import bind_event_time, path_of
 from tidegate.runtime.scalars.expressions import Expr, Field
+from tidegate.runtime.scalars.paths import plain_path
 from tidegate.runtime.setting_inputs import InputSettings
 
 
@@ -45,7 +43,7 @@ class FieldReader:
         self._format, self._shape = timestamp_format, shape
         exprs: dict[str, Expr] = {}
         if timestamp_by is not None:
-            exprs["time"] = bind_event_time(timestamp_by, "timestamp_by", InputSchema("input", fields=types or {}))
+            exprs["time"] = _event_time(timestamp_by, types or {})
         for name, path in (("end", end), ("over", over)):
             if path is not None:
                 exprs[name] = Field(tuple(path.split(".")))
@@ -63,10 +61,26 @@ class FieldReader:
         return fields_of(self._source.take(as_binary(values)), self._format, self._shape)
 
 
+def _event_time(text: str, types: Mapping[str, str]) -> Expr:
+    path = plain_path(text)
+    if path is not None:
+        return Field(path)
+    # What reads SQL is slow to import, and few inputs need it.
+    from tidegate.runtime.scalars.catalog import InputSchema
+    from tidegate.runtime.scalars.configured import bind_event_time, path_of
+
+    bound = bind_event_time(text, "timestamp_by", InputSchema("input", fields=types))
+    path = path_of(bound)
+    # A declared type is the query's affair where the event time is a field and nothing more.
+    return bound if path is None else Field(path)
+
+
 def _source(exprs: Mapping[str, Expr], payloads: PayloadFormat) -> Source:
-    paths = {name: path for name, expr in exprs.items() if (path := path_of(expr)) is not None}
-    if payloads.name != "json":
-        # A declared type is the query's affair where the event time is a field and nothing more, as with JSON.
-        plain = {name: Field(paths[name]) if name in paths else expr for name, expr in exprs.items()}
-        return ByReader(reader_of(payloads), plain)
-    return JsonPaths(paths) if len(paths) == len(exprs) else JsonExpression(JsonPaths(paths), reader_of(payloads), exprs["time"])
+    paths = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field)}
+    if payloads.name == "json" and len(paths) == len(exprs):
+        return JsonPaths(paths)
+    from ingest.fields.values import ByReader, JsonExpression
+
+    if payloads.name == "json":
+        return JsonExpression(JsonPaths(paths), reader_of(payloads), exprs["time"])
+    return ByReader(reader_of(payloads), exprs)

@@ -1,7 +1,8 @@
 """
 The format of an input's payloads, settled before a job starts, and the reader it asks for in each worker.
 
-A format travels pickled inside a job, so it holds the text of a schema, not the path of its file.
+A format travels pickled inside a job, so it holds the text of a schema, not the path of its file. What reads payloads is
+imported where it is asked for: a process that only plans needs none of it.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ordering.errors import SettingError
-from tidegate.runtime.payloads.avro_schema import UnusableSchema, parse_avro_schema, schema_error
-from tidegate.runtime.payloads.extracted import PayloadReader
-from tidegate.runtime.payloads.members import JsonReader
-from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.setting_registry import SchemaRegistrySettings
+
+if TYPE_CHECKING:
+    from tidegate.runtime.payloads.extracted import PayloadReader
+    from tidegate.runtime.setting_inputs import InputSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,8 @@ JSON = PayloadFormat()
 
 
 def _read_schema(settings: InputSettings) -> str:
+    from tidegate.runtime.payloads.avro_schema import UnusableSchema, parse_avro_schema, schema_error
+
     path = Path(settings.avro_schema or "")
     where = f"inputs.{settings.name}.avro_schema"
     try:
@@ -90,6 +94,7 @@ def reader_of(payloads: PayloadFormat) -> PayloadReader:
         return CsvReader(payloads.csv_columns, payloads.csv_delimiter)
     if payloads.name == "avro":
         from tidegate.runtime.payloads.avro_records import AvroReader
+        from tidegate.runtime.payloads.avro_schema import parse_avro_schema
 
         return AvroReader(parse_avro_schema(payloads.avro_schema))
     if payloads.name == "avro_registry":
@@ -98,4 +103,6 @@ def reader_of(payloads: PayloadFormat) -> PayloadReader:
 
         assert payloads.registry is not None, "a format of that name has one"
         return RegistryReader(SchemaRegistry(payloads.registry))
+    from tidegate.runtime.payloads.members import JsonReader
+
     return JsonReader()
