@@ -34,7 +34,6 @@ def ingest(
     import time
     from contextlib import ExitStack
 
-    from ingest.starting import parse_start
     from tidegate.runtime import logs
     from tidegate.runtime.binding import checkpoint_state
     from tidegate.runtime.early_session import EarlySession, own_stderr
@@ -43,7 +42,7 @@ def ingest(
     from tidegate.runtime.spark import WorkerLog, checkpoint_folder
 
     own_stderr()
-    asked = parse_start(start, time.time_ns() // 1000)
+    now_us = time.time_ns() // 1000
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
     names = list(dict.fromkeys(names))
@@ -60,7 +59,9 @@ def ingest(
         # A job that comes back is waited for; a new one may turn out to be refused.
         spark = start_spark() if comes_back else None
         from ingest import job
+        from ingest.starting import parse_start
 
+        asked = parse_start(start, now_us)
         prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
         _run(title, prepared, settings, worker_log, spark or start_spark(), as_json=format == "json")
 
