@@ -265,7 +265,9 @@ class FactDesk:
 
     def _raise(self, kind: FactKind, wanted: Sequence[Wanted]) -> dict[Partition, int]:
         keys = {partition: self._import_key(partition) if kind is FactKind.IMPORT else self._key(partition) for partition, _, _ in wanted}
-        # Until an answer came the fact may be in force or not.
+        # A server that is gone by now cannot have carried anything out; of one that goes in between nobody knows.
+        if not keys or not self._answers():
+            return {}
         before = set(self._uncertain)
         self._uncertain |= keys.keys()
         answers = self._ask([Raise(kind, keys[partition], position, us) for partition, position, us in wanted])
@@ -294,6 +296,18 @@ class FactDesk:
         except TidegateError as error:
             self._lose(error)
             return None
+
+    def _answers(self) -> bool:
+        """Return whether the journal answers right now."""
+        journal = self._reach()
+        if journal is None:
+            return False
+        try:
+            journal.check()
+        except TidegateError as error:
+            self._lose(error)
+            return False
+        return True
 
     def _reach(self) -> RedisJournal | None:
         if self._journal is None and time.monotonic() < self._retry_s:

@@ -142,6 +142,16 @@ class RedisJournal(Journal):
         found: Silence | None = self._ask([_Ask("look", key, ("silence",), lambda text: _silence(text) if text else None)])[0]
         return found
 
+    def check(self) -> None:
+        """
+        Ask the server for any answer; nothing is written.
+
+        Raises:
+            UnreachableError: There is none.
+        """
+        with translated(self._address):
+            self._client.ping()
+
     def knows(self, key: JournalKey) -> bool:
         """Return whether anything was ever said of a partition; unlike all other calls this one leaves no trace."""
         with translated(self._address):

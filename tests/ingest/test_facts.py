@@ -138,7 +138,6 @@ def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(
         assert driver.plan_to(20)
         assert (driver.at.marks, driver.at.unclosed) == (((10, 5_000),), True)
         assert not driver.estimate(6_000)
-        assert not driver.plan_to(30), "the answer was lost: an estimate may be in force there"
     assert [log["event"] for log in logs] == ["the journal does not answer: no idle estimates until it does"]
     own_server.start()
     with capture_logs() as logs:
@@ -149,6 +148,21 @@ def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(
     facts = driver.journal()
     assert kinds(facts, FactKind.ESTIMATE, FactKind.CLOSED) == [(10, 5_000), (30, 0)]
     assert kinds(facts, FactKind.VERDICT)
+
+
+def test_where_an_answer_was_lost_nothing_is_planned_until_the_journal_tells(own_server: Server) -> None:
+    """An estimate may be in force there that nobody heard of: a record judged without it would be judged twice in two ways."""
+    driver = Driver(plan_of(own_server))
+    assert driver.estimate(5_000)
+    redis.Redis(port=own_server.port, protocol=2).client_pause(2_000, all=False)
+    assert not driver.estimate(6_000), "the server answers, but not to what would write"
+    own_server.kill()
+    assert not driver.plan_to(20)
+    own_server.start()
+    until_true(lambda: driver.begin() or driver.desk.reach())
+    assert driver.plan_to(20)
+    assert driver.at.marks in (((10, 5_000),), ((10, 6_000),))
+    assert driver.at.marks == tuple(kinds(driver.journal(), FactKind.ESTIMATE))
 
 
 def test_the_next_driver_tells_the_journal_what_was_judged_during_an_outage(own_server: Server) -> None:
