@@ -99,6 +99,7 @@ class FactDesk:
         self._memory: dict[Partition, FactMemory] = {}
         self._conflicts: dict[Partition, int] = {}
         self._bases: dict[Partition, int] = {}
+        self._joins: dict[JournalKey, Fact] = {}
         self._standings: Standings = {}
 
     def begin(self, here: Mapping[Partition, Planned], starts: Starts) -> None:
@@ -216,6 +217,7 @@ class FactDesk:
             Whether the journal has it; else call again.
         """
         self._topic_ids.setdefault(partition[0], topic_id)
+        self._joins[self._plan.join_key(partition, topic_id)] = Fact(FactKind.JOIN, *joined)
         return self._ask([Settle(FactKind.JOIN, self._plan.join_key(partition, topic_id), *joined)]) is not None
 
     def _closing(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
@@ -292,6 +294,8 @@ class FactDesk:
             except ForgetfulJournalError as error:
                 self._log.warning(error.what, code=error.code)
                 self._give_back(journal)
+                for key in dict.fromkeys(call.key for call in calls):
+                    journal.restore(key, [])
                 return journal.do(calls)
         except TidegateError as error:
             self._lose(error)
@@ -408,6 +412,8 @@ class FactDesk:
             if self._plan.imported is not None:
                 journal.restore(self._import_key(partition), memory.facts(imports=True) + closing)
             self._unclosed.pop(partition, None)
+        for key, fact in self._joins.items():
+            journal.restore(key, [fact])
 
     def _hear_open(self, journal: RedisJournal, partitions: Sequence[Partition]) -> None:
         """Hear what is in force where the job goes on: without an answer later on it is known."""

@@ -159,7 +159,7 @@ def _with_journal(
 
 def keep_whole(plan: IngestPlan, admin: Admin, journal: RedisJournal, planned: Mapping[Partition, Planned]) -> None:
     """Bring back what the journal has lost of what a checkpoint knows to be judged: others may need it."""
-    judged = {partition: at.next_offset for partition, at in planned.items() if at.planned_ms and not at.unclosed}
+    judged = {partition: at.next_offset for partition, at in planned.items() if at != plan.starts.get(partition) and not at.unclosed}
     if has_lost(plan, journal, judged):
         bring_back(plan, admin, journal)
 

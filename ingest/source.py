@@ -42,7 +42,7 @@ from tidegate.runtime.planning import RangePlanner, Ranges
 from tidegate.runtime.spark import even_labels
 
 _RETRY_S = 1.0
-_NO_WAY_ON = ("TG-ROSTER", "TG-TOPIC-ENDED")
+_NO_WAY_ON = ("TG-JOURNAL-LOST", "TG-ROSTER", "TG-TOPIC-ENDED")
 _ANSWER_S = 5.0
 
 

@@ -305,3 +305,13 @@ def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:
     assert (desk.base(RAW, 40), desk.base(RAW, 50)) == (40, 40)
     assert (desk.settled_base(RAW), desk.settled_base(RAW)) == (40, 0)
     assert desk.hush({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
+
+
+def test_joins_are_given_back_too_and_what_was_only_asked_for_is_asked_again(own_server: Server) -> None:
+    """An emptied journal knows of a joining again; a partition of which it never knew anything is no obstacle."""
+    desk = Driver(plan_of(own_server)).desk
+    assert desk.joined(("raw", 1), "id", Joined(1, 500))
+    assert desk.known_joins({("raw", 2): "id"}) == {}
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    assert desk.known_joins({("raw", 2): "id"}) == {}
+    assert desk.known_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Joined(1, 500)}
