@@ -47,6 +47,7 @@ class IngestPlan:
         joined: Which of the partitions joined after the ordered topic was begun, and when.
         excluded: Topics that never belong to the input, though they match its pattern: those that Tidegate writes.
         payloads: How payloads are written.
+        record_bytes_max: Key and value of an event may have so many bytes together; larger ones are dead letters.
     """
 
     settings: InputSettings
@@ -67,6 +68,7 @@ class IngestPlan:
     joined: Mapping[Partition, Joined] = field(default_factory=dict)
     excluded: frozenset[str] = frozenset()
     payloads: PayloadFormat = field(default_factory=PayloadFormat)
+    record_bytes_max: int = 1_048_588
 
     @property
     def roster(self) -> Roster:

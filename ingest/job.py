@@ -47,6 +47,8 @@ from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_st
 
 PLANNER_WAIT_US = 2 * SECOND_US
 """How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job."""
+DEAD_LETTER_BYTES_MAX = 100 * 2**20
+"""How large a record of a dead-letter topic may be that is made here: as large as the writer can send."""
 _log = get_logger(__name__)
 
 
@@ -104,8 +106,11 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     check_same_topics(json.loads(before.get("topic_ids", "{}")), topic_ids, str(folder), WAYS_OUT)
     partitions: tuple[Partition, ...] = tuple((topic.name, number) for topic in raw for number in range(topic.partitions))
     output_partitions = chosen.output_partitions or int(before.get("output_partitions", 0)) or _present_n(admin, chosen) or len(partitions)
-    ordered = _ordered_topic(admin, chosen, output_partitions, raw, before.get("ordered_topic_id"), folder)
-    admin.ensure(chosen.dead_letter_topic, 1, {"retention.ms": "-1"}, chosen.replication_factor)
+    record_bytes_max = chosen.record_bytes_max or int(before.get("record_bytes_max", 0)) or _largest_record(raw)
+    ordered = _ordered_topic(admin, chosen, output_partitions, record_bytes_max, before.get("ordered_topic_id"), folder)
+    # What the ordered topic does not take must find room there.
+    dead_letters = {"retention.ms": "-1", "max.message.bytes": str(DEAD_LETTER_BYTES_MAX)}
+    admin.ensure(chosen.dead_letter_topic, 1, dead_letters, chosen.replication_factor)
     imported = _imported(settings, admin, chosen.import_ctis_from)
     read = [*topic_ids, *([imported.topic] if imported is not None else [])]
     admin.check_rights(ingest_rights(read, chosen.ordered_topic, chosen.dead_letter_topic))
@@ -125,12 +130,14 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
         ordered_topic_id=ordered.topic_id,
         excluded=excluded,
         payloads=payloads,
+        record_bytes_max=record_bytes_max,
     )
     made_of = {
         **chosen.fingerprint(),
         **payloads.fingerprint(),
         "output_partitions": str(output_partitions),
         "input_partitions": str(len(partitions)),
+        "record_bytes_max": str(record_bytes_max),
         "topic_ids": json.dumps(topic_ids, sort_keys=True),
     }
     own = {"ordered_topic_id": ordered.topic_id, "spark.shuffle_partitions": str(settings.spark.shuffle_partitions)}
@@ -165,7 +172,7 @@ def _present_n(admin: Admin, chosen: InputSettings) -> int:
 
 
 def _ordered_topic(
-    admin: Admin, chosen: InputSettings, output_partitions: int, raw: Sequence[Topic], bound_id: str | None, folder: Path
+    admin: Admin, chosen: InputSettings, output_partitions: int, record_bytes_max: int, bound_id: str | None, folder: Path
 ) -> Topic:
     """Return the ordered topic, made when missing, except where a checkpoint says that it was there."""
     if bound_id is not None:
@@ -173,8 +180,13 @@ def _ordered_topic(
         now = there.topic_id if there is not None else ""
         fix = f"begin anew: delete {folder} too, or set ordered_topic to a topic that is not there yet"
         check_same_topics({chosen.ordered_topic: bound_id}, {chosen.ordered_topic: now}, str(folder), fix)
-    largest = max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
-    return admin.ensure_ordered_topic(chosen.ordered_topic, output_partitions, chosen.retention_us, largest, chosen.replication_factor)
+    kept = chosen.retention_us
+    return admin.ensure_ordered_topic(chosen.ordered_topic, output_partitions, kept, record_bytes_max, chosen.replication_factor)
+
+
+def _largest_record(raw: Sequence[Topic]) -> int:
+    """Return how large a record of the raw topics may be, bytes."""
+    return max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
 
 
 def _where_it_goes_on(

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
@@ -33,6 +36,7 @@ from tidegate.runtime.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
 from tidegate.runtime.logs import batch_of_task, bound, get_logger, quiet_worker
+from tidegate.runtime.spilling import spill
 
 FOUND = ("journal_conflicts", "moments_clamped")
 """Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
@@ -83,6 +87,7 @@ class IngestStage:
             drop_reader(self._plan.kafka, planned.topic, planned.partition, headers=self._plan.settings.source_ctis)
             raise
         delta = state.save()
+        spill(state, self._plan.settings.held_bytes_max)
         keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
         return report
 
@@ -96,7 +101,7 @@ class RangeWalk:
         self._ctis = PendingCtis(model.generation)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
-        self._bytes = 0
+        self._bytes = self._read = 0
 
     def run(self, planned: Any, asked: int | None = None) -> str:
         """Walk the range; return the report as JSON, with so many substreams as are *asked* for."""
@@ -112,6 +117,7 @@ class RangeWalk:
             for records in reader.read(int(planned.start), end):
                 self._spent("read")
                 self._bytes += records.value.nbytes
+                self._read += len(records)
                 reached("piece read")
                 self._judge(topic, planned, records, marks)
         met = marks.between(end, end)
@@ -140,6 +146,8 @@ class RangeWalk:
         fields = self._fields.read(ctis.payloads_of(records))
         fields.readable &= ctis.absent
         arrival_us = self._moments.arrival_us(records)
+        key = _record_keys(records, fields)
+        fields.refuse(_too_large(key, records.value, self._plan.record_bytes_max), "oversized")
         self._spent("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         met = marks.between(self._state.next_offset, end - 1)
@@ -149,7 +157,7 @@ class RangeWalk:
             event_time_us=None if self._plan.settings.timestamp_by is None else fields.event_time_us,
             readable=fields.readable,
             substream=fields.substream,
-            key=_record_keys(records, fields),
+            key=key,
             value=records.value,
             end_offset=end,
             estimates=met.estimates,
@@ -222,6 +230,7 @@ class RangeWalk:
             "final": state.c == INFINITY,
             "totals": state.totals,
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
+            "read": self._read,
             "bytes": self._bytes,
             **standing(state, self._model.policies, self._model.over),
         }
@@ -235,3 +244,9 @@ def _record_keys(records: Records, fields: Fields) -> Any:
     if fields.substream is None:
         return records.key
     return fields.substream.dictionary_decode()
+
+
+def _too_large(key: pa.Array, value: pa.Array, bytes_max: int) -> NDArray[np.bool_]:
+    """Return which events would not find room in the ordered topic."""
+    sizes = pc.add(*(pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0) for column in (key, value)))
+    return np.asarray(pc.greater(sizes, bytes_max).to_numpy(zero_copy_only=False))

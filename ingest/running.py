@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan
+from ingest.limits import TakenNotes
 from ingest.progress import IngestProgress
 from ingest.reached import Leaving
 from ordering.errors import RefusedError, TidegateError
@@ -34,7 +35,7 @@ class RunningInput:
         self.progress = IngestProgress(behind if plan.until_end else 0)
         folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
         log = get_logger(__name__, input=self.name)
-        self._leaving = Leaving(folder)
+        self._leaving, self._taken = Leaving(folder), TakenNotes(folder)
         self._published = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
         self._watch = RecoveryWatch(recovery, look, self._published, log)
         self._log = log
@@ -85,6 +86,7 @@ class RunningInput:
     def take(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """Take the reports of one batch; return everything known."""
         self._leaving.take(reports)
+        self._taken.take(reports)
         self.progress.take(reports)
         self._published.publish(reports)
         self._watch.walked({(report["topic"], report["partition"]): report["next_offset"] for report in reports})

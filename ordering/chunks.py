@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,9 +42,21 @@ class Rows:
     timeline: NDArray[np.int32]
     key: Payload
     value: Payload
+    elsewhere: bool = False
+    """Whether keys and values lie in files (:meth:`move_payloads`)."""
 
     def __len__(self) -> int:
         return len(self.system_us)
+
+    @property
+    def payload_bytes(self) -> int:
+        """How much memory keys and values take, as far as that is known: columns of Python bytes do not tell."""
+        return 0 if self.elsewhere else sum(column.nbytes for column in (self.key, self.value) if not isinstance(column, np.ndarray))
+
+    def move_payloads(self, move: Callable[[Payload, Payload], tuple[Payload, Payload]]) -> None:
+        """Let *move* put keys and values elsewhere; what it returns must hold the same entries. Rows taken from here are in memory."""
+        self.key, self.value = move(self.key, self.value)
+        self.elsewhere = True
 
     def take(self, rows: Ints) -> Rows:
         """Return the events at *rows*, in their order."""
@@ -71,7 +84,7 @@ class Rows:
         return Rows(ints, ints, ints, ints, np.empty(0, dtype=np.uint16), np.empty(0, dtype=np.int32), no_entries(), no_entries())
 
 
-_FIXED = tuple(name for name in Rows.__dataclass_fields__ if name not in ("key", "value"))
+_FIXED = tuple(name for name in Rows.__dataclass_fields__ if name not in ("key", "value", "elsewhere"))
 
 
 @dataclass(slots=True)

@@ -38,6 +38,13 @@ class Fields:
     start_us: Ticks | None = None
     reasons: Mapping[int, str] = field(default_factory=dict)
 
+    def refuse(self, rows: NDArray[np.bool_], reason: str) -> None:
+        """Take *rows* for unusable, each for this *reason*, whatever else they are."""
+        if rows.any():
+            self.readable &= ~rows
+            self.well_formed = self.well_formed & ~rows
+            self.reasons = {**self.reasons, **dict.fromkeys(np.flatnonzero(rows).tolist(), reason)}
+
 
 class Column(Protocol):
     """One field of a column of payloads."""

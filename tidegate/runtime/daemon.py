@@ -1,11 +1,13 @@
 """
 The process that Spark forks its Python workers from, with everything heavy already imported.
 
-Each worker would otherwise spend a second of CPU on the same imports, and keep its own copy of them in memory.
+Each worker would otherwise spend a second of CPU on the same imports, and keep its own copy of them in memory. And after
+every task a worker collects garbage: what was imported is set apart, else that alone costs 50 ms of CPU a task.
 """
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 
@@ -18,4 +20,6 @@ if __name__ == "__main__":
             importlib.import_module(name)
     from pyspark.daemon import manager
 
+    gc.collect()
+    gc.freeze()
     manager()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -23,6 +24,8 @@ REPORT_SCHEMA = "report string"
 """What a stateful stage returns: one JSON object a key and batch."""
 
 _NONCE_BYTES = 16
+_HEAD = -1
+"""The cell of the head; chunks have numbers from 0 up."""
 _kept: dict[tuple[str, int], tuple[bytes, object]] = {}
 
 
@@ -37,8 +40,8 @@ class Keeper(Generic[Value]):
 
     def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
         self._job = job
-        self._head = handle.getValueState("head", "head binary")
-        self._chunks = handle.getMapState("chunks", "number bigint", "octets binary")
+        # One variable: Spark works out the encoders of each anew in every task.
+        self._cells = handle.getMapState("cells", "number bigint", "octets binary")
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
         """
@@ -50,25 +53,33 @@ class Keeper(Generic[Value]):
             restore: Makes it from head and chunks.
         """
         nonce, kept = _kept.pop((self._job, number), (b"", None))
-        stored = self._head.get() if self._head.exists() else None
+        stored = self._cells.getValue((_HEAD,))
         if stored is None:
             return new()
         head = bytes(stored[0])
         if kept is not None and head[:_NONCE_BYTES] == nonce:
             return cast(Value, kept)
-        chunks = {int(name[0]): bytes(chunk[0]) for name, chunk in self._chunks.iterator()}
+        chunks = {int(name[0]): bytes(chunk[0]) for name, chunk in self._cells.iterator()}
+        del chunks[_HEAD]
         return restore(head[_NONCE_BYTES:], chunks)
 
     def save(self, number: int, value: Value, head: bytes, put: Mapping[int, bytes], delete: Iterable[int]) -> None:
         """Save the value: its head, the chunks that are new, and the numbers of those no longer needed."""
         for chunk in delete:
-            self._chunks.removeKey((chunk,))
+            self._cells.removeKey((chunk,))
         for chunk, octets in put.items():
-            self._chunks.updateValue((chunk,), (octets,))
+            self._cells.updateValue((chunk,), (octets,))
         # The nonce is no part of any result: a batch that is run again may have another.
         nonce = uuid.uuid4().bytes
-        self._head.update((nonce + head,))
+        self._cells.updateValue((_HEAD,), (nonce + head,))
         _kept[self._job, number] = nonce, value
+
+
+@cache
+def _set_apart() -> None:
+    """Keep what this process has imported by now out of the collection after every task; once is enough."""
+    gc.collect()
+    gc.freeze()
 
 
 class StageProcessor(StatefulProcessor):
@@ -94,6 +105,7 @@ class StageProcessor(StatefulProcessor):
 
         if self._stage is None:
             self._stage = self._made()
+        _set_apart()
         # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
         gc.disable()
         ranges = [planned for frame in rows for planned in frame.itertuples(index=False)]

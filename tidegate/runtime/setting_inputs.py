@@ -176,6 +176,20 @@ class InputSettings(Table):
         description="What happens while Redis does not answer; go_on: records nobody has judged before are ordered on, without idle "
         "estimates; pause: nothing is. Where arrival is ingest nothing ever is.",
     )
+    record_bytes_max: Annotated[Size | None, Field(ge=1024), Kind("size; default: what the raw topics take at the first start")] = Field(
+        default=None, description="Key and value of an ordered event have at most so many bytes together; larger ones are dead letters."
+    )
+    max_bytes_per_batch: Annotated[Size, Field(ge=1024)] = Field(
+        default=256 * 2**20, description="Most bytes of payload one batch reads, over all partitions of the input, about."
+    )
+    target_batch_us: Duration = Field(
+        default=SECOND_US,
+        description="How long a batch should take: it reads more or fewer events; far behind it may take four times as long.",
+    )
+    held_bytes_max: Annotated[Size, Field(ge=0)] = Field(
+        default=256 * 2**20,
+        description="Most bytes of payload that events held for an input partition keep in memory; what is more goes to files.",
+    )
     prefetch_bytes: Annotated[Size, Field(ge=1024)] = Field(
         default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; a worker's memory follows it."
     )

@@ -7,9 +7,12 @@ maximum over all partitions and moves per batch), nor its timers: the source's o
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +27,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
 from tidegate.runtime.class_archive import java_option
+from tidegate.runtime.kafka.native import SWITCH as NATIVE_SWITCH
 from tidegate.runtime.keeping import REPORT_SCHEMA
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.masking import has_password, is_secret_key
@@ -66,6 +70,15 @@ _FIXED = {
     "spark.ui.showConsoleProgress": "false",
     "spark.cleaner.periodicGC.interval": "5min",
 }
+_LOCAL_CHECKPOINT = {
+    # The other manager asks a program, readlink, about each file, and Hadoop's local files have checksums of their own.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+_SOCKET_FOLDER_BYTES_MAX = 60
+"""The path of a socket may have 107 bytes, 42 of them for its name."""
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -83,16 +96,20 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    # Workers know no settings but those of their stage: what holds for a whole process goes by its environment.
+    os.environ[NATIVE_SWITCH] = settings.kafka.native
     spark = settings.spark
     conf = {
         "spark.app.name": f"{spark.app_name}-{job}",
         "spark.driver.memory": spark.driver_memory,
+        f"spark.executorEnv.{NATIVE_SWITCH}": settings.kafka.native,
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_option()}".strip(),
         **_FIXED,
+        **(_LOCAL_CHECKPOINT if "://" not in spark.checkpoint_dir else {}),
         # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
-        **(_LOCAL if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
+        **(_LOCAL | _private_sockets() if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
     builder: Any = SparkSession.builder
@@ -112,6 +129,19 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
             example='master = "local[*]"',
         ) from error
     return started
+
+
+def _private_sockets() -> dict[str, str]:
+    """
+    Have the JVM and Python processes meet in a folder that only this user can enter: such sockets ask for no password.
+
+    Where its path is too long for a socket's, they meet at ports of loopback as ever, with a password.
+    """
+    folder = tempfile.mkdtemp(prefix="tidegate-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    if len(os.fsencode(folder)) > _SOCKET_FOLDER_BYTES_MAX:
+        return {}
+    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
 
 
 def _start_jvm(conf: Mapping[str, str]) -> None:

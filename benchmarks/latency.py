@@ -1,0 +1,169 @@
+"""
+Latency: from the raw topic's append to the ordered topic's, and what an idle job costs.
+
+Usage: python benchmarks/latency.py [--rate 20000] [--seconds 40] [--idle 30] [--set key=value ...] [--format json]
+
+A producer appends *rate* events a second to a LogAppendTime topic of two partitions, a slice every 10 ms; ingest runs
+beside it with reorder 0, and a consumer notes when each ordered record reaches it. Their difference is an upper bound of
+the time between the two appends: it holds the consumer's own fetch too. The first third is warm-up. Then the producer
+stops, and the CPU of the whole job is measured while it only estimates idle arrival, once a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from confluent_kafka import Consumer, Producer, TopicPartition
+from measuring import Meter
+
+from ordering.wire import EVENT_HEADER_BYTES, decode_event_headers
+from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.stack import EmbeddedStack
+
+PARTITIONS = 2
+SLICE_S = 0.01
+SETTINGS = """
+[inputs.latency]
+topic = "latency"
+timestamp_by = "ts"
+early = "5m"
+late = "5s"
+reorder = "0s"
+"""
+
+
+def produce(bootstrap: str, rate: int, stop: threading.Event) -> None:
+    """Append *rate* events a second until *stop*."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "acks": 1})
+    per_slice, due, number = max(int(rate * SLICE_S), 1), time.monotonic(), 0
+    while not stop.is_set():
+        now_us = time.time_ns() // 1000
+        for place in range(per_slice):
+            number += 1
+            producer.produce(
+                "latency", b'{"device":"dev-%d","ts":%d,"value":%d}' % (number % 1000, now_us + place, number), partition=number % 2
+            )
+        producer.poll(0)
+        due += SLICE_S
+        time.sleep(max(due - time.monotonic(), 0))
+    producer.flush()
+
+
+class Watcher(threading.Thread):
+    """Notes when ordered events reach a consumer: (wall clock then, arrival in the raw topic), microseconds."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(daemon=True)
+        properties = {"bootstrap.servers": bootstrap, "group.id": "latency", "fetch.wait.max.ms": 20, "enable.auto.commit": False}
+        self._consumer = Consumer(properties)
+        self._consumer.assign([TopicPartition("latency.ordered", partition, 0) for partition in range(PARTITIONS)])
+        self.seen: list[tuple[int, np.ndarray]] = []
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        """Follow the ordered topic until told to end."""
+        while not self.done.is_set():
+            messages = self._consumer.consume(10_000, 0.01)
+            now_us = time.time_ns() // 1000
+            headers = [message.headers()[0][1] for message in messages if message.error() is None]
+            events = [header for header in headers if len(header) == EVENT_HEADER_BYTES]
+            if events:
+                self.seen.append((now_us, decode_event_headers(events)["arrival_us"].astype(np.int64)))
+        self._consumer.close()
+
+    def latencies_ms(self, since_us: int, until_us: int) -> np.ndarray:
+        """Return what was measured for events that arrived in a span."""
+        parts = [(now_us - arrival[(arrival >= since_us) & (arrival < until_us)]) / 1000 for now_us, arrival in self.seen]
+        return np.concatenate(parts) if parts else np.empty(0)
+
+
+def figures(rate: int, seconds: int, idle: int, assigned: list[str]) -> dict[str, Any]:
+    """Run and return the figures."""
+    work = Path(".tidegate/latency").resolve()
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    (work / "tidegate.toml").write_text(SETTINGS)
+    with EmbeddedStack(work / "stack") as stack:
+        environment = {**os.environ, "TIDEGATE_KAFKA__BOOTSTRAP": stack.bootstrap, "TIDEGATE_REDIS__URL": stack.redis_url}
+        Admin({"bootstrap.servers": stack.bootstrap}).create("latency", PARTITIONS, {"message.timestamp.type": "LogAppendTime"})
+        command = [sys.executable, "-m", "tidegate", "ingest", "latency", "--format", "json"]
+        command += [word for one in assigned for word in ("--set", one)]
+        with (work / "errors.log").open("wb") as errors:
+            job = subprocess.Popen(command, cwd=work, env=environment, stdout=subprocess.PIPE, stderr=errors)
+        assert job.stdout is not None
+        meter, stop, lines = Meter(job.pid), threading.Event(), []
+        reading = threading.Thread(target=lambda out=job.stdout: lines.extend(out), daemon=True)
+        reading.start()
+        producing = threading.Thread(target=produce, args=(stack.bootstrap, rate, stop), daemon=True)
+        producing.start()
+        admin = Admin({"bootstrap.servers": stack.bootstrap})
+        while not admin.find("latency.ordered"):
+            time.sleep(0.1)
+        watcher = Watcher(stack.bootstrap)
+        watcher.start()
+        while not watcher.seen:
+            time.sleep(0.1)
+            if job.poll() is not None:
+                raise SystemExit((work / "errors.log").read_text()[-3000:])
+        began_us, began_s = time.time_ns() // 1000, meter.elapsed_s
+        time.sleep(seconds)
+        stop.set()
+        producing.join()
+        ended_us, ended_s = time.time_ns() // 1000, meter.elapsed_s
+        batches = len(lines)
+        time.sleep(5)
+        idle_from_s, idle_batches = meter.elapsed_s, len(lines)
+        time.sleep(idle)
+        idle_cpu = meter.cpu_between(idle_from_s, meter.elapsed_s) / idle
+        idle_batches = len(lines) - idle_batches
+        job.terminate()
+        job.wait()
+        meter.stop()
+        watcher.done.set()
+        watcher.join()
+        stack.stop(wipe=True)
+    third_us = (ended_us - began_us) // 3
+    latency = watcher.latencies_ms(began_us + third_us, ended_us - 1_000_000)
+    busy = meter.cpu_between(began_s + third_us / 1e6, ended_s) / (ended_s - began_s - third_us / 1e6)
+    return {
+        "name": f"raw append to ordered append, {rate:,} events a second",
+        "events": len(latency),
+        "p50_ms": round(float(np.percentile(latency, 50))),
+        "p99_ms": round(float(np.percentile(latency, 99))),
+        "largest_ms": round(float(latency.max())),
+        "batches_per_second": round(batches / (ended_s - began_s), 2),
+        "cores_busy": round(busy, 2),
+        "idle_cores": round(idle_cpu, 3),
+        "idle_batches_per_second": round(idle_batches / idle, 2) if idle else None,
+    }
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=int, default=20_000)
+    parser.add_argument("--seconds", type=int, default=40)
+    parser.add_argument("--idle", type=int, default=30)
+    parser.add_argument("--set", action="append", default=[], dest="assigned", metavar="key=value")
+    parser.add_argument("--format", choices=["text", "json"], default="text")
+    arguments = parser.parse_args()
+    found = figures(arguments.rate, arguments.seconds, arguments.idle, arguments.assigned)
+    if arguments.format == "json":
+        print(json.dumps(found))
+    else:
+        for name, value in found.items():
+            print(f"{name.replace('_', ' '):26} {value}")
+
+
+if __name__ == "__main__":
+    main()

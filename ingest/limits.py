@@ -1,0 +1,138 @@
+"""
+How much the next batch may read: at most so many events, so many bytes, and about as much as the target batch time takes.
+
+Law: a limit changes when results come, never what they are; some record is always allowed, so a job never stands still.
+The planner asks for a share of what lies ahead; what batches took, and how large records are, the driver leaves in the
+checkpoint's folder after each batch. Where nothing is known yet (a start, a lost file) a batch begins small and grows.
+
+A job that is far behind takes longer batches: nobody waits for the end of one of them, and each costs the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ingest.idle import boottime_us
+from ingest.offsets import Partition
+from tidegate.runtime.binding import replace_text
+
+_FILE = "pace.json"
+_FIRST_EVENTS = 50_000
+_LEAST_EVENTS = 1_000
+_RECORD_BYTES = 1024
+"""What a record is taken for before any was read."""
+_FAR_BEHIND = 10
+"""So many target batches behind, a batch may take so much longer than its target:"""
+_LONGER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """
+    What a batch took.
+
+    Args:
+        events, bytes: What it read.
+        ended_us: When it ended, on the clock for durations.
+    """
+
+    events: int
+    bytes: int
+    ended_us: int
+
+
+class TakenNotes:
+    """The driver's side: notes in a checkpoint's *folder* what the last batch with records took."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / _FILE
+
+    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Take the reports of one batch."""
+        told = [(int(report["read"]), int(report["bytes"])) for report in reports]
+        events, octets = sum(read for read, _ in told), sum(size for _, size in told)
+        if events:
+            replace_text(self._file, json.dumps([events, octets, boottime_us()]))
+
+
+def last_taken(folder: Path) -> Taken | None:
+    """Return what the last batch with records took; None if nobody knows."""
+    try:
+        return Taken(*(int(number) for number in json.loads((folder / _FILE).read_text())))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class Limits:
+    """
+    The limits of one job.
+
+    Args:
+        events_max: Most events of a batch, over all partitions.
+        bytes_max: Most bytes of payload of a batch, over all partitions.
+        target_us: How long a batch should take, microseconds.
+        folder: The checkpoint's folder.
+    """
+
+    def __init__(self, events_max: int, bytes_max: int, target_us: int, folder: Path) -> None:
+        self._events_max, self._bytes_max, self._target_us, self._folder = events_max, bytes_max, target_us, folder
+        self._allowed = min(_FIRST_EVENTS, events_max)
+        self._began_us = 0
+        self._asked = 0
+        self._heard_us = 0
+        self._record_bytes = float(_RECORD_BYTES)
+
+    def take(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
+        """
+        Return how many offsets of each partition the next batch may read; partitions that get none are left out.
+
+        Args:
+            behind: How many offsets lie ahead in each partition, 1 at least.
+        """
+        self._learn()
+        total = sum(behind.values())
+        far = total > _FAR_BEHIND * self._allowed
+        allowed = self._allowed * (_LONGER if far else 1)
+        allowed = max(min(allowed, self._events_max, int(self._bytes_max / self._record_bytes)), 1)
+        shares = share(behind, allowed)
+        self._began_us, self._asked = boottime_us(), sum(shares.values())
+        return shares
+
+    def _learn(self) -> None:
+        """Follow what the last batch took: at most twice as many events as before, at least half."""
+        taken = last_taken(self._folder)
+        if taken is None or taken.ended_us <= max(self._heard_us, self._began_us):
+            return
+        first, self._heard_us = not self._heard_us, taken.ended_us
+        self._record_bytes = max(taken.bytes / taken.events, 1.0)
+        if first:
+            # It paid for cold workers, or was another driver's.
+            return
+        took_us = max(taken.ended_us - self._began_us, 1)
+        fitting = int(taken.events * self._target_us / took_us)
+        if self._asked >= self._allowed and fitting > self._allowed:
+            self._allowed = min(fitting, 2 * self._allowed, self._events_max)
+        elif fitting < self._allowed and taken.events >= self._allowed // 2:
+            # A batch of few events that took long tells of something else: a cold start, a broker that was away.
+            self._allowed = max(fitting, self._allowed // 2, min(_LEAST_EVENTS, self._events_max))
+
+
+def share(behind: Mapping[Partition, int], allowed: int) -> dict[Partition, int]:
+    """Deal *allowed* offsets out evenly, what one partition does not need to the others; too few go to those farthest behind."""
+    shares: dict[Partition, int] = {}
+    left = allowed
+    ordered = sorted(behind, key=lambda partition: (behind[partition], partition))
+    for place, partition in enumerate(ordered):
+        even = left // (len(ordered) - place)
+        shares[partition] = min(behind[partition], even)
+        left -= shares[partition]
+    for partition in reversed(ordered):
+        # What did not divide evenly.
+        more = min(left, behind[partition] - shares[partition], 1)
+        shares[partition] += more
+        left -= more
+    return {partition: count for partition, count in shares.items() if count}
