@@ -81,7 +81,7 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         UnreachableError: Kafka does not answer.
         RefusedError: A topic is missing or not as it must be, or the checkpoint belongs to another query.
     """
-    payloads = _payloads_of(settings, plan)
+    payloads = payloads_of(settings, plan)
     kafka = settings.kafka.client_properties()
     admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
@@ -138,8 +138,14 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
     return prepared
 
 
-def _payloads_of(settings: Settings, plan: Plan) -> PayloadFormat:
-    """Return how the events' payloads are written; refuse to hand on as results what no later query could read."""
+def payloads_of(settings: Settings, plan: Plan) -> PayloadFormat:
+    """
+    Return how the payloads of the events that a query reads are written.
+
+    Raises:
+        SettingError: A schema file cannot be used.
+        QueryError: The query would hand on as results what no later query could read.
+    """
     if plan.input not in settings.inputs:
         return JSON
     payloads = PayloadFormat.of(settings.input(plan.input), settings.schema_registry)
