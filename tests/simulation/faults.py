@@ -218,5 +218,6 @@ BREAKAGES = {
         "an estimate is made although records stand behind an open transaction", "open transaction", _SILENCE
     ),
     "the clock is read last": Breakage("the clock of an estimate is read after the end of the partition was asked for", settings=_SILENCE),
+    "partitions join behind": Breakage("a partition joins below what channels have promised", "partition joins"),
     "readers pass over gaps": Breakage("a reader takes any later number for the next", afterlife="holes"),
 }

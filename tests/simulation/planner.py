@@ -99,7 +99,8 @@ class Planner:
             return
         known = self._ask(lambda journal: journal.do([Read(FactKind.JOIN, join_key(number), 0, INFINITY) for number in new]))
         yield "new partitions found"
-        moments = [mark[0][1] for mark in known if mark] or [moment_of_joining(self._world)] * len(new)
+        moment_us = TICK_MIN if "partitions join behind" in self._broken else moment_of_joining(self._world)
+        moments = [mark[0][1] for mark in known if mark] or [moment_us] * len(new)
         self._world.happened["joined again"] += any(known)
         partitions = (*here.partitions, *(Planned() for _ in moments))
         self.there = replace(here, partitions=partitions, joined=(*here.joined, *moments))
