@@ -90,12 +90,14 @@ class Locked:
         mine = AclBindingFilter(
             ResourceType.ANY, None, ResourcePatternType.ANY, f"User:{user}", None, AclOperation.ANY, AclPermissionType.ANY
         )
-        client.delete_acls([mine])[mine].result(_WAIT_S)
-        wanted = [_binding(user, right) for right in rights]
-        for future in client.create_acls(wanted).values() if wanted else ():
+        wanted, there = {_binding(user, right) for right in rights}, set(client.describe_acls(mine).result(_WAIT_S))
+        # Never all of them taken away at once: a running job would notice.
+        added, removed = list(wanted - there), [_filter(binding) for binding in there - wanted]
+        futures = [*(client.create_acls(added).values() if added else ()), *(client.delete_acls(removed).values() if removed else ())]
+        for future in futures:
             future.result(_WAIT_S)
         deadline_s = time.monotonic() + _WAIT_S
-        while set(client.describe_acls(mine).result(_WAIT_S)) != set(wanted):
+        while set(client.describe_acls(mine).result(_WAIT_S)) != wanted:
             assert time.monotonic() < deadline_s, f"the broker does not take the rights of {user}"
             time.sleep(0.02)
 
@@ -109,6 +111,11 @@ class Locked:
 def _binding(user: str, right: Right) -> AclBinding:
     operation = _OPERATIONS[right.operation.lower()]
     return AclBinding(ResourceType.TOPIC, right.topic, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+
+
+def _filter(binding: AclBinding) -> AclBindingFilter:
+    fields = (binding.restype, binding.name, binding.resource_pattern_type, binding.principal)
+    return AclBindingFilter(*fields, binding.host, binding.operation, binding.permission_type)
 
 
 def start_locked(folder: Path) -> Locked:
