@@ -85,9 +85,11 @@ class Estimating:
                 wanted.append((partition, at.next_offset, raised_us))
         held = any(each.held for each in found.values())
         self._silences.looked(asked_us, quiet=not held and len(silent) == len(here))
+        agreed = self._desk.estimate(wanted)
+        self._nudged |= {partition: here[partition].next_offset for partition in unreported if partition in agreed}
         return {
             partition: replace(here[partition].silent(frontier_us=frontier_us), base_us=self._bases.pop(partition, 0))
-            for partition, frontier_us in self._desk.estimate(wanted).items()
+            for partition, frontier_us in agreed.items()
             if frontier_us > here[partition].frontier_us
         }
 
@@ -113,7 +115,7 @@ class Estimating:
     def _learn(
         self, silent: Mapping[Partition, Planned], found: Mapping[Partition, Reached], slowest_us: int | None, asked_us: int
     ) -> Collection[Partition]:
-        """Tell the silences from which arrival they count; return the partitions whose report was lost, once each."""
+        """Tell the silences from which arrival they count; return the partitions whose report was lost, and not asked for again yet."""
         learned, unreported = [], []
         for partition, at in silent.items():
             if not self._silences.needs_last_arrival(partition):
@@ -130,7 +132,6 @@ class Estimating:
             else:
                 if self._nudged.get(partition) != at.next_offset:
                     unreported.append(partition)
-                self._nudged[partition] = at.next_offset
                 continue
             learned.append(partition)
         self._remember(learned, silent)

@@ -164,9 +164,9 @@ def _watch(observer: Observer) -> None:
             observer.restart()
 
 
-def watching(seen_us: int = 0, last_us: int | None = 100 * SECOND_US) -> Silences:
+def watching(seen_us: int = 0, last_us: int | None = 100 * SECOND_US, patience_us: int = PATIENCE_US) -> Silences:
     """A partition seen at offset 7 whose last record arrived at *last_us*."""
-    silences = Silences(CADENCE_US, MARGIN_US, PATIENCE_US)
+    silences = Silences(CADENCE_US, MARGIN_US, patience_us)
     silences.observe({P: 7}, seen_us)
     if last_us is not None:
         silences.last_arrival(P, last_us)
@@ -224,22 +224,33 @@ def test_all_that_are_silent_are_due_together_once_a_cadence() -> None:
     assert silences.due({P: 7, last: 1}, 2 * CADENCE_US + 1) == [P, last]
 
 
-def test_where_nothing_waits_estimates_come_less_often_up_to_the_patience() -> None:
-    """One cadence, two, then the patience; a record anywhere, or an event that is held, brings the cadence back."""
-    silences = watching()
-    now_us, waits_us = CADENCE_US, []
-    for _ in range(4):
+def waits_s(patience_us: int, looks: int) -> list[int]:
+    """How long each of some estimates in a quiet input waits for the next, in whole seconds."""
+    silences = watching(patience_us=patience_us)
+    now_us, waits = CADENCE_US, []
+    for _ in range(looks):
         silences.looked(now_us, quiet=True)
-        wait_us = next(wait for wait in range(SECOND_US, 20 * SECOND_US, SECOND_US) if silences.due({P: 7}, now_us + wait))
-        waits_us.append(wait_us)
-        now_us += wait_us
-    assert waits_us == [2 * SECOND_US, PATIENCE_US, PATIENCE_US, PATIENCE_US]
-    silences.observe({("other", 0): 1}, now_us)
-    assert silences.due({P: 7}, now_us + CADENCE_US) == [P]
-    silences.looked(now_us, quiet=True)
-    silences.looked(now_us, quiet=False)
-    assert silences.due({P: 7}, now_us + CADENCE_US) == [P]
-    assert Silences(CADENCE_US, MARGIN_US, 3_600 * SECOND_US)._longest_us == 10 * CADENCE_US
+        waits.append(next(wait for wait in range(1, 30) if silences.due({P: 7}, now_us + wait * SECOND_US)))
+        now_us += waits[-1] * SECOND_US
+    return waits
+
+
+def test_where_nothing_waits_estimates_come_less_often_up_to_the_patience() -> None:
+    """Two cadences, four, then the patience or ten of them."""
+    assert waits_s(3 * SECOND_US, 4) == [2, 3, 3, 3]
+    assert waits_s(3_600 * SECOND_US, 6) == [2, 4, 8, 10, 10, 10]
+    assert waits_s(0, 3) == [1, 1, 1]
+
+
+def test_a_record_anywhere_or_an_event_that_is_held_brings_the_cadence_back() -> None:
+    """Time is wanted again."""
+    silences = watching()
+    silences.looked(CADENCE_US, quiet=True)
+    silences.observe({("other", 0): 1}, 2 * CADENCE_US)
+    assert silences.due({P: 7}, 3 * CADENCE_US) == [P]
+    silences.looked(3 * CADENCE_US, quiet=True)
+    silences.looked(3 * CADENCE_US, quiet=False)
+    assert silences.due({P: 7}, 4 * CADENCE_US) == [P]
 
 
 def test_the_clock_counts_from_the_boot_and_the_boot_has_a_name() -> None:

@@ -197,6 +197,7 @@ class Planner:
         held = any(each.held for each in found.values())
         self._silences.looked(asked_us, quiet=not held and len(numbers) == len(here.partitions))
         agreed = self._agree("estimate", rising)
+        self._nudged |= {number: here.partitions[number].next_offset for number in unreported}
         if rising:
             yield "estimates journaled"
         for (number, _, _), frontier_us in zip(rising, agreed, strict=True):
@@ -239,7 +240,7 @@ class Planner:
         return agreed
 
     def _learn(self, silent: list[int], here: Offset, found: dict[int, Reached], slowest_us: int | None, asked_us: int) -> list[int]:
-        """Tell the silences from which arrival they count; return the partitions whose report was lost, once each."""
+        """Tell the silences from which arrival they count; return the partitions whose report was lost."""
         unreported, own = [], {}
         for number in silent:
             partition, at, known = ("raw", number), here.partitions[number], found.get(number)
@@ -259,7 +260,6 @@ class Planner:
                 if self._nudged.get(number) != at.next_offset:
                     unreported.append(number)
                     self._world.happened["asked for a lost report"] += 1
-                self._nudged[number] = at.next_offset
                 continue
             position, since_us = self._silences.silent_since(partition)
             own[number] = Silence(position, self._clock.boot, since_us, self._silences.known_arrival(partition))
