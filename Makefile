@@ -10,12 +10,15 @@ PACKAGES := ordering ingest query sinks tidegate
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: .venv/installed  ## make .venv with all that requirements.lock names (done by the other doors when needed)
+install: .venv/installed tidegate/runtime/kafka/_native.so  ## make .venv with all that requirements.lock names (done by the other doors when needed)
 
 .venv/installed: requirements.lock pyproject.toml scripts/install.sh
 	@echo "installing into .venv (about a minute; pyspark is 450 MB) ..."
 	@scripts/install.sh
 	@touch $@
+
+tidegate/runtime/kafka/_native.so: tidegate/runtime/kafka/native.c hatch_build.py | .venv/installed
+	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
 	@$(BIN)/python examples/flights/demo.py
@@ -45,8 +48,8 @@ format: install  ## put imports and formatting right
 	$(BIN)/ruff check --select I --fix
 	$(BIN)/ruff format
 
-bench: install  ## measure throughput and CPU beside a plain copy of the same topic
-	@$(BIN)/python benchmarks/run.py
+bench: install  ## measure everything on 2 cores (hours); ARGS='--only ingest --events 3000000 --runs 1' for a look
+	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 bench-kernel: install  ## measure the time model alone: rates on one core, memory of its state
 	@$(BIN)/python benchmarks/kernel.py $(ARGS)
@@ -61,4 +64,4 @@ lock: install  ## write requirements.lock anew from pyproject.toml
 
 clean:  ## stop the embedded stack of this folder and delete all that the doors made
 	@test ! -x $(BIN)/tidegate || $(BIN)/tidegate down --wipe
-	@rm -rf .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@rm -rf tidegate/runtime/kafka/_native.so .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse

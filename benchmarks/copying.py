@@ -1,7 +1,10 @@
 """
-The yardstick: a plain copy of a topic by librdkafka from Python, keys and timestamps kept, nothing ordered.
+The yardsticks: a plain copy of a topic by librdkafka, keys and timestamps kept, nothing ordered.
 
-Usage: python copying.py BOOTSTRAP SOURCE SINK PARTITIONS PROCESSES - prints one JSON line a tenth of a second.
+Usage: python copying.py python|columns BOOTSTRAP SOURCE SINK PARTITIONS PROCESSES - prints one JSON line a tenth of a second.
+
+``python`` is what a Python program does: confluent-kafka's messages, one by one. ``columns`` goes the way that ingest goes,
+by whole columns: what is left of ingest's cost beyond it is parsing, ordering, headers and Spark.
 """
 
 from __future__ import annotations
@@ -13,11 +16,16 @@ import sys
 import time
 from typing import Any
 
+import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.ranges import RangeReader
+from tidegate.runtime.kafka.writer import Columns, GaplessProducer
 
-def copy(bootstrap: str, source: str, sink: str, mine: list[int], copied: Any) -> None:
-    """Copy the partitions *mine*, counting in *copied*."""
+
+def copy_messages(bootstrap: str, source: str, sink: str, mine: list[int], copied: Any) -> None:
+    """Copy the partitions *mine* message by message, counting in *copied*."""
     gc.disable()
     consumer = Consumer(
         {
@@ -56,9 +64,29 @@ def copy(bootstrap: str, source: str, sink: str, mine: list[int], copied: Any) -
     producer.flush()
 
 
-def main(bootstrap: str, source: str, sink: str, partitions: str, processes: str) -> None:
+def copy_columns(bootstrap: str, source: str, sink: str, mine: list[int], copied: Any) -> None:
+    """Copy the partitions *mine* by whole columns, a piece of each in turn, counting in *copied*."""
+    properties = {"bootstrap.servers": bootstrap}
+    ends = Admin(properties).ends([(source, partition) for partition in mine])
+    producer = GaplessProducer(properties)
+    ranges = {partition: RangeReader(properties, source, partition).read(0, ends[source, partition]) for partition in mine}
+    while ranges:
+        for partition, pieces in list(ranges.items()):
+            piece = next(pieces, None)
+            if piece is None:
+                del ranges[partition]
+                continue
+            to = np.full(len(piece), partition, dtype=np.int32)
+            producer.send_columns(sink, Columns(piece.value, piece.key, to, piece.timestamp_ms, "", None))
+            copied.value += len(piece)
+    producer.flush(sink)
+    producer.discard()
+
+
+def main(way: str, bootstrap: str, source: str, sink: str, partitions: str, processes: str) -> None:
     """Copy with several processes and say how far they are."""
     count = int(processes)
+    copy = copy_messages if way == "python" else copy_columns
     counters = [multiprocessing.Value("q", 0, lock=False) for _ in range(count)]
     shares = [[partition for partition in range(int(partitions)) if partition % count == place] for place in range(count)]
     workers = [
@@ -70,6 +98,7 @@ def main(bootstrap: str, source: str, sink: str, partitions: str, processes: str
     while any(worker.is_alive() for worker in workers):
         time.sleep(0.1)
         print(json.dumps({"events_in": sum(counter.value for counter in counters)}), flush=True)
+    sys.exit(max(worker.exitcode or 0 for worker in workers))
 
 
 if __name__ == "__main__":

@@ -90,10 +90,12 @@ def test_a_range_is_read_alike_in_any_pieces(properties: dict[str, str]) -> None
     topic, count = create(properties["bootstrap.servers"], fresh("paths"), 1), 100_000
     value = pa.array([b"%d" % row for row in range(count)], type=pa.binary())
     producer = GaplessProducer(properties)
-    producer.send_columns(topic, columns(value, pa.nulls(count, pa.binary()), 0, 1 + np.arange(count)))
+    without_headers = columns(value, pa.nulls(count, pa.binary()), 0, 1 + np.arange(count))._replace(headers=None)
+    producer.send_columns(topic, without_headers)
     producer.flush(topic)
     producer.discard()
-    reader = RangeReader(properties, topic, 0)
+    reader = RangeReader(properties, topic, 0, headers=True)
+    assert {header for piece in reader.read(0, 10) for header in piece.header.to_pylist()} == {None}  # type: ignore[union-attr]
     whole = rows_of(reader.read(0, count))
     assert whole == [(row, row + 1, None, b"%d" % row) for row in range(count)]
     cuts = [0, 1, 2, 20_002, 20_003, 65_000, count]

@@ -106,15 +106,16 @@ class MessageProducer:
         partition: Any,
         stamp_ms: Any,
         name: str,
-        headers: pa.FixedSizeBinaryArray,
+        headers: pa.FixedSizeBinaryArray | None,
         at: int = 0,
     ) -> int:
         """Queue the rows of columns from *at* on; return the first row not queued."""
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
-        columns = [_objects(value)[at:], _objects(key)[at:], partition[at:].tolist(), stamp_ms[at:].tolist(), headers[at:].to_pylist()]
+        carried = [None] * len(value) if headers is None else [[(name, header)] for header in headers.to_pylist()]
+        columns = [_objects(value)[at:], _objects(key)[at:], partition[at:].tolist(), stamp_ms[at:].tolist(), carried[at:]]
         for payload, name_of, to, stamp, header in zip(*columns, strict=True):
             try:
-                produce(topic, payload, name_of, to, None, None, stamp, [(name, header)])
+                produce(topic, payload, name_of, to, None, None, stamp, header)
             except BufferError:
                 return at
             except KafkaException as refused:

@@ -471,8 +471,9 @@ static const void *entry(const tg_column *column, int64_t row, size_t *length) {
 }
 
 /*
- * Queue the rows *at* to *rows* of some columns, each with one header *name* of *header_bytes* bytes. Return the first row
- * that is not queued: *rows*, or the one for which the queue has no room, or which was refused (then tg_poll tells).
+ * Queue the rows *at* to *rows* of some columns, each with one header *name* of *header_bytes* bytes (none if *headers* is
+ * NULL). Return the first row that is not queued: *rows*, or the one for which the queue has no room, or which was refused
+ * (then tg_poll tells).
  */
 int64_t tg_send(tg_producer *producer, const char *topic, const tg_column *value, const tg_column *key, const int32_t *partition,
                 const int64_t *stamp_ms, const char *name, const uint8_t *headers, int64_t header_bytes, int64_t at, int64_t rows) {
@@ -480,9 +481,11 @@ int64_t tg_send(tg_producer *producer, const char *topic, const tg_column *value
     for (; handle && at < rows; at++) {
         size_t value_bytes, key_bytes;
         const void *value_at = entry(value, at, &value_bytes), *key_at = entry(key, at, &key_bytes);
+        /* Without a header the list of arguments ends where it would be told. */
         int error = rd_kafka_producev(producer->client, V_RKT, handle, V_PARTITION, partition[at], V_MSGFLAGS, MSG_COPY, V_VALUE,
-                                      (void *)value_at, value_bytes, V_KEY, (void *)key_at, key_bytes, V_TIMESTAMP, stamp_ms[at], V_HEADER,
-                                      name, (const void *)(headers + at * header_bytes), (ssize_t)header_bytes, V_END);
+                                      (void *)value_at, value_bytes, V_KEY, (void *)key_at, key_bytes, V_TIMESTAMP, stamp_ms[at],
+                                      headers ? V_HEADER : V_END, name, (const void *)(headers ? headers + at * header_bytes : NULL),
+                                      (ssize_t)header_bytes, V_END);
         if (error == ERR_QUEUE_FULL)
             break;
         if (error) {

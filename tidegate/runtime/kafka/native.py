@@ -292,7 +292,7 @@ class NativeProducer(_Client):
         partition: Any,
         stamp_ms: Any,
         name: str,
-        headers: pa.FixedSizeBinaryArray,
+        headers: pa.FixedSizeBinaryArray | None,
         at: int = 0,
     ) -> int:
         """
@@ -304,16 +304,16 @@ class NativeProducer(_Client):
             partition: int32, where each row goes.
             stamp_ms: int64, Kafka timestamps.
             name: Name of the one header.
-            headers: Its values.
+            headers: Its values; None: there is no header.
             at: First row.
 
         Returns:
             The first row not queued: the number of rows, or the one for which there was no room, or that :attr:`failed`.
         """
-        rows, width = len(headers), headers.type.byte_width
+        width = 0 if headers is None else headers.type.byte_width
+        block = None if headers is None else headers.buffers()[1].address + headers.offset * width
         values, keys = _given(value), _given(key)
         stamps, partitions = np.ascontiguousarray(stamp_ms, dtype=np.int64), np.ascontiguousarray(partition, dtype=np.int32)
-        block = headers.buffers()[1]
         reached: int = self._native.tg_send(
             self._open,
             topic.encode(),
@@ -322,10 +322,10 @@ class NativeProducer(_Client):
             partitions.ctypes.data,
             stamps.ctypes.data,
             name.encode(),
-            block.address + headers.offset * width,
+            block,
             width,
             at,
-            rows,
+            len(value),
         )
         return reached
 

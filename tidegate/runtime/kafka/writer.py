@@ -69,7 +69,7 @@ class Columns(NamedTuple):
         partition: int32.
         stamp_ms: Kafka timestamps, milliseconds.
         name: Name of the header.
-        headers: Its values.
+        headers: Its values; None: there is no header.
     """
 
     value: Payload
@@ -77,7 +77,7 @@ class Columns(NamedTuple):
     partition: NDArray[np.int32]
     stamp_ms: NDArray[np.int64]
     name: str
-    headers: pa.FixedSizeBinaryArray
+    headers: pa.FixedSizeBinaryArray | None
 
 
 class GaplessProducer:
@@ -104,7 +104,7 @@ class GaplessProducer:
         at, since_s = 0, self._begin(topic)
         while True:
             at = self._producer.send(topic, *events, at)
-            if at == len(events.headers):
+            if at == len(events.value):
                 break
             since_s = self._hear(topic, since_s)
         self._producer.poll(0)
