@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 from integration.drawn import Raw, draw, logs_of
 from integration.running import settings_of, workspace
 from integration.topics import create, fresh, header, produce, records
@@ -87,7 +89,8 @@ class Pair:
         addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
         result = CliRunner().invoke(app, [a, b, "--format", "json", *flags], env=addresses)
         assert result.exit_code == exit_code, result.output
-        return dict(json.loads(result.stdout)) if result.stdout else {"error": result.stderr.split(":")[0]}
+        codes = re.findall(r"^(TG-[A-Z-]+):", result.stderr, re.MULTILINE)
+        return {"error": codes[0]} if codes else dict(json.loads(result.stdout))
 
     def tampered(self, change: Callable[[list[Line]], list[Line]]) -> str:
         """Return a copy of the first topic, changed."""
@@ -113,11 +116,16 @@ def pair(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pai
         once = space.start("ingest", "events", "--until-end")
         once.finish()
         again.finish()
-        lines = [
-            Line(message.partition() or 0, message.key(), message.value(), message.timestamp()[1], header(message, HEADER_NAME))
-            for message in records(stack.bootstrap, f"{topic}.ordered")
-        ]
-        yield Pair(stack, topic, raws, lines)
+        yield Pair(stack, topic, raws, lines_of(stack, f"{topic}.ordered"))
+
+
+def lines_of(stack: Stack, name: str) -> list[Line]:
+    """Return every record of an ordered topic."""
+    found = []
+    for message in records(stack.bootstrap, name):
+        place = message.partition() or 0, message.key(), message.value(), message.timestamp()[1]
+        found.append(Line(*place, header(message, HEADER_NAME)))
+    return found
 
 
 def test_two_jobs_one_of_them_killed_write_the_same_events(pair: Pair) -> None:
@@ -137,7 +145,7 @@ def test_a_stretch_of_time_is_compared_by_itself(pair: Pair) -> None:
     """Law, level 1, of the events with from <= s < until, found by the rule for starting in the middle."""
     times = sorted(line.fields["system_us"] for line in pair.lines if line.is_event)
     start, until = times[len(times) // 3], times[2 * len(times) // 3]
-    flags = "--from", format_tick(start), "--until", format_tick(until), "--complete"
+    flags = "--from", format_tick(start), "--until", format_tick(until), "--complete", "--bootstrap-b", pair.stack.bootstrap
     found = pair.compare(f"{pair.topic}.ordered", f"{pair.topic}.again", *flags)
     assert found["same"]
     assert found["equal"] == sum(start <= time < until for time in times)
@@ -223,6 +231,21 @@ def test_a_topic_that_is_not_that_far_yet_is_no_difference(pair: Pair) -> None:
     assert found["equal"] == found["b"]["events"]
     found = pair.compare(f"{pair.topic}.ordered", half, "--complete", exit_code=1)
     assert {difference["kind"] for difference in found["differences"]} == {"ended"}
+
+
+def test_of_a_topic_whose_beginning_is_gone_only_what_is_surely_whole_is_compared(pair: Pair) -> None:
+    """Retention: without a time it is refused; from a time on that CTIs vouch for, what is left is the same."""
+    cut = pair.tampered(lambda _: lines_of(pair.stack, f"{pair.topic}.again"))
+    gone = [TopicPartition(cut, partition, 400) for partition in range(PARTITIONS)]
+    client = AdminClient({"bootstrap.servers": pair.stack.bootstrap})
+    for future in client.delete_records(gone).values():
+        future.result(30)
+    assert pair.compare(f"{pair.topic}.ordered", cut, exit_code=3)["error"] == "TG-RETENTION"
+    times = sorted(line.fields["system_us"] for line in pair.lines if line.is_event)
+    early, late = format_tick(times[10]), format_tick(times[-len(times) // 4])
+    assert pair.compare(f"{pair.topic}.ordered", cut, "--from", early, exit_code=3)["error"] == "TG-RETENTION"
+    found = pair.compare(f"{pair.topic}.ordered", cut, "--from", late, "--complete")
+    assert found["equal"] == sum(time >= times[-len(times) // 4] for time in times)
 
 
 def test_what_cannot_be_compared_is_refused_with_a_reason(pair: Pair) -> None:
