@@ -71,11 +71,11 @@ def journal(
     admin.check_reachable()
     held = RedisJournal.open(settings.redis)
     if action is Action.SHOW:
-        _show(plan_of(settings, name, admin), held, format)
+        show(plan_of(settings, name, admin), held, format)
         return
     plan = plan_of(settings, name, admin)
     told = told_by(plan, admin)
-    _print_rebuilt(give_back(_told_members(plan, told), held, told, dry_run), dry_run, format)
+    print_rebuilt(give_back(_told_members(plan, told), held, told, dry_run), dry_run, format)
 
 
 def plan_of(settings: Settings, name: str, admin: Admin) -> IngestPlan:
@@ -119,7 +119,8 @@ def _told_members(plan: IngestPlan, told: Any) -> IngestPlan:
     return plan if plan.joined else replace(plan, partitions=members(plan.partitions, told))
 
 
-def _show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
+def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
+    """Print all facts of the input partitions of *plan*."""
     from rich.console import Console
     from rich.table import Table
 
@@ -171,7 +172,8 @@ def _as_dict(plan: IngestPlan, held: RedisJournal, partition: Partition, facts: 
     }
 
 
-def _print_rebuilt(rebuilt: Rebuilt, dry_run: bool, format: Format) -> None:
+def print_rebuilt(rebuilt: Rebuilt, dry_run: bool, format: Format) -> None:
+    """Print what was given back, or would be, of each input partition."""
     from rich.console import Console
 
     from tidegate.runtime.driving import print_json
