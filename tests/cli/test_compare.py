@@ -11,6 +11,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from naive_reader import Event, Line
+from written_topics import Written, written
 
 from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
@@ -18,7 +20,8 @@ from ordering.wire import encode_event_header_column
 from tidegate.cli.compare_difference import Difference, Stretches, events_of
 from tidegate.cli.compare_digest import BLOCK_EVENTS, ChannelDigest, differing_block
 from tidegate.cli.compare_promises import RECENT_EVENTS, PromiseCheck
-from tidegate.cli.compare_records import Columns
+from tidegate.cli.compare_records import Columns, Side, Walk
+from tidegate.cli.compare_topics import PartitionOf, _take
 
 ROSTER = Roster(1, 1, Spread.ONE, False)
 
@@ -144,6 +147,38 @@ def test_a_walk_from_the_middle_checks_what_follows() -> None:
     """What it has not met it does not miss; what it meets must still hold."""
     assert check(cti(2_000, 50), columns([3_000], 50), whole=False).broken is None
     assert check(cti(2_000, 50), columns([1_999], 50), whole=False).broken is not None
+
+
+def met_of(lines: list[Line], partitions: int, start_us: int | None = None) -> PartitionOf:
+    """What a walk finds in one partition of an ordered topic, read at once."""
+    events = [(offset, each) for offset, each in lines if isinstance(each, Event)]
+    plain = [np.array(column, dtype=np.int64) for column in zip(*((o, e.number, e.seq, e.system_us) for o, e in events), strict=True)]
+    offset, number, seq, system_us = plain or [np.empty(0, dtype=np.int64)] * 4
+    header = encode_event_header_column(seq, system_us, system_us, system_us, number, np.zeros(len(seq), dtype=np.uint16), 0)
+    nothing = pa.nulls(len(seq), pa.binary())
+    side = Side("A", "topic", {}, partitions, (0,) * partitions, (0,) * partitions, start_us)
+    walk, found = Walk(side, 0), PartitionOf()
+    ctis = [(at, each) for at, each in lines if isinstance(each, Cti)]
+    _take(found, walk._accept(Columns(offset, number, seq, system_us, system_us // 1000, header, nothing, nothing), ctis), side, 0, None)
+    return found
+
+
+@given(written(), st.data())
+def test_no_promise_of_honest_writers_is_called_broken_however_torn_their_topic(topic: Written, data: st.DataObject) -> None:
+    """Writers that die, write again, or go on when they should be gone; read from the beginning and from the middle."""
+    partition = data.draw(st.integers(0, len(topic.partitions) - 1))
+    found = met_of(topic.partitions[partition], len(topic.partitions))
+    for number, channel in found.channels.items():
+        true = topic.truth.get((number, partition), [])
+        assert channel.check.broken is None
+        assert channel.check.unproven == 0
+        assert channel.digest.count == len(true)
+        assert channel.ended
+    times = sorted(event.system_us for events in topic.truth.values() for event in events)
+    start_us = data.draw(st.sampled_from(times)) if times else 5
+    for number, channel in met_of(topic.partitions[partition], len(topic.partitions), start_us).channels.items():
+        assert channel.check.broken is None
+        assert channel.digest.count == sum(event.system_us >= start_us for event in topic.truth.get((number, partition), []))
 
 
 def difference(a: Columns, b: Columns) -> Difference:
