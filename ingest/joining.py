@@ -15,6 +15,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from structlog.typing import FilteringBoundLogger
 
@@ -29,8 +30,11 @@ from ordering.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
 from tidegate.runtime.binding import check_same_topics, last_batches, offset_of
 from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.setting_inputs import InputSettings
-from tidegate.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    # The planner, which imports this module, must start fast; it needs none of how settings are read.
+    from tidegate.runtime.setting_inputs import InputSettings
+    from tidegate.runtime.settings import Settings
 
 _MISSING_US = 10 * SECOND_US
 

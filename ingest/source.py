@@ -37,9 +37,9 @@ from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.failures import beyond_waiting
+from tidegate.runtime.labels import even_labels
 from tidegate.runtime.logs import get_logger, quiet_worker
 from tidegate.runtime.planning import RangePlanner, Ranges
-from tidegate.runtime.spark import even_labels
 
 _RETRY_S = 1.0
 _NO_WAY_ON = ("TG-JOURNAL-LOST", "TG-ROSTER", "TG-TOPIC-ENDED")

@@ -29,6 +29,7 @@ from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
+from tidegate.runtime.labels import even_labels
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.recovery import How, Recovery
@@ -37,7 +38,7 @@ from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.parse import parse_script
 from tidegate.runtime.setting_tables import OutputSettings
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, even_labels, start_stage
+from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_stage
 
 TAIL_RECORDS = 1_000
 FINISHED_FILE = "finished"

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from structlog.testing import capture_logs
 
-from tidegate.runtime.spark import WORKER_LOG, WORKER_LOG_BYTES_MAX, WorkerLog, even_labels
+from tidegate.runtime.labels import even_labels
+from tidegate.runtime.spark import WORKER_LOG, WORKER_LOG_BYTES_MAX, WorkerLog
 
 SHAPES = [(1, 1), (4, 2), (7, 3), (16, 4), (5, 8), (64, 12)]
 
