@@ -22,7 +22,6 @@ from tidegate.runtime.fault_points import POINTS
 SESSION, DRIVER, JVM, WORKER, PLANNER, BROKER, REDIS = "session", "driver", "jvm", "worker", "planner", "broker", "redis"
 WATCHED = (LOGGED, STATE, UNCOMMITTED)
 RECOVERY = "recovery"
-_WAIT_S = 40.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,14 +65,14 @@ class Kill:
         return Checkpoint(world.checkpoint).where()
 
     def _strike_held(self, world: World) -> str:
-        held = world.until_held(_WAIT_S)
+        held = world.until_held(world.patience_s)
         slain(world, self.victim, held)
         return self.point if held is not None else "missed"
 
     def _strike_watched(self, world: World) -> str:
         checkpoint = Checkpoint(world.checkpoint)
         pids = [process.pid for process in world.processes("all")]
-        strike_at(checkpoint, self.point, pids, _WAIT_S)
+        strike_at(checkpoint, self.point, pids, world.patience_s)
         hit = checkpoint.where()
         slain(world, self.victim)
         return hit

@@ -22,7 +22,6 @@ from faults.world import World
 
 from ordering.ticks import SECOND_US
 
-_WAIT_S = 30.0
 ZOMBIE_ENDS_S = 90.0
 
 
@@ -74,7 +73,7 @@ def pause_redis(world: World, seconds: float = 6.0) -> str:
 def _until_estimates(world: World) -> None:
     """Be silent until the journal knows more estimates, so that there is something to forget; then go on."""
     world.facts.look()
-    before, deadline_s = world.facts.count, time.monotonic() + _WAIT_S
+    before, deadline_s = world.facts.count, time.monotonic() + world.patience_s
     world.workload.hold(True)
     while world.facts.count <= before and time.monotonic() < deadline_s:
         time.sleep(0.3)
@@ -148,7 +147,7 @@ def zombie(world: World) -> str:
 
 def stale_cti(world: World) -> str:
     """A job is held still between its events and their CTIs; these come after newer ones of its successor."""
-    if world.until_held(_WAIT_S) is None:
+    if world.until_held(world.patience_s) is None:
         return "missed"
     return zombie(world)
 
@@ -157,7 +156,7 @@ def torn_twice(world: World) -> str:
     """A batch is killed with part of it written; the life that writes it again is killed in the middle of the same batch."""
     following, torn = world.arm, []
     for nth in (1, 2):
-        if world.until_held(_WAIT_S) is None:
+        if world.until_held(world.patience_s) is None:
             world.arm = following
             return "missed"
         torn.append(Checkpoint(world.checkpoint).planned)
@@ -208,7 +207,7 @@ def fill_checkpoint_disk(world: World) -> str:
     job = world.job
     filler = folder / "filler"
     _fill(filler)
-    deadline_s = time.monotonic() + _WAIT_S
+    deadline_s = time.monotonic() + world.patience_s
     while job.running and time.monotonic() < deadline_s:
         _fill(filler)
         time.sleep(0.2)
@@ -220,7 +219,7 @@ def fill_checkpoint_disk(world: World) -> str:
 def fill_broker_disk(world: World) -> str:
     """The disk of the broker is full; Kafka ends itself, and is started when there is room."""
     filler = world.stack.directory / "kafka" / "data" / "filler"
-    deadline_s = time.monotonic() + _WAIT_S
+    deadline_s = time.monotonic() + world.patience_s
     while world.stack.kafka_pid is not None and time.monotonic() < deadline_s:
         _fill(filler)
         time.sleep(0.2)
@@ -245,7 +244,7 @@ def refuse_record(world: World) -> str:
     _alter(world, "max.message.bytes", "2000")
     job = world.job
     world.workload.send_a_big_one()
-    deadline_s = time.monotonic() + _WAIT_S
+    deadline_s = time.monotonic() + world.patience_s
     while job.running and time.monotonic() < deadline_s:
         time.sleep(0.2)
     ended = not job.running

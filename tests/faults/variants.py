@@ -114,7 +114,7 @@ def draw_variant(dice: random.Random, per_s: int) -> Variant:
         partitions,
         per_s,
         shape,
-        source_ctis=dice.choice((0.0, 0.0, 0.02)),
+        source_ctis=dice.choice((0.0, 0.0, 0.001)),
         silences=True,
         ahead=not log_append and not stamped,
     )

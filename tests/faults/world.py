@@ -151,6 +151,11 @@ class World:
         return self.space.folder / ".tidegate" / "checkpoints" / f"ingest-{self.ordered_topic}"
 
     @property
+    def patience_s(self) -> float:
+        """How long to wait for a moment to strike."""
+        return max(self.stall_s / 4, 30.0)
+
+    @property
     def watch(self) -> CtiWatch:
         """The follower of the ordered topic, once there is one."""
         if self._watch is None:
@@ -191,7 +196,7 @@ class World:
             return int(text) if psutil.Process(int(text)).status() == psutil.STATUS_STOPPED else None
         return None
 
-    def until_held(self, timeout_s: float = STALL_S) -> int | None:
+    def until_held(self, timeout_s: float) -> int | None:
         """Wait until a process holds still at the point asked for; None: none did, or the job has ended."""
         deadline_s = time.monotonic() + timeout_s
         while time.monotonic() < deadline_s and self.job.running:
