@@ -166,7 +166,7 @@ def error_of(text: str, report: str) -> TidegateError:
         kinds = {kind.__name__: kind for kind in _kinds(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
     raised = _RAISED.findall(text)
-    what = raised[-1] if raised else text.strip()[:500]
+    what = raised[-1] if raised else text.strip().partition("\n")[0][:500]
     return TidegateError(
         f"the Spark job failed: {scrub(what)}", code="TG-SPARK", where=report, fix="read the report; starting again resumes"
     )
