@@ -10,14 +10,16 @@ PACKAGES := ordering ingest query sinks tidegate
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-install: .venv/installed tidegate/runtime/kafka/_native.so  ## make .venv with all that requirements.lock names (done by the other doors when needed)
+NATIVE := tidegate/runtime/kafka/_native.so tidegate/runtime/payloads/_plain_json.so
+
+install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.lock names (done by the other doors when needed)
 
 .venv/installed: requirements.lock pyproject.toml scripts/install.sh
 	@echo "installing into .venv (about a minute; pyspark is 450 MB) ..."
 	@scripts/install.sh
 	@touch $@
 
-tidegate/runtime/kafka/_native.so: tidegate/runtime/kafka/native.c hatch_build.py | .venv/installed
+$(NATIVE) &: tidegate/runtime/kafka/native.c tidegate/runtime/payloads/plain_json.c hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
@@ -64,4 +66,4 @@ lock: install  ## write requirements.lock anew from pyproject.toml
 
 clean:  ## stop the embedded stack of this folder and delete all that the doors made
 	@test ! -x $(BIN)/tidegate || $(BIN)/tidegate down --wipe
-	@rm -rf tidegate/runtime/kafka/_native.so .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@rm -rf $(NATIVE) .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse

@@ -1,8 +1,8 @@
 """
-Compiles the native part of the Kafka path, ``tidegate/runtime/kafka/native.c``, when the project is built or installed.
+Compiles the native parts - Kafka by whole columns, fields of plain JSON - when the project is built or installed.
 
-Law: a build never fails for want of it. Without a C compiler the wheel is pure Python and everything works record by
-record. ``python hatch_build.py`` compiles it in place; an editable install does so too.
+Law: a build never fails for want of them. Without a C compiler the wheel is pure Python and everything works, slower.
+``python hatch_build.py`` compiles them in place; an editable install does so too.
 """
 
 from __future__ import annotations
@@ -21,24 +21,27 @@ except ImportError:  # compiled in place, where no build backend is needed
     Hook = object  # type: ignore[assignment,misc]
 
 ROOT = Path(__file__).resolve().parent
-SOURCE = Path("tidegate/runtime/kafka/native.c")
-TARGET = Path("tidegate/runtime/kafka/_native.so")
+PARTS = {
+    Path("tidegate/runtime/kafka/native.c"): Path("tidegate/runtime/kafka/_native.so"),
+    Path("tidegate/runtime/payloads/plain_json.c"): Path("tidegate/runtime/payloads/_plain_json.so"),
+}
+"""Each source with what becomes of it."""
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
 
-def compiled(target: Path) -> bool:
-    """Compile to *target*; return whether there is a compiler and it did."""
+def compiled(source: Path, target: Path) -> bool:
+    """Compile *source* to *target*; return whether there is a compiler and it did."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if compiler is None:
-        print("no C compiler: Kafka will be read and written record by record", file=sys.stderr)
+        print(f"no C compiler for {source}: everything works, but slower", file=sys.stderr)
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
     # A job may be using the old one: it keeps it, since this is another file under the same name.
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     try:
-        subprocess.run([*compiler.split(), *FLAGS, str(ROOT / SOURCE), "-o", str(fresh), "-ldl"], check=True)
+        subprocess.run([*compiler.split(), *FLAGS, str(ROOT / source), "-o", str(fresh), "-ldl"], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        print(f"{SOURCE} was not compiled: Kafka will be read and written record by record ({error})", file=sys.stderr)
+        print(f"{source} was not compiled: everything works, but slower ({error})", file=sys.stderr)
         return False
     fresh.replace(target)
     return True
@@ -52,9 +55,11 @@ class CustomBuildHook(Hook):  # type: ignore[type-arg]
         if self.target_name != "wheel":
             return
         editable = version == "editable"
-        target = ROOT / TARGET if editable else Path(self.directory) / "native" / TARGET.name
-        if compiled(target) and not editable:
-            build_data["force_include"][str(target)] = str(TARGET)
+        for source, place in PARTS.items():
+            target = ROOT / place if editable else Path(self.directory) / "native" / place.name
+            if not compiled(source, target) or editable:
+                continue
+            build_data["force_include"][str(target)] = str(place)
             # Called through ctypes, it knows nothing of Python: one wheel serves every version.
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
@@ -65,4 +70,5 @@ class CustomBuildHook(Hook):  # type: ignore[type-arg]
 
 
 if __name__ == "__main__":
-    sys.exit(0 if compiled(ROOT / TARGET) else 1)
+    done = [compiled(source, ROOT / place) for source, place in PARTS.items()]
+    sys.exit(0 if all(done) else 1)

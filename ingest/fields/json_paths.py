@@ -3,12 +3,14 @@ Field paths in JSON payloads: the common case, and the fast one.
 
 One parser reads every row on its own (DuckDB's, over the whole column at once). A path is exact in its spelling. Of
 members with equal names the first counts; the parser is lenient about a comma too many and about NaN and Infinity, which
-count as null.
+count as null. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.runtime.payloads.plain_json`
+where it was compiled.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,9 +21,13 @@ import pyarrow.compute as pc
 from ingest.fields.columns import Mask, Taken, Ticks
 from ordering.keys import key_bytes
 from ordering.timestamps import to_ticks
+from tidegate.runtime.kafka.native import wanted
+from tidegate.runtime.payloads import plain_json
+from tidegate.runtime.payloads.plain_json import Plain
 from tidegate.runtime.scalars.duck import run
 
 Path = tuple[str, ...]
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
 
 
 class JsonPaths:
@@ -38,12 +44,35 @@ class JsonPaths:
         columns = [f"TRY(json_extract(text, '{_json_path(path)}')) AS \"{name}\"" for name, path in paths.items()]
         chosen = ", ".join([*columns, "text IS NOT NULL AND json_valid(text) AS ok"])
         self._sql = f"SELECT {chosen} FROM (SELECT TRY(decode(value)) AS text FROM payloads)"
+        # Nested members, and names that JSON may write in several ways, are for the one parser.
+        self._members = [path[0] for path in paths.values() if len(path) == 1 and _PLAIN_NAME.fullmatch(path[0])]
 
     def take(self, payloads: pa.Array) -> Taken:
         """Return which of *payloads* are JSON, and their fields."""
+        plain = self._plain(payloads)
+        if plain is None:
+            ok, texts = self._parsed(payloads)
+        elif not len(plain.others):
+            ok, texts = plain.well_formed, plain.texts
+        else:
+            rest, found = self._parsed(payloads.take(pa.array(plain.others)))
+            ok = plain.well_formed
+            ok[plain.others] = rest
+            mask = np.zeros(len(ok), dtype=np.bool_)
+            mask[plain.others] = True
+            texts = [pc.replace_with_mask(mine, pa.array(mask), other) for mine, other in zip(plain.texts, found, strict=True)]
+        return Taken(ok, {name: JsonTexts(text) for name, text in zip(self._names, texts, strict=True)})
+
+    def _plain(self, payloads: pa.Array) -> Plain | None:
+        """Return what plain objects give; None where asking would not pay, or nobody can."""
+        library = plain_json.library() if wanted() and len(self._members) == len(self._names) else None
+        plain = None if library is None else plain_json.take(library, payloads, self._members)
+        return plain if plain is not None and len(plain.others) <= len(payloads) // 4 else None
+
+    def _parsed(self, payloads: pa.Array) -> tuple[Mask, list[pa.Array]]:
         table = run(self._sql, payloads=pa.table({"value": payloads})).combine_chunks()
         ok = table["ok"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
-        return Taken(ok, {name: JsonTexts(_whole(table[name])) for name in self._names})
+        return ok, [_whole(table[name]).cast(pa.string()) for name in self._names]
 
 
 @dataclass(frozen=True, slots=True)
