@@ -25,9 +25,11 @@ from ingest.identity import ANSWER_S, WAYS_OUT, TopicIdentity
 from ingest.imports import ImportedInput
 from ingest.joining import last_offset, topics_of, with_roster, written_by_us
 from ingest.journal_redis import RedisJournal
+from ingest.made_of import MAY_GROW, check_made_of
 from ingest.offsets import RANGE_SCHEMA, Offset, Planned
+from ingest.positions import check_still_there
 from ingest.promises import ended
-from ingest.resume import MAY_GROW, Resumption, begin, check_made_of, check_still_there, keep_whole, resume
+from ingest.resume import Resumption, begin, keep_whole, resume
 from ingest.starting import BEGINNING, LAST_STOPPED, Start, last_stopped, refuse_other_start
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US

@@ -17,8 +17,10 @@ from valkey_server import Server
 from ingest.config import IngestPlan
 from ingest.imports import ImportedInput
 from ingest.journal_redis import RedisJournal
+from ingest.made_of import Made, check_made_of
 from ingest.offsets import Planned
-from ingest.resume import Made, Resumption, check_made_of, first_position
+from ingest.positions import first_position
+from ingest.resume import Resumption
 from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.oracle import Record, tell

@@ -12,7 +12,7 @@ from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.reading import log_of
 from simulation.world import World, journal_key
 
-from ingest.resume import first_position
+from ingest.positions import first_position
 from ordering.policies import Shape
 from ordering.punctuation import Cti
 from ordering.resume import last_promises
