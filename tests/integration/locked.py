@@ -27,7 +27,7 @@ from tls_front import TlsFront
 
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.masking import Secrets
-from tidegate.runtime.rights import REDIS_COMMANDS, REDIS_KEYS, Right
+from tidegate.runtime.rights import REDIS_COMMANDS, REDIS_KEYS, REDIS_WATCHING, Right
 from tidegate.runtime.stack import EmbeddedStack
 from tidegate.runtime.stack_security import SUPER_USER, StackSecurity, redis_password
 
@@ -122,7 +122,7 @@ def start_locked(folder: Path) -> Locked:
     """Start a stack behind locks in *folder*; whoever asks stops it (:func:`stop_locked`)."""
     certificates = folder / "certificates"
     certificates.mkdir(parents=True)
-    names = ("admin", "ingest", "key", "redis-admin", "redis", "redis-key", "oauth", "spark")
+    names = ("admin", "ingest", "key", "redis-admin", "redis", "redis-key", "watcher", "oauth", "spark")
     secrets = {name: canary(name) for name in names}
     (certificates / "redis-password").write_text(secrets["redis"])
     authority = Authority(certificates)
@@ -132,7 +132,11 @@ def start_locked(folder: Path) -> Locked:
         "query": authority.issue("query", password=secrets["key"]),
         "journal": authority.issue("journal", password=secrets["redis-key"]),
     }
-    rules = {"tidegate": f"on {redis_password(secrets['redis'])}", SUPER_USER: f"on {redis_password(secrets['redis-admin'])} ~* +@all"}
+    rules = {
+        "tidegate": f"on {redis_password(secrets['redis'])}",
+        "watcher": f"on {redis_password(secrets['watcher'])} ~{REDIS_KEYS} {' '.join(f'+{command}' for command in REDIS_WATCHING)}",
+        SUPER_USER: f"on {redis_password(secrets['redis-admin'])} ~* +@all",
+    }
     users = {SUPER_USER: secrets["admin"], "ingest": secrets["ingest"]}
     security = StackSecurity(authority.ca_file, keys["broker"].both_file, "broker", users, rules)
     stack = EmbeddedStack(folder / "stack", heap="384m", security=security)

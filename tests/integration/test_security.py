@@ -6,7 +6,10 @@ import base64
 import contextlib
 import datetime
 import json
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 import urllib.parse
@@ -203,10 +206,19 @@ def test_jobs_run_with_exactly_the_rights_listed_and_leave_no_secret(locked: Loc
         assert error_code(ingest) == "TG-KAFKA-DENIED"
         assert ingest.wait() == 3
         assert f"operation Write on topic {ordered}" in ingest.errors
-        shown = [space.start("config", **secrets_of(locked)), space.start("status", **secrets_of(locked))]
-        for job in [ingest, query, *shown]:
-            job.wait()
-            left.append(("printed", json.dumps(job.lines).encode()))
+        left += [(f"printed by {name}", json.dumps(job.lines).encode()) for name, job in (("ingest", ingest), ("query", query))]
+        watching = {"TIDEGATE_REDIS__URL": locked.redis_url, "TIDEGATE_REDIS__USERNAME": "watcher"}
+        watching["TIDEGATE_REDIS__PASSWORD"] = locked.secrets["watcher"]
+        for arguments in (("config", "--format", "toml"), ("config", "--format", "json"), ("status", "--format", "json")):
+            told = subprocess.run(
+                [sys.executable, "-m", "tidegate", *arguments],
+                cwd=space.folder,
+                env={**os.environ, **secrets_of(locked), **watching},
+                capture_output=True,
+                check=False,
+            )
+            left.append((f"printed by {arguments}", told.stdout + told.stderr))
+            assert topic.encode() in told.stdout, told
     left += [*files_below(scratch), *files_below(tmp_path), *files_below(locked.stack.directory)]
     shutil.rmtree(scratch)
     assert {Path(place).name for place, _ in left} >= {"spark.log", "failure.log", "settings.json", "metadata", "kafka.log"}
