@@ -73,6 +73,20 @@ class InForce(NamedTuple):
     clamped: int = 0
 
 
+class Held(NamedTuple):
+    """What the journal holds of a partition from where the job goes on: the first open position, and facts as (position, value)."""
+
+    closed: int
+    estimates: list[tuple[int, int]]
+    imports: list[tuple[int, int]]
+    spans: list[tuple[int, int]]
+
+    def lacks(self, at: Planned) -> bool:
+        """Return whether it does not know what Spark's offset says to be in force there."""
+        estimate_us, import_us = (max((us for _, us in marks), default=0) for marks in (self.estimates, self.imports))
+        return estimate_us < at.frontier_us or import_us < at.import_us
+
+
 class FactDesk:
     """
     All a planner knows of the journal.
@@ -293,7 +307,8 @@ class FactDesk:
                 return journal.do(calls)
             except ForgetfulJournalError as error:
                 self._log.warning(error.what, code=error.code)
-                self._give_back(journal)
+                self._give_back(journal, self._here)
+                self._give_back_joins(journal)
                 for key in dict.fromkeys(call.key for call in calls):
                     journal.restore(key, [])
                 return journal.do(calls)
@@ -339,30 +354,41 @@ class FactDesk:
         new = [partition for partition in self._here if partition not in self._learned]
         if not new:
             return
-        closed, forgot = self._compare(journal, new)
-        behind = [partition for partition in new if closed[partition] < self._here[partition].next_offset and not self._fresh(partition)]
+        found, forgot = self._compare(journal, new)
+        behind = [p for p in new if found[p].closed < self._here[p].next_offset and not self._fresh(p)]
         for partition in behind:
-            self._find_conflicts(journal, partition, closed[partition])
-        self._say_what_it_missed(behind, closed)
-        self._give_back(journal, [partition for partition in new if forgot or partition in behind or self._here[partition].frontier_us])
-        self._hear_open(journal, new)
+            self._find_conflicts(journal, partition, found[partition].closed)
+        self._say_what_it_missed(behind, found)
+        self._give_back(journal, [p for p in new if forgot or p in behind or found[p].lacks(self._here[p])])
+        for partition in new:
+            memory = self._remembered(partition)
+            memory.hear(FactKind.ESTIMATE, found[partition].estimates)
+            memory.hear(FactKind.IMPORT, found[partition].imports)
+            memory.hear(self._span_kind, found[partition].spans)
+            self._closed[partition] = max(found[partition].closed, self._here[partition].next_offset if partition in behind else 0)
         self._learned |= set(new)
         self._uncertain -= set(new)
 
-    def _compare(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, int], bool]:
-        """Return what the journal has closed, and whether it is another than the one this planner knew."""
-        asked = [Closed(self._key(partition)) for partition in partitions]
+    def _compare(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, Held], bool]:
+        """Return what the journal holds from where the job goes on, and whether it is another than this planner knew."""
+        calls: list[Call] = []
+        for partition in partitions:
+            start, key = self._here[partition].next_offset, self._key(partition)
+            kinds = FactKind.ESTIMATE, FactKind.IMPORT, self._span_kind
+            keys = key, self._import_key(partition), key
+            calls += [Closed(key), *(Read(kind, each, start, INFINITY) for kind, each in zip(kinds, keys, strict=True))]
         forgot = False
         try:
-            closed = journal.do(asked)
+            answers = journal.do(calls)
         except ForgetfulJournalError as error:
             self._log.warning(error.what, code=error.code)
             forgot = True
-            for partition in partitions:
-                for key in dict.fromkeys((self._key(partition), self._import_key(partition))):
-                    journal.restore(key, [])
-            closed = journal.do(asked)
-        return dict(zip(partitions, closed, strict=True)), forgot
+            for key in dict.fromkeys(call.key for call in calls):
+                journal.restore(key, [])
+            self._give_back_joins(journal)
+            answers = journal.do(calls)
+        each = len(calls) // len(partitions)
+        return {p: Held(*answers[place * each : (place + 1) * each]) for place, p in enumerate(partitions)}, forgot
 
     def _fresh(self, partition: Partition) -> bool:
         """Return whether nothing of a partition has been judged yet: then nothing below its start needs to be closed."""
@@ -392,8 +418,8 @@ class FactDesk:
                 facts=found,
             )
 
-    def _say_what_it_missed(self, behind: Sequence[Partition], closed: Mapping[Partition, int]) -> None:
-        lost = [partition for partition in behind if closed[partition] < self._closed.get(partition, self._judged_before_outage(partition))]
+    def _say_what_it_missed(self, behind: Sequence[Partition], found: Mapping[Partition, Held]) -> None:
+        lost = [p for p in behind if found[p].closed < self._closed.get(p, self._judged_before_outage(p))]
         if lost:
             whole = not any(self._remembered(partition).incomplete for partition in lost)
             told = "all that this job knows" if whole else "the newest facts; tidegate journal rebuild brings back the others"
@@ -403,30 +429,19 @@ class FactDesk:
         at = self._here[partition]
         return 0 if at.unclosed else at.next_offset
 
-    def _give_back(self, journal: RedisJournal, partitions: Collection[Partition] | None = None) -> None:
-        for partition in self._here if partitions is None else dict.fromkeys(partitions):
+    def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
+        for partition in partitions:
             memory, at = self._remembered(partition), self._here[partition]
-            below = max(at.next_offset, self._closed.get(partition, 0))
+            below = 0 if self._fresh(partition) else max(at.next_offset, self._closed.get(partition, 0))
             closing = [Fact(FactKind.CLOSED, below, 0)]
             journal.restore(self._key(partition), memory.facts(imports=False) + closing)
             if self._plan.imported is not None:
                 journal.restore(self._import_key(partition), memory.facts(imports=True) + closing)
             self._unclosed.pop(partition, None)
+
+    def _give_back_joins(self, journal: RedisJournal) -> None:
         for key, fact in self._joins.items():
             journal.restore(key, [fact])
-
-    def _hear_open(self, journal: RedisJournal, partitions: Sequence[Partition]) -> None:
-        """Hear what is in force where the job goes on: without an answer later on it is known."""
-        for partition in partitions:
-            start, memory = self._here[partition].next_offset, self._remembered(partition)
-            kinds = [FactKind.ESTIMATE, self._span_kind]
-            key = self._key(partition)
-            self._closed[partition], *marks = journal.do([Closed(key), *(Read(kind, key, start, INFINITY) for kind in kinds)])
-            if self._plan.imported is not None:
-                kinds.append(FactKind.IMPORT)
-                marks += journal.do([Read(FactKind.IMPORT, self._import_key(partition), start, INFINITY)])
-            for kind, found in zip(kinds, marks, strict=True):
-                memory.hear(kind, found)
 
     def _trim(self, starts: Mapping[Partition, int]) -> None:
         calls = [Forget(key, first) for partition, first in starts.items() for key in (self._key(partition), self._import_key(partition))]

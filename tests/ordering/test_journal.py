@@ -109,6 +109,17 @@ def test_a_read_of_moments_begins_with_the_one_in_force(calls: list[tuple[int, i
         assert journal.stamps(KEY, start, max(start, end)) == started[-1:] + [s for s in everything if start < s[0] <= max(start, end)]
 
 
+@given(moments, st.integers(0, 10))
+def test_the_first_offset_stamped_from_a_time_on_is_found(calls: list[tuple[int, int, int]], from_us: int) -> None:
+    """What nobody stamped yet comes after all that is stamped: so the search by halves finds what a walk would."""
+    journal = MemoryJournal()
+    for below, now_us, slack_us in calls:
+        stamped(journal, below, now_us, slack_us)
+    closed = journal.closed(KEY)
+    found = [offset for offset in range(closed) if journal.stamps(KEY, offset, offset)[-1][1] >= from_us]
+    assert journal.first_stamped(KEY, from_us) == min(found, default=closed)
+
+
 def test_a_stamp_is_never_below_an_estimate_that_was_used_before_it() -> None:
     """A clock that steps back between estimate and record does not make the estimate overtake the record."""
     journal = MemoryJournal()
