@@ -98,7 +98,8 @@ def test_a_topic_made_again_under_its_name_ends_the_process_and_stays_refused(st
         job.until(lambda: {line["input"] for line in job.lines if line["events_in"] == 2_000} == {"one", "other"}, "both inputs")
         job.until(lambda: space.start("status", "one", "other").wait() == 0, "both jobs are known to run")
         before = read_ordered(stack.bootstrap, f"{one}.ordered", 1)
-        AdminClient({"bootstrap.servers": stack.bootstrap}).delete_topics([one])[one].result(30)
+        admin = AdminClient({"bootstrap.servers": stack.bootstrap})
+        admin.delete_topics([one])[one].result(30)
         made_again(stack, one)
         produce(stack.bootstrap, one, [*raws, *raws])
         assert error_code(job) == "TG-TOPIC-RECREATED"
