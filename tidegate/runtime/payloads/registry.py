@@ -10,6 +10,7 @@ The client, with what it needs, is imported only where a registry is used.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -168,6 +169,8 @@ def connect(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
             fix="install confluent-kafka with its schema-registry extra",
             example="pip install 'confluent-kafka[schema-registry]'",
         ) from None
+    for client in ("httpx", "httpx2"):
+        logging.getLogger(client).setLevel(logging.WARNING)  # it would log each request
     try:
         return SchemaRegistryClient(_client_properties(settings))
     except (ValueError, TypeError, OSError) as error:
