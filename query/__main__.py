@@ -75,6 +75,7 @@ def query(
                 # A report comes before its batch has ended.
                 watch.walked(job.walked(plan))
             show(f"{progress.line()}  {watch.tick()}".rstrip())
+            metrics.looked_query(name, watch.catching_up.lags)
             progress.check_gaps()
 
         worker_log = WorkerLog(folder)

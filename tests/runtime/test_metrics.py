@@ -157,13 +157,20 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     port = free_port()
     metrics = Metrics(port, now_us=lambda: NOW_US)
     totals = {"events": 5, "results": 2}
-    metrics.take_query("counts", [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": {}}])
+    metrics.take_query(
+        "counts", [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": {"write": 1, "compute": 0.5}}]
+    )
+    metrics.looked_query("counts", {("flights.ordered", 0): 4, ("flights.ordered", 1): 0})
     found = fetch(port)
     assert found["tidegate_query_events_total"] == {("counts", "1"): 5}
     assert found["tidegate_query_results_total"] == {("counts", "1"): 2}
     assert found["tidegate_query_bad_rows_total"] == {("counts", "1"): 0}
     assert found["tidegate_query_duplicates_total"] == {("counts", "1"): 4}
-    assert found["tidegate_query_watermark_delay_seconds"] == {("counts", "1"): 3}
+    causes = {"sink": 1, "pipeline": 0.5, "reader_behind": 1.5, "input": 0}
+    assert found["tidegate_query_watermark_delay_seconds"] == {("counts", "1", cause): part for cause, part in causes.items()}
+    assert found["tidegate_query_consumer_lag"] == {("counts", "flights.ordered", "0"): 4, ("counts", "flights.ordered", "1"): 0}
+    metrics.looked_query("counts", {("flights.ordered", 0): 0})
+    assert fetch(port)["tidegate_query_watermark_delay_seconds"]["counts", "1", "input"] == 1.5
 
 
 def test_a_port_that_is_taken_is_told() -> None:

@@ -69,3 +69,27 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
         parts[cause] = min(max(within, 0), left)
         left -= parts[cause]
     return parts
+
+
+QUERY_CAUSES = ("sink", "pipeline", "reader_behind", "input")
+
+
+def query_delay_causes(report: Mapping[str, Any], lag: int, now_us: int) -> dict[str, int]:
+    """
+    Return the parts of a query's delay, microseconds, by cause: ``input`` is how far the ordered topic itself is behind.
+
+    Args:
+        report: The last report of a bucket.
+        lag: How many records of the ordered topic wait to be read; while any do, the rest is put down to the reader.
+        now_us: The clock on the wall.
+    """
+    delay = delay_us(report, now_us)
+    if delay is None:
+        return {}
+    spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
+    sink = sum(spent.get(name, 0) for name in _SINK)
+    parts, left = dict.fromkeys(QUERY_CAUSES, 0), max(delay, 0)
+    for cause, most in (("sink", sink), ("pipeline", sum(spent.values()) - sink), ("reader_behind" if lag > 0 else "input", left)):
+        parts[cause] = min(most, left)
+        left -= parts[cause]
+    return parts

@@ -1,6 +1,8 @@
 """
 Metrics: what Prometheus fetches from a job (spec section 7); docs/metrics.md lists them.
 
+Prometheus asks from a thread of its own: what it iterates over is a copy, or replaced as a whole.
+
 Law: counts are those since the ordered topic was begun, kept with the state, so they only rise and a restart takes nothing from
 them. Gauges are computed when they are fetched: a delay grows while nothing happens. Every name begins with ``tidegate_``.
 """
@@ -18,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
-from tidegate.runtime.delays import Tolerances, delay_causes, delay_us
+from tidegate.runtime.delays import Tolerances, delay_causes, query_delay_causes
 
 Partition = tuple[str, int]
 
@@ -82,6 +84,7 @@ class _Query:
 
     name: str
     reports: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    lags: Mapping[Partition, int] = field(default_factory=dict)
 
 
 class Metrics(Collector):
@@ -127,6 +130,10 @@ class Metrics(Collector):
         query = self._queries.setdefault(name, _Query(name))
         query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
 
+    def looked_query(self, name: str, lags: Mapping[Partition, int]) -> None:
+        """Take how many records of each partition a query has still to read, as the brokers told it."""
+        self._queries.setdefault(name, _Query(name)).lags = dict(lags)
+
     def collect(self) -> Iterator[Metric]:
         """Return everything known now; called when somebody fetches the metrics."""
         yield from self._counters()
@@ -149,8 +156,8 @@ class Metrics(Collector):
                     unreadable.add_metric([*labels, count.removeprefix(_DEAD_LETTER)], value)
         yield unreadable
         spent = CounterMetricFamily("tidegate_stage_seconds", "Time the stage spent since the process began.", labels=[*_LABELS, "step"])
-        for each in self._inputs.values():
-            for ((topic, partition), step), seconds in sorted(each.seconds.items()):
+        for each in list(self._inputs.values()):
+            for ((topic, partition), step), seconds in sorted(each.seconds.copy().items()):
                 spent.add_metric([each.name, topic, str(partition), step], seconds)
         yield spent
 
@@ -165,7 +172,7 @@ class Metrics(Collector):
         )
         stands = GaugeMetricFamily("tidegate_watermark_timestamp_seconds", "The watermark, seconds since 1970.", labels=_LABELS)
         now_us = self._now_us()
-        for each in self._inputs.values():
+        for each in list(self._inputs.values()):
             for (topic, partition), report in sorted(each.reports.items()):
                 labels, behind = [each.name, topic, str(partition)], each.lag((topic, partition))
                 held.add_metric(labels, report["held"])
@@ -186,21 +193,31 @@ class Metrics(Collector):
                 family.add_metric([query, bucket], report["totals"].get(count, 0))
             yield family
         duplicates = CounterMetricFamily("tidegate_query_duplicates", "Records skipped because they had been met before.", labels=labels)
-        delay = GaugeMetricFamily("tidegate_query_watermark_delay_seconds", "How far the results' time is behind the clock.", labels=labels)
+        delay = GaugeMetricFamily(
+            "tidegate_query_watermark_delay_seconds",
+            "How far the results' time is behind the clock, by cause; the sum over all causes is the delay.",
+            labels=[*labels, "cause"],
+        )
+        lag = GaugeMetricFamily(
+            "tidegate_query_consumer_lag", "Offsets of the ordered topic still to be read.", labels=("query", *_LABELS[1:])
+        )
         now_us = self._now_us()
         for query, bucket, report in self._buckets():
             duplicates.add_metric([query, bucket], report.get("duplicates", 0))
-            behind_us = delay_us(report, now_us)
-            if behind_us is not None:
-                delay.add_metric([query, bucket], max(behind_us, 0) / SECOND_US)
-        yield from (duplicates, delay)
+            behind = sum(self._queries[query].lags.values())
+            for cause, part_us in query_delay_causes(report, behind, now_us).items():
+                delay.add_metric([query, bucket, cause], part_us / SECOND_US)
+        for each in list(self._queries.values()):
+            for (topic, partition), behind in sorted(each.lags.items()):
+                lag.add_metric([each.name, topic, str(partition)], behind)
+        yield from (duplicates, delay, lag)
 
     def _reported(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
-        for each in self._inputs.values():
+        for each in list(self._inputs.values()):
             for (topic, partition), report in sorted(each.reports.items()):
                 yield [each.name, topic, str(partition)], report
 
     def _buckets(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        for query in self._queries.values():
+        for query in list(self._queries.values()):
             for bucket, report in sorted(query.reports.items()):
                 yield query.name, str(bucket), report

@@ -162,9 +162,14 @@ class CatchingUp:
         return sorted(self._at.copy())
 
     @property
+    def lags(self) -> Positions:
+        """How many offsets of each partition lie between where the job is and the end that was seen last."""
+        return {partition: max(end - self._at.get(partition, 0), 0) for partition, end in self._ends.items()}
+
+    @property
     def behind(self) -> int:
         """How many offsets lie between where the job is and the ends that were seen last."""
-        return sum(max(end - self._at.get(partition, 0), 0) for partition, end in self._ends.items())
+        return sum(self.lags.values())
 
     @property
     def rate(self) -> float | None:
