@@ -79,6 +79,7 @@ def _unknown_columns(settings: InputSettings) -> list[Conflict]:
 
 def fields_read(settings: InputSettings) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the paths of the fields that ingest reads, by the setting that names them."""
+    found: dict[str, tuple[tuple[str, ...], ...]]
     found = {setting: (tuple(path.split(".")),) for setting, path in (("end", settings.end), ("over", settings.over)) if path}
     if settings.timestamp_by is not None:
         path = plain_path(settings.timestamp_by)
