@@ -9,8 +9,7 @@ seconds, which ends the job.
 from __future__ import annotations
 
 from ingest.config import IngestPlan
-from tidegate.runtime.binding import check_same_topics
-from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.known_topics import KnownTopics
 
 ANSWER_S = 5.0
 """How long a running job waits for the brokers' answers."""
@@ -20,21 +19,9 @@ WAYS_OUT = (
 )
 
 
-class TopicIdentity:
-    """The ids of the topics of *plan*; *ordered* says whether that of the topic it writes is watched too."""
+class TopicIdentity(KnownTopics):
+    """The topics of *plan*: those it reads when it starts, and the one it writes."""
 
-    def __init__(self, plan: IngestPlan, *, ordered: bool = True) -> None:
-        self._ids = dict(plan.topic_ids)
-        if ordered and plan.ordered_topic_id:
-            self._ids[plan.settings.ordered_topic] = plan.ordered_topic_id
-        self._checkpoint = plan.checkpoint
-
-    def check(self, admin: Admin) -> None:
-        """
-        Compare the topics with what they were.
-
-        Raises:
-            RefusedError: One was deleted, or made again (TG-TOPIC-RECREATED).
-            UnreachableError: The brokers do not answer.
-        """
-        check_same_topics(self._ids, admin.topic_ids(self._ids), self._checkpoint, WAYS_OUT)
+    def __init__(self, plan: IngestPlan) -> None:
+        written = {plan.settings.ordered_topic: plan.ordered_topic_id} if plan.ordered_topic_id else {}
+        super().__init__({**plan.topic_ids, **written}, plan.checkpoint, WAYS_OUT)

@@ -29,6 +29,7 @@ from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
+from tidegate.runtime.known_topics import KnownTopics
 from tidegate.runtime.labels import even_labels
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.planning import source_of
@@ -254,11 +255,11 @@ def walked(plan: QueryPlan) -> dict[Partition, int]:
 
 def look(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return what asks the brokers where partitions end, and refuses where it is not the one that the job began with."""
-    admin, folder = Admin(plan.kafka, ANSWER_S), plan.checkpoint
-    known = {plan.topic: (bound(Path(folder)) or {}).get("ordered_topic_id", "")}
+    admin, folder = Admin(plan.kafka, ANSWER_S), Path(plan.checkpoint)
+    topics = KnownTopics({plan.topic: (bound(folder) or {}).get("ordered_topic_id", "")}, str(folder), WAYS_OUT)
 
     def ends(partitions: Sequence[Partition]) -> dict[Partition, int]:
-        check_same_topics(known, admin.topic_ids(known), folder, WAYS_OUT)
+        topics.check(admin)
         return admin.ends(partitions)
 
     return ends

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,12 @@ from integration.topics import create, fresh, produce
 from ingest import job
 from ingest.config import IngestPlan
 from ingest.starting import Start, parse_start
-from ordering.errors import RefusedError
+from ordering.errors import RefusedError, UnreachableError
 from ordering.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, SECOND_US
+from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer
+from tidegate.runtime.known_topics import LOOKS
 from tidegate.runtime.progress_store import ProgressPublisher
 from tidegate.runtime.recovery import How, Recovery
 from tidegate.runtime.settings import Settings, load
@@ -92,6 +95,10 @@ class Scene:
             (self.folder / "spark" / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"final": 0, "partitions": {{{places}}}}}')
             if batch <= done:
                 (self.folder / "spark" / "commits" / str(batch)).write_text("v1\n{}")
+
+    def admin_id(self, topic: str) -> str:
+        """Return a topic's id."""
+        return Admin({"bootstrap.servers": self.bootstrap}).topic_ids([topic])[topic]
 
     def make_again(self, topic: str, partitions: int) -> None:
         """Delete a topic and make another one of its name."""
@@ -195,8 +202,14 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
     for refusal in (scene.refused(), refused_look(look, plan)):
         assert refusal.code == "TG-TOPIC-RECREATED"
         assert scene.ordered in refusal.what
+    plan = replace(plan, ordered_topic_id=scene.admin_id(scene.ordered))
+    look = job.look(plan)
     scene.admin.delete_topics([scene.ordered])[scene.ordered].result(30)
-    assert "deleted" in scene.refused().what
+    assert "deleted (" in scene.refused().what
+    for _ in range(LOOKS - 1):
+        with pytest.raises(UnreachableError, match="its brokers are coming back"):
+            look(plan.partitions)
+    assert "deleted (" in refused_look(look, plan).what
     (scene.folder / "settings.json").unlink()
     plan, _ = scene.prepare()
     scene.make_again(scene.topic, 3)
