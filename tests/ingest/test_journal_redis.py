@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import redis
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from valkey_server import Server
@@ -113,6 +113,30 @@ def test_it_answers_as_the_journal_in_memory(journal: RedisJournal) -> None:
     """The law of the module, under drawn calls."""
     machine = type("Both", (BothJournals,), {"redis": journal})
     run_state_machine_as_test(machine, settings=settings(max_examples=60, stateful_step_count=12, deadline=None))
+
+
+@pytest.fixture(scope="module")
+def mortal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that syncs once a second and is killed in between."""
+    running = Server(tmp_path_factory.mktemp("mortal"), "--appendonly", "yes", "--appendfsync", "everysec")
+    yield running
+    running.kill()
+
+
+@settings(max_examples=4, deadline=None)
+@given(rounds=st.lists(st.lists(asked, min_size=1, max_size=8), min_size=2, max_size=3))
+def test_a_server_killed_between_calls_answers_as_one_that_lives(mortal: Server, rounds: list[list[Call]]) -> None:
+    """kill -9 right after an answer takes nothing of it back; the same connection goes on, and sees no loss."""
+    journal, memory, job = RedisJournal.open(mortal.settings()), MemoryJournal(), f"job{next(_jobs)}"
+    for calls in rounds:
+        calls = [call._replace(key=call.key._replace(job=job)) for call in calls]
+        assert journal.do(calls) == memory.do(calls)
+        mortal.kill()
+        mortal.start()
+    assert [journal.dump(KEY._replace(job=job, partition=each)) for each in (0, 1)] == [
+        memory.dump(KEY._replace(job=job, partition=each)) for each in (0, 1)
+    ]
+    journal.close_connection()
 
 
 def test_a_closed_position_takes_no_estimate(journal: RedisJournal) -> None:
