@@ -25,7 +25,7 @@ from ingest.identity import ANSWER_S, WAYS_OUT, TopicIdentity
 from ingest.imports import ImportedInput
 from ingest.joining import last_offset, topics_of, with_roster, written_by_us
 from ingest.journal_redis import RedisJournal
-from ingest.made_of import MAY_GROW, check_made_of
+from ingest.made_of import MAY_APPEAR, MAY_GROW, check_made_of
 from ingest.offsets import RANGE_SCHEMA, Offset, Planned
 from ingest.positions import check_still_there
 from ingest.promises import ended
@@ -143,7 +143,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
         "topic_ids": json.dumps(topic_ids, sort_keys=True),
     }
     own = {"ordered_topic_id": ordered.topic_id, "spark.shuffle_partitions": str(settings.spark.shuffle_partitions)}
-    bind(folder, {**made_of, **own}, MAY_GROW)
+    bind(folder, {**made_of, **own}, MAY_GROW, MAY_APPEAR)
     plan, recovery = _where_it_goes_on(plan, admin, journal, ordered, made_of, start)
     journal.close_connection()
     return plan, recovery

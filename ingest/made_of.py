@@ -23,6 +23,8 @@ from tidegate.runtime.logs import get_logger
 
 MAY_GROW = ("input_partitions", "topic_ids")
 """What an ordered topic is made of at least: partitions, and topics of a pattern, may be added."""
+MAY_APPEAR = ("record_bytes_max",)
+"""What topics made by earlier versions do not tell."""
 
 _log = get_logger(__name__)
 
@@ -89,7 +91,7 @@ def check_made_of(
 def _compare_settings(ordered: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
     ids = json.loads(before.get("topic_ids", "{}")), json.loads(now.get("topic_ids", "{}"))
     check_same_topics(*ids, ordered, WAYS_OUT)
-    changed = differences(before, now, MAY_GROW)
+    changed = differences(before, now, MAY_GROW, MAY_APPEAR)
     if changed:
         raise RefusedError(
             f"ordered topic {ordered} was made under other settings: {'; '.join(changed)}",

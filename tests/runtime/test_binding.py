@@ -97,6 +97,15 @@ def test_what_may_grow_is_bound_to_what_it_was_at_least(tmp_path: Path) -> None:
     assert bound(tmp_path) == GROWN
 
 
+def test_a_folder_of_an_earlier_version_is_bound_to_what_it_does_not_know(tmp_path: Path) -> None:
+    """A setting that did not exist then is taken as it is now, once."""
+    bind(tmp_path, {"late": "3h"})
+    bind(tmp_path, {"late": "3h", "size": "5"}, may_appear=("size",))
+    for now in ({"late": "3h", "size": "6"}, {"late": "3h"}):
+        with pytest.raises(RefusedError, match="size"):
+            bind(tmp_path, now, may_appear=("size",))
+
+
 @pytest.mark.parametrize(("now", "words"), [("B", "made again"), ("", "deleted (")])
 def test_a_topic_is_its_id(now: str, words: str) -> None:
     """A topic deleted, or made again under its name, is told from the one that a checkpoint knows; new topics do not matter."""

@@ -18,7 +18,7 @@ from ordering.errors import RefusedError
 _FILE = "settings.json"
 
 
-def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = ()) -> None:
+def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = (), may_appear: Collection[str] = ()) -> None:
     """
     Bind a job's checkpoint folder to *settings*, or check that it is.
 
@@ -27,13 +27,14 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
         settings: What the job is made under, as text.
         may_grow: Names of settings whose number may rise, or whose JSON object may gain names; the folder is then bound to
             what they have become.
+        may_appear: Names of settings that folders made by earlier versions are not bound to.
 
     Raises:
         RefusedError: It was made under other settings; each difference is named.
     """
     before = bound(folder)
     if before is not None:
-        changed = differences(before, settings, may_grow)
+        changed = differences(before, settings, may_grow, may_appear)
         if changed:
             raise RefusedError(
                 f"the checkpoint was made under other settings: {'; '.join(changed)}",
@@ -54,12 +55,20 @@ def bound(folder: Path) -> dict[str, str] | None:
     return dict(json.loads(file.read_text())) if file.exists() else None
 
 
-def differences(before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = ()) -> list[str]:
-    """Return each setting that is not the same in both, nor has grown and *may_grow*, in words."""
+def differences(
+    before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = (), may_appear: Collection[str] = ()
+) -> list[str]:
+    """Return each setting that is not the same in both, in words; not those that grew and *may_grow*, or are new and *may_appear*."""
+
+    def is_fine(key: str) -> bool:
+        if key not in before:
+            return key in may_appear
+        return key in may_grow and key in after and _grew(before[key], after[key])
+
     return [
         f"{key}: {before.get(key, '(unset)')} -> {after.get(key, '(unset)')}"
         for key in sorted({*before, *after})
-        if before.get(key) != after.get(key) and not (key in may_grow and key in before and key in after and _grew(before[key], after[key]))
+        if before.get(key) != after.get(key) and not is_fine(key)
     ]
 
 
