@@ -280,12 +280,13 @@ def _imported(settings: Settings, admin: Admin, name: str | None) -> ImportedInp
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
 
-    class Source(source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA)):  # type: ignore[misc]
-        """The planner of this input: several may run in one session."""
+    own_name = f"{SOURCE_NAME}_{plan.settings.name}"
 
+    # Several may run in one session. It travels to processes that need nothing of the plan: nothing of it may stand in here.
+    class Source(source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA)):  # type: ignore[misc]
         @classmethod
         def name(cls) -> str:
-            return f"{SOURCE_NAME}_{plan.settings.name}"
+            return own_name
 
     processor = StageProcessor(Deferred("ingest.processor:IngestStage", plan), plan.checkpoint)
     stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
