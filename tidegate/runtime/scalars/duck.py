@@ -44,8 +44,6 @@ def connection() -> duckdb.DuckDBPyConnection:
     if getattr(_local, "pid", None) != os.getpid():
         _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
         _local.connection.execute("SET TimeZone = 'UTC'")
-        # It would compute what an expression says twice before the TRY around the expression, where failing ends the query.
-        _local.connection.execute("SET disabled_optimizers = 'common_subexpressions'")
         _local.connection.execute(_MACROS)
         _local.pid = os.getpid()
     found: duckdb.DuckDBPyConnection = _local.connection
@@ -74,6 +72,20 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
     """
     with registered(**tables):
         return connection().sql(sql).to_arrow_table()
+
+
+def run_each(sql: str, **tables: pa.Table) -> pa.Table:
+    """
+    Run one SELECT whose expressions stand in TRY, so that what fails in a row fails in that row alone.
+
+    What an expression says twice would be computed once, outside of its TRY, where failing ends the statement.
+    """
+    con = connection()
+    con.execute("SET disabled_optimizers = 'common_subexpressions'")
+    try:
+        return run(sql, **tables)
+    finally:
+        con.execute("RESET disabled_optimizers")
 
 
 def quoted(text: str) -> str:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from tidegate.runtime.scalars import functions
 from tidegate.runtime.scalars.conversions import DUCK_TYPES, TooLong, Typed, convert, unify
-from tidegate.runtime.scalars.duck import quoted, run
+from tidegate.runtime.scalars.duck import quoted, run, run_each
 from tidegate.runtime.scalars.expressions import (
     Aggregate,
     Call,
@@ -204,7 +204,7 @@ def _evaluate_signature(
         values = run(f"SELECT {sql} AS v FROM input", input=table)["v"]
     except duckdb.Error:
         # Some row fails: ask again row by row. A failing row gives no struct, a NULL value a struct that holds NULL.
-        found = run(f"SELECT TRY({{'v': {sql}}}) AS o FROM input", input=table)["o"].combine_chunks()
+        found = run_each(f"SELECT TRY({{'v': {sql}}}) AS o FROM input", input=table)["o"].combine_chunks()
         values = pc.struct_field(found, "v")
         rows = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
         failed = [Failure(rows, f"conversion failed: {expr}")]
