@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
@@ -279,18 +280,22 @@ def _imported(settings: Settings, admin: Admin, name: str | None) -> ImportedInp
 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
+    processor = StageProcessor(Deferred("ingest.processor:IngestStage", plan), plan.checkpoint)
+    stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
+    return start_stage(spark, settings, source(plan), processor, stage, on_reports)
 
+
+def source(plan: IngestPlan) -> type[DataSource]:
+    """Return the source of the job's ranges, named apart from those of other inputs in the same session."""
     own_name = f"{SOURCE_NAME}_{plan.settings.name}"
 
-    # Several may run in one session. It travels to processes that need nothing of the plan: nothing of it may stand in here.
+    # It travels to processes that need nothing of the plan: nothing of it may stand in here.
     class Source(source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA)):  # type: ignore[misc]
         @classmethod
         def name(cls) -> str:
             return own_name
 
-    processor = StageProcessor(Deferred("ingest.processor:IngestStage", plan), plan.checkpoint)
-    stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
-    return start_stage(spark, settings, Source, processor, stage, on_reports)
+    return Source
 
 
 def look(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:

@@ -1,0 +1,58 @@
+"""The job as Spark gets it: what its source drags along, and in which order inputs are prepared."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from pyspark import cloudpickle
+
+from ingest.config import IngestPlan
+from ingest.job import in_order, source
+from ingest.offsets import Planned
+from ordering.errors import SettingError
+from tidegate.runtime.setting_inputs import InputSettings
+from tidegate.runtime.setting_tables import RedisSettings
+from tidegate.runtime.settings import load
+
+UNPICKLED = """
+import pickle, sys
+made = pickle.loads(sys.stdin.buffer.read())
+print(made.name(), *sorted(name for name in sys.modules if name.partition(".")[0] in ("ingest", "redis", "confluent_kafka", "pyarrow")))
+"""
+
+
+def test_a_source_is_unpickled_without_what_its_planner_stands_on() -> None:
+    """Spark does that in half a dozen processes before a job runs; each would spend a second on imports it does not need."""
+    plan = IngestPlan(
+        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t"}),
+        kafka={},
+        redis=RedisSettings(),
+        partitions=(("raw", 0),),
+        topic_ids={"raw": "id"},
+        tasks=1,
+        starts={("raw", 0): Planned(0)},
+        output_partitions=1,
+        estimates=frozenset(),
+        until_end=False,
+        checkpoint="",
+    )
+    pickled = cloudpickle.dumps(source(plan))
+    shown = subprocess.run([sys.executable, "-c", UNPICKLED], input=pickled, capture_output=True, check=True, timeout=120)
+    assert shown.stdout.decode().split() == ["tidegate_ranges_raw"]
+
+
+def test_an_input_that_drives_others_is_prepared_before_them() -> None:
+    """Its ordered topic must be there; an input named twice is prepared once, one that is not configured is wrong use."""
+    tables = {
+        "inputs.slow.topic": "slow",
+        "inputs.slow.import_ctis_from": "fast",
+        "inputs.fast.topic": "fast",
+        "inputs.other.topic": "other",
+    }
+    settings = load(None, tables, env={})
+    assert in_order(settings, ["other", "slow", "fast", "slow"]) == ["other", "fast", "slow"]
+    assert in_order(settings, ["slow"]) == ["slow"], "the other may run elsewhere"
+    with pytest.raises(SettingError):
+        in_order(settings, ["slow", "nobody"])
