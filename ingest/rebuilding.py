@@ -34,7 +34,7 @@ class Told:
 
     Args:
         merged: What was told.
-        origin: Kafka partition and mark of the topic, told of those that joined.
+        origin: Kafka partition and mark of the topic.
         firsts: Of each output partition whose beginning is gone: the position in its first CTI left.
         carried: Whether each CTI carried facts: those of earlier versions did not.
         last: The last CTI that did not.
@@ -112,16 +112,15 @@ def _take(told: dict[int, Told], records: Records, topic: str, partition: int, b
 
 def members(partitions: Sequence[Partition], told: Mapping[int, Told]) -> tuple[Partition, ...]:
     """
-    Return *partitions* in the order of their roster numbers, as the topic tells: founders as they sort, then as they joined.
+    Return those of *partitions* that the topic knows, in the order of their roster numbers.
 
-    Those of which the topic does not know yet are left out if it knows of others that joined.
+    Each channel's first CTI tells whose it is; of an earlier version's topics, which nobody joined, they stand as they sort.
     """
-    origins = {each.origin: number for number, each in told.items() if each.origin is not None}
-    joined = {origins[at]: partition for partition in partitions if (at := (partition[1], topic_mark(partition[0]))) in origins}
-    founders = sorted(partition for partition in partitions if partition not in joined.values())
-    if joined:
-        founders = founders[: min(joined)]
-    return (*founders, *(joined[number] for number in sorted(joined)))
+    by_mark = {(partition, topic_mark(topic)): (topic, partition) for topic, partition in partitions}
+    known = {number: by_mark[each.origin] for number, each in told.items() if each.origin in by_mark}
+    others = iter(sorted(set(partitions) - set(known.values())))
+    ordered = (known[number] if number in known else next(others, None) for number in range(max(told, default=-1) + 1))
+    return tuple(partition for partition in ordered if partition is not None)
 
 
 def keys_of(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tuple[FactKind, ...]]:

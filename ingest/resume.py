@@ -25,7 +25,7 @@ from ingest.made_of import Made
 from ingest.offsets import Joined, Offset, Planned
 from ingest.positions import check_retention, position_from
 from ingest.promises import Promises, last_promises
-from ingest.rebuilding import Told, bring_back, check_complete, has_lost
+from ingest.rebuilding import Told, bring_back, check_complete, has_lost, members
 from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.punctuation import Cti
@@ -149,6 +149,11 @@ def _with_journal(
         if not has_lost(there, journal, judged):
             return there, {}
     told = bring_back(plan, admin, journal)
+    if not made.starts:
+        # A journal that was rebuilt knows who joined, but not from where the others began.
+        known = members(plan.partitions, told) or plan.partitions
+        joins = joins_of(plan, journal, ())
+        made = replace(made, starts={partition: 0 for partition in known if partition not in joins})
     return _with_roster_of(plan, journal, made, promises), told
 
 
@@ -161,9 +166,8 @@ def keep_whole(plan: IngestPlan, admin: Admin, journal: RedisJournal, planned: M
 
 def _with_roster_of(plan: IngestPlan, journal: RedisJournal, made: Made, promises: Promises) -> IngestPlan:
     """Return the plan with the roster of the ordered topic; one whose joining no CTI tells of joins again while the job runs."""
-    joins = joins_of(plan, journal, made.starts)
-    # A journal that was rebuilt knows who joined, but not from where the others began.
-    founders = made.starts or {partition: 0 for partition in plan.partitions if partition not in joins}
+    founders = made.starts or dict.fromkeys(plan.partitions, 0)
+    joins = joins_of(plan, journal, founders)
     ctis = [cti for channels in promises.values() for cti in channels.values()]
     newest = max((cti.roster for cti in ctis), key=lambda roster: roster.version, default=plan.roster_of(len(founders), 0))
     if newest.spread != plan.roster.spread or not len(founders) <= newest.inputs <= len(founders) + len(joins):

@@ -74,9 +74,10 @@ def facts_of(planned: Any, span_kind: FactKind, first: bool) -> Iterator[Fact]:
         span_kind: Whether its moments are stamps or verdicts.
         first: Whether nobody has told yet what was in force where it starts.
     """
+    if first:
+        yield Fact(ORIGIN, int(planned.partition), topic_mark(planned.topic))
     if planned.joined > NEVER and planned.start == planned.end:
         yield Fact(FactKind.JOIN, int(planned.number), int(planned.joined))
-        yield Fact(ORIGIN, int(planned.partition), topic_mark(planned.topic))
     if planned.base:
         yield Fact(FactKind.BASE, 0, int(planned.base))
     yield from (Fact(FactKind.ESTIMATE, *mark) for mark in pairs(planned.marks))

@@ -115,17 +115,15 @@ def test_only_the_last_part_of_a_cti_carries_facts() -> None:
     assert told((replace(cti(4), part=0, parts=2), None), (replace(cti(4), part=1, parts=2), [])).carried
 
 
-def test_who_joined_is_told_by_the_topic_alone() -> None:
-    """Founders stand as they sort, then those that joined, in the order in which they did; who came later joins anew."""
-    found = {
-        0: told((cti(1), [])),
-        1: told((cti(1), [])),
-        2: told((cti(1), [Fact(FactKind.JOIN, 2, 50), Fact(ORIGIN, 1, topic_mark("a"))])),
-        3: told((cti(1), [Fact(FactKind.JOIN, 3, 60), Fact(ORIGIN, 0, topic_mark("0new"))])),
-    }
-    there = [("0new", 0), ("a", 0), ("a", 1), ("b", 0)]
-    assert members(there, found) == (("a", 0), ("b", 0), ("a", 1), ("0new", 0))
-    assert members(there, {0: found[0]}) == tuple(there)
+def test_whose_channel_it_is_is_told_by_the_topic_alone() -> None:
+    """Founders and those that joined stand in the order of their numbers; who is there but never wrote is left out."""
+    names = [("a", 0), ("b", 0), ("a", 1), ("0new", 0)]
+    found = {number: told((cti(1), [Fact(ORIGIN, partition, topic_mark(topic))])) for number, (topic, partition) in enumerate(names)}
+    there = sorted([*names, ("0newer", 0)])
+    assert members(there, found) == tuple(names)
+    early = {number: told((cti(1), None)) for number in range(3)}
+    assert members([("b", 0), ("a", 1), ("a", 0), ("c", 0)], early) == (("a", 0), ("a", 1), ("b", 0))
+    assert members(there, {}) == ()
 
 
 def test_a_planner_remembers_the_newest_facts_and_forgets_what_nobody_can_need() -> None:

@@ -101,6 +101,7 @@ def test_the_facts_of_a_range_are_those_it_rests_on(first: bool) -> None:
     )
     spans = [Fact(FactKind.STAMP, 4, 1)] * first + [Fact(FactKind.STAMP, 15, 2)]
     told = [Fact(FactKind.BASE, 0, 40), Fact(FactKind.ESTIMATE, 10, 5), Fact(FactKind.ESTIMATE, 20, 6), Fact(FactKind.IMPORT, 12, 7)]
-    assert list(facts_of(planned, FactKind.STAMP, first)) == told + spans
+    origin = [Fact(ORIGIN, 3, topic_mark("raw"))] * first
+    assert list(facts_of(planned, FactKind.STAMP, first)) == origin + told + spans
     joining = SimpleNamespace(**{**vars(planned), "end": 10, "joined": 99, "base": 0, "marks": [], "imports": [], "spans": []})
-    assert list(facts_of(joining, FactKind.STAMP, first)) == [Fact(FactKind.JOIN, 2, 99), Fact(ORIGIN, 3, topic_mark("raw"))]
+    assert list(facts_of(joining, FactKind.STAMP, first)) == [*origin, Fact(FactKind.JOIN, 2, 99)]
