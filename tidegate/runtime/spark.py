@@ -29,6 +29,7 @@ from ordering.errors import TidegateError
 from tidegate.runtime.class_archive import java_option
 from tidegate.runtime.kafka.native import SWITCH as NATIVE_SWITCH
 from tidegate.runtime.keeping import REPORT_SCHEMA
+from tidegate.runtime.lean_python import lean_python
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.masking import has_password, is_secret_key
 from tidegate.runtime.settings import Settings
@@ -92,8 +93,10 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     Raises:
         TidegateError: Java is missing or Spark does not start.
     """
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # On a cluster workers run on other machines, which have no program of ours.
+    python = lean_python() if settings.spark.master.startswith("local") else sys.executable
+    os.environ.setdefault("PYSPARK_PYTHON", python)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     # Workers know no settings but those of their stage: what holds for a whole process goes by its environment.
