@@ -408,15 +408,19 @@ class FactDesk:
             known = dict(memory.between(kind, start, end))
             marks = journal.do([Read(kind, key, start, end - 1)])[0] if start < end else []
             found += sum(us > known.get(position, 0) for position, us in marks)
-        if found:
-            self._conflicts[partition] = self._conflicts.get(partition, 0) + found
-            self._log.warning(
-                "another job journaled facts where records were judged without them: the two differ there",
-                code="TG-JOURNAL-CONFLICT",
-                topic=partition[0],
-                partition=partition[1],
-                facts=found,
-            )
+        self._report_conflicts(partition, found)
+
+    def _report_conflicts(self, partition: Partition, found: int) -> None:
+        if not found:
+            return
+        self._conflicts[partition] = self._conflicts.get(partition, 0) + found
+        self._log.warning(
+            "another job journaled facts where records were judged without them: the two differ there",
+            code="TG-JOURNAL-CONFLICT",
+            topic=partition[0],
+            partition=partition[1],
+            facts=found,
+        )
 
     def _say_what_it_missed(self, behind: Sequence[Partition], found: Mapping[Partition, Held]) -> None:
         lost = [p for p in behind if found[p].closed < self._closed.get(p, self._judged_before_outage(p))]
@@ -434,7 +438,9 @@ class FactDesk:
             memory, at = self._remembered(partition), self._here[partition]
             below = 0 if self._fresh(partition) else max(at.next_offset, self._closed.get(partition, 0))
             closing = [Fact(FactKind.CLOSED, below, 0)]
-            journal.restore(self._key(partition), memory.facts(imports=False) + closing)
+            contradicted = journal.restore(self._key(partition), memory.facts(imports=False) + closing)
+            # Verdicts may differ by a moment without any harm; an arrival may not.
+            self._report_conflicts(partition, contradicted if self._stamps else 0)
             if self._plan.imported is not None:
                 journal.restore(self._import_key(partition), memory.facts(imports=True) + closing)
             self._unclosed.pop(partition, None)

@@ -315,3 +315,15 @@ def test_joins_are_given_back_too_and_what_was_only_asked_for_is_asked_again(own
     redis.Redis(port=own_server.port, protocol=2).flushall()
     assert desk.known_joins({("raw", 2): "id"}) == {}
     assert desk.known_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Joined(1, 500)}
+
+
+def test_a_newcomer_that_stamped_an_emptied_journal_first_is_reported(own_server: Server) -> None:
+    """Its stamps stand, as somebody may have used them; that the arrivals of two jobs differ is said and counted."""
+    driver = Driver(plan_of(own_server, arrival="ingest"))
+    assert driver.plan_to(20)
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    assert Driver(driver.plan).plan_to(15)
+    with capture_logs() as logs:
+        assert driver.plan_to(30)
+    assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-WIPED", "TG-JOURNAL-CONFLICT"]
+    assert driver.at.conflicts == 1
