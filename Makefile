@@ -10,7 +10,7 @@ PACKAGES := ordering ingest query sinks tidegate
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-NATIVE := tidegate/runtime/kafka/_native.so tidegate/runtime/payloads/_plain_json.so
+NATIVE := tidegate/runtime/kafka/_native.so
 
 install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.lock names (done by the other doors when needed)
 
@@ -19,7 +19,7 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 	@scripts/install.sh
 	@touch $@
 
-$(NATIVE) &: tidegate/runtime/kafka/native.c tidegate/runtime/payloads/plain_json.c hatch_build.py | .venv/installed
+$(NATIVE): tidegate/runtime/kafka/native.c tidegate/runtime/payloads/plain_json.c hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
@@ -66,4 +66,4 @@ lock: install  ## write requirements.lock anew from pyproject.toml
 
 clean:  ## stop the embedded stack of this folder and delete all that the doors made
 	@test ! -x $(BIN)/tidegate || $(BIN)/tidegate down --wipe
-	@rm -rf $(NATIVE) .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@rm -rf tidegate/runtime/*/_*.so .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
