@@ -6,11 +6,10 @@ BIN := .venv/bin
 SEEDS ?= 0-9999
 KILLS ?= 200
 PACKAGES := ordering ingest query sinks tidegate
+NATIVE := tidegate/runtime/kafka/_native.so
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-
-NATIVE := tidegate/runtime/kafka/_native.so
 
 install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.lock names (done by the other doors when needed)
 
