@@ -8,7 +8,8 @@ for. What an estimate says is the business of :mod:`ingest.idle`.
 The last arrival is what the stage reported when it had judged everything below the end: A, which no absurd stamp moves.
 Where that report was lost (the driver died before it left it) an estimate that says nothing makes the stage report again.
 A partition in which nothing ever arrived follows the slowest of the others: whatever arrives there from now on arrives
-later than what had arrived elsewhere before.
+later than what had arrived elsewhere before. So does one whose silence began before anybody looked, where no producer
+stamps: it follows the slowest of those in which something is seen to arrive.
 
 Estimates that change nothing are not made: with late off none does, and one below what the channels have promised does
 not either. Where no event is held and the whole input is silent they come less and less often, but a window that waits
@@ -51,6 +52,7 @@ class Estimating:
         self._late_us = settings.policies().late_us
         self._silences = Silences(settings.idle_cadence_us, settings.idle_margin_us, (self._late_us or 0) // 2)
         self._topics = {topic: topic in plan.estimates for topic in plan.topic_ids}
+        self._stamped: dict[str, bool] = {}
         self._nudged: dict[Partition, int] = {}
         self._bases: dict[Partition, int] = {}
 
@@ -75,6 +77,7 @@ class Estimating:
         # Below an open transaction nothing has been read yet: the end must be the same with and without.
         ends = self._admin.ends(due, committed=False)
         silent = {partition: here[partition] for partition in due if ends[partition] == here[partition].next_offset}
+        self._hear(here, found)
         slowest_us = _slowest(here, found)
         unreported = self._learn(silent, found, slowest_us, asked_us)
         # Below every time there is: such an estimate only makes the stage report.
@@ -96,10 +99,25 @@ class Estimating:
     def _allowed(self, topic: str) -> bool:
         """Return whether silence advances time in a topic; one that was made while the job runs is asked for its clock once."""
         if topic not in self._topics:
-            settings, found = self._plan.settings, self._admin.find(topic)
-            own_clock = settings.arrival == "ingest" or (found is not None and found.log_append_time)
-            self._topics[topic] = settings.idle == "on" or (settings.idle == "auto" and own_clock)
+            idle = self._plan.settings.idle
+            self._topics[topic] = idle == "on" or (idle == "auto" and self._one_clock(topic))
         return self._topics[topic]
+
+    def _hear(self, here: Mapping[Partition, Planned], found: Mapping[Partition, Reached]) -> None:
+        for partition, at in here.items():
+            known = found.get(partition)
+            # Once there is an estimate A is no longer when something arrived.
+            if known is None or known.next_offset != at.next_offset or _estimated(at):
+                continue
+            if known.has_arrived and self._one_clock(partition[0]):
+                self._silences.heard(partition, known.next_offset, known.arrival_us)
+
+    def _one_clock(self, topic: str) -> bool:
+        """Return whether the brokers, or ingest, stamp what arrives in a topic, and no producer does."""
+        if topic not in self._stamped:
+            found = self._admin.find(topic)
+            self._stamped[topic] = self._plan.settings.arrival == "ingest" or (found is not None and found.log_append_time)
+        return self._stamped[topic]
 
     def _raised(self, partition: Partition, at: Planned, found: Reached | None, slowest_us: int | None, asked_us: int) -> int | None:
         """Return the estimate of a silent partition; None where it cannot be told, or would change nothing."""
@@ -107,6 +125,9 @@ class Estimating:
         raised_us = self._silences.estimate(partition, asked_us)
         if slowest_us is not None and _never_spoke(at, found):
             raised_us = max(raised_us or 0, slowest_us - self._plan.settings.idle_margin_us)
+        elsewhere_us = self._silences.time_elsewhere(asked_us) if self._one_clock(partition[0]) else None
+        if elsewhere_us is not None:
+            raised_us = max(raised_us or 0, elsewhere_us)
         if raised_us is None or raised_us <= at.frontier_us:
             return None
         promised = found is not None and found.next_offset == at.next_offset and raised_us - self._late_us <= found.c_us

@@ -8,6 +8,11 @@ the estimate counts only if that end is still p. No wall clock takes part: whoev
 
 The clock counts from the boot of the machine and goes on while it sleeps; so a silence outlives the planner that measured
 it, but not the boot: after that, elapsed time begins again at 0.
+
+Where all partitions are stamped by one clock (the brokers', or ingest's own), a record that is seen to arrive in one of
+them tells what time it is for all: what arrives later arrives later. So a partition that was silent before anybody looked
+does not stay behind for as long as nobody had looked. Of several such clocks the slowest counts: one broker whose clock
+runs ahead moves nobody else's partitions.
 """
 
 from __future__ import annotations
@@ -19,13 +24,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ordering.ticks import INFINITY
+from ordering.ticks import INFINITY, SECOND_US
 
 Partition = tuple[str, int]
 
 _MARGIN_SHARE = 1000
 """One part in a thousand of the silence is added to the margin: clocks drift."""
 _STRETCH_MAX = 10
+_TICKS_MAX = 64
+_TICK_AGE_US = 60 * SECOND_US
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -66,14 +73,42 @@ class Silences:
         self._longest_us = max(cadence_us, min(_STRETCH_MAX * cadence_us, patience_us))
         self._interval_us, self._due_us = cadence_us, INFINITY
         self._silences: dict[Partition, _Silence] = {}
+        self._seen: dict[Partition, dict[int, int]] = {}
+        self._ticks: dict[Partition, tuple[int, int]] = {}
 
     def observe(self, ends: Mapping[Partition, int], seen_us: int) -> None:
         """Take the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
         for partition, end in ends.items():
             known = self._silences.get(partition)
+            if known is not None and known.position != end:
+                self._remember(partition, end, seen_us)
             if known is None or known.position != end:
                 self._silences[partition] = _Silence(end, seen_us)
                 self._interval_us, self._due_us = self._cadence_us, min(self._due_us, seen_us + self._cadence_us)
+
+    def _remember(self, partition: Partition, end: int, seen_us: int) -> None:
+        seen = self._seen.setdefault(partition, {})
+        seen[end] = seen_us
+        if len(seen) > _TICKS_MAX:
+            del seen[next(iter(seen))]
+
+    def heard(self, partition: Partition, next_offset: int, arrival_us: int) -> None:
+        """Take when the last record below *next_offset* arrived: what time it was, if the end was seen to come there."""
+        seen_us = self._seen.get(partition, {}).get(next_offset)
+        if seen_us is None:
+            return
+        known = self._ticks.get(partition)
+        # The sooner it was seen, the more exact; an old one tells little, as clocks drift.
+        if known is None or seen_us - known[0] > _TICK_AGE_US or arrival_us - seen_us >= known[1] - known[0]:
+            self._ticks[partition] = seen_us, arrival_us
+
+    def time_elsewhere(self, now_us: int) -> int | None:
+        """Return what time it certainly is by the slowest of the partitions heard lately; None where none was."""
+        newest_us = max((seen_us for seen_us, _ in self._ticks.values()), default=None)
+        if newest_us is None:
+            return None
+        lately = [tick for tick in self._ticks.values() if newest_us - tick[0] <= _TICK_AGE_US]
+        return min(arrival_us + self._gained_us(now_us - seen_us) for seen_us, arrival_us in lately)
 
     def due(self, planned: Mapping[Partition, int], now_us: int) -> list[Partition]:
         """
@@ -132,6 +167,8 @@ class Silences:
         silence = self._silences[partition]
         if silence.last_arrival_us is None:
             return None
-        elapsed_us = now_us - silence.since_us
-        gained_us = elapsed_us - self._margin_us - elapsed_us // _MARGIN_SHARE
+        gained_us = self._gained_us(now_us - silence.since_us)
         return silence.last_arrival_us + gained_us if gained_us > 0 else None
+
+    def _gained_us(self, elapsed_us: int) -> int:
+        return elapsed_us - self._margin_us - elapsed_us // _MARGIN_SHARE

@@ -83,6 +83,10 @@ class Observer:
         for partition in due:
             if again[partition] == self._planned[partition]:
                 self._estimate(partition, asked_us)
+        elsewhere_us = self.silences.time_elsewhere(asked_us)
+        for partition in due if elsewhere_us is not None else ():
+            if again[partition] == self._planned[partition]:
+                self.estimates.append((partition[1], self._planned[partition], elsewhere_us))
         self.silences.looked(asked_us, quiet=self._chance.random() < 0.5)
 
     def restart(self) -> None:
@@ -99,7 +103,9 @@ class Observer:
         number, position = partition[1], self._planned[partition]
         self._wait()
         if self.silences.needs_last_arrival(partition) and position > 0:
-            self.silences.last_arrival(partition, self._broker.frontier_us(number, position))
+            arrival_us = self._broker.frontier_us(number, position)
+            self.silences.last_arrival(partition, arrival_us)
+            self.silences.heard(partition, position, arrival_us)
         estimate_us = self.silences.estimate(partition, asked_us)
         if estimate_us is not None:
             self.estimates.append((number, position, estimate_us))
@@ -126,8 +132,8 @@ def test_no_estimate_exceeds_the_arrival_of_a_record_to_come(gaps: list[list[int
         if position < len(appended[number]):
             assert estimate_us <= broker.arrival_us(number, position)
         assert estimate_us <= observer.true_us + broker.ahead_us
-    filled = sum(1 for steps in gaps if steps)
-    assert len({number for number, _, _ in observer.estimates}) == filled, "a silence of hours is told, unless no record ever came"
+    spoke = {number for number, steps in enumerate(gaps) if steps}
+    assert spoke <= {number for number, _, _ in observer.estimates}, "a silence of hours is told"
 
 
 STEPS = st.lists(
@@ -222,6 +228,22 @@ def test_all_that_are_silent_are_due_together_once_a_cadence() -> None:
     assert silences.due({P: 7}, 2 * CADENCE_US - 1) == []
     assert silences.due({P: 7, last: 1}, 2 * CADENCE_US) == [P]
     assert silences.due({P: 7, last: 1}, 2 * CADENCE_US + 1) == [P, last]
+
+
+def test_a_silence_older_than_the_planner_is_told_by_who_speaks_meanwhile() -> None:
+    """Of those in which a record was seen to arrive lately, the slowest counts; who was only found there tells nothing."""
+    silences = watching(last_us=100 * SECOND_US)
+    assert silences.time_elsewhere(5 * SECOND_US) is None
+    silences.heard(P, 7, 100 * SECOND_US)
+    assert silences.time_elsewhere(5 * SECOND_US) is None, "nobody knows when the end came to where it was found"
+    for name, ahead in (("one", 5_000), ("two", 5_003)):
+        silences.observe({(name, 0): 1}, 5 * SECOND_US)
+        silences.observe({(name, 0): 2}, 10 * SECOND_US)
+        silences.heard((name, 0), 2, (10 + ahead) * SECOND_US)
+    assert silences.time_elsewhere(20 * SECOND_US) == (20 + 5_000) * SECOND_US - MARGIN_US - 10 * MILLISECOND_US
+    silences.observe({("two", 0): 3}, 100 * SECOND_US)
+    silences.heard(("two", 0), 3, (100 + 5_002) * SECOND_US)
+    assert silences.time_elsewhere(100 * SECOND_US) == (100 + 5_002) * SECOND_US - MARGIN_US, "the other spoke too long ago"
 
 
 def waits_s(patience_us: int, looks: int) -> list[int]:

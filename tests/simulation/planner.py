@@ -41,6 +41,7 @@ class Planner:
         self._world, self._clock, self._checkpoints, self._broken = world, clock, checkpoints, broken
         self._silences = Silences(world.settings.cadence_us, world.settings.margin_us, (world.settings.policies.late_us or 0) // 2)
         self._nudged: dict[int, int] = {}
+        self._one_clock = all(message.stamp_us is None for message in world.scenario.messages)
         self._frozen = [raw.visible_end(committed=True) for raw in world.raw] if until_end else None
         self._told: set[int] = set()
         self._imports_due_us = 0
@@ -181,6 +182,12 @@ class Planner:
         yield "silence seen"
         if "the clock is read last" in self._broken:
             asked_us = self._clock()
+        if self._one_clock:
+            for number, at in enumerate(here.partitions):
+                known = found.get(number)
+                if known is not None and known.next_offset == at.next_offset and known.has_arrived and at.frontier_us < TICK_MIN:
+                    self._silences.heard(("raw", number), known.next_offset, known.arrival_us)
+        elsewhere_us = self._silences.time_elsewhere(asked_us)
         spoken = [max(at.arrival_us, here.partitions[n].frontier_us) for n, at in found.items() if not _never_spoke(here.partitions[n], at)]
         slowest_us = min(spoken, default=None)
         unreported = self._learn(numbers, here, found, slowest_us, asked_us)
@@ -190,6 +197,8 @@ class Planner:
             raised_us = self._silences.estimate(("raw", number), asked_us)
             if slowest_us is not None and _never_spoke(at, known):
                 raised_us = max(raised_us or 0, slowest_us - world.settings.margin_us)
+            if elsewhere_us is not None:
+                raised_us = max(raised_us or 0, elsewhere_us)
             if raised_us is None or raised_us <= at.frontier_us:
                 continue
             if known is None or known.next_offset != at.next_offset or raised_us - late_us > known.c_us:
