@@ -146,7 +146,7 @@ def _kill_in_the_middle(stack: Stack, topic: str, query: Job, pieces: Iterator[S
         query.until(lambda before=before: query.batches > before, "one more piece")  # type: ignore[misc]
     produce(stack.bootstrap, topic, next(pieces))
     time.sleep(random.uniform(0, 1.5))
-    assert query.running, tidegate.runtime.scalars.errors
+    assert query.running, query.errors
     query.kill()
 
 
