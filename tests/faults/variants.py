@@ -116,6 +116,7 @@ def draw_variant(dice: random.Random, per_s: int) -> Variant:
         shape,
         source_ctis=dice.choice((0.0, 0.0, 0.001)),
         silences=True,
+        all_silent=estimates,
         ahead=not log_append and not stamped,
     )
     return Variant(

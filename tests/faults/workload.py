@@ -24,7 +24,7 @@ ID_HEADER = "id"
 _TICK_S = 0.1
 _KEYS = ("a", "bb", "ccc", 7, 7.5, True, None, "Zürich", *(f"key{number}" for number in range(20)))
 _BIG_BYTES = (20_000, 300_000)
-_SPEAKS_S, _SILENT_S = (2.0, 8.0), (0.5, 3.0)
+_SPEAKS_S, _SILENT_S = (2.0, 8.0), (1.5, 6.0)
 _STAMP_GAPS_MS = (0, 0, 0, 1, 3)
 _STEADY = {"enable.idempotence": True, "queue.buffering.max.messages": 1_000_000, "linger.ms": 5}
 _SLOPPY = {"enable.idempotence": False, "message.timeout.ms": 900, "request.timeout.ms": 300, "linger.ms": 5, "retries": 10}
@@ -40,7 +40,8 @@ class Manner:
         per_s: Records a second.
         shape: Of the events.
         source_ctis: Share of records that are CTIs.
-        silences: Whether single partitions, and all of them, fall silent now and then.
+        silences: Whether single partitions fall silent now and then.
+        all_silent: Whether all of them do, now and then, at once: without estimates time stands still then.
         ahead: Whether stamps far ahead are among what cannot be read: a broker that stamps records itself lets none through.
     """
 
@@ -49,6 +50,7 @@ class Manner:
     shape: Shape = Shape.POINT
     source_ctis: float = 0.0
     silences: bool = False
+    all_silent: bool = False
     ahead: bool = True
 
 
@@ -129,7 +131,8 @@ class Workload:
         if self._silent or kind < 0.4:
             self._silent = set()
         else:
-            self._silent = everybody if kind > 0.8 else {self._dice.randrange(manner.partitions)}
+            alone = {self._dice.randrange(manner.partitions)} if manner.partitions > 1 else set()
+            self._silent = everybody if kind > 0.7 and manner.all_silent else alone
         self._change_s = now_s + self._dice.uniform(*(_SILENT_S if self._silent else _SPEAKS_S))
 
     def _draw(self) -> list[Raw]:

@@ -30,7 +30,7 @@ def test_torn_writes_zombies_and_a_redis_that_forgets_change_no_byte(stack: Embe
         Trouble("stale CTIs of a zombie", stale_cti, ("events acknowledged", 2)),
         Trouble("Redis emptied", flush_redis),
     )
-    variant = Variant(Manner(2, per_s=150, silences=True, ahead=False), output_partitions=2)
+    variant = Variant(Manner(2, per_s=150, silences=True, all_silent=True, ahead=False), output_partitions=2)
     told: list[Struck] = []
     outcome = play(stack, tmp_path / "episode", Episode(variant, SEED, faults), told.append, bound_s=180)
     assert not outcome.broken, outcome.broken
