@@ -58,9 +58,8 @@ def episodes(kills: int, troubles: list[Trouble], seed: int, per_s: int) -> Iter
 def _fitting(trouble: Trouble, variant: Variant) -> Variant:
     """Return the variant made such that the trouble has something to strike."""
     if "estimate" in trouble.name or "Redis" in trouble.name or "clock of the broker" in trouble.name:
-        return replace(
-            variant, log_append=True, stamped=False, estimates=True, manner=replace(variant.manner, ahead=False, all_silent=True)
-        )
+        silent = replace(variant.manner, ahead=False, all_silent=True)
+        return replace(variant, log_append=True, stamped=False, estimates=True, manner=silent)
     if trouble.name == "record refused":
         # Edges would be padded at their end alone; points and spans can be as big as one likes.
         shape = Shape.POINT if variant.manner.shape is Shape.EDGE else variant.manner.shape
