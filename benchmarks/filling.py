@@ -76,16 +76,16 @@ def fill_with_flights(bootstrap: str, topic: str, file: Path, partitions: int, p
         progress: Is told how many are sent.
     """
     connection = duckdb.connect(config={"threads": 1})
-    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
     count: int = connection.execute("SELECT count(*) FROM read_parquet(?)", [str(file)]).fetchall()[0][0]
     if not is_new(bootstrap, topic, count, partitions):
         return count
-    rows = connection.execute(
+    rows = connection.sql(
         """SELECT epoch_ms(date) + delay * 60000 AS arrival_ms, encode(origin) AS origin, encode(format(
                '{{"scheduled":"{}","origin":"{}","destination":"{}","delay":{},"distance":{}}}',
                strftime(date, '%Y-%m-%dT%H:%M:%SZ'), origin, destination, delay, distance)) AS payload
            FROM read_parquet(?) ORDER BY arrival_ms, date, origin, destination, delay, distance""",
-        [str(file)],
+        params=[str(file)],
     )
     write(bootstrap, topic, (_flights(batch, partitions) for batch in rows.to_arrow_reader(_PIECE)), progress)
     return count

@@ -41,8 +41,8 @@ from tidegate.runtime.stack import EmbeddedStack
 HERE = Path(__file__).parent
 PARTS = ("kernel", "ingest", "growth", "partitions", "flights")
 STEADY = 0.30, 0.97
-GROWTH = 1 / 30, 4 / 30, 10 / 30, 20 / 30, 1.0
-"""Stretches of the long run, as shares of its events: with 30 million they end at 1, 4, 10, 20 and 30 million."""
+GROWTH = 1 / 30, 4 / 30, 10 / 30, 20 / 30, 29 / 30
+"""Ends of the stretches of the long run, as shares of its events: 1, 4, 10, 20 and 29 of 30 million; the rest is its end."""
 COUNTS = "events_in", "events"
 """What ingest and query call the events they have taken."""
 Figures = dict[str, Any]
