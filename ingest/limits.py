@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.idle import boottime_us
 from ingest.offsets import Partition
+from ordering.ticks import SECOND_US
 from tidegate.runtime.binding import replace_text
 
 _FILE = "pace.json"
@@ -36,27 +36,40 @@ class Taken:
     What a batch took.
 
     Args:
+        number: Which one it was; another one has another number.
         events, bytes: What it read.
-        ended_us: When it ended, on the clock for durations.
+        work_us: How long it walked, microseconds: what it costs in any case is not counted.
     """
 
+    number: int
     events: int
     bytes: int
-    ended_us: int
+    work_us: int
 
 
 class TakenNotes:
-    """The driver's side: notes in a checkpoint's *folder* what the last batch with records took."""
+    """
+    The driver's side: notes what the last batch with records took.
 
-    def __init__(self, folder: Path) -> None:
-        self._file = folder / _FILE
+    Args:
+        folder: The checkpoint's folder.
+        tasks: How many walks there are at a time.
+    """
+
+    def __init__(self, folder: Path, tasks: int) -> None:
+        self._file, self._tasks = folder / _FILE, tasks
+        before = last_taken(folder)
+        self._number = 0 if before is None else before.number
 
     def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Take the reports of one batch."""
-        told = [(int(report["read"]), int(report["bytes"])) for report in reports]
-        events, octets = sum(read for read, _ in told), sum(size for _, size in told)
-        if events:
-            replace_text(self._file, json.dumps([events, octets, boottime_us()]))
+        told = [(int(report["read"]), int(report["bytes"]), sum(report["seconds"].values())) for report in reports if report["read"]]
+        if not told:
+            return
+        self._number += 1
+        events, octets, walked_s = (sum(column) for column in zip(*told, strict=True))
+        work_us = round(walked_s / min(len(told), self._tasks) * SECOND_US)
+        replace_text(self._file, json.dumps([self._number, events, octets, work_us]))
 
 
 def last_taken(folder: Path) -> Taken | None:
@@ -81,9 +94,8 @@ class Limits:
     def __init__(self, events_max: int, bytes_max: int, target_us: int, folder: Path) -> None:
         self._events_max, self._bytes_max, self._target_us, self._folder = events_max, bytes_max, target_us, folder
         self._allowed = min(_FIRST_EVENTS, events_max)
-        self._began_us = 0
         self._asked = 0
-        self._heard_us = 0
+        self._heard = -1
         self._record_bytes = float(_RECORD_BYTES)
 
     def take(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
@@ -99,21 +111,20 @@ class Limits:
         allowed = self._allowed * (_LONGER if far else 1)
         allowed = max(min(allowed, self._events_max, int(self._bytes_max / self._record_bytes)), 1)
         shares = share(behind, allowed)
-        self._began_us, self._asked = boottime_us(), sum(shares.values())
+        self._asked = sum(shares.values())
         return shares
 
     def _learn(self) -> None:
         """Follow what the last batch took: at most twice as many events as before, at least half."""
         taken = last_taken(self._folder)
-        if taken is None or taken.ended_us <= max(self._heard_us, self._began_us):
+        if taken is None or taken.number == self._heard:
             return
-        first, self._heard_us = not self._heard_us, taken.ended_us
+        first, self._heard = self._heard < 0, taken.number
         self._record_bytes = max(taken.bytes / taken.events, 1.0)
         if first:
             # It paid for cold workers, or was another driver's.
             return
-        took_us = max(taken.ended_us - self._began_us, 1)
-        fitting = int(taken.events * self._target_us / took_us)
+        fitting = int(taken.events * self._target_us / max(taken.work_us, 1))
         if self._asked >= self._allowed and fitting > self._allowed:
             self._allowed = min(fitting, 2 * self._allowed, self._events_max)
         elif fitting < self._allowed and taken.events >= self._allowed // 2:

@@ -35,7 +35,7 @@ class RunningInput:
         self.progress = IngestProgress(behind if plan.until_end else 0)
         folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
         log = get_logger(__name__, input=self.name)
-        self._leaving, self._taken = Leaving(folder), TakenNotes(folder)
+        self._leaving, self._taken = Leaving(folder), TakenNotes(folder, plan.tasks)
         self._published = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
         self._watch = RecoveryWatch(recovery, look, self._published, log)
         self._log = log

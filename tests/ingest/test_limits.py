@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from hypothesis import given
@@ -36,21 +35,20 @@ def test_one_event_a_batch_goes_to_the_partition_farthest_behind() -> None:
 
 def _after_a_batch(limits: Limits, notes: TakenNotes, behind: int, took_s: float, record_bytes: int = 60) -> int:
     allowed = sum(limits.take({("raw", 0): behind}).values())
-    time.sleep(took_s)
-    notes.take([{"read": allowed, "bytes": allowed * record_bytes}])
+    notes.take([{"read": allowed, "bytes": allowed * record_bytes, "seconds": {"read": took_s / 2, "write": took_s / 2}}])
     return allowed
 
 
 def test_batches_grow_while_they_take_less_than_the_target(tmp_path: Path) -> None:
     """Each is at most twice as large as the one before."""
-    limits, notes = Limits(1_000_000, 2**30, 500_000, tmp_path), TakenNotes(tmp_path)
+    limits, notes = Limits(1_000_000, 2**30, 500_000, tmp_path), TakenNotes(tmp_path, 2)
     sizes = [_after_a_batch(limits, notes, 200_000, 0.01) for _ in range(4)]
     assert sizes == [50_000, 50_000, 100_000, 200_000]
 
 
 def test_batches_shrink_while_they_take_longer_than_the_target(tmp_path: Path) -> None:
     """Down to half of the one before, and never to nothing; the first one paid for cold workers."""
-    limits, notes = Limits(1_000_000, 2**30, 10_000, tmp_path), TakenNotes(tmp_path)
+    limits, notes = Limits(1_000_000, 2**30, 10_000, tmp_path), TakenNotes(tmp_path, 2)
     sizes = [_after_a_batch(limits, notes, 100_000, 0.05) for _ in range(4)]
     assert sizes == [50_000, 50_000, 25_000, 12_500]
 
@@ -63,13 +61,13 @@ def test_far_behind_a_batch_may_take_longer(tmp_path: Path) -> None:
 
 def test_a_batch_stays_below_its_bytes(tmp_path: Path) -> None:
     """The size of records is learned from the batch before."""
-    limits, notes = Limits(1_000_000, 1_000_000, 1_000_000, tmp_path), TakenNotes(tmp_path)
+    limits, notes = Limits(1_000_000, 1_000_000, 1_000_000, tmp_path), TakenNotes(tmp_path, 2)
     _after_a_batch(limits, notes, 20_000, 0.0, record_bytes=10_000)
     assert sum(limits.take({("raw", 0): 20_000}).values()) == 100
 
 
 def test_a_small_batch_that_took_long_changes_nothing(tmp_path: Path) -> None:
     """It tells of a cold start or a broker that was away, not of how fast events are."""
-    limits, notes = Limits(1_000_000, 2**30, 10_000, tmp_path), TakenNotes(tmp_path)
+    limits, notes = Limits(1_000_000, 2**30, 10_000, tmp_path), TakenNotes(tmp_path, 2)
     assert [_after_a_batch(limits, notes, 10, 0.05) for _ in range(3)] == [10, 10, 10]
     assert sum(limits.take({("raw", 0): 400_000}).values()) == 50_000

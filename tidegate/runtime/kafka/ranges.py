@@ -29,6 +29,8 @@ CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
 PREFETCH_BYTES = 16 * 2**20
 _CHUNK_EVENTS_MAX = 100_000
+_NEAR = 50_000
+"""So far ahead, the next range is reached by reading on."""
 _WAIT_MS = 500
 _MORE_MS = 50
 _COMPLAIN_AFTER_S = 10.0
@@ -43,6 +45,8 @@ _CONSUMER = {
     "queued.min.messages": "50000",
     "fetch.message.max.bytes": "1048576",
     "fetch.error.backoff.ms": "100",
+    # A consumer that starts elsewhere first waits for the answer to what it had asked for.
+    "fetch.wait.max.ms": "100",
     # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
     "fetch.queue.backoff.ms": "5",
     "check.crcs": "false",
@@ -82,9 +86,23 @@ class RangeReader:
             RefusedError: The range (or its topic) has been deleted, or it may not be read (TG-KAFKA-DENIED).
             UnreachableError: The brokers do not let us in (TG-KAFKA-AUTH, TG-KAFKA-TLS).
         """
+        if 0 <= self._position < start <= self._position + _NEAR:
+            self._skip(start, chunk, chunk_bytes)
         if self._position != start:
             self._consumer.assign(start)
             self._position = start
+        yield from self._pieces(end, chunk, chunk_bytes)
+
+    def _skip(self, start: int, chunk: int, chunk_bytes: int) -> None:
+        """Pass over what another worker has read meanwhile: most of it is fetched already, and a new start would wait for the broker."""
+        try:
+            for _ in self._pieces(start, chunk, chunk_bytes):
+                pass
+        except RefusedError as error:
+            if error.code != "TG-RETENTION":
+                raise
+
+    def _pieces(self, end: int, chunk: int, chunk_bytes: int) -> Iterator[Records]:
         silent_since_s = time.monotonic()
         while self._position < end:
             records, beyond, error, told = self._consumer.take(end, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, _WAIT_MS, _MORE_MS)
