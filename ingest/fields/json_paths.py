@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -45,7 +45,8 @@ class JsonPaths:
         chosen = ", ".join([*columns, "text IS NOT NULL AND json_valid(text) AS ok"])
         self._sql = f"SELECT {chosen} FROM (SELECT TRY(decode(value)) AS text FROM payloads)"
         # Nested members, and names that JSON may write in several ways, are for the one parser.
-        self._members = [path[0] for path in paths.values() if len(path) == 1 and _PLAIN_NAME.fullmatch(path[0])]
+        plain = all(len(path) == 1 and _PLAIN_NAME.fullmatch(path[0]) for path in paths.values())
+        self._chosen = [path[0] for path in paths.values()] if plain else None
 
     def take(self, payloads: pa.Array) -> Taken:
         """Return which of *payloads* are JSON, and their fields."""
@@ -65,9 +66,16 @@ class JsonPaths:
 
     def _plain(self, payloads: pa.Array) -> Plain | None:
         """Return what plain objects give; None where asking would not pay, or nobody can."""
-        library = plain_json.library() if wanted() and len(self._members) == len(self._names) else None
-        plain = None if library is None else plain_json.take(library, payloads, self._members)
-        return plain if plain is not None and len(plain.others) <= len(payloads) // 4 else None
+        library = plain_json.library() if wanted() and self._chosen is not None else None
+        if library is None or self._chosen is None:
+            return None
+        # Two fields may be the same member, which is taken once.
+        members = list(dict.fromkeys(self._chosen))
+        plain = plain_json.take(library, payloads, members)
+        if plain is None or len(plain.others) > len(payloads) // 4:
+            return None
+        texts = dict(zip(members, plain.texts, strict=True))
+        return replace(plain, texts=[texts[name] for name in self._chosen])
 
     def _parsed(self, payloads: pa.Array) -> tuple[Mask, list[pa.Array]]:
         table = run(self._sql, payloads=pa.table({"value": payloads})).combine_chunks()

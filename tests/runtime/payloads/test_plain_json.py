@@ -71,6 +71,15 @@ def test_what_is_read_of_any_payloads_is_what_the_parser_reads(payloads: list[by
     assert with_it == without_it
 
 
+@pytest.mark.parametrize("way", ["auto", "off"])
+def test_two_fields_may_be_the_same_member(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TIMESTAMP BY t OVER t: both get its value, with the native part as without it."""
+    monkeypatch.setenv(native.SWITCH, way)
+    taken = JsonPaths({"time": ("t",), "over": ("t",)}).take(pa.array([b'{"t":5000}', b'{"x":1}', b'{"t":6000,"t":7}']))
+    assert taken.columns["time"].ticks("us")[0].tolist()[::2] == [5000, 6000]
+    assert taken.columns["over"].keys().dictionary_decode().to_pylist() == [b"5000", b"", b"6000"]
+
+
 @pytest.mark.parametrize(
     "payload",
     [

@@ -68,7 +68,7 @@ def take(found: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> Plain 
     Args:
         found: :func:`library`.
         payloads: A binary or large_binary column.
-        names: Names of members of the object; printable ASCII.
+        names: Names of members of the object, each once; printable ASCII.
     """
     rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
     valid, ends, octets = payloads.buffers()
