@@ -60,6 +60,11 @@ class Estimating:
         """Take the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
         self._silences.observe(ends, seen_us)
 
+    def planned(self, until: Mapping[Partition, int], now_us: int) -> None:
+        """Take up to where records have been planned by *now_us* (clock for durations, read afterwards): ingest may have stamped them."""
+        if self._plan.settings.arrival == "ingest":
+            self._silences.stamped(until, now_us)
+
     def raised(self, here: Mapping[Partition, Planned], asked_us: int) -> dict[Partition, Planned]:
         """
         Return the silent partitions at raised frontiers, each raise journaled first.

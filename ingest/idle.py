@@ -86,6 +86,17 @@ class Silences:
                 self._silences[partition] = _Silence(end, seen_us)
                 self._interval_us, self._due_us = self._cadence_us, min(self._due_us, seen_us + self._cadence_us)
 
+    def stamped(self, until: Mapping[Partition, int], now_us: int) -> None:
+        """
+        Take that records up to these ends have been stamped by *now_us*, where planning is what stamps them.
+
+        However long ago they were seen: what had been waiting to be planned arrives then, and the silence begins no sooner.
+        """
+        for partition, end in until.items():
+            self._remember(partition, end, now_us)
+            if partition in self._silences:
+                self._silences[partition].since_us = now_us
+
     def _remember(self, partition: Partition, end: int, seen_us: int) -> None:
         seen = self._seen.setdefault(partition, {})
         seen[end] = seen_us

@@ -176,6 +176,7 @@ class Planner(RangePlanner):
         behind = {partition: at for partition, at in behind.items() if partition in shares}
         until = {partition: at.next_offset + shares[partition] for partition, at in behind.items()}
         found = self._desk.close(behind, until)
+        self._estimating.planned({partition: until[partition] for partition in found}, boottime_us())
         now_ms = time.time_ns() // 1_000_000
         return {
             partition: Planned(

@@ -215,6 +215,18 @@ def test_what_an_earlier_planner_measured_goes_on() -> None:
     assert silences.estimate(P, 1_010 * SECOND_US) == watching().estimate(P, 1_010 * SECOND_US)
 
 
+def test_where_ingest_stamps_a_silence_begins_no_sooner_than_the_stamp() -> None:
+    """Level 1: records seen a minute before they could be planned arrive when they are planned; that minute is not counted twice."""
+    silences = watching(last_us=None)
+    silences.stamped({P: 5}, 30 * SECOND_US)
+    silences.stamped({P: 7}, 60 * SECOND_US)
+    silences.last_arrival(P, 1_060 * SECOND_US)
+    told_us = (1_060 + 10) * SECOND_US - MARGIN_US - 10 * MILLISECOND_US
+    assert silences.estimate(P, 70 * SECOND_US) == told_us
+    silences.heard(P, 7, 1_060 * SECOND_US)
+    assert silences.time_elsewhere(70 * SECOND_US) == told_us
+
+
 def test_all_that_are_silent_are_due_together_once_a_cadence() -> None:
     """Each time that any partition moves costs a batch; who has been silent for less than the margin waits for the next time."""
     silences = watching()
