@@ -41,7 +41,7 @@ def query(
     from tidegate.runtime.recovery_watch import RecoveryWatch
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
-    from tidegate.runtime.spark import WorkerLog, session
+    from tidegate.runtime.spark import WorkerLog, end, session
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -83,7 +83,7 @@ def query(
         try:
             drive([Driven(name, lambda: job.start(spark, settings, plan, on_reports), folder)], stop, on_tick)
         finally:
-            spark.stop()
+            end(spark)
     if progress.finished:
         (folder / job.FINISHED_FILE).touch()
     if format == "json":

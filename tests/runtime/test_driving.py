@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -9,13 +10,17 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
 from rich.console import Console
 
 from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
 from tidegate.runtime.driving import Driven, Stop, drive, error_of, live_line, print_json, stopped_by_signal
+from tidegate.runtime.spark import end
 
 FAILURE = """\
 [STREAM_FAILED] Query [id = 5b4c1b84-5c6e-4f86-8c3c-0a53a1b7f4f1, runId = 93f58be1-8882-41bc-a8e4-475907b919a1] terminated with \
@@ -115,6 +120,19 @@ def test_a_failure_without_a_python_error_is_told_too() -> None:
     assert "OutOfMemoryError" in error_of("Job aborted\njava.lang.OutOfMemoryError: Java heap space\n", "f").what
     assert error_of("the driver went away", "f").what == "the Spark job failed: the driver went away"
     assert error_of("", "f").code == "TG-SPARK"
+
+
+def test_a_zombie_is_told_that_another_job_goes_on() -> None:
+    """Spark finds the other one's entry in its log: an own code and a refusal's exit code, nothing of Spark's words."""
+    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7. SQLSTATE: 40000"
+    error = error_of(text, "jobs/ingest-x/failure.log")
+    assert (type(error), error.code, error.exit_code) == (RefusedError, "TG-CHECKPOINT-TAKEN", 3)
+
+
+def test_a_full_disk_is_told_as_such() -> None:
+    """Java and Python say it in the same words."""
+    for text in ("java.io.IOException: No space left on device", failed(raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))):
+        assert error_of(text, "f").code == "TG-SPARK-DISK"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -225,6 +243,49 @@ def test_a_query_whose_python_process_was_slow_is_started_again(tmp_path: Path) 
     with pytest.raises(TidegateError):
         drive([slow(99)], Stop())
     assert len(starts) == 12
+
+
+@dataclass
+class LostQuery(Query):
+    """A query whose JVM is gone: nothing about it can be asked or said any more."""
+
+    gone: Exception = field(default_factory=ConnectionRefusedError)
+
+    def awaitTermination(self, timeout: int) -> bool:
+        raise self.gone
+
+    def stop(self) -> None:
+        raise self.gone
+
+
+@pytest.mark.parametrize("gone", [ConnectionRefusedError(111, "Connection refused"), Py4JNetworkError("Answer from Java side is empty")])
+def test_a_jvm_that_was_killed_is_told_in_one_error(tmp_path: Path, gone: Exception) -> None:
+    """Also where the stopping of its queries meets the same; the input it happened to has failed."""
+    failures: list[str] = []
+    job = Driven("x", lambda: LostQuery(9, gone=gone), tmp_path, lambda: failures.append("x"))
+    with pytest.raises(TidegateError) as error:
+        drive([job, Driven("other", lambda: LostQuery(9, gone=gone), tmp_path)], Stop())
+    assert (error.value.code, error.value.exit_code, error.value.where) == ("TG-SPARK-GONE", 1, str(tmp_path))
+    assert failures == ["x"]
+
+
+def test_a_jvm_that_was_killed_can_be_stopped_all_the_same() -> None:
+    """What the job has to say is not covered by what its end meets."""
+
+    class Gone:
+        def stop(self) -> None:
+            raise ConnectionRefusedError(111, "Connection refused")
+
+    end(cast(SparkSession, Gone()))
+
+
+def test_where_the_report_finds_no_room_the_error_is_told_nevertheless(tmp_path: Path) -> None:
+    """An error with a code keeps it; one without is blamed on the disk if that is full."""
+    (tmp_path / "failure.log").symlink_to("/dev/full")
+    for text, code in ((failed(raising(RefusedError("gone", code="TG-RETENTION"))), "TG-RETENTION"), ("it failed", "TG-SPARK-DISK")):
+        with pytest.raises(TidegateError) as error:
+            drive(driven(tmp_path, query=Query(1, text)), Stop())
+        assert error.value.code == code
 
 
 def test_asked_to_stop_all_queries_are_stopped(tmp_path: Path) -> None:

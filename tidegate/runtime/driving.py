@@ -16,12 +16,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
 
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from ordering.errors import TidegateError
+from ordering.errors import RefusedError, TidegateError
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.masking import scrub
 
@@ -29,6 +29,10 @@ _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|e
 FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
 _SLOW_START = "failed to connect back"
+_NO_SPACE = "No space left on device"
+_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
+_JVM_GONE = (Py4JNetworkError, ConnectionError)
+"""What a call of a JVM that has ended raises."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _SAY_S = 10.0
 _PART = re.compile(r"  (where|fix|example): (.*)")
@@ -126,7 +130,7 @@ class _Followed:
             self._starts += 1
             try:
                 return self._job.start()
-            except (PySparkException, Py4JError) as error:
+            except (PySparkException, Py4JError, *_JVM_GONE) as error:
                 self._bear(error)
 
     def ended(self, wait: bool) -> bool:
@@ -134,14 +138,14 @@ class _Followed:
         try:
             # Spark takes whole seconds here, and answers at once where the query is no longer active.
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
-        except (PySparkException, Py4JError) as error:
+        except (PySparkException, Py4JError, *_JVM_GONE) as error:
             self._bear(error)
             self._query = self._start()
             return False
 
     def stop(self) -> None:
         """End the query; what it has not finished is run again at the next start."""
-        with suppress(PySparkException, Py4JError):
+        with suppress(PySparkException, Py4JError, *_JVM_GONE):
             self._query.stop()
 
     def _bear(self, error: Exception) -> None:
@@ -149,12 +153,27 @@ class _Followed:
         text = str(error)
         # Spark gives a Python process ten seconds to start, which a busy machine may not keep.
         if _SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.asked:
-            report = self._job.folder / FAILURE_FILE
-            report.write_text(scrub(text))
-            get_logger().error("the job has failed", job=self._job.name, report=str(report))
+            raised = self._failure(error, text)
             self._job.on_failure()
-            raise error_of(text, str(report)) from None
+            raise raised from None
         get_logger().warning("a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts)
+
+    def _failure(self, error: Exception, text: str) -> TidegateError:
+        """Leave the report where there is room for it; return what the job has to say."""
+        report = self._job.folder / FAILURE_FILE
+        try:
+            report.write_text(scrub(text))
+        except OSError as unwritten:
+            text, report = f"{text}\n{unwritten}", self._job.folder
+        get_logger().error("the job has failed", job=self._job.name, report=str(report))
+        if isinstance(error, _JVM_GONE):
+            return TidegateError(
+                "Spark's JVM has ended by itself, or was killed",
+                code="TG-SPARK-GONE",
+                where=str(self._job.folder),
+                fix="start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory",
+            )
+        return error_of(text, str(report))
 
 
 def error_of(text: str, report: str) -> TidegateError:
@@ -165,6 +184,17 @@ def error_of(text: str, report: str) -> TidegateError:
         name, code, what, parts = found[-1]
         kinds = {kind.__name__: kind for kind in _kinds(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
+    if _TAKEN in text:
+        return RefusedError(
+            "another job goes on with this checkpoint",
+            code="TG-CHECKPOINT-TAKEN",
+            where=report,
+            fix="nothing, if it is meant to: what it writes is what this one would have; else stop one of the two before the other starts",
+        )
+    if _NO_SPACE in text:
+        return TidegateError(
+            "no space is left on a disk that the job needs", code="TG-SPARK-DISK", where=report, fix="make room; starting again resumes"
+        )
     raised = _RAISED.findall(text)
     what = raised[-1] if raised else text.strip().partition("\n")[0][:500]
     return TidegateError(

@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.runtime.settings import Settings
-from tidegate.runtime.spark import session
+from tidegate.runtime.spark import end, session
 
 
 def own_stderr() -> None:
@@ -58,5 +58,5 @@ class EarlySession:
 
     def __exit__(self, *_: Any) -> None:
         if self._started.done() and self._started.exception() is None:
-            self._started.result().stop()
+            end(self._started.result())
         self._executor.shutdown(wait=False)

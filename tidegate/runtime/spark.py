@@ -14,11 +14,12 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource
@@ -132,6 +133,12 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
             example='master = "local[*]"',
         ) from error
     return started
+
+
+def end(spark: SparkSession) -> None:
+    """Stop Spark; where its JVM has ended already there is nothing left to stop."""
+    with suppress(Py4JError, ConnectionError):
+        spark.stop()
 
 
 def _private_sockets() -> dict[str, str]:
