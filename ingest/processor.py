@@ -120,7 +120,8 @@ class RangeWalk:
                 self._read += len(records)
                 reached("piece read")
                 self._judge(topic, planned, records, marks)
-        met = marks.between(end, end)
+        # Also what stands among the last records where those are holes, or told no arrival.
+        met = marks.between(self._state.next_offset, end)
         last = self._model.without_records(end, met.estimates, met.imports, bool(planned.final))
         joins = planned.joined > NEVER and end == planned.start
         if last.estimates or last.imports or last.finish or joins or self._state.next_offset != end:
