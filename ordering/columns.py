@@ -21,6 +21,10 @@ Payload = Any
 """A numpy array of objects (bytes or None), or an Arrow binary column."""
 
 
+_SMALL_BYTES_MAX = 2**31 - 1
+"""So many bytes of payload an Arrow column with offsets of 32 bits can hold."""
+
+
 def take(column: Payload, rows: Ints) -> Payload:
     """Return the entries at *rows*, in their order."""
     if isinstance(column, np.ndarray):
@@ -39,11 +43,13 @@ def join(parts: Sequence[Payload]) -> Payload:
 
 
 def take_from_two(first: Payload, second: Payload, rows: Ints) -> Payload:
-    """Return the entries at *rows* of both columns laid end to end, as the kind of column that *second* is."""
+    """Return the entries at *rows* of both columns laid end to end, as the kind of column that *second* is if that can hold so much."""
     if not len(first):
         return take(second, rows)
     if not isinstance(second, np.ndarray):
-        return take(pa.concat_arrays([to_arrow(first).cast(second.type), second]), rows)
+        first = to_arrow(first)
+        kind = second.type if first.nbytes + second.nbytes <= _SMALL_BYTES_MAX else pa.large_binary()
+        return take(pa.concat_arrays([first.cast(kind), second.cast(kind)]), rows)
     if second.dtype != object:
         return np.concatenate([first, second])[rows]
     first = first if isinstance(first, np.ndarray) else to_objects(first)
