@@ -282,15 +282,16 @@ def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
     processor = StageProcessor(Deferred("ingest.processor:IngestStage", plan), plan.checkpoint)
     stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
-    return start_stage(spark, settings, source(plan), processor, stage, on_reports)
+    trigger_us = 0 if plan.until_end else settings.spark.trigger_us
+    return start_stage(spark, source(plan, trigger_us), processor, stage, on_reports)
 
 
-def source(plan: IngestPlan) -> type[DataSource]:
+def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
     """Return the source of the job's ranges, named apart from those of other inputs in the same session."""
     own_name = f"{SOURCE_NAME}_{plan.settings.name}"
 
     # It travels to processes that need nothing of the plan: nothing of it may stand in here.
-    class Source(source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA)):  # type: ignore[misc]
+    class Source(source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA, trigger_us)):  # type: ignore[misc]
         @classmethod
         def name(cls) -> str:
             return own_name

@@ -30,8 +30,9 @@ class IngestProgress:
     def take(self, reports: list[dict[str, Any]]) -> None:
         """Take the reports of one batch."""
         self.batches += 1
+        # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
+        self._partitions = {**self._partitions, **{report["number"]: report for report in reports}}
         for report in reports:
-            self._partitions[report["number"]] = report
             self._seconds.update(report["seconds"])
         if self._first is None:
             self._first = time.monotonic(), self.totals()["events_in"]

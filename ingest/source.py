@@ -21,7 +21,6 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
@@ -99,7 +98,7 @@ class Planner(RangePlanner):
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen = self._admin.ends({*self._plan.partitions, *self._joining.all_there()})
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
         here = Offset.from_json(start)
         if here.final:
             return start

@@ -267,7 +267,8 @@ def look(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int
 
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
-    source = source_of(Deferred("query.source:Planner", plan), RANGE_SCHEMA)
+    trigger_us = 0 if plan.until_end else settings.spark.trigger_us
+    source = source_of(Deferred("query.source:Planner", plan), RANGE_SCHEMA, trigger_us)
     processor = StageProcessor(Deferred("query.processor:QueryStage", plan), plan.checkpoint)
     stage = Stage(f"query-{plan.output.name}", plan.checkpoint, plan.until_end)
-    return start_stage(spark, settings, source, processor, stage, on_reports)
+    return start_stage(spark, source, processor, stage, on_reports)

@@ -33,8 +33,8 @@ class QueryProgress:
         """Take the reports of one batch."""
         self.batches += 1
         now = time.monotonic()
-        for report in reports:
-            self._reports[report["bucket"]] = report
+        # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
+        self._reports = {**self._reports, **{report["bucket"]: report for report in reports}}
         waiting = {tuple(entry) for report in self._reports.values() for entry in report["waiting"]}
         self._waiting = {entry: self._waiting.get(entry, now) for entry in waiting}
         if self._first is None:

@@ -14,7 +14,6 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 
 from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
@@ -48,7 +47,7 @@ class Planner(RangePlanner):
         """Fix the present end."""
         self._frozen = self._admin.ends(self._plan.starts)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return where the next batch ends; *start* itself when there is nothing to do."""
         here = Offset.from_json(start)
         if here.final:

@@ -20,7 +20,6 @@ from typing import Any
 import pyspark
 from pyspark import SparkContext
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, StructField, StructType
 
@@ -53,7 +52,7 @@ class _OneBatch(RangePlanner):
     def prepareForTriggerAvailableNow(self) -> None:
         return
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
         return {"at": 1}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -86,7 +85,7 @@ def _record(target: Path) -> None:
         settings = Settings(spark=SparkSettings.model_validate({"conf": conf, "master": "local[2]"}))
         spark = session(settings, "class-archive", Path(work))
         stage = Stage("class-archive", work, until_end=True)
-        start_stage(spark, settings, source_of(_OneBatch, _SCHEMA), _Counting(), stage, lambda reports: None).awaitTermination()
+        start_stage(spark, source_of(_OneBatch, _SCHEMA), _Counting(), stage, lambda reports: None).awaitTermination()
         gateway: Any = SparkContext._gateway
         spark.stop()
         gateway.shutdown()

@@ -7,6 +7,9 @@ inside the class it is registered as, because Spark shows a source's options in 
 
 from __future__ import annotations
 
+import math
+import time
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +17,11 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from ordering.ticks import SECOND_US
+
 SOURCE_NAME = "tidegate_ranges"
+_NAP_S = 0.1
+"""Spark asks again that often while it is too early: it must be able to stop meanwhile."""
 
 
 class Ranges(InputPartition):
@@ -38,7 +45,31 @@ class HandOut(DataSourceStreamReader):
 
 
 class RangePlanner(HandOut, SupportsTriggerAvailableNow):
-    """A planner; subclasses say where it starts, where the next batch ends, and which ranges lie between."""
+    """
+    A planner; subclasses say where it starts, where the next batch ends (:meth:`advanced`), and which ranges lie between.
+
+    It also keeps the time between batches, by a clock that nobody sets: Spark's own trigger stands still for as long as
+    the wall clock is set back.
+    """
+
+    trigger_us = 0
+    """Least time between the plans of two batches, microseconds."""
+    _planned_s = -math.inf
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; *start* itself when there is nothing to do, or it is too early."""
+        early_s = self._planned_s + self.trigger_us / SECOND_US - time.monotonic()
+        if early_s > 0:
+            time.sleep(min(early_s, _NAP_S))
+            return start
+        there = self.advanced(start)
+        if there != start:
+            self._planned_s = time.monotonic()
+        return there
+
+    @abstractmethod
+    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return where the next batch ends; *start* itself when there is nothing to do."""
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return no limit: planners cut batches themselves."""
@@ -49,8 +80,8 @@ class RangePlanner(HandOut, SupportsTriggerAvailableNow):
         return HandOut, ()
 
 
-def source_of(make: Callable[[], RangePlanner], row_schema: StructType) -> type[DataSource]:
-    """Return the data source whose planner *make* makes."""
+def source_of(make: Callable[[], RangePlanner], row_schema: StructType, trigger_us: int = 0) -> type[DataSource]:
+    """Return the data source whose planner *make* makes; *trigger_us* is the least time between two batches, microseconds."""
 
     class Source(DataSource):
         @classmethod
@@ -61,6 +92,8 @@ def source_of(make: Callable[[], RangePlanner], row_schema: StructType) -> type[
             return row_schema
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            return make()
+            planner = make()
+            planner.trigger_us = trigger_us
+            return planner
 
     return Source

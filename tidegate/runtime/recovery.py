@@ -136,7 +136,8 @@ class CatchingUp:
 
     def walked(self, positions: Positions) -> None:
         """Take the next offsets that a batch has come to."""
-        self._at.update(positions)
+        # Batches are told by one thread, looks by another: what one of them goes through is never changed under it.
+        self._at = {**self._at, **positions}
         # The first batch pays for cold workers: the rate counts from its end.
         self._reading.take(self._clock_s(), sum(self._at.values()))
         self._see()
@@ -144,7 +145,7 @@ class CatchingUp:
     def looked(self, ends: Positions) -> None:
         """Take the ends that the brokers have told."""
         self._see()
-        self._ends.update(ends)
+        self._ends = {**self._ends, **ends}
         self._coming.take(self._clock_s(), sum(self._ends.values()))
 
     def _see(self) -> None:
@@ -159,7 +160,7 @@ class CatchingUp:
     @property
     def partitions(self) -> list[tuple[str, int]]:
         """The input partitions that are known by now: those of the start, and those that have joined."""
-        return sorted(self._at.copy())
+        return sorted(self._at)
 
     @property
     def lags(self) -> Positions:

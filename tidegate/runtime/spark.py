@@ -170,14 +170,13 @@ class Stage:
 
 
 def start_stage(
-    spark: SparkSession, settings: Settings, source: type[DataSource], processor: StatefulProcessor, stage: Stage, on_reports: OnReports
+    spark: SparkSession, source: type[DataSource], processor: StatefulProcessor, stage: Stage, on_reports: OnReports
 ) -> StreamingQuery:
     """
     Start planner -> shuffle by ``label`` -> *processor* -> driver.
 
     Args:
         spark: The session.
-        settings: For the trigger.
         source: Hands out ranges, with a column ``label``.
         processor: Takes the ranges of one label and returns reports.
         stage: Names and end.
@@ -195,7 +194,8 @@ def start_stage(
     writer = reports.writeStream.queryName(stage.name).option("checkpointLocation", f"{stage.checkpoint}/spark").foreachBatch(collect)
     if stage.until_end:
         return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{settings.spark.trigger_us // 1000} milliseconds").start()
+    # The planner keeps the time between batches.
+    return writer.trigger(processingTime="0 seconds").start()
 
 
 @contextmanager
