@@ -83,6 +83,16 @@ def test_with_nothing_ahead_a_job_has_caught_up_at_once() -> None:
     assert catching_up(2_000)[0].behind == 0
 
 
+def test_what_is_seen_by_one_thread_does_not_change_when_another_looks() -> None:
+    """A partition that joins is told in new dictionaries; those given out before stay as they were."""
+    job, _ = catching_up()
+    before = job.ends
+    job.looked({("raw", 2): 5})
+    job.walked({("raw", 2): 5})
+    assert ("raw", 2) not in before
+    assert job.partitions == [ONE, OTHER, ("raw", 2)]
+
+
 def test_a_rate_forgets_what_was_long_ago() -> None:
     """Half a minute counts: a job that stalled for an hour is not judged by that hour."""
     job, clock = catching_up(ends=10**9)

@@ -1,0 +1,45 @@
+"""What a running job shows: batches are told by one thread while another one asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ingest.progress import IngestProgress
+from query.progress import QueryProgress
+
+
+class Interrupted(dict[str, Any]):
+    """A report at whose first reading the next batch is told."""
+
+    def __init__(self, report: dict[str, Any], tell: Callable[[], None]) -> None:
+        super().__init__(report)
+        self._tell, self._told = tell, False
+
+    def __getitem__(self, name: str) -> Any:
+        if name == "totals" and not self._told:
+            self._told = True
+            self._tell()
+        return super().__getitem__(name)
+
+
+def test_a_batch_of_a_new_partition_may_be_told_while_totals_are_counted() -> None:
+    """The dictionary that is gone through is another one."""
+    progress = IngestProgress(0)
+
+    def report(number: int) -> dict[str, Any]:
+        return {"number": number, "seconds": {}, "totals": {"events_in": 5}}
+
+    progress.take([Interrupted(report(0), lambda: progress.take([report(1)]))])
+    assert progress.totals()["events_in"] == 10
+
+
+def test_a_batch_of_a_new_bucket_may_be_told_while_totals_are_counted() -> None:
+    """As for partitions."""
+    progress = QueryProgress("ordered", 2)
+
+    def report(bucket: int) -> dict[str, Any]:
+        return {"bucket": bucket, "waiting": [], "totals": {"events": 5}}
+
+    progress.take([report(2), Interrupted(report(0), lambda: progress.take([report(1)]))])
+    assert progress.totals()["events"] == 15
