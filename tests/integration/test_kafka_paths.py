@@ -19,6 +19,8 @@ from integration.topics import ANY_TIME, create, fresh, records
 from ordering.errors import RefusedError, TidegateError
 from ordering.wire import EVENT_HEADER_BYTES, HEADER_NAME
 from tidegate.runtime.kafka import native
+from tidegate.runtime.kafka.messages import MessageConsumer
+from tidegate.runtime.kafka.native import NativeConsumer
 from tidegate.runtime.kafka.ranges import RangeReader, Records
 from tidegate.runtime.kafka.writer import Columns, GaplessProducer
 
@@ -105,6 +107,24 @@ def test_a_range_is_read_alike_in_any_pieces(properties: dict[str, str]) -> None
     assert max(map(len, pieces)) <= 900
     assert max(sum(map(len, piece.value.to_pylist())) for piece in pieces) <= 1_000
     reader.close()
+
+
+def test_nothing_is_waited_for_that_comes_after_a_range(properties: dict[str, str]) -> None:
+    """With the last record of the range there, it is given out, however long more might be waited for."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"v", None, 0, 1 + row, []) for row in range(3)])
+    producer.flush(topic)
+    producer.discard()
+    library, own = native.usable(), {**properties, "group.id": "paths", "enable.auto.commit": "false"}
+    consumer: Any = MessageConsumer(own, topic, 0, False) if library is None else NativeConsumer(library, own, topic, 0, False, 100)
+    consumer.assign(0)
+    since_s, taken = time.monotonic(), 0
+    while taken < 3:
+        records, *_ = consumer.take(3, 100, 1_000_000, 10_000, 60_000)
+        taken += len(records)
+    assert time.monotonic() - since_s < 30
+    consumer.close()
 
 
 def test_transactions_leave_holes_that_are_skipped(properties: dict[str, str]) -> None:

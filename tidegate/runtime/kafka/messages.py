@@ -52,7 +52,8 @@ class MessageConsumer:
                 if error is not None or beyond or taken == rows or (taken and size + added > octets):
                     return self._pop(taken), beyond, None, 0
                 taken, size, wait = taken + 1, size + added, more_ms
-            if taken == rows:
+            # Nothing is waited for that comes after the range.
+            if taken == rows or (taken and _offset(self._met[taken - 1]) + 1 >= end):
                 return self._pop(taken), False, None, 0
             # One first: a call for many would wait until all of them are there.
             fetched = self._consumer.consume(1, wait / 1000)

@@ -360,7 +360,9 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
             }
             taken++;
         }
-        if (full || taken >= rows || !fetch(consumer, rows - taken, taken ? more_ms : wait_ms))
+        /* Nothing is waited for that comes after the range. */
+        int whole = taken && consumer->met[taken - 1]->offset + 1 >= end;
+        if (full || whole || taken >= rows || !fetch(consumer, rows - taken, taken ? more_ms : wait_ms))
             break;
     }
     return taken ? fill(consumer, taken, size, piece) : 0;
