@@ -32,7 +32,7 @@ def test_torn_writes_zombies_and_a_redis_that_forgets_change_no_byte(stack: Embe
     )
     variant = Variant(Manner(2, per_s=150, silences=True, all_silent=True, ahead=False), output_partitions=2)
     told: list[Struck] = []
-    outcome = play(stack, tmp_path / "episode", Episode(variant, SEED, faults), told.append, bound_s=180)
+    outcome = play(stack, tmp_path / "episode", Episode(variant, SEED, faults), told.append, bound_s=600)
     assert not outcome.broken, outcome.broken
     assert [struck.name for struck in told if struck.hit == "missed"] == [], "every fault found what it was to strike"
     assert outcome.duplicates > 0, "what was torn was written again"
