@@ -129,7 +129,7 @@ def draw_variant(dice: random.Random, per_s: int) -> Variant:
         late=dice.choice(tuple(Action)),
         out_of_order=dice.choice(tuple(Action)),
         reorder_s=dice.choice((0, 1, 2)),
-        batch_events=dice.choice((None, None, 40, 300)),
+        batch_events=dice.choice((None, None, 300, 1000)),
         trigger=dice.choice(("0s", "0s", "0s", "300ms", "1s")),
         cores=dice.choice((1, 2, 2, 4)),
         retries=dice.choice((1, 4)),

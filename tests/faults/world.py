@@ -31,6 +31,7 @@ from faults.checks import (
 )
 from faults.clock import SteppedClock
 from faults.facts import KnownFacts
+from faults.points import send_signal
 from faults.variants import Variant
 from faults.workload import Workload, log_of
 from integration.running import Job, Workspace
@@ -196,6 +197,14 @@ class World:
             return int(text) if psutil.Process(int(text)).status() == psutil.STATUS_STOPPED else None
         return None
 
+    def release_or_held(self) -> bool:
+        """Return whether a process holds itself still for the fault to come; one that no fault waits for goes on."""
+        pid = self.held()
+        if pid is not None and self.arm is None:
+            send_signal(pid, signal.SIGCONT)
+            return False
+        return pid is not None
+
     def until_held(self, timeout_s: float) -> int | None:
         """Wait until a process holds still at the point asked for; None: none did, or the job has ended."""
         deadline_s = time.monotonic() + timeout_s
@@ -252,7 +261,7 @@ class World:
         deadline_s = time.monotonic() + bound_s
         while not watch.rises(above, _POLL_S):
             self.revive()
-            if self.held() is not None:
+            if self.release_or_held():
                 return None
             if time.monotonic() > deadline_s:
                 raise BrokenLawError("no stall", f"no new CTI for {bound_s:g} s; lives ended: {self.ended}: {self.job.errors[-2500:]}")
@@ -287,7 +296,9 @@ class World:
         self.space.clear()
         self._check_orphans()
         self.job = self.space.start("ingest", "events", "--until-end", *self.variant.flags(), **self.environment)
-        summary = self.job.finish()
+        code = self.job.wait(10 * self.stall_s)
+        demand(code == 0, "nothing is lost", f"the run to the end failed with exit code {code}: {self.job.errors[-2500:]}")
+        summary = self.job.last
         found, truth = self.check(whole=True)
         demand(summary["finished"], "nothing is lost", "the run to the end has not ended every channel")
         if self.counts_hold:
