@@ -125,7 +125,7 @@ def _run(
             print_json({"event": "end", **summary})
         else:
             line = f"{each.progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s"
-            console.print(f"ingest {each.name}: {line}")
+            console.print(f"ingest {each.name}: {line}", soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def query(
     if format == "json":
         print_json({"event": "end", **progress.summary(), "recovery": watch.catching_up.as_dict()})
     else:
-        console.print(f"query {name}: {progress.line()}")
+        console.print(f"query {name}: {progress.line()}", soft_wrap=True)
 
 
 def _start_us(start: str | None) -> int | None:

@@ -14,11 +14,10 @@ from typing import Annotated
 
 import typer
 
+from tidegate.runtime.console import table_console
 from tidegate.runtime.setting_docs import SettingDoc, as_markdown, document, field_at
 from tidegate.runtime.setting_sources import as_key, dotted, parse_assignments
 from tidegate.runtime.settings import DEFAULT_ORIGIN, Settings, load
-
-_PIPE_WIDTH = 1_000
 
 
 class Format(StrEnum):
@@ -113,7 +112,6 @@ def _commented_toml(docs: Iterable[SettingDoc]) -> str:
 
 def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], dim: str = "") -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -121,10 +119,7 @@ def _print_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], dim: st
     table.columns[0].no_wrap = True
     for row in rows:
         table.add_row(*(Text(cell) for cell in row), style="dim" if dim and row[-1] == dim else None)
-    console = Console()
-    if not console.is_terminal:  # into a pipe nothing is cut: grep wants whole lines
-        console = Console(width=_PIPE_WIDTH)
-    console.print(table)
+    table_console().print(table)
 
 
 def _markdown_table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

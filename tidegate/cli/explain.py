@@ -56,6 +56,7 @@ def explain(
     admin.check_reachable()
     journal = RedisJournal.open(settings.redis)
     plan = replace(plan_of(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))
+    missing = False
     for partition, offsets in parse_places(places, plan.partitions).items():
         start, end = _bounds(admin, partition, offsets)
         walk = ExplainingWalk(plan, partition, _facts(plan, journal, partition), frozenset(offsets))
@@ -70,13 +71,16 @@ def explain(
             told = {each.offset: each for each in walk.explanations(start, end, on_records)}
         for offset in offsets:
             unusable = walk.unusable.get(offset)
+            missing |= unusable is None and offset not in told
             if format is Format.JSON:
                 place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}
-                print_json({**(told[offset].as_dict() if offset in told else {}), **place})
+                print_json({**(told[offset].as_dict() if offset in told else {"verdict": None}), **place})
             elif unusable is not None:
                 typer.echo(f"The record at {partition[0]}-{partition[1]}@{offset} went to the dead-letter topic: {unusable}.")
             else:
                 typer.echo(str(told[offset]) if offset in told else f"There is no record at {partition[0]}-{partition[1]}@{offset}.")
+    if missing:
+        raise typer.Exit(1)
 
 
 def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[Partition, list[int]]:

@@ -28,7 +28,7 @@ _MEANING = {
     FactKind.ESTIMATE: "silence: arrival time had come to",
     FactKind.IMPORT: "imported CTI",
     FactKind.STAMP: "arrival of the records from here on",
-    FactKind.VERDICT: "absurd timestamps from here on are told by",
+    FactKind.VERDICT: "clock by which absurd timestamps are told from here on",
     FactKind.BASE: "without any record arrival time counts from",
     FactKind.JOIN: "joined at",
     FactKind.CLOSED: "all below is judged",
@@ -121,9 +121,9 @@ def _told_members(plan: IngestPlan, told: Any) -> IngestPlan:
 
 def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
     """Print all facts of the input partitions of *plan*."""
-    from rich.console import Console
     from rich.table import Table
 
+    from tidegate.runtime.console import table_console
     from tidegate.runtime.driving import print_json
 
     table = Table("partition", "position", "fact", "value", box=None, pad_edge=False)
@@ -136,7 +136,7 @@ def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
         for text in _silence(plan, held, partition):
             table.add_row(f"{partition[0]}-{partition[1]}", *text)
     if format is Format.TEXT:
-        Console().print(table if table.row_count else f"the journal at {plan.redis.address} holds nothing of {plan.settings.name}")
+        table_console().print(table if table.row_count else f"the journal at {plan.redis.address} holds nothing of {plan.settings.name}")
 
 
 def _facts(plan: IngestPlan, held: RedisJournal, partition: Partition) -> list[Fact]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tidegate.runtime.console import table_console
 from tidegate.runtime.stack import DEFAULT_DIRECTORY, EmbeddedStack
 
 if TYPE_CHECKING:
@@ -68,9 +69,12 @@ def _show(found: StackStatus, output: Format) -> None:
     if output is Format.JSON:
         typer.echo(json.dumps(found.as_dict()))
         return
-    from rich.console import Console
+    show_services(found)
 
-    console = Console()
+
+def show_services(found: StackStatus) -> None:
+    """Print the servers of a stack, and where it lives."""
+    console = table_console()
     console.print(services_table(found))
     console.print(f"[dim]{found.directory}[/dim]", soft_wrap=True)
 

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ordering.errors import SettingError
+from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, format_tick
-from tidegate.cli.stack import Directory, Format, Output, services_table
+from tidegate.cli.stack import Directory, Format, Output, show_services
+from tidegate.runtime.console import table_console
 from tidegate.runtime.progress_store import JobProgress, ProgressStore
 from tidegate.runtime.recovery import in_words
 from tidegate.runtime.setting_sources import parse_assignments
@@ -93,17 +94,20 @@ def status(
     stack = None if names else EmbeddedStack(directory).status()
     settings = load(config, parse_assignments(assign or []))
     asks_redis = bool(names or settings.inputs or settings.outputs)
-    jobs = look_at(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
+    try:
+        jobs = look_at(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
+    except UnreachableError:
+        # Which of this folder's servers answers is known all the same, and may be the reason.
+        if stack is not None and any(service.pid for service in stack.services) and output is Format.TEXT:
+            show_services(stack)
+        raise
     if output is Format.JSON:
         typer.echo(json.dumps({**(stack.as_dict() if stack is not None else {}), "jobs": [job.as_dict() for job in jobs]}))
     else:
-        from rich.console import Console
-
-        console = Console()
+        console = table_console()
         own_stack = stack is not None and (not jobs or any(service.pid for service in stack.services))
         if stack is not None and own_stack:
-            console.print(services_table(stack))
-            console.print(f"[dim]{stack.directory}[/dim]", soft_wrap=True)
+            show_services(stack)
         if jobs:
             console.print(jobs_table(jobs, time.time_ns() // 1_000_000))
         for job in jobs:
@@ -151,7 +155,7 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
         table.add_column(name, no_wrap=True)
     table.add_column("went on from")
     for name in ("behind", "rate", "caught up in"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     table.add_column("watermark", overflow="fold")
     for job in jobs:
         recovery = job.told.get("recovery", {})

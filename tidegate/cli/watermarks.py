@@ -51,6 +51,7 @@ def watermarks(
     from rich.console import Console
     from rich.live import Live
 
+    from tidegate.runtime.console import table_console
     from tidegate.runtime.driving import print_json, stopped_by_signal
     from tidegate.runtime.progress_store import ProgressStore
     from tidegate.runtime.setting_sources import parse_assignments
@@ -61,7 +62,7 @@ def watermarks(
     topics = _topics(settings, store, input)
     asked = SUBSTREAMS if substreams else 0
     if once and format is Format.TEXT:
-        Console().print(_table(_rows(_answered(store, topics, asked))))
+        table_console().print(_table(_rows(_answered(store, topics, asked))))
     elif once:
         print_json(_as_dict(_rows(_answered(store, topics, asked))))
     elif format is Format.JSON:
@@ -191,7 +192,9 @@ def _table(rows: list[Row]) -> Table:
     from rich.table import Table
 
     columns = ("job", "partition", "state", "watermark", "driven by", "delay", "age", "held", "next release at")
-    table = Table(*columns, box=box.SIMPLE)
+    table = Table(box=box.SIMPLE)
+    for name in columns:
+        table.add_column(name, overflow="fold")
     for row in rows:
         age = format_duration(max(_now_us() - row.reported_us, 0) // SECOND_US * SECOND_US)
         delay = "-" if row.delay_us is None else format_duration(max(row.delay_us, 0) // MILLISECOND_US * MILLISECOND_US)

@@ -12,14 +12,19 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from ordering.errors import TidegateError
 from tidegate.runtime.provenance import check_provenance
 
+if TYPE_CHECKING:
+    from rich.console import Console
+
 Command = TypeVar("Command", bound=Callable[..., None])
+
+_PIPE_WIDTH = 1_000
 
 
 def run(command: Command) -> None:
@@ -57,6 +62,14 @@ def report(error: TidegateError, *, as_json: bool) -> None:
     for label, text in error.as_dict().items():
         if label not in ("code", "what"):
             console.print(Text.assemble((f"  {label}: ", "bold"), text.replace("\n", "\n    ")))
+
+
+def table_console() -> Console:
+    """Return where tables are printed: standard output; into a pipe nothing is cut or broken, for grep wants whole lines."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=_PIPE_WIDTH)
 
 
 def wants_json(arguments: Sequence[str]) -> bool:

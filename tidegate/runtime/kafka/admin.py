@@ -167,7 +167,8 @@ class Admin:
         """
         topic = self.find(name)
         if topic is None:
-            known = sorted(self._answer(lambda: self._client.list_topics(timeout=self._timeout_s)).topics)
+            topics = self._answer(lambda: self._client.list_topics(timeout=self._timeout_s)).topics
+            known = sorted(topic for topic in topics if not topic.startswith("__"))
             raise RefusedError(
                 f"there is no topic {name!r} on {self.bootstrap}",
                 code="TG-TOPIC-MISSING",
