@@ -115,11 +115,14 @@ def _silent(settings: RedisSettings, error: Exception) -> UnreachableError:
 
 
 def _locked(address: str, error: Exception) -> UnreachableError:
+    asks_for_none = "without any password configured" in str(error)
     return UnreachableError(
         f"Redis at {address} does not let us in: {scrub(str(error))}",
         code="TG-REDIS-AUTH",
         where="redis.url",
-        fix="give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url",
+        fix="leave redis.password out, as this server asks for none; or name another server"
+        if asks_for_none
+        else "give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url",
         example='password = "file:/run/secrets/redis"',
     )
 

@@ -100,9 +100,14 @@ class EmbeddedStack:
 
     @classmethod
     def find(cls, directory: Path = DEFAULT_DIRECTORY) -> EmbeddedStack | None:
-        """Return the stack that runs in *directory*, or None; asks the system for processes, not the servers for health."""
+        """
+        Return the stack that runs in *directory*, or None; asks the system for processes, not the servers for health.
+
+        One server is enough: where the other has died, nobody is to be sent to a stranger at a default port instead.
+        """
         stack = cls(directory)
-        running = (directory / "stack.json").is_file() and all(stack._alive(name) for name in ("kafka", "redis"))
+        names = ("kafka", "redis")
+        running = any(stack._alive(name) for name in names) and all(stack._remembered_port(name) for name in names)
         return stack if running else None
 
     @property
