@@ -132,7 +132,7 @@ def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
         if format is Format.JSON:
             print_json(_as_dict(plan, held, partition, facts))
         for fact in facts:
-            table.add_row(f"{partition[0]}-{partition[1]}", f"{fact.position:,}", _MEANING[FactKind(fact.kind)], _value(fact))
+            table.add_row(f"{partition[0]}-{partition[1]}", _position(fact), _MEANING[FactKind(fact.kind)], _value(fact))
         for text in _silence(plan, held, partition):
             table.add_row(f"{partition[0]}-{partition[1]}", *text)
     if format is Format.TEXT:
@@ -152,6 +152,10 @@ def _silence(plan: IngestPlan, held: RedisJournal, partition: Partition) -> list
         return []
     since = f"after {format_tick(silence.arrival_us)}, since {format_duration(silence.since_us)} after boot {silence.boot_id}"
     return [(f"{silence.position:,}", "silent", since)]
+
+
+def _position(fact: Fact) -> str:
+    return "-" if fact.kind == FactKind.JOIN else f"{fact.position:,}"  # a join's is its number in the roster
 
 
 def _value(fact: Fact) -> str:

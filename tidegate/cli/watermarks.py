@@ -9,6 +9,7 @@ the next event is released, and single substreams - and they stop answering that
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -125,6 +126,7 @@ class Row:
 
     Args:
         job: The input or output.
+        topic: The ordered topic that it writes: several jobs may order one input.
         timeline: ``topic-partition``; of a substream its key.
         is_substream: Whether it is one.
         state: starting, replaying, live, stopped, or silent: it does not publish any more.
@@ -137,6 +139,7 @@ class Row:
     """
 
     job: str
+    topic: str
     timeline: str
     is_substream: bool
     state: str
@@ -151,6 +154,7 @@ class Row:
         """Return it for ``--format json``."""
         return {
             "job": self.job,
+            "topic": self.topic,
             "substream" if self.is_substream else "partition": self.timeline,
             "state": self.state,
             "watermark": _time(self.watermark_us),
@@ -175,16 +179,16 @@ def _rows_of(progress: JobProgress, now_us: int) -> Iterator[Row]:
     for (topic, partition), report in progress.partitions.items():
         made_of: Mapping[str, Any] = {"watermark_us": report["c"], "cause": "input", **report}
         at_us = int(report["at_ms"]) * MILLISECOND_US
-        yield _row(name, f"{topic}-{partition}", False, state, made_of, now_us, at_us)
+        yield _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, made_of, now_us, at_us)
         for told in report.get("top", ()):
-            yield _row(name, told["key"] or "(no key)", True, state, told, now_us, at_us)
+            yield _row((name, progress.ordered_topic), told["key"] or "(no key)", True, state, told, now_us, at_us)
 
 
-def _row(job: str, timeline: str, is_substream: bool, state: str, report: Mapping[str, Any], now_us: int, at_us: int) -> Row:
+def _row(job: tuple[str, str], timeline: str, is_substream: bool, state: str, report: Mapping[str, Any], now_us: int, at_us: int) -> Row:
     watermark_us = int(report["watermark_us"])
     delay_us = now_us - watermark_us if NEVER < watermark_us < INFINITY else None
     held, next_us = report.get("held"), report.get("held_from_us")
-    return Row(job, timeline, is_substream, state, watermark_us, str(report["cause"]), delay_us, held, next_us, at_us)
+    return Row(*job, timeline, is_substream, state, watermark_us, str(report["cause"]), delay_us, held, next_us, at_us)
 
 
 def _table(rows: list[Row]) -> Table:
@@ -195,11 +199,13 @@ def _table(rows: list[Row]) -> Table:
     table = Table(box=box.SIMPLE)
     for name in columns:
         table.add_column(name, overflow="fold")
+    topics = {row.topic: row.job for row in rows}
+    ambiguous = {job for job, count in Counter(topics.values()).items() if count > 1}
     for row in rows:
         age = format_duration(max(_now_us() - row.reported_us, 0) // SECOND_US * SECOND_US)
         delay = "-" if row.delay_us is None else format_duration(max(row.delay_us, 0) // MILLISECOND_US * MILLISECOND_US)
         table.add_row(
-            "" if row.is_substream else row.job,
+            "" if row.is_substream else f"{row.job} ({row.topic})" if row.job in ambiguous else row.job,
             f"  {row.timeline}" if row.is_substream else row.timeline,
             "" if row.is_substream else row.state,
             _time(row.watermark_us),
