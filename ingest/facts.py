@@ -112,7 +112,6 @@ class FactDesk:
         self._uncertain: set[Partition] = set()
         self._memory: dict[Partition, FactMemory] = {}
         self._conflicts: dict[Partition, int] = {}
-        self._bases: dict[Partition, int] = {}
         self._joins: dict[JournalKey, Fact] = {}
         self._standings: Standings = {}
 
@@ -194,22 +193,12 @@ class FactDesk:
             return None
         self._remembered(partition).hear(FactKind.BASE, [answers[0]])
         base_us: int = answers[0][1]
-        self._bases[partition] = base_us
         return base_us
-
-    def settled_base(self, partition: Partition) -> int:
-        """Return the base settled since last asked, for Spark's offset to tell; 0 for none."""
-        return self._bases.pop(partition, 0)
 
     def hush(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
         """Say since when partitions are silent; return what is known of that by now, nothing without an answer."""
         answers = self._ask([Hush(self._key(partition), silence) for partition, silence in silences.items()])
         return dict(zip(silences, answers or [], strict=False))
-
-    def last_stamps(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Return the last arrival of each partition that ingest has stamped (``arrival = "ingest"``), microseconds."""
-        lasts = {partition: self._remembered(partition).last(FactKind.STAMP) for partition in partitions}
-        return {partition: last[1] for partition, last in lasts.items() if last is not None}
 
     def known_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Joined] | None:
         """Return which of *partitions* (with their topic's id) once joined this ordered topic, and when; None without an answer."""

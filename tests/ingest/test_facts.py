@@ -260,7 +260,6 @@ def test_stamps_follow_no_clock_that_goes_back(server: Server) -> None:
     RedisJournal.open(driver.plan.redis).do([Close(driver.plan.journal_key(RAW), 25, Moment(FactKind.STAMP, ahead_us + 5))])
     assert driver.plan_to(30)
     assert driver.at.spans == ((20, ahead_us + 5),)
-    assert driver.desk.last_stamps([RAW]) == {RAW: ahead_us + 5}
 
 
 def test_records_without_a_stamp_that_were_judged_are_refused(server: Server) -> None:
@@ -297,13 +296,12 @@ def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> Non
 
 
 def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:
-    """Whoever settled first counts; a base waits to be told once."""
+    """Whoever settled first counts."""
     desk = Driver(plan_of(server)).desk
     assert desk.known_joins({("raw", 1): "id"}) == {}
     assert desk.joined(("raw", 1), "id", Joined(1, 500))
     assert desk.known_joins({("raw", 1): "id"}) == {("raw", 1): Joined(1, 500)}
     assert (desk.base(RAW, 40), desk.base(RAW, 50)) == (40, 40)
-    assert (desk.settled_base(RAW), desk.settled_base(RAW)) == (40, 0)
     assert desk.hush({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
 
 
