@@ -6,6 +6,8 @@ import errno
 import io
 import os
 import signal
+import socket
+import socketserver
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +22,7 @@ from rich.console import Console
 
 from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
 from tidegate.runtime.driving import Driven, Stop, drive, error_of, live_line, print_json, stopped_by_signal
-from tidegate.runtime.spark import end
+from tidegate.runtime.spark import _quieted, end
 
 FAILURE = """\
 [STREAM_FAILED] Query [id = 5b4c1b84-5c6e-4f86-8c3c-0a53a1b7f4f1, runId = 93f58be1-8882-41bc-a8e4-475907b919a1] terminated with \
@@ -277,6 +279,20 @@ def test_a_jvm_that_was_killed_can_be_stopped_all_the_same() -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
     end(cast(SparkSession, Gone()))
+
+
+def test_of_a_jvm_that_was_killed_no_server_of_sparks_prints_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its connection breaks in a thread of Spark's own."""
+
+    class Broken(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            raise EOFError
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Broken) as server:
+        _quieted(server)
+        with socket.create_connection(server.server_address):  # type: ignore[arg-type]
+            server.handle_request()
+    assert capfd.readouterr().err == ""
 
 
 def test_where_the_report_finds_no_room_the_error_is_told_nevertheless(tmp_path: Path) -> None:

@@ -132,7 +132,14 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
             fix="install Java 17 and check spark.master",
             example='master = "local[*]"',
         ) from error
+    _quieted(getattr(started.sparkContext, "_accumulatorServer", None))
     return started
+
+
+def _quieted(server: Any) -> None:
+    """Have Spark's server for counts not print the broken connection of a JVM that was killed: the job tells of that by itself."""
+    if server is not None:
+        server.handle_error = lambda request, address: None
 
 
 def end(spark: SparkSession) -> None:
