@@ -194,7 +194,7 @@ def _shown(name: str, value: Any, other: Any = None) -> str:
     if name in _TIMES:
         return format_tick(value)
     if name == "flags":
-        return str(Flag(value)) if value else "none"
+        return (Flag(value).name or str(value)).lower().replace("|", ", ") if value else "none"
     if isinstance(value, bytes):
         at = _first_byte(value, other) if isinstance(other, bytes) and value != other else 0
         cut = value[max(at - SHOWN_BYTES // 2, 0) :][:SHOWN_BYTES]
