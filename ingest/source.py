@@ -24,6 +24,7 @@ from pyspark.sql.datasource import InputPartition
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
+from ingest.cut_logs import CutLogs
 from ingest.estimating import Estimating
 from ingest.facts import FactDesk
 from ingest.identity import TopicIdentity
@@ -41,7 +42,7 @@ from tidegate.runtime.logs import get_logger, quiet_worker
 from tidegate.runtime.planning import RangePlanner, Ranges
 
 _RETRY_S = 1.0
-_NO_WAY_ON = ("TG-JOURNAL-LOST", "TG-ROSTER", "TG-TOPIC-ENDED")
+_NO_WAY_ON = ("TG-JOURNAL-LOST", "TG-LOG-CUT", "TG-ROSTER", "TG-TOPIC-ENDED")
 _ANSWER_S = 5.0
 
 
@@ -51,6 +52,7 @@ class Planner(RangePlanner):
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         self._frozen: dict[Partition, int] | None = None
+        self._cut_logs = CutLogs()
         self._imports_due_us = 0
         self._imports_lost = False
         self._imported_us: dict[Partition, int] = {}
@@ -154,6 +156,7 @@ class Planner(RangePlanner):
         if joined is not None:
             return joined
         ends = self._frozen or self._admin.ends(here.partitions)
+        self._cut_logs.check(here.partitions, ends, boottime_us())
         self._estimating.observe(ends, boottime_us())
         planned = self._plan_ranges(here, ends)
         if not planned and self._plan.until_end and self._frozen is not None:

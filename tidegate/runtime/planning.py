@@ -65,6 +65,8 @@ class RangePlanner(HandOut, SupportsTriggerAvailableNow):
         there = self.advanced(start)
         if there != start:
             self._planned_s = time.monotonic()
+        elif self.trigger_us:
+            time.sleep(min(self.trigger_us / SECOND_US, _NAP_S))
         return there
 
     @abstractmethod

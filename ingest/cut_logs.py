@@ -1,0 +1,47 @@
+"""
+Logs that were cut short under the job: what it has read is no longer there, and other records will stand in its place.
+
+Law: a partition that ends below what was planned for longer than a moment is refused by name. A broker that has just taken
+over may tell an older end for a while; after an unclean election the end stays where it is, and what is appended there
+would be taken for read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingest.offsets import Partition, Planned
+from ordering.errors import RefusedError
+from ordering.ticks import MINUTE_US
+
+
+class CutLogs:
+    """Watches for partitions that end below what was planned."""
+
+    def __init__(self) -> None:
+        self._since_us: dict[Partition, int] = {}
+
+    def check(self, here: Mapping[Partition, Planned], ends: Mapping[Partition, int], now_us: int) -> None:
+        """
+        Compare where partitions are planned with where they end.
+
+        Args:
+            here: How far each partition is planned.
+            ends: Where it ends.
+            now_us: A monotonic clock.
+
+        Raises:
+            RefusedError: One has ended below for more than a minute (TG-LOG-CUT).
+        """
+        for partition, at in here.items():
+            if ends[partition] >= at.next_offset:
+                self._since_us.pop(partition, None)
+            elif now_us - self._since_us.setdefault(partition, now_us) > MINUTE_US:
+                raise RefusedError(
+                    f"the log ends at offset {ends[partition]}, below {at.next_offset}, up to which it was read: it was cut short",
+                    code="TG-LOG-CUT",
+                    where=f"{partition[0]}-{partition[1]}@{ends[partition]}",
+                    fix="write to a new ordered topic: what is appended now takes the places of records that were read; "
+                    "and switch unclean.leader.election.enable off",
+                    example="kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config unclean.leader.election.enable=false",
+                )
