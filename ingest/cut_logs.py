@@ -43,5 +43,5 @@ class CutLogs:
                     where=f"{partition[0]}-{partition[1]}@{ends[partition]}",
                     fix="write to a new ordered topic: what is appended now takes the places of records that were read; "
                     "and switch unclean.leader.election.enable off",
-                    example="kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config unclean.leader.election.enable=false",
+                    example="kafka-configs.sh --alter --topic TOPIC --add-config unclean.leader.election.enable=false",
                 )
