@@ -126,9 +126,11 @@ def test_a_failure_without_a_python_error_is_told_too() -> None:
 
 def test_a_zombie_is_told_that_another_job_goes_on() -> None:
     """Spark finds the other one's entry in its log: an own code and a refusal's exit code, nothing of Spark's words."""
-    text = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7. SQLSTATE: 40000"
-    error = error_of(text, "jobs/ingest-x/failure.log")
-    assert (type(error), error.code, error.exit_code) == (RefusedError, "TG-CHECKPOINT-TAKEN", 3)
+    logged = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7. SQLSTATE: 40000"
+    committed = "java.lang.IllegalStateException: Multiple streaming queries are concurrently using file:/jobs/ingest-x/spark/commits"
+    for text in (logged, committed):
+        error = error_of(text, "jobs/ingest-x/failure.log")
+        assert (type(error), error.code, error.exit_code) == (RefusedError, "TG-CHECKPOINT-TAKEN", 3)
 
 
 def test_a_full_disk_is_told_as_such() -> None:
@@ -309,3 +311,16 @@ def test_asked_to_stop_all_queries_are_stopped(tmp_path: Path) -> None:
     stop, query = Stop(), Query(10**9)
     drive(driven(tmp_path, query=query), stop, stop.ask)
     assert query.stopped == 1
+
+
+def test_what_ends_because_a_stop_was_asked_for_is_no_failure(tmp_path: Path) -> None:
+    """Service managers signal the JVM and the workers too: the batch under way fails, the job has stopped as it was told."""
+    stop, failed = Stop(), list[str]()
+
+    class Cut(Query):
+        def awaitTermination(self, timeout: int) -> bool:
+            stop.ask()
+            raise Py4JNetworkError("Answer from Java side is empty")
+
+    drive([Driven("a", lambda: Cut(9), tmp_path, lambda: failed.append("a"))], stop)
+    assert failed == []

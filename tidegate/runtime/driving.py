@@ -30,7 +30,7 @@ FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
 _SLOW_START = "failed to connect back"
 _NO_SPACE = "No space left on device"
-_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE"
+_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
 """What a call of a JVM that has ended raises."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
@@ -139,6 +139,10 @@ class _Followed:
             # Spark takes whole seconds here, and answers at once where the query is no longer active.
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
         except (PySparkException, Py4JError, *_JVM_GONE) as error:
+            if self._stop.asked:
+                # Who manages services asks all processes of a job to end, the JVM and the workers too.
+                get_logger().info("the batch under way was cut off: the next start runs it again", job=self._job.name)
+                return True
             self._bear(error)
             self._query = self._start()
             return False
@@ -184,7 +188,7 @@ def error_of(text: str, report: str) -> TidegateError:
         name, code, what, parts = found[-1]
         kinds = {kind.__name__: kind for kind in _kinds(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
-    if _TAKEN in text:
+    if any(said in text for said in _TAKEN):
         return RefusedError(
             "another job goes on with this checkpoint",
             code="TG-CHECKPOINT-TAKEN",
