@@ -34,7 +34,7 @@ from ingest.resume import Resumption, begin, keep_whole, resume
 from ingest.starting import BEGINNING, LAST_STOPPED, Start, last_stopped, refuse_other_start
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
-from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
+from tidegate.runtime.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import Admin, Topic
 from tidegate.runtime.kafka.tails import finished
@@ -144,8 +144,10 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
         "topic_ids": json.dumps(topic_ids, sort_keys=True),
     }
     own = {"ordered_topic_id": ordered.topic_id, "spark.shuffle_partitions": str(settings.spark.shuffle_partitions)}
-    bind(folder, {**made_of, **own}, MAY_GROW, MAY_APPEAR)
+    check_bound(folder, {**made_of, **own}, MAY_GROW, MAY_APPEAR)
     plan, recovery = _where_it_goes_on(plan, admin, journal, ordered, made_of, start)
+    # Not before: a start that is refused because of its settings must not bind the folder to them.
+    bind(folder, {**made_of, **own}, MAY_GROW, MAY_APPEAR)
     journal.close_connection()
     return plan, recovery
 

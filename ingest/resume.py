@@ -57,7 +57,7 @@ class Resumption:
             "promises": [[partition, *_written(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
             "began": asdict(self.began),
         }
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_text(folder / FILE, json.dumps(fields))
 
     @classmethod

@@ -32,21 +32,30 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
     Raises:
         RefusedError: It was made under other settings; each difference is named.
     """
-    before = bound(folder)
-    if before is not None:
-        changed = differences(before, settings, may_grow, may_appear)
-        if changed:
-            raise RefusedError(
-                f"the checkpoint was made under other settings: {'; '.join(changed)}",
-                code="TG-CHECKPOINT-SETTINGS",
-                where=str(folder),
-                fix="set them back, or write to a new topic with a new checkpoint: results under two settings must not mix",
-            )
-        if before == dict(settings):
-            return
+    check_bound(folder, settings, may_grow, may_appear)
+    if bound(folder) == dict(settings):
+        return
     # Nobody else's: what stands in here tells what events hold, and Spark's logs may tell anything.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
+
+
+def check_bound(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = (), may_appear: Collection[str] = ()) -> None:
+    """
+    Compare *settings* with those that a job's checkpoint folder is bound to, if it is; bind nothing. Arguments as for :func:`bind`.
+
+    Raises:
+        RefusedError: It was made under other settings; each difference is named.
+    """
+    before = bound(folder)
+    changed = [] if before is None else differences(before, settings, may_grow, may_appear)
+    if changed:
+        raise RefusedError(
+            f"the checkpoint was made under other settings: {'; '.join(changed)}",
+            code="TG-CHECKPOINT-SETTINGS",
+            where=str(folder),
+            fix="set them back, or write to a new topic with a new checkpoint: results under two settings must not mix",
+        )
 
 
 def bound(folder: Path) -> dict[str, str] | None:
