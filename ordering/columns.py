@@ -46,9 +46,6 @@ def take_from_two(first: Payload, second: Payload, rows: Ints) -> Payload:
     """Return the entries at *rows* of both columns laid end to end, as the kind of column that *second* is if that can hold so much."""
     if not len(first):
         return take(second, rows)
-    if not len(second) and not isinstance(first, np.ndarray):
-        # A batch without records has no kind of its own: what time alone releases stays as it is.
-        return take(first, rows)
     if not isinstance(second, np.ndarray):
         first = to_arrow(first)
         kind = second.type if first.nbytes + second.nbytes <= _SMALL_BYTES_MAX else pa.large_binary()

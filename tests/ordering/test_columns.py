@@ -29,10 +29,3 @@ def test_more_bytes_than_small_offsets_reach_make_a_large_column(monkeypatch: py
     taken = columns.take_from_two(pa.array(FIRST, pa.large_binary()), pa.array(SECOND, pa.binary()), ROWS)
     assert taken.type == pa.large_binary()
     assert taken.tolist() == CHOSEN
-
-
-def test_what_time_alone_releases_keeps_its_kind() -> None:
-    """A batch without records does not make Python objects of what is held."""
-    held = pa.array(FIRST, pa.large_binary())
-    taken = columns.take_from_two(held, columns.no_entries(), np.array([2, 0]))
-    assert taken.equals(pa.array([b"c", b"a"], pa.large_binary()))
