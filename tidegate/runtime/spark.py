@@ -7,12 +7,9 @@ maximum over all partitions and moves per batch), nor its timers: the source's o
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -79,8 +76,6 @@ _LOCAL_CHECKPOINT = {
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
-_SOCKET_FOLDER_BYTES_MAX = 60
-"""The path of a socket may have 107 bytes, 42 of them for its name."""
 _LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 
 
@@ -113,7 +108,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         **_FIXED,
         **(_LOCAL_CHECKPOINT if "://" not in spark.checkpoint_dir else {}),
         # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
-        **(_LOCAL | _private_sockets() if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
+        **(_LOCAL if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
     builder: Any = SparkSession.builder
@@ -146,19 +141,6 @@ def end(spark: SparkSession) -> None:
     """Stop Spark; where its JVM has ended already there is nothing left to stop."""
     with suppress(Py4JError, ConnectionError):
         spark.stop()
-
-
-def _private_sockets() -> dict[str, str]:
-    """
-    Have the JVM and Python processes meet in a folder that only this user can enter: such sockets ask for no password.
-
-    Where its path is too long for a socket's, they meet at ports of loopback as ever, with a password.
-    """
-    folder = tempfile.mkdtemp(prefix="tidegate-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if len(os.fsencode(folder)) > _SOCKET_FOLDER_BYTES_MAX:
-        return {}
-    return {"spark.python.unix.domain.socket.enabled": "true", "spark.python.unix.domain.socket.dir": folder}
 
 
 def _start_jvm(conf: Mapping[str, str]) -> None:
