@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Message
+from demanding import demand
 from integration.drawn import Raw, expected, story_of
 from integration.topics import Channel, Event, Ordered, exists, header, records
 
@@ -27,25 +28,6 @@ from ordering.ticks import INFINITY, NEVER
 Estimates = Mapping[int, Mapping[int, int]]
 """Input partition -> position -> arrival frontier, microseconds."""
 DROPPED = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
-
-
-class BrokenLawError(AssertionError):
-    """A check failed: *law* names it, the text tells where."""
-
-    def __init__(self, law: str, text: str) -> None:
-        super().__init__(f"{law}: {text}")
-        self.law = law
-
-
-def demand(holds: bool, law: str, text: str) -> None:
-    """
-    Check one thing.
-
-    Raises:
-        BrokenLawError: It does not hold.
-    """
-    if not holds:
-        raise BrokenLawError(law, text)
 
 
 @dataclass(frozen=True, slots=True)

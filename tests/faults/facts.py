@@ -11,7 +11,7 @@ import bisect
 from collections import defaultdict
 from dataclasses import replace
 
-from faults.checks import demand
+from demanding import demand
 from integration.drawn import Raw
 from pydantic import SecretStr
 

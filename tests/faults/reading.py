@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
-from faults.checks import Truth, demand
+from demanding import demand
+from faults.checks import Truth
 from integration.topics import Channel, Event, Ordered
 
 from ordering.punctuation import Cti

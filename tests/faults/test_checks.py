@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from faults.checks import BrokenLawError, Truth, check_accounts, check_bytes, check_dead_letters, check_promises, truth_of
+from demanding import BrokenLawError
+from faults.checks import Truth, check_accounts, check_bytes, check_dead_letters, check_promises, truth_of
 from faults.points import IDLE, LOGGED, STATE, UNCOMMITTED, Checkpoint
 from faults.reading import Start, check_readers
 from integration.drawn import draw, logs_of

@@ -48,20 +48,16 @@ class Trouble:
 
 def pause_broker(world: World, seconds: float = 30.0) -> str:
     """The broker stands still and comes back: connections stay, requests time out."""
-    pid = world.stack.kafka_pid
-    assert pid is not None, "Kafka runs"
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        time.sleep(seconds)
-    finally:
-        os.kill(pid, signal.SIGCONT)
-    return f"paused {seconds:g} s"
+    return _pause(world.stack.kafka_pid, seconds)
 
 
 def pause_redis(world: World, seconds: float = 6.0) -> str:
     """Redis stands still for longer than the planner waits: answers are lost, what was asked is done afterwards."""
-    pid = world.stack.redis_pid
-    assert pid is not None, "Redis runs"
+    return _pause(world.stack.redis_pid, seconds)
+
+
+def _pause(pid: int | None, seconds: float) -> str:
+    assert pid is not None, "the service runs"
     os.kill(pid, signal.SIGSTOP)
     try:
         time.sleep(seconds)

@@ -131,7 +131,9 @@ def test_transactions_registry_outages_and_lines_of_csv(stack: Stack, tmp_path: 
     ordered = sorted(found.all_events(), key=lambda event: event.offset)
     assert [event.value for event in ordered] == [*first, *second, *open_ones][:-1]
     assert [event.event_time_us for event in ordered] == [(now_ms + 10 * at + 1000) * 1000 for at in (*range(5), *range(10, 19))]
-    assert registry.asked == {"/schemas/ids/7": 1, "/schemas/ids/8": 1}
+    # Once in each of the two workers, whichever of them Spark had read the partition.
+    assert set(registry.asked) == {"/schemas/ids/7", "/schemas/ids/8"}
+    assert max(registry.asked.values()) <= 2
     dead = {(header(message, "reason").decode(), message.value()) for message in records(stack.bootstrap, f"{framed}.ordered.dead")}
     assert dead == set(bad.items())
     from_lines = read_ordered(stack.bootstrap, f"{lines}.ordered", 1)

@@ -9,6 +9,7 @@ import struct
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
+from demanding import demand
 from simulation.checkpoint import Checkpoint
 from simulation.driver import model_of, roster_of
 from simulation.reading import Following, cti_of
@@ -24,25 +25,6 @@ _FLAGS = {"late": 1, "out_of_order": 2, "cti_violation": 4, "lifted_end": 64}
 _INTERVAL, _START, _END = 8, 16, 32
 Facts = dict[str, dict[int, dict[int, int]]]
 """``estimate`` or ``import`` -> input partition -> position -> time."""
-
-
-class BrokenLawError(AssertionError):
-    """A check failed: *law* names it, the text tells where."""
-
-    def __init__(self, law: str, text: str) -> None:
-        super().__init__(f"{law}: {text}")
-        self.law = law
-
-
-def demand(holds: bool, law: str, text: str) -> None:
-    """
-    Check one thing.
-
-    Raises:
-        BrokenLawError: It does not hold.
-    """
-    if not holds:
-        raise BrokenLawError(law, text)
 
 
 @dataclass(slots=True)

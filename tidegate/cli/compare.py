@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +16,7 @@ import typer
 
 from ordering.errors import RefusedError, SettingError, TickRangeError
 from ordering.ticks import INFINITY, NEVER, format_tick, parse_tick
+from tidegate.runtime.console import Format
 
 if TYPE_CHECKING:
     from tidegate.cli.compare_records import Side
@@ -28,13 +28,6 @@ TAIL_RECORDS = 1_000
 """A start in the middle also reads so many records at the end: the last CTI of a channel may lie before the time asked for."""
 SHOWN_DIFFERENCES = 5
 _POLL_S = 0.2
-
-
-class Format(StrEnum):
-    """How the result is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def compare(

@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ordering.errors import RefusedError, SettingError
+from tidegate.runtime.console import Format
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
@@ -21,13 +21,6 @@ if TYPE_CHECKING:
     from tidegate.runtime.kafka.admin import Admin
 
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)@(?P<offset>\d+)")
-
-
-class Format(StrEnum):
-    """How explanations are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def explain(
@@ -41,20 +34,11 @@ def explain(
     from rich.console import Console
 
     from ingest.explaining import ExplainingWalk
-    from ingest.journal_redis import RedisJournal
-    from tidegate.cli.journal import plan_of
-    from tidegate.runtime import logs
+    from tidegate.cli.journal import opened, plan_of
     from tidegate.runtime.driving import live_line, print_json
-    from tidegate.runtime.kafka.admin import Admin
     from tidegate.runtime.payloads.formats import PayloadFormat
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
 
-    settings = load(config, parse_assignments(assign or []))
-    logs.configure(settings.logging)
-    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
-    admin.check_reachable()
-    journal = RedisJournal.open(settings.redis)
+    settings, admin, journal = opened(config, assign)
     plan = replace(plan_of(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))
     missing = False
     for partition, offsets in parse_places(places, plan.partitions).items():

@@ -16,6 +16,7 @@ import typer
 
 from ordering.facts import Fact, FactKind
 from ordering.ticks import format_duration, format_tick
+from tidegate.runtime.console import Format
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
@@ -42,13 +43,6 @@ class Action(StrEnum):
     REBUILD = "rebuild"
 
 
-class Format(StrEnum):
-    """How it is printed."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 def journal(
     action: Annotated[Action, typer.Argument(help="show: print the facts. rebuild: bring back what the ordered topic tells of them.")],
     name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
@@ -58,8 +52,20 @@ def journal(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
-    from ingest.journal_redis import RedisJournal
     from ingest.rebuilding import give_back, told_by
+
+    settings, admin, held = opened(config, assign)
+    if action is Action.SHOW:
+        show(plan_of(settings, name, admin), held, format)
+        return
+    plan = plan_of(settings, name, admin)
+    told = told_by(plan, admin)
+    print_rebuilt(give_back(_told_members(plan, told), held, told, dry_run), dry_run, format)
+
+
+def opened(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
+    """Return the settings that flags and file give, the brokers and the journal, both of which answer."""
+    from ingest.journal_redis import RedisJournal
     from tidegate.runtime import logs
     from tidegate.runtime.kafka.admin import Admin
     from tidegate.runtime.setting_sources import parse_assignments
@@ -69,13 +75,7 @@ def journal(
     logs.configure(settings.logging)
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
-    held = RedisJournal.open(settings.redis)
-    if action is Action.SHOW:
-        show(plan_of(settings, name, admin), held, format)
-        return
-    plan = plan_of(settings, name, admin)
-    told = told_by(plan, admin)
-    print_rebuilt(give_back(_told_members(plan, told), held, told, dry_run), dry_run, format)
+    return settings, admin, RedisJournal.open(settings.redis)
 
 
 def plan_of(settings: Settings, name: str, admin: Admin) -> IngestPlan:

@@ -5,26 +5,18 @@ The commands ``tidegate up`` and ``tidegate down``: a Kafka and a Valkey of one'
 from __future__ import annotations
 
 import json
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.runtime.console import table_console
+from tidegate.runtime.console import Format, table_console
 from tidegate.runtime.stack import DEFAULT_DIRECTORY, EmbeddedStack
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tidegate.runtime.stack import StackStatus
-
-
-class Format(StrEnum):
-    """How a command prints its result."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 Directory = Annotated[Path, typer.Option("--dir", envvar="TIDEGATE_STACK_DIR", help="The stack's folder: data, logs, stack.json.")]

@@ -18,8 +18,8 @@ import typer
 
 from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, format_tick
-from tidegate.cli.stack import Directory, Format, Output, show_services
-from tidegate.runtime.console import table_console
+from tidegate.cli.stack import Directory, Output, show_services
+from tidegate.runtime.console import Format, table_console
 from tidegate.runtime.progress_store import JobProgress, ProgressStore
 from tidegate.runtime.recovery import in_words
 from tidegate.runtime.setting_sources import parse_assignments

@@ -12,7 +12,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ import typer
 
 from ordering.errors import RefusedError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
+from tidegate.runtime.console import Format
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -31,13 +31,6 @@ SUBSTREAMS = 20
 _EVERY_S = 1.0
 _ANSWER_S = 3.0
 """How long ``--once`` waits for jobs to answer."""
-
-
-class Format(StrEnum):
-    """How the table is printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def watermarks(

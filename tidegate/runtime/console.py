@@ -12,6 +12,7 @@ import itertools
 import json
 import sys
 from collections.abc import Callable, Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., None])
 
 _PIPE_WIDTH = 1_000
+
+
+class Format(StrEnum):
+    """How a command prints its result."""
+
+    TEXT = "text"
+    JSON = "json"
 
 
 def run(command: Command) -> None:

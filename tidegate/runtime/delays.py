@@ -38,6 +38,13 @@ def delay_us(report: Mapping[str, Any], now_us: int) -> int | None:
     return None if watermark_us in (NEVER, INFINITY) else now_us - watermark_us
 
 
+def _worked(report: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how long a stage's last walk wrote, and how long it did everything else, microseconds."""
+    spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
+    sink = sum(spent.get(name, 0) for name in _SINK)
+    return sink, sum(spent.values()) - sink
+
+
 def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, now_us: int) -> dict[str, int]:
     """
     Return the parts of the watermark delay, microseconds, by cause; empty where there is no delay to speak of.
@@ -51,13 +58,12 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
     delay = delay_us(report, now_us)
     if delay is None:
         return {}
-    spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
-    sink = sum(spent.get(name, 0) for name in _SINK)
+    sink, pipeline = _worked(report)
     since_arrival = max(now_us - int(report["arrival_us"]), 0)
     by_event = report.get("cause") == "event"
     wanted = {
         "sink": min(sink, since_arrival),
-        "pipeline": min(sum(spent.values()) - sink, max(since_arrival - sink, 0)),
+        "pipeline": min(pipeline, max(since_arrival - sink, 0)),
         "reader_behind" if lag > 0 else "silence": since_arrival,
         "reorder": tolerances.reorder_us if by_event else 0,
         "late": 0 if by_event else tolerances.late_us or 0,
@@ -86,10 +92,9 @@ def query_delay_causes(report: Mapping[str, Any], lag: int, now_us: int) -> dict
     delay = delay_us(report, now_us)
     if delay is None:
         return {}
-    spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
-    sink = sum(spent.get(name, 0) for name in _SINK)
+    sink, pipeline = _worked(report)
     parts, left = dict.fromkeys(QUERY_CAUSES, 0), max(delay, 0)
-    for cause, most in (("sink", sink), ("pipeline", sum(spent.values()) - sink), ("reader_behind" if lag > 0 else "input", left)):
+    for cause, most in (("sink", sink), ("pipeline", pipeline), ("reader_behind" if lag > 0 else "input", left)):
         parts[cause] = min(most, left)
         left -= parts[cause]
     return parts

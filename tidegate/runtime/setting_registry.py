@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ordering.ticks import SECOND_US
 from tidegate.runtime.masking import scrub
-from tidegate.runtime.setting_tables import Contradiction, Table
+from tidegate.runtime.setting_tables import Contradiction, Table, tls_conflicts
 from tidegate.runtime.setting_types import Duration, Kind, NotAllowed, Secret
 
 _URL = re.compile(r"https?://[^\s/@,]+(/[^\s@,]*)?")
@@ -55,12 +55,7 @@ class SchemaRegistrySettings(Table):
             conflicts.append(("token", "there is a username too", "give a token, or username and password"))
         if self.password is not None and self.username is None:
             conflicts.append(("password", "password is of no use without username", "give username as well"))
-        given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(self, name)]
-        if given and "https://" not in (self.url or ""):
-            conflicts.append((given[0], f"{given[0]} means nothing without TLS", "write https:// in url, or remove it"))
-        if bool(self.certificate_file) != bool(self.key_file):
-            named, other = ("certificate_file", "key_file") if self.certificate_file else ("key_file", "certificate_file")
-            conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
+        conflicts += tls_conflicts(self, "https://", encrypted="https://" in (self.url or ""))
         if conflicts:
             raise Contradiction(conflicts)
         return self

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
@@ -92,6 +92,29 @@ class KafkaSettings(Table):
         return Secrets({"bootstrap.servers": self.bootstrap, **reveal(self.client)})
 
 
+class _CertificateFiles(Protocol):
+    """What of a table tells how a server is met over TLS: paths of PEM files."""
+
+    @property
+    def ca_file(self) -> str | None: ...
+    @property
+    def certificate_file(self) -> str | None: ...
+    @property
+    def key_file(self) -> str | None: ...
+
+
+def tls_conflicts(table: _CertificateFiles, scheme: str, encrypted: bool) -> list[tuple[str, str, str]]:
+    """Return what does not hold together among certificate files, where only a URL of *scheme* is *encrypted*."""
+    conflicts = []
+    given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(table, name)]
+    if given and not encrypted:
+        conflicts.append((given[0], f"{given[0]} means nothing without TLS", f"write {scheme} in url, or remove it"))
+    if bool(table.certificate_file) != bool(table.key_file):
+        named, other = ("certificate_file", "key_file") if table.certificate_file else ("key_file", "certificate_file")
+        conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
+    return conflicts
+
+
 class RedisSettings(Table):
     """[redis]: the journal and what tools read."""
 
@@ -121,12 +144,7 @@ class RedisSettings(Table):
         conflicts = []
         if self.password is not None and has_password(self.connection_url()):
             conflicts.append(("password", "there is a password in url too", "give one of them"))
-        given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(self, name)]
-        if given and not self.connection_url().startswith("rediss://"):
-            conflicts.append((given[0], f"{given[0]} means nothing without TLS", "write rediss:// in url, or remove it"))
-        if bool(self.certificate_file) != bool(self.key_file):
-            named, other = ("certificate_file", "key_file") if self.certificate_file else ("key_file", "certificate_file")
-            conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
+        conflicts += tls_conflicts(self, "rediss://", encrypted=self.connection_url().startswith("rediss://"))
         if conflicts:
             raise Contradiction(conflicts)
         return self

@@ -72,8 +72,8 @@ class PartitionId(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Key(Leaf):
-    """The grouping key number ``index`` of a group; prints as the key's expression. ``kind`` is None when values differ in kind."""
+class OfGroup(Leaf):
+    """What a group has under number ``index``; prints as the expression it comes from. ``kind`` is None when values differ in kind."""
 
     index: int
     title: str = field(compare=False)
@@ -84,15 +84,13 @@ class Key(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Total(Leaf):
-    """The aggregate number ``index`` of a group; prints as the aggregate."""
+class Key(OfGroup):
+    """A grouping key."""
 
-    index: int
-    title: str = field(compare=False)
-    kind: Kind | None = field(compare=False)
 
-    def __str__(self) -> str:
-        return self.title
+@dataclass(frozen=True, slots=True)
+class Total(OfGroup):
+    """An aggregate."""
 
 
 @dataclass(frozen=True, slots=True)
