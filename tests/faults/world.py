@@ -18,14 +18,13 @@ from pathlib import Path
 
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from demanding import BrokenLawError, demand
 from faults.checks import (
-    BrokenLawError,
     Truth,
     check_accounts,
     check_bytes,
     check_dead_letters,
     check_promises,
-    demand,
     read_dead_letters,
     truth_of,
 )

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from demanding import BrokenLawError, demand
 from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.checks import (
-    BrokenLawError,
     check_accounts,
     check_facts,
     check_log,
     check_order,
     check_readers,
-    demand,
     facts_of,
     own_facts,
     truth_of,
