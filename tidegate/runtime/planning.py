@@ -22,6 +22,8 @@ from ordering.ticks import SECOND_US
 SOURCE_NAME = "tidegate_ranges"
 _NAP_S = 0.1
 """Spark asks again that often while it is too early: it must be able to stop meanwhile."""
+_NAP_GROWTH = 0.05
+"""Where nothing has come for so long, so much of it may pass until the next look: each look asks the brokers."""
 
 
 class Ranges(InputPartition):
@@ -65,8 +67,9 @@ class RangePlanner(HandOut, SupportsTriggerAvailableNow):
         there = self.advanced(start)
         if there != start:
             self._planned_s = time.monotonic()
-        elif self.trigger_us:
-            time.sleep(min(self.trigger_us / SECOND_US, _NAP_S))
+        else:
+            silent_s = time.monotonic() - self._planned_s
+            time.sleep(min(max(self.trigger_us / SECOND_US, _NAP_GROWTH * silent_s), _NAP_S))
         return there
 
     @abstractmethod

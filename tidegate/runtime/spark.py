@@ -24,6 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
+from tidegate.runtime.allocator import allocating
 from tidegate.runtime.class_archive import java_option
 from tidegate.runtime.kafka.native import SWITCH as NATIVE_SWITCH
 from tidegate.runtime.keeping import REPORT_SCHEMA
@@ -95,6 +96,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
     # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
+    allocator = allocating(os.environ) if settings.spark.allocator == "auto" else {}
     # Workers know no settings but those of their stage: what holds for a whole process goes by its environment.
     os.environ[NATIVE_SWITCH] = settings.kafka.native
     spark = settings.spark
@@ -102,6 +104,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         "spark.app.name": f"{spark.app_name}-{job}",
         "spark.driver.memory": spark.driver_memory,
         f"spark.executorEnv.{NATIVE_SWITCH}": settings.kafka.native,
+        **{f"spark.executorEnv.{name}": value for name, value in allocator.items()},
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
         "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_option()}".strip(),
