@@ -11,7 +11,7 @@ trap 'rm -rf "$work"' EXIT
 
 if [ -z "$(docker images -q tidegate-base:local)" ]; then
   # The base trusts whom this machine trusts, so that what is installed on top comes through the same doors.
-  mmdebstrap --quiet --variant=minbase --include=ca-certificates,openjdk-17-jre-headless,python3,python3-venv \
+  mmdebstrap --quiet --variant=minbase --include=ca-certificates,openjdk-17-jre-headless,libjemalloc2,python3,python3-venv \
     --customize-hook='copy-in /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/' "$VERSION_CODENAME" - | docker import - tidegate-base:local
 fi
 

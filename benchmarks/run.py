@@ -287,7 +287,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=3, help="of ingest and its yardsticks (default 3)")
     parser.add_argument("--partitions", type=int, default=4)
     parser.add_argument("--growth-events", type=int, default=30_000_000)
-    parser.add_argument("--partition-events", type=int, default=5_000_000)
+    parser.add_argument("--partition-events", type=int, default=20_000_000)
     parser.add_argument("--partition-counts", type=lambda text: [int(part) for part in text.split(",")], default=[1, 4, 16, 64])
     parser.add_argument("--kernel-events", type=int, default=10_000_000)
     parser.add_argument("--flights", type=Path, default=os.environ.get("TIDEGATE_BENCH_FLIGHTS") or None, help="a Parquet file")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.runtime.console import run
+from tidegate.runtime.console import Format, run
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan
@@ -28,7 +28,7 @@ def ingest(
     until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, write the final CTI and stop.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: inputs.flights.late=3h")] = None,
-    format: Annotated[str, typer.Option(help="text or json: what is printed on standard output.")] = "text",
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Put inputs in order: read their raw topics, apply their time policies, write their ordered topics."""
     import time
@@ -63,7 +63,7 @@ def ingest(
 
         asked = parse_start(start, now_us)
         prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
-        _run(title, prepared, settings, worker_log, spark or start_spark(), as_json=format == "json")
+        _run(title, prepared, settings, worker_log, spark or start_spark(), as_json=format is Format.JSON)
 
 
 def _run(

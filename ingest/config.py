@@ -15,6 +15,7 @@ from ordering.punctuation import Cti, Roster, Spread
 from ordering.state import State
 from ordering.step import Model
 from ordering.ticks import NEVER
+from tidegate.runtime.kafka.ranges import PREFETCH_BYTES_ALL
 from tidegate.runtime.payloads.formats import PayloadFormat
 from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.setting_tables import RedisSettings
@@ -74,6 +75,12 @@ class IngestPlan:
     def roster(self) -> Roster:
         """Who writes into the ordered topic when the job starts."""
         return self.roster_of(len(self.partitions), len(self.joined))
+
+    @property
+    def prefetch_bytes(self) -> int:
+        """How much is fetched ahead of the reader of each partition: with many partitions less, for the worker's memory."""
+        of_all = PREFETCH_BYTES_ALL * self.tasks // len(self.partitions)
+        return min(self.settings.prefetch_bytes, max(of_all, 2**20))
 
     def roster_of(self, inputs: int, joined: int) -> Roster:
         """Return the roster of *inputs* input partitions, so many of which have *joined* since the ordered topic was begun."""

@@ -27,6 +27,7 @@ from ingest.pending import PendingCtis
 from ingest.standing import details, standing
 from ingest.telling import Telling, facts_of, pairs
 from ingest.unusable import source_ctis, unusable
+from ordering.punctuation import Cti
 from ordering.state import State
 from ordering.step import Batch, Counts, Model
 from ordering.ticks import INFINITY, NEVER
@@ -40,6 +41,9 @@ from tidegate.runtime.spilling import spill
 
 FOUND = ("journal_conflicts", "moments_clamped")
 """Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
+
+_waited_s: dict[str, float] = {}
+"""Seconds that the last task of a job in this process waited for acknowledgements: told with its next report."""
 
 _log = get_logger(__name__)
 
@@ -57,12 +61,19 @@ class Marks:
 
 
 class IngestStage:
-    """The stateful stage of one ingest job."""
+    """
+    The stateful stage of one ingest job, in one task.
+
+    The ranges of a task wait together for their events to be acknowledged, and then for the CTIs above them: with as many
+    output partitions as input partitions each such wait costs a request to every one of them. Spark commits no state of a
+    task before :meth:`complete` has returned.
+    """
 
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         self._fields = FieldReader.of(plan.settings, plan.payloads)
         self._question = Question(Path(plan.checkpoint))
+        self._ctis: list[Cti] = []
         quiet_worker()
 
     def reports(self, ranges: list[Any], keeper: Keeper[State]) -> Iterator[str]:
@@ -86,20 +97,44 @@ class IngestStage:
             drop_producer(self._plan.kafka)
             drop_reader(self._plan.kafka, planned.topic, planned.partition, headers=self._plan.settings.source_ctis)
             raise
+        self._ctis += walk.ctis
         delta = state.save()
         spill(state, self._plan.settings.held_bytes_max)
         keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
         return report
 
+    def complete(self) -> None:
+        """Wait for the events of all ranges of this task, and write the CTIs above them."""
+        begun_s = time.perf_counter()
+        with bound(input=self._plan.settings.name, **batch_of_task()):
+            try:
+                write_above(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
+            except BaseException:
+                drop_producer(self._plan.kafka)
+                raise
+        reached("walked")
+        _waited_s[self._plan.checkpoint] = time.perf_counter() - begun_s
+
+
+def write_above(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
+    """Wait until all events handed over are safe, then write the CTIs above them, with the facts on which they rest."""
+    producer.flush(topic)
+    reached("events acknowledged")
+    ChannelWriter(producer, topic).ctis(ctis)
+    reached("ctis sent")
+    producer.flush(topic)
+
 
 class RangeWalk:
-    """One range of one input partition, from Kafka to Kafka."""
+    """One range of one input partition, from Kafka to Kafka; its last CTIs are left in ``ctis``."""
 
     def __init__(self, plan: IngestPlan, model: Model, state: State, fields: FieldReader, producer: GaplessProducer) -> None:
         self._plan, self._model, self._state, self._fields, self._producer = plan, model, state, fields, producer
         self._writer = ChannelWriter(producer, plan.settings.ordered_topic)
         self._ctis = PendingCtis(model.generation)
-        self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write", "acknowledge"), 0.0)
+        self.ctis: list[Cti] = []
+        self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
+        self._seconds["acknowledge"] = _waited_s.pop(plan.checkpoint, 0.0)
         self._clock = time.perf_counter()
         self._bytes = self._read = 0
 
@@ -113,7 +148,7 @@ class RangeWalk:
         for name, count in zip(FOUND, planned.found, strict=True):
             self._add(name, int(count))
         if end > planned.start:
-            reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, settings.prefetch_bytes)
+            reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)
             for records in reader.read(int(planned.start), end):
                 self._spent("read")
                 self._bytes += records.value.nbytes
@@ -126,18 +161,9 @@ class RangeWalk:
         joins = planned.joined > NEVER and end == planned.start
         if last.estimates or last.imports or last.finish or joins or self._state.next_offset != end:
             self._step(last)
-        self._acknowledge(last=True)
-        reached("walked")
+        self.ctis = self._telling.onto(self._ctis.take(), last=True)
+        self._spent("write")
         return self._report(planned, asked)
-
-    def _acknowledge(self, last: bool = False) -> None:
-        """Wait until all events are safe, then write the CTIs above them, with the facts on which they rest."""
-        self._producer.flush(self._plan.settings.ordered_topic)
-        reached("events acknowledged")
-        self._writer.ctis(self._telling.onto(self._ctis.take(), last))
-        reached("ctis sent")
-        self._producer.flush(self._plan.settings.ordered_topic)
-        self._spent("acknowledge")
 
     def _judge(self, topic: str, planned: Any, records: Records, marks: Marks) -> None:
         records = self._without_absurd_arrivals(topic, planned, records)
@@ -182,7 +208,8 @@ class RangeWalk:
         self._spent("write")
         reached("piece written")
         if self._ctis.many:
-            self._acknowledge()
+            write_above(self._producer, self._plan.settings.ordered_topic, self._telling.onto(self._ctis.take(), last=False))
+            self._spent("acknowledge")
 
     def _without_absurd_arrivals(self, topic: str, planned: Any, records: Records) -> Records:
         """Dead-letter records without an arrival, or with one far ahead of when their range was planned: they move no time."""

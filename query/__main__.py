@@ -11,13 +11,12 @@ import typer
 
 from ordering.errors import TickRangeError
 from ordering.ticks import parse_tick
-from tidegate.runtime.console import run
+from tidegate.runtime.console import Format, run
 
 Script = Annotated[Path, typer.Argument(help="The query, a .sql file.")]
 Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
 Config = Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")]
 Assign = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")]
-Format = Annotated[str, typer.Option(help="text or json: what is printed on standard output.")]
 
 
 def query(
@@ -27,7 +26,7 @@ def query(
     until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, close every window and stop.")] = False,
     config: Config = None,
     assign: Assign = None,
-    format: Format = "text",
+    format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Run one query over an ordered topic; it stops by itself when its input has ended."""
     from rich.console import Console
@@ -64,7 +63,7 @@ def query(
             progress.take(reports)
             published.publish(reports)
             metrics.take_query(name, reports)
-            if format == "json":
+            if format is Format.JSON:
                 print_json({"event": "batch", **progress.summary(), "recovery": watch.catching_up.as_dict()})
             if progress.finished:
                 stop.ask()
@@ -86,7 +85,7 @@ def query(
             end(spark)
     if progress.finished:
         (folder / job.FINISHED_FILE).touch()
-    if format == "json":
+    if format is Format.JSON:
         print_json({"event": "end", **progress.summary(), "recovery": watch.catching_up.as_dict()})
     else:
         console.print(f"query {name}: {progress.line()}", soft_wrap=True)

@@ -60,6 +60,9 @@ class QueryStage:
         keeper.save(number, bucket, head, changes.put, changes.delete)
         return report
 
+    def complete(self) -> None:
+        """Nothing is left to do: each bucket has waited for its own results."""
+
 
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""

@@ -87,7 +87,8 @@ class StageProcessor(StatefulProcessor):
     A job's stateful stage in the words of Spark's interface.
 
     Args:
-        stage: Makes the stage: something with ``reports(rows, keeper)`` that takes the ranges of one key and yields JSON.
+        stage: Makes the stage: something with ``reports(rows, keeper)`` that takes the ranges of one key and yields JSON, and
+            ``complete()``, called once after the last key of a task and before Spark commits any of its state.
         job: The job's checkpoint.
     """
 
@@ -113,4 +114,6 @@ class StageProcessor(StatefulProcessor):
         gc.collect(0)
 
     def close(self) -> None:
-        """Nothing to close: readers and producers outlive the task."""
+        """Let the stage end its task; readers and producers outlive it. What this raises fails the task, uncommitted."""
+        if self._stage is not None:
+            self._stage.complete()

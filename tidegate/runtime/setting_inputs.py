@@ -191,7 +191,7 @@ class InputSettings(Table):
         description="Most bytes of payload that events held for an input partition keep in memory; what is more goes to files.",
     )
     prefetch_bytes: Annotated[Size, Field(ge=1024)] = Field(
-        default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; a worker's memory follows it."
+        default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; 128MiB for all partitions of a worker."
     )
     fields: dict[str, FieldType] = Field(
         default_factory=dict,

@@ -28,6 +28,10 @@ __all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_read
 CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
 PREFETCH_BYTES = 16 * 2**20
+PREFETCH_BYTES_ALL = 128 * 2**20
+"""Most bytes fetched ahead in one worker, however many partitions it reads."""
+_PREFETCH_EVENTS = 50_000
+"""So many with PREFETCH_BYTES, with less as many fewer: a record occupies some 300 bytes beside its own."""
 _CHUNK_EVENTS_MAX = 100_000
 _NEAR = 50_000
 """So far ahead, the next range is reached by reading on."""
@@ -42,8 +46,6 @@ _CONSUMER = {
     "auto.offset.reset": "error",
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
-    "queued.min.messages": "50000",
-    "fetch.message.max.bytes": "1048576",
     "fetch.error.backoff.ms": "100",
     # A consumer that starts elsewhere first waits for the answer to what it had asked for.
     "fetch.wait.max.ms": "100",
@@ -72,7 +74,13 @@ class RangeReader:
         self, properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, prefetch_bytes: int = PREFETCH_BYTES
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
-        own = {**properties, **_CONSUMER, "queued.max.messages.kbytes": str(max(prefetch_bytes // 1024, 1))}
+        events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
+        ahead = {
+            "queued.max.messages.kbytes": str(max(prefetch_bytes // 1024, 1)),
+            "queued.min.messages": str(events),
+            "fetch.message.max.bytes": str(min(max(prefetch_bytes // 16, 2**14), 2**20)),
+        }
+        own = {**properties, **_CONSUMER, **ahead}
         self._consumer = _consumer(own, topic, partition, headers)
         self._position = -1
 
