@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ from tidegate.runtime.settings import Settings
 Report = dict[str, Any]
 OnReports = Callable[[list[Report]], None]
 WORKER_LOG = "spark.log"
+_NO_PROGRAM = "no-lookup-of-data-sources"
 WORKER_LOG_BYTES_MAX = 16 * 2**20
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
@@ -63,6 +65,8 @@ _FIXED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
+    # Only some of Spark's workers are told of it, and those that are would need a daemon of their own.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.python.daemon.module": "tidegate.runtime.daemon",
     "spark.python.daemon.killWorkerOnFlushFailure": "true",
     "spark.python.worker.idleTimeoutSeconds": "0",
@@ -93,7 +97,8 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     # On a cluster workers run on other machines, which have no program of ours.
     python = lean_python() if settings.spark.master.startswith("local") else sys.executable
     os.environ.setdefault("PYSPARK_PYTHON", python)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", python)
+    # With this program Spark would look for data sources in every installed package, 1 s at each start: it skips that for want of it.
+    os.environ["PYSPARK_DRIVER_PYTHON"] = _NO_PROGRAM
     # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
     allocator = allocating(os.environ) if settings.spark.allocator == "auto" else {}
@@ -131,7 +136,19 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
             example='master = "local[*]"',
         ) from error
     _quieted(getattr(started.sparkContext, "_accumulatorServer", None))
+    if spark.master.startswith("local"):
+        threading.Thread(target=_warm, args=(started,), daemon=True).start()
     return started
+
+
+def _warm(spark: SparkSession) -> None:
+    """Have Spark start a Python worker: that imports for a second, in which the first batch is planned."""
+    with suppress(Exception):  # the job itself tells what is wrong
+        spark.sparkContext.parallelize([0], 1).foreach(_nothing)
+
+
+def _nothing(_: int) -> None:
+    """Run in the worker."""
 
 
 def _quieted(server: Any) -> None:
