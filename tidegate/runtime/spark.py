@@ -144,11 +144,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
 def _warm(spark: SparkSession) -> None:
     """Have Spark start a Python worker: that imports for a second, in which the first batch is planned."""
     with suppress(Exception):  # the job itself tells what is wrong
-        spark.sparkContext.parallelize([0], 1).foreach(_nothing)
-
-
-def _nothing(_: int) -> None:
-    """Run in the worker."""
+        spark.sparkContext.parallelize([0], 1).count()
 
 
 def _quieted(server: Any) -> None:
