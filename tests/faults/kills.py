@@ -86,6 +86,7 @@ class Kill:
             world.start()
             time.sleep(self.wait_s)
             slain(world, self.victim)
+            _until_ended(world)
         return RECOVERY if Checkpoint(world.checkpoint).committed == before else "missed"
 
 
@@ -109,6 +110,15 @@ def slain(world: World, victim: str, held: int | None = None) -> None:
         world.stack.start_kafka()
     if victim == REDIS:
         world.stack.start_redis()
+
+
+def _until_ended(world: World) -> None:
+    """Wait as a service manager does, which starts nothing beside what still runs; what was not there yet to be killed is killed now."""
+    deadline_s = time.monotonic() + world.patience_s
+    while world.job.running and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    if world.job.running:
+        world.job.kill()
 
 
 def _kill_one(world: World, victim: str) -> None:
