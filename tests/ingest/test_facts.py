@@ -49,7 +49,7 @@ def plan_of(server: Server, imported: bool = False, **settings: Any) -> IngestPl
     return IngestPlan(
         settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t", **settings}),
         kafka={},
-        redis=server.settings(connect_timeout="500ms"),
+        redis=server.settings(connect_timeout="2s"),
         partitions=(RAW,),
         topic_ids={"raw": f"id{next(_ids)}"},
         tasks=1,
@@ -154,7 +154,7 @@ def test_where_an_answer_was_lost_nothing_is_planned_until_the_journal_tells(own
     """An estimate may be in force there that nobody heard of: a record judged without it would be judged twice in two ways."""
     driver = Driver(plan_of(own_server))
     assert driver.estimate(5_000)
-    redis.Redis(port=own_server.port, protocol=2).client_pause(2_000, all=False)
+    redis.Redis(port=own_server.port, protocol=2).client_pause(20_000, all=False)
     assert not driver.estimate(6_000), "the server answers, but not to what would write"
     own_server.kill()
     assert not driver.plan_to(20)

@@ -38,7 +38,7 @@ _PRODUCER = {
     "enable.gapless.guarantee": "true",
     "message.timeout.ms": "0",
     "delivery.report.only.error": "true",
-    "linger.ms": "20",
+    "linger.ms": "250",
     "batch.size": "1000000",
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "200000",
