@@ -3,7 +3,8 @@ Points between two steps that a crash must not tear apart, at which the fault ca
 
 A crash in the middle of a write cannot be timed from outside: by the time one looks, the write is over. So a few steps of
 a job say that they have been reached. Law: unless ``TIDEGATE_FAULT_POINT`` is set when the process starts, saying so does
-nothing; if it is, the process stops itself (SIGSTOP) there, once, and what becomes of it is decided by whoever set it.
+nothing; if it is, the process stops itself (SIGSTOP) there, once, and what becomes of it is decided by whoever set it; and
+records are sent as soon as they are handed to the writer.
 
 ``TIDEGATE_FAULT_POINT=POINT:PASS:FILE``: stop when POINT is reached for the PASSth time in a process, unless FILE exists;
 FILE is made with the process's id in it, so that one process of a job stops and no other does after it.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 VARIABLE = "TIDEGATE_FAULT_POINT"
 POINTS = ("piece read", "piece written", "events acknowledged", "ctis sent", "walked")
@@ -22,8 +24,13 @@ to the writer; the broker has acknowledged the events, CTIs are still to come; t
 all is acknowledged, the state not yet saved.
 """
 
+_SENT_S = 0.03
+"""Between a point and the stop: some of what was handed to the writer has left by then, so that a write is torn."""
+
 _point, _pass, _file = [*os.environ.get(VARIABLE, "").split(":", 2), "", ""][:3]
 _passed = 0
+armed = bool(_point)
+"""Whether the campaign waits for a point in this process."""
 
 
 def reached(point: str) -> None:
@@ -43,4 +50,5 @@ def _stop_at_pass() -> None:
         return
     os.write(marker, b"%d\n" % os.getpid())
     os.close(marker)
+    time.sleep(_SENT_S)
     os.kill(os.getpid(), signal.SIGSTOP)
