@@ -138,13 +138,15 @@ def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(
         assert driver.plan_to(20)
         assert (driver.at.marks, driver.at.unclosed) == (((10, 5_000),), True)
         assert not driver.estimate(6_000)
-    assert [log["event"] for log in logs] == ["the journal does not answer: no idle estimates until it does"]
+    # Other tests' threads may have something to say meanwhile.
+    said = [log["event"] for log in logs if "journal" in log["event"]]
+    assert said == ["the journal does not answer: no idle estimates until it does"]
     own_server.start()
     with capture_logs() as logs:
         until_true(lambda: driver.begin() or driver.desk.reach())
         assert driver.plan_to(30)
     assert not driver.at.unclosed
-    assert not [log for log in logs if log["log_level"] == "warning"]
+    assert not [log for log in logs if log["log_level"] == "warning" and "journal" in log["event"]]
     facts = driver.journal()
     assert kinds(facts, FactKind.ESTIMATE, FactKind.CLOSED) == [(10, 5_000), (30, 0)]
     assert kinds(facts, FactKind.VERDICT)
@@ -178,7 +180,7 @@ def test_the_next_driver_tells_the_journal_what_was_judged_during_an_outage(own_
     with capture_logs() as logs:
         until_true(lambda: heir.desk.reach() or heir.begin())
         heir.begin()
-    assert not [log for log in logs if log["log_level"] == "warning"]
+    assert not [log for log in logs if log["log_level"] == "warning" and "journal" in log["event"]]
     facts = heir.journal()
     assert kinds(facts, FactKind.CLOSED) == [(20, 0)]
     assert kinds(facts, FactKind.VERDICT) == list(driver.at.spans)

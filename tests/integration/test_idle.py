@@ -288,7 +288,8 @@ def test_every_form_of_silence_in_one_process(stack: Stack, tmp_path: Path) -> N
                 many.say(2, behind_us=3_600 * SECOND_US)
             time.sleep(0.05)
         delays_s = [_delay_s(job, many, partition) for partition in (5, 12, 0)]
-        assert LATE_US / SECOND_US <= min(delays_s) < 2 * LATE_US / SECOND_US, f"results came {delays_s} s after their events"
+        # Late, at most half of it until the next estimate, and what a machine of two busy cores needs for the batches of two inputs.
+        assert LATE_US / SECOND_US <= min(delays_s) < 3 * LATE_US / SECOND_US, f"results came {delays_s} s after their events"
         job.until(lambda: stepped.least_c(0) > now_us() + 1_100 * SECOND_US, "time counts on from the largest stamp that counts")
         assert stepped.least_c(0) < now_us() + 1_300 * SECOND_US, "nobody refused the stamp of the day after tomorrow"
         stepped.say(0, stamp_us=now_us())
