@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import psutil
-from confluent_kafka import Consumer, KafkaException, TopicPartition
 from demanding import BrokenLawError, demand
 from faults.checks import (
     Truth,
@@ -34,10 +33,8 @@ from faults.points import send_signal
 from faults.variants import Variant
 from faults.workload import Workload, log_of
 from integration.running import Job, Workspace
-from integration.topics import ANY_TIME, APPEND_TIME, Channel, Ordered, create, exists, fresh, header, read_ordered
+from integration.topics import ANY_TIME, APPEND_TIME, Channel, CtiWatch, Ordered, create, exists, fresh, read_ordered
 
-from ordering.ticks import NEVER
-from ordering.wire import CTI_HEADER_BYTES, HEADER_NAME, decode_cti
 from tidegate.runtime.fault_points import VARIABLE
 from tidegate.runtime.stack import EmbeddedStack
 
@@ -47,49 +44,6 @@ ORPHANS_S = 60.0
 """Python workers and JVM of a driver that was killed must have ended by then."""
 _POLL_S = 0.05
 _DRIVER, _JVM, _WORKER, _PLANNER = "driver", "jvm", "worker", "planner"
-
-
-class CtiWatch:
-    """Follows the CTIs of an ordered topic as they come."""
-
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
-        self.topic = topic
-        self.highest: dict[Channel, int] = {}
-        properties = {"bootstrap.servers": bootstrap, "group.id": "watch", "auto.offset.reset": "error", "enable.auto.commit": False}
-        self._consumer = Consumer({**properties, "reconnect.backoff.max.ms": 300, "log_level": 0, "fetch.wait.max.ms": 50})
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-        self._partitions = partitions
-
-    def drain(self) -> None:
-        """Take all that stands in the topic now."""
-        ends = {}
-        for number in range(self._partitions):
-            with contextlib.suppress(KafkaException):
-                ends[number] = self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), 5)[1]
-        deadline_s = time.monotonic() + 20
-        while time.monotonic() < deadline_s and any(self._position(number) < end for number, end in ends.items()):
-            self._take(0.2)
-
-    def rises(self, above: dict[Channel, int], timeout_s: float) -> bool:
-        """Take what comes for *timeout_s* seconds at most; return whether some channel's CTI stands above *above*."""
-        self._take(timeout_s)
-        return any(c > above.get(channel, NEVER) for channel, c in self.highest.items())
-
-    def close(self) -> None:
-        """Stop following."""
-        self._consumer.close()
-
-    def _position(self, number: int) -> int:
-        return max(self._consumer.position([TopicPartition(self.topic, number)])[0].offset, 0)
-
-    def _take(self, timeout_s: float) -> None:
-        for message in self._consumer.consume(5000, timeout_s):
-            octets = b"" if message.error() else header(message, HEADER_NAME)
-            if len(octets) == CTI_HEADER_BYTES:
-                partition = message.partition() or 0
-                cti = decode_cti(octets, message.value() or b"", partition)
-                channel = (cti.number, partition)
-                self.highest[channel] = max(cti.c, self.highest.get(channel, NEVER))
 
 
 class World:

@@ -6,13 +6,15 @@ An ordered topic is read as every reader must: by the rule of :mod:`ordering.rea
 
 from __future__ import annotations
 
+import contextlib
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from ordering.punctuation import Cti
@@ -108,7 +110,9 @@ def exists(bootstrap: str, topic: str) -> bool:
 
 def produce(bootstrap: str, topic: str, records: Iterable[Sendable]) -> None:
     """Send *records* in their order, and return once they are acknowledged."""
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "queue.buffering.max.messages": 1_000_000})
+    # One request at a time keeps the order as idempotence does, without the half second a producer waits for its identity.
+    sending = {"acks": "all", "max.in.flight.requests.per.connection": 1, "queue.buffering.max.messages": 1_000_000}
+    producer = Producer({"bootstrap.servers": bootstrap, **sending})
     for record in records:
         producer.produce(topic, record.value, record.key, record.partition, timestamp=record.stamp_ms, headers=list(record.headers))
     assert producer.flush(_WAIT_S) == 0
@@ -116,24 +120,28 @@ def produce(bootstrap: str, topic: str, records: Iterable[Sendable]) -> None:
 
 def records(bootstrap: str, topic: str) -> Iterator[Message]:
     """Yield what a topic holds at present, each partition in offset order."""
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", "enable.auto.commit": False, "auto.offset.reset": "error"})
+    # While a broker waits for more of one partition it does not answer for the next. What ends a transaction is no message:
+    # only the end of the partition tells that it was the last record.
+    reading = {"enable.auto.commit": False, "auto.offset.reset": "error", "fetch.wait.max.ms": 10, "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", **reading})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions)
         ends = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), _WAIT_S)[1] for number in partitions}
         for number, end in ends.items():
             consumer.assign([TopicPartition(topic, number, 0)])
-            position = 0
+            position, heard_s = 0, time.monotonic()
             while position < end:
-                for message in consumer.consume(min(10_000, end - position), timeout=_WAIT_S) or _silent(topic, number):
-                    assert message.error() is None, message.error()
-                    position = _offset(message) + 1
-                    yield message
+                messages = consumer.consume(min(10_000, end - position), timeout=0.1)
+                heard_s = time.monotonic() if messages else heard_s
+                assert time.monotonic() < heard_s + _WAIT_S, f"{topic}-{number} brought nothing for {_WAIT_S:g} s"
+                for message in messages:
+                    error = message.error()
+                    assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+                    position = _offset(message) + (error is None)
+                    if error is None:
+                        yield message
     finally:
         consumer.close()
-
-
-def _silent(topic: str, partition: int) -> list[Message]:
-    raise AssertionError(f"{topic}-{partition} brought nothing for {_WAIT_S:g} s")
 
 
 def _offset(message: Message) -> int:
@@ -211,3 +219,51 @@ def check_promises(found: Ordered) -> None:
             assert later_us[cti.n] >= cti.c, f"{channel}: an event below {cti.c} is numbered {cti.n} or more"
             assert cti.ahead == np.count_nonzero(system_us[: cti.n] >= cti.c), f"{channel}: wrong count ahead"
             before = cti.c, cti.n
+
+
+class CtiWatch:
+    """Follows the CTIs of an ordered topic as they come."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self.topic = topic
+        self.highest: dict[Channel, int] = {}
+        properties = {"bootstrap.servers": bootstrap, "group.id": "watch", "auto.offset.reset": "error", "enable.auto.commit": False}
+        self._consumer = Consumer({**properties, "reconnect.backoff.max.ms": 300, "log_level": 0, "fetch.wait.max.ms": 50})
+        self._consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
+        self._partitions = partitions
+
+    def drain(self) -> None:
+        """Take all that stands in the topic now."""
+        ends = {}
+        for number in range(self._partitions):
+            with contextlib.suppress(KafkaException):
+                ends[number] = self._consumer.get_watermark_offsets(TopicPartition(self.topic, number), 5)[1]
+        deadline_s = time.monotonic() + 20
+        while time.monotonic() < deadline_s and any(self._position(number) < end for number, end in ends.items()):
+            self._take(0.2)
+
+    def rises(self, above: dict[Channel, int], timeout_s: float) -> bool:
+        """Take what comes for *timeout_s* seconds at most; return whether some channel's CTI stands above *above*."""
+        self._take(timeout_s)
+        return any(c > above.get(channel, NEVER) for channel, c in self.highest.items())
+
+    def least(self, channels: Iterable[Channel], timeout_s: float = 0.1) -> int:
+        """Take what comes for *timeout_s* seconds at most; return how far time has come in all of these channels."""
+        self._take(timeout_s)
+        return min(self.highest.get(channel, NEVER) for channel in channels)
+
+    def close(self) -> None:
+        """Stop following."""
+        self._consumer.close()
+
+    def _position(self, number: int) -> int:
+        return max(self._consumer.position([TopicPartition(self.topic, number)])[0].offset, 0)
+
+    def _take(self, timeout_s: float) -> None:
+        for message in self._consumer.consume(5000, timeout_s):
+            octets = b"" if message.error() else header(message, HEADER_NAME)
+            if len(octets) == CTI_HEADER_BYTES:
+                partition = message.partition() or 0
+                cti = decode_cti(octets, message.value() or b"", partition)
+                channel = (cti.number, partition)
+                self.highest[channel] = max(cti.c, self.highest.get(channel, NEVER))
