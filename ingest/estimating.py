@@ -12,8 +12,9 @@ later than what had arrived elsewhere before. So does one whose silence began be
 stamps: it follows the slowest of those in which something is seen to arrive.
 
 Estimates that change nothing are not made: with late off none does, and one below what the channels have promised does
-not either. Where no event is held and the whole input is silent they come less and less often, but a window that waits
-for time in some query gets it later by half the late tolerance at most.
+not either. Where no event is held and the whole input is silent they come less and less often, but one is due as soon as
+it can carry every channel past what was last heard, and a window that waits for time in some query gets it later by half
+the late tolerance at most.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from ingest.idle import Silences, boot_id
 from ingest.offsets import Planned
 from ingest.reached import Reached
 from ordering.journal import Silence
-from ordering.ticks import TICK_MIN
+from ordering.ticks import NEVER, TICK_MIN
 from tidegate.runtime.kafka.admin import Admin
 
 
@@ -55,6 +56,7 @@ class Estimating:
         self._stamped: dict[str, bool] = {}
         self._nudged: dict[Partition, int] = {}
         self._bases: dict[Partition, int] = {}
+        self._newest_us = TICK_MIN
 
     def observe(self, ends: Mapping[Partition, int], seen_us: int) -> None:
         """Take the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
@@ -86,14 +88,16 @@ class Estimating:
         slowest_us = _slowest(here, found)
         unreported = self._learn(silent, found, slowest_us, asked_us)
         # Below every time there is: such an estimate only makes the stage report.
-        wanted = [(partition, at.next_offset, at.frontier_us + 1) for partition, at in silent.items() if partition in unreported]
+        wanted = {partition: at.frontier_us + 1 for partition, at in silent.items() if partition in unreported}
         for partition, at in silent.items():
             raised_us = self._raised(partition, at, found.get(partition), slowest_us, asked_us)
             if raised_us is not None:
-                wanted.append((partition, at.next_offset, raised_us))
+                wanted[partition] = raised_us
         held = any(each.held for each in found.values())
-        self._silences.looked(asked_us, quiet=not held and len(silent) == len(here))
-        agreed = self._desk.estimate(wanted)
+        passed_us = min(self._passed(at, found.get(partition), wanted.get(partition, 0)) for partition, at in here.items())
+        behind_us = self._newest_us + 1 - passed_us
+        self._silences.looked(asked_us, quiet=not held and len(silent) == len(here), behind_us=behind_us)
+        agreed = self._desk.estimate([(partition, here[partition].next_offset, raised_us) for partition, raised_us in wanted.items()])
         self._nudged |= {partition: here[partition].next_offset for partition in unreported if partition in agreed}
         return {
             partition: replace(here[partition].silent(frontier_us=frontier_us), base_us=self._bases.pop(partition, 0))
@@ -114,7 +118,10 @@ class Estimating:
             # Once there is an estimate A is no longer when something arrived.
             if known is None or known.next_offset != at.next_offset or _estimated(at):
                 continue
-            if known.has_arrived and self._one_clock(partition[0]):
+            if not known.has_arrived:
+                continue
+            self._newest_us = max(self._newest_us, known.arrival_us, known.c_us)
+            if self._one_clock(partition[0]):
                 self._silences.heard(partition, known.next_offset, known.arrival_us)
 
     def _one_clock(self, topic: str) -> bool:
@@ -123,6 +130,12 @@ class Estimating:
             found = self._admin.find(topic)
             self._stamped[topic] = self._plan.settings.arrival == "ingest" or (found is not None and found.log_append_time)
         return self._stamped[topic]
+
+    def _passed(self, at: Planned, found: Reached | None, raised_us: int) -> int:
+        """Return what a partition's channels will have promised once its frontier is raised."""
+        assert self._late_us is not None, "without late no estimate counts"
+        promised_us = found.c_us if found is not None and found.next_offset == at.next_offset else NEVER
+        return max(promised_us, max(at.frontier_us, raised_us) - self._late_us)
 
     def _raised(self, partition: Partition, at: Planned, found: Reached | None, slowest_us: int | None, asked_us: int) -> int | None:
         """Return the estimate of a silent partition; None where it cannot be told, or would change nothing."""

@@ -137,17 +137,21 @@ class Silences:
             and now_us - silence.since_us > self._margin_us
         ]
 
-    def looked(self, now_us: int, quiet: bool) -> None:
+    def looked(self, now_us: int, quiet: bool, behind_us: int = 0) -> None:
         """
         Let the next estimates be due a cadence after *now_us*, or later and later where they help nobody.
 
         Args:
             now_us: When estimates were made.
-            quiet: Whether nothing waits for them, as far as is known. Windows of a query may do so unknown to anybody here:
-                so the wait is never stretched by more than the patience.
+            quiet: Whether no event waits for them in ingest. Windows of a query may do so unknown to anybody here: so the wait
+                is never stretched by more than the patience.
+            behind_us: How much more time estimates must tell before all that was heard is final; 0 or less where it is.
         """
         self._interval_us = min(2 * self._interval_us, self._longest_us) if quiet else self._cadence_us
         self._due_us = now_us + self._interval_us
+        if behind_us > 0:
+            final_us = behind_us + 2 * behind_us // _MARGIN_SHARE + 1
+            self._due_us = now_us + min(self._interval_us, max(self._cadence_us, final_us))
 
     def silent_since(self, partition: Partition) -> tuple[int, int]:
         """Return the position of a partition's end, and when it was first seen there."""

@@ -287,6 +287,22 @@ def test_a_record_anywhere_or_an_event_that_is_held_brings_the_cadence_back() ->
     assert silences.due({P: 7}, 4 * CADENCE_US) == [P]
 
 
+def test_estimates_that_make_all_that_was_heard_final_do_not_wait_for_company() -> None:
+    """However little is waited for in ingest: a reader of all channels waits for them. Law: the next estimate passes what is asked for."""
+    for behind_us in (1, 500 * MILLISECOND_US, 2 * SECOND_US, 2_500 * MILLISECOND_US, 60 * SECOND_US):
+        silences = watching(patience_us=3_600 * SECOND_US)
+        for look in range(3):
+            silences.looked(look, quiet=True)
+        before_us = silences.estimate(P, 10 * SECOND_US)
+        assert before_us is not None
+        silences.looked(10 * SECOND_US, quiet=True, behind_us=behind_us)
+        wait_us = next(wait for wait in range(CADENCE_US, 20 * SECOND_US, MILLISECOND_US) if silences.due({P: 7}, 10 * SECOND_US + wait))
+        after_us = silences.estimate(P, 10 * SECOND_US + wait_us)
+        assert after_us is not None
+        assert wait_us == 10 * SECOND_US if behind_us == 60 * SECOND_US else after_us >= before_us + behind_us
+        assert wait_us <= max(CADENCE_US, min(behind_us * 101 // 100, 10 * SECOND_US)) + MILLISECOND_US
+
+
 def test_the_clock_counts_from_the_boot_and_the_boot_has_a_name() -> None:
     """It does not go back, moves like the monotonic one, and the name is the same each time it is asked for."""
     first_us, before_ns = boottime_us(), time.monotonic_ns()
