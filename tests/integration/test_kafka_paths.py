@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -20,8 +21,8 @@ from ordering.errors import RefusedError, TidegateError
 from ordering.wire import EVENT_HEADER_BYTES, HEADER_NAME
 from tidegate.runtime.kafka import native
 from tidegate.runtime.kafka.messages import MessageConsumer
-from tidegate.runtime.kafka.native import NativeConsumer
-from tidegate.runtime.kafka.ranges import RangeReader, Records
+from tidegate.runtime.kafka.native import NativeSource
+from tidegate.runtime.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import Columns, GaplessProducer
 
 pytestmark = pytest.mark.integration
@@ -109,6 +110,29 @@ def test_a_range_is_read_alike_in_any_pieces(properties: dict[str, str]) -> None
     reader.close()
 
 
+def test_partitions_read_through_the_same_connections_do_not_meet(properties: dict[str, str]) -> None:
+    """Whatever is read of one, wherever, and if it fails or is left, the others go on where they stand."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 4)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"%d.%d" % (row % 4, row // 4), None, row % 4, 1 + row, []) for row in range(4 * 500)])
+    producer.flush(topic)
+    producer.discard()
+    chance = random.Random(7)
+    for _ in range(60):
+        partition, start = chance.randrange(4), chance.randrange(500)
+        end = chance.randint(start, 500)
+        reader = cached_reader(properties, topic, partition)
+        found = [(offset, value) for offset, _, _, value in rows_of(reader.read(start, end, chunk=chance.choice((7, 1_000))))]
+        assert found == [(offset, b"%d.%d" % (partition, offset)) for offset in range(start, end)]
+        if chance.random() < 0.1:
+            with pytest.raises(RefusedError):
+                list(reader.read(600_000, 600_001))
+        if chance.random() < 0.2:
+            drop_reader(properties, topic, chance.randrange(4))
+    for partition in range(4):
+        drop_reader(properties, topic, partition)
+
+
 def test_nothing_is_waited_for_that_comes_after_a_range(properties: dict[str, str]) -> None:
     """With the last record of the range there, it is given out, however long more might be waited for."""
     topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
@@ -117,7 +141,8 @@ def test_nothing_is_waited_for_that_comes_after_a_range(properties: dict[str, st
     producer.flush(topic)
     producer.discard()
     library, own = native.usable(), {**properties, "group.id": "paths", "enable.auto.commit": "false"}
-    consumer: Any = MessageConsumer(own, topic, 0, False) if library is None else NativeConsumer(library, own, topic, 0, False, 100)
+    source: Any = None if library is None else NativeSource(library, own)
+    consumer = MessageConsumer(own, topic, 0, False) if source is None else source.consumer(topic, 0, False, 100)
     consumer.assign(0)
     since_s, taken = time.monotonic(), 0
     while taken < 3:

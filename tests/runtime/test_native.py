@@ -12,7 +12,7 @@ import hatch_build
 from ordering.errors import TidegateError
 from tidegate.runtime.kafka import native
 from tidegate.runtime.kafka.messages import MessageProducer
-from tidegate.runtime.kafka.native import NativeConsumer, NativeProducer
+from tidegate.runtime.kafka.native import NativeProducer, NativeSource
 
 SOURCE = Path("tidegate/runtime/kafka/native.c")
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
@@ -59,12 +59,13 @@ def test_a_property_that_is_wrong_is_named_and_its_value_is_not(library: ctypes.
 def test_a_client_is_closed_once(library: ctypes.CDLL | None) -> None:
     """Closing again, and forgetting it, do nothing more; clients nobody answers close too."""
     if library is not None:
-        consumer = NativeConsumer(library, {**NOWHERE, "group.id": "g"}, "t", 0, headers=True, rows=10)
+        source = NativeSource(library, NOWHERE)
+        consumer, other = (source.consumer("t", partition, headers=True, rows=10) for partition in range(2))
         consumer.assign(0)
         assert consumer.take(10, 10, 1000, 50, 10)[0] is None
         producer = NativeProducer(library, {**NOWHERE, "message.timeout.ms": "0"})
         assert producer.send_one("t", b"v", None, [("h", None)], 0, 1)
         assert producer.flush(50) == 1
-        for client in (consumer, producer):
+        for client in (consumer, source, other, producer):
             client.close()
             client.close()

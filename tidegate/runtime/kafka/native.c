@@ -31,7 +31,6 @@ typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
 typedef struct rd_kafka_queue_s rd_kafka_queue_t;
 typedef struct rd_kafka_op_s rd_kafka_event_t;
 typedef struct rd_kafka_headers_s rd_kafka_headers_t;
-typedef struct rd_kafka_topic_partition_list_s rd_kafka_topic_partition_list_t;
 
 typedef struct {
     int err;
@@ -61,15 +60,11 @@ enum { V_END = 0, V_RKT = 2, V_PARTITION = 3, V_VALUE = 4, V_KEY = 5, V_MSGFLAGS
     F(void, rd_kafka_conf_set_events, (rd_kafka_conf_t *, int))                                                           \
     F(rd_kafka_t *, rd_kafka_new, (int, rd_kafka_conf_t *, char *, size_t))                                               \
     F(void, rd_kafka_destroy_flags, (rd_kafka_t *, int))                                                                  \
-    F(int, rd_kafka_poll_set_consumer, (rd_kafka_t *))                                                                    \
-    F(rd_kafka_queue_t *, rd_kafka_queue_get_consumer, (rd_kafka_t *))                                                    \
+    F(rd_kafka_queue_t *, rd_kafka_queue_new, (rd_kafka_t *))                                                             \
     F(rd_kafka_queue_t *, rd_kafka_queue_get_main, (rd_kafka_t *))                                                        \
     F(void, rd_kafka_queue_destroy, (rd_kafka_queue_t *))                                                                 \
-    F(rd_kafka_topic_partition_list_t *, rd_kafka_topic_partition_list_new, (int))                                        \
-    F(void *, rd_kafka_topic_partition_list_add, (rd_kafka_topic_partition_list_t *, const char *, int32_t))              \
-    F(int, rd_kafka_topic_partition_list_set_offset, (rd_kafka_topic_partition_list_t *, const char *, int32_t, int64_t)) \
-    F(void, rd_kafka_topic_partition_list_destroy, (rd_kafka_topic_partition_list_t *))                                   \
-    F(int, rd_kafka_assign, (rd_kafka_t *, const rd_kafka_topic_partition_list_t *))                                      \
+    F(int, rd_kafka_consume_start_queue, (rd_kafka_topic_t *, int32_t, int64_t, rd_kafka_queue_t *))                      \
+    F(int, rd_kafka_consume_stop, (rd_kafka_topic_t *, int32_t))                                                          \
     F(ssize_t, rd_kafka_consume_batch_queue, (rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t))                    \
     F(rd_kafka_message_t *, rd_kafka_consume_queue, (rd_kafka_queue_t *, int))                                            \
     F(void, rd_kafka_message_destroy, (rd_kafka_message_t *))                                                             \
@@ -92,6 +87,7 @@ enum { V_END = 0, V_RKT = 2, V_PARTITION = 3, V_VALUE = 4, V_KEY = 5, V_MSGFLAGS
     F(rd_kafka_event_t *, rd_kafka_queue_poll, (rd_kafka_queue_t *, int))                                                 \
     F(int, rd_kafka_event_type, (const rd_kafka_event_t *))                                                               \
     F(int, rd_kafka_event_error, (rd_kafka_event_t *))                                                                    \
+    F(const char *, rd_kafka_event_error_string, (rd_kafka_event_t *))                                                    \
     F(const rd_kafka_message_t *, rd_kafka_event_message_next, (rd_kafka_event_t *))                                      \
     F(void, rd_kafka_event_destroy, (rd_kafka_event_t *))
 
@@ -144,9 +140,17 @@ static rd_kafka_t *client_new(int kind, int events, const char **names, const ch
 
 enum { VALUE, KEY, HEADER, FACTS, COLUMNS };
 
+/* Connections to the brokers, for the partitions of any number of consumers. */
 typedef struct {
     rd_kafka_t *client;
-    rd_kafka_queue_t *queue;
+    rd_kafka_queue_t *told; /* what concerns no partition alone */
+} tg_source;
+
+typedef struct {
+    tg_source *source;
+    rd_kafka_topic_t *topic;
+    int32_t partition;
+    rd_kafka_queue_t *queue;  /* of this partition; NULL before the first tg_assign */
     rd_kafka_message_t **met; /* fetched and not yet given out, in log order; errors among them */
     int64_t count, room;
     const char *names[2]; /* headers to look for, NULL: none */
@@ -171,15 +175,42 @@ typedef struct {
 
 void tg_free(void *block) { free(block); }
 
-void tg_consumer_close(tg_consumer *consumer) {
-    if (!consumer)
-        return;
+void tg_source_close(tg_source *source) {
+    rd_kafka_queue_destroy(source->told);
+    rd_kafka_destroy_flags(source->client, DESTROY_WITHOUT_CLOSE);
+    free(source);
+}
+
+tg_source *tg_source_new(const char **names, const char **values, int count, char *text) {
+    tg_source *source = calloc(1, sizeof *source);
+    if (!source)
+        return NULL;
+    source->client = client_new(CONSUMER, EVENT_ERROR, names, values, count, text);
+    if (!source->client) {
+        free(source);
+        return NULL;
+    }
+    source->told = rd_kafka_queue_get_main(source->client);
+    return source;
+}
+
+/* Fetch no more; forget what was fetched, and what may still come. */
+static void stop(tg_consumer *consumer) {
     for (int64_t at = 0; at < consumer->count; at++)
         rd_kafka_message_destroy(consumer->met[at]);
-    if (consumer->queue)
+    consumer->count = 0;
+    if (consumer->queue) {
+        rd_kafka_consume_stop(consumer->topic, consumer->partition);
         rd_kafka_queue_destroy(consumer->queue);
-    if (consumer->client)
-        rd_kafka_destroy_flags(consumer->client, DESTROY_WITHOUT_CLOSE);
+        consumer->queue = NULL;
+    }
+}
+
+/* Close a consumer; its source stays. */
+void tg_consumer_close(tg_consumer *consumer) {
+    stop(consumer);
+    if (consumer->topic)
+        rd_kafka_topic_destroy(consumer->topic);
     for (int which = 0; which < 2; which++) {
         free(consumer->found[which]);
         free(consumer->found_bytes[which]);
@@ -188,13 +219,16 @@ void tg_consumer_close(tg_consumer *consumer) {
     free(consumer);
 }
 
-/* A reader that keeps at most *room* records between two calls; headers only if *names* are given. */
-tg_consumer *tg_consumer_new(const char **names, const char **values, int count, int64_t room, const char *header, const char *facts,
-                             char *text) {
+/* A reader of a partition that no other one of this source reads, which keeps at most *room* records between two calls; headers only
+ * if names of some are given. */
+tg_consumer *tg_consumer_new(tg_source *source, const char *topic, int32_t partition, int64_t room, const char *header,
+                             const char *facts, char *text) {
     tg_consumer *consumer = calloc(1, sizeof *consumer);
     if (!consumer)
         return NULL;
     snprintf(text, TEXT_BYTES, "out of memory");
+    consumer->source = source;
+    consumer->partition = partition;
     consumer->room = room;
     consumer->names[0] = header; /* Python keeps both as long as the consumer lives */
     consumer->names[1] = facts;
@@ -205,28 +239,39 @@ tg_consumer *tg_consumer_new(const char **names, const char **values, int count,
         consumer->found_bytes[which] = malloc(room * sizeof **consumer->found_bytes);
         short_of_memory |= !consumer->found[which] || !consumer->found_bytes[which];
     }
-    if (!short_of_memory)
-        consumer->client = client_new(CONSUMER, 0, names, values, count, text);
-    if (!consumer->client) {
+    if (!short_of_memory && !(consumer->topic = rd_kafka_topic_new(source->client, topic, NULL)))
+        snprintf(text, TEXT_BYTES, "%s", rd_kafka_err2str(rd_kafka_last_error()));
+    if (!consumer->topic) {
         tg_consumer_close(consumer);
         return NULL;
     }
-    rd_kafka_poll_set_consumer(consumer->client);
-    consumer->queue = rd_kafka_queue_get_consumer(consumer->client);
     return consumer;
 }
 
 /* Read on from *offset*; forget what was fetched. Return 0 or librdkafka's error. */
-int tg_assign(tg_consumer *consumer, const char *topic, int32_t partition, int64_t offset) {
-    for (int64_t at = 0; at < consumer->count; at++)
-        rd_kafka_message_destroy(consumer->met[at]);
-    consumer->count = 0;
-    rd_kafka_topic_partition_list_t *list = rd_kafka_topic_partition_list_new(1);
-    rd_kafka_topic_partition_list_add(list, topic, partition);
-    rd_kafka_topic_partition_list_set_offset(list, topic, partition, offset);
-    int error = rd_kafka_assign(consumer->client, list);
-    rd_kafka_topic_partition_list_destroy(list);
+int tg_assign(tg_consumer *consumer, int64_t offset) {
+    stop(consumer);
+    consumer->queue = rd_kafka_queue_new(consumer->source->client);
+    if (rd_kafka_consume_start_queue(consumer->topic, consumer->partition, offset, consumer->queue) == 0)
+        return 0;
+    int error = rd_kafka_last_error();
+    rd_kafka_queue_destroy(consumer->queue);
+    consumer->queue = NULL;
     return error;
+}
+
+/* Hear what concerns all partitions: an error, if there is one, goes into *piece*. */
+static void hear(tg_consumer *consumer, tg_piece *piece) {
+    rd_kafka_event_t *event;
+    while (!piece->error && (event = rd_kafka_queue_poll(consumer->source->told, 0))) {
+        if (rd_kafka_event_type(event) == EVENT_ERROR) {
+            const char *words = rd_kafka_event_error_string(event);
+            piece->error = rd_kafka_event_error(event);
+            piece->error_offset = -1;
+            snprintf(piece->text, TEXT_BYTES, "%s", words ? words : rd_kafka_err2str(piece->error));
+        }
+        rd_kafka_event_destroy(event);
+    }
 }
 
 /* Fetch up to *wanted* more; wait up to *wait_ms* for the first of them. */
@@ -365,6 +410,8 @@ int tg_take(tg_consumer *consumer, int64_t end, int64_t rows, int64_t octets, in
         if (full || whole || taken >= rows || !fetch(consumer, rows - taken, taken ? more_ms : wait_ms))
             break;
     }
+    if (!taken && !piece->error && !piece->beyond)
+        hear(consumer, piece);
     return taken ? fill(consumer, taken, size, piece) : 0;
 }
 

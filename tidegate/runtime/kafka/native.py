@@ -127,9 +127,11 @@ _int = ctypes.c_int
 _SIGNATURES: list[tuple[str, Any, list[Any]]] = [
     ("tg_open", _int, [_text, _text]),
     ("tg_free", None, [_p]),
-    ("tg_consumer_new", _p, [_texts, _texts, _int, _i64, _text, _text, _text]),
+    ("tg_source_new", _p, [_texts, _texts, _int, _text]),
+    ("tg_source_close", None, [_p]),
+    ("tg_consumer_new", _p, [_p, _text, _i32, _i64, _text, _text, _text]),
     ("tg_consumer_close", None, [_p]),
-    ("tg_assign", _int, [_p, _text, _i32, _i64]),
+    ("tg_assign", _int, [_p, _i64]),
     ("tg_take", _int, [_p, _i64, _i64, _i64, _int, _int, ctypes.POINTER(_Piece)]),
     ("tg_producer_new", _p, [_texts, _texts, _int, _text]),
     ("tg_producer_close", None, [_p]),
@@ -192,31 +194,56 @@ def _array(kind: Any, items: list[Any]) -> Any:
     return (kind * len(items))(*items)
 
 
-class NativeConsumer(_Client):
+class NativeSource(_Client):
     """
-    Takes the records of one partition as columns.
+    Connections to the brokers, through which any number of partitions are read.
 
     Args:
         native: :func:`usable`.
-        properties: librdkafka properties.
-        topic: Topic name.
-        partition: Partition number.
-        headers: Whether record headers are wanted.
-        rows: Most records taken at once.
+        properties: librdkafka properties. What they say of queued records holds for each partition.
     """
 
-    def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str], topic: str, partition: int, headers: bool, rows: int) -> None:
-        self._topic, self._partition, self._headers = topic.encode(), partition, headers
+    def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
+        self._consumers: weakref.WeakSet[NativeConsumer] = weakref.WeakSet()
+        super().__init__(native, lambda text: native.tg_source_new(*_properties(properties), text), native.tg_source_close)
+
+    def consumer(self, topic: str, partition: int, headers: bool, rows: int) -> NativeConsumer:
+        """
+        Return a consumer of a partition; there is one at a time.
+
+        Args:
+            topic: Topic name.
+            partition: Partition number.
+            headers: Whether record headers are wanted.
+            rows: Most records taken at once.
+        """
+        made = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows)
+        self._consumers.add(made)
+        return made
+
+    def close(self) -> None:
+        """Leave the brokers; all partitions are left too."""
+        for consumer in list(self._consumers):
+            consumer.close()
+        super().close()
+
+
+class NativeConsumer(_Client):
+    """Takes the records of one partition as columns; made by :meth:`NativeSource.consumer`."""
+
+    def __init__(self, source: NativeSource, native: ctypes.CDLL, opened: int, of: tuple[str, int], headers: bool, rows: int) -> None:
+        self._source, self._headers = source, headers
+        topic, partition = of[0].encode(), of[1]
         # The native part keeps pointers to these names.
         self._names = (HEADER_NAME.encode(), FACTS_HEADER_NAME.encode()) if headers else (None, None)
         self._piece = _Piece()
         super().__init__(
-            native, lambda text: native.tg_consumer_new(*_properties(properties), rows, *self._names, text), native.tg_consumer_close
+            native, lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, text), native.tg_consumer_close
         )
 
     def assign(self, offset: int) -> None:
         """Take from *offset* on."""
-        error = self._native.tg_assign(self._open, self._topic, self._partition, offset)
+        error = self._native.tg_assign(self._open, offset)
         assert error == 0, f"assigning one partition cannot fail: {error}"
 
     def take(self, end: int, rows: int, octets: int, wait_ms: int, more_ms: int) -> tuple[Records | None, bool, KafkaError | None, int]:

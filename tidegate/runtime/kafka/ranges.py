@@ -3,13 +3,15 @@ Reading exact ranges of a Kafka partition, with a consumer that stays at its pos
 
 Law: ``read(start, end)`` yields exactly the records with ``start <= offset < end`` that the partition holds, in offset
 order, however often and in whatever pieces it is asked. A new consumer costs 50 to 100 ms, so each worker process
-keeps one per partition; what it fetched beyond a range waits for the next one.
+keeps one, through which it reads all its partitions; what was fetched of a partition beyond a range waits for the next one.
 """
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from confluent_kafka import KafkaError
 
@@ -18,7 +20,7 @@ from tidegate.runtime.kafka import native
 from tidegate.runtime.kafka.admin import kafka_failure, raise_if_hopeless
 from tidegate.runtime.kafka.failures import is_denial
 from tidegate.runtime.kafka.messages import MessageConsumer
-from tidegate.runtime.kafka.native import NativeConsumer
+from tidegate.runtime.kafka.native import NativeConsumer, NativeSource
 from tidegate.runtime.kafka.records import Records
 from tidegate.runtime.logs import get_logger
 from tidegate.runtime.rights import Right
@@ -40,7 +42,6 @@ _MORE_MS = 50
 _COMPLAIN_AFTER_S = 10.0
 
 _CONSUMER = {
-    "group.id": "tidegate",
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "auto.offset.reset": "error",
@@ -68,20 +69,35 @@ class RangeReader:
         partition: Partition number.
         headers: Whether record headers are wanted.
         prefetch_bytes: Most bytes fetched ahead.
+        alone: Whether it has connections of its own; else there is one reader of the partition in this process.
     """
 
     def __init__(
-        self, properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, prefetch_bytes: int = PREFETCH_BYTES
+        self,
+        properties: Mapping[str, str],
+        topic: str,
+        partition: int,
+        headers: bool = False,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        alone: bool = True,
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
         events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
         ahead = {
             "queued.max.messages.kbytes": str(max(prefetch_bytes // 1024, 1)),
             "queued.min.messages": str(events),
-            "fetch.message.max.bytes": str(min(max(prefetch_bytes // 16, 2**14), 2**20)),
+            "fetch.message.max.bytes": str(min(max(prefetch_bytes // 4, 2**14), 2**20)),
         }
         own = {**properties, **_CONSUMER, **ahead}
-        self._consumer = _consumer(own, topic, partition, headers)
+        library = native.usable()
+        self._consumer: NativeConsumer | MessageConsumer
+        self._own: NativeConsumer | MessageConsumer | NativeSource
+        if library is None:
+            self._consumer = self._own = MessageConsumer({**own, "group.id": "tidegate"}, topic, partition, headers)
+        else:
+            source = NativeSource(library, own) if alone else _shared(library, own, headers)
+            self._consumer = source.consumer(topic, partition, headers, _CHUNK_EVENTS_MAX)
+            self._own = source if alone else self._consumer
         self._position = -1
 
     def read(self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Records]:
@@ -130,8 +146,8 @@ class RangeReader:
                 silent_since_s = time.monotonic()
 
     def close(self) -> None:
-        """Leave the brokers."""
-        self._consumer.close()
+        """Read no more."""
+        self._own.close()
 
     def _meet(self, error: KafkaError, told: int, end: int) -> None:
         code = error.code()
@@ -151,11 +167,15 @@ class RangeReader:
             raise kafka_failure(error, f"{self._topic}-{self._partition}", "Read", self._topic, self._properties)
 
 
-def _consumer(properties: Mapping[str, str], topic: str, partition: int, headers: bool) -> NativeConsumer | MessageConsumer:
-    library = native.usable()
-    if library is None:
-        return MessageConsumer(properties, topic, partition, headers)
-    return NativeConsumer(library, properties, topic, partition, headers, _CHUNK_EVENTS_MAX)
+_sources: dict[Any, NativeSource] = {}
+
+
+def _shared(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) -> NativeSource:
+    """Return this process's connections for such readers, made at first use."""
+    name = headers, *sorted(properties.items())
+    if name not in _sources:
+        _sources[name] = NativeSource(library, properties)
+    return _sources[name]
 
 
 _readers: dict[tuple[str, str, int, bool], RangeReader] = {}
@@ -167,7 +187,7 @@ def cached_reader(
     """Return this process's reader of a partition, made at first use."""
     name = (properties["bootstrap.servers"], topic, partition, headers)
     if name not in _readers:
-        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes)
+        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes, alone=False)
     return _readers[name]
 
 
