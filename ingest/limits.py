@@ -5,7 +5,8 @@ Law: a limit changes when results come, never what they are; some record is alwa
 The planner asks for a share of what lies ahead; what batches took, and how large records are, the driver leaves in the
 checkpoint's folder after each batch. Where nothing is known yet (a start, a lost file) a batch begins small and grows.
 
-A job that is far behind takes longer batches: nobody waits for the end of one of them, and each costs the same.
+A job that is far behind takes longer batches: nobody waits for the end of one of them, and each costs the same. Of many
+partitions it then reads some at a time, in turns, as each range costs something besides its events.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _RECORD_BYTES = 1024
 _FAR_BEHIND = 10
 """So many target batches behind, a batch may take so much longer than its target:"""
 _LONGER = 4
+_RANGE_EVENTS = 40_000
+"""So many events of a partition are worth a range of their own: fewer only where no more are there, or to keep all tasks at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,15 +91,18 @@ class Limits:
         events_max: Most events of a batch, over all partitions.
         bytes_max: Most bytes of payload of a batch, over all partitions.
         target_us: How long a batch should take, microseconds.
+        tasks: How many ranges are walked at a time.
         folder: The checkpoint's folder.
     """
 
-    def __init__(self, events_max: int, bytes_max: int, target_us: int, folder: Path) -> None:
-        self._events_max, self._bytes_max, self._target_us, self._folder = events_max, bytes_max, target_us, folder
+    def __init__(self, events_max: int, bytes_max: int, target_us: int, tasks: int, folder: Path) -> None:
+        self._events_max, self._bytes_max, self._target_us = events_max, bytes_max, target_us
+        self._tasks, self._folder = tasks, folder
         self._allowed = min(_FIRST_EVENTS, events_max)
         self._asked = 0
         self._heard = -1
         self._record_bytes = float(_RECORD_BYTES)
+        self._last: Partition = ("", -1)
 
     def take(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
         """
@@ -110,7 +116,9 @@ class Limits:
         far = total > _FAR_BEHIND * self._allowed
         allowed = self._allowed * (_LONGER if far else 1)
         allowed = max(min(allowed, self._events_max, int(self._bytes_max / self._record_bytes)), 1)
-        shares = share(behind, allowed)
+        chosen = turn(behind, allowed, self._last, self._tasks)
+        self._last = chosen[-1]
+        shares = share({partition: behind[partition] for partition in chosen}, allowed)
         self._asked = sum(shares.values())
         return shares
 
@@ -130,6 +138,18 @@ class Limits:
         elif fitting < self._allowed and taken.events >= self._allowed // 2:
             # A batch of few events that took long tells of something else: a cold start, a broker that was away.
             self._allowed = max(fitting, self._allowed // 2, min(_LEAST_EVENTS, self._events_max))
+
+
+def turn(behind: Mapping[Partition, int], allowed: int, last: Partition, tasks: int) -> list[Partition]:
+    """Return whose turn it is after the partition *last*: as few as make good use of what is *allowed*, one for each task at least."""
+    ordered = sorted(behind, key=lambda partition: (partition <= last, partition))
+    chosen, used = list[Partition](), 0
+    for partition in ordered:
+        if used >= allowed and len(chosen) >= min(tasks, allowed):
+            break
+        chosen.append(partition)
+        used += min(behind[partition], _RANGE_EVENTS)
+    return chosen
 
 
 def share(behind: Mapping[Partition, int], allowed: int) -> dict[Partition, int]:

@@ -82,7 +82,7 @@ class Planner(RangePlanner):
     def _limits(self) -> Limits:
         settings = self._plan.settings
         bounds = settings.max_events_per_batch, settings.max_bytes_per_batch, settings.target_batch_us
-        return Limits(*bounds, Path(self._plan.checkpoint))
+        return Limits(*bounds, self._plan.tasks, Path(self._plan.checkpoint))
 
     @cached_property
     def _identity(self) -> TopicIdentity:
