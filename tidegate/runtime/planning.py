@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
@@ -46,35 +47,71 @@ class HandOut(DataSourceStreamReader):
         return iter(partition.rows)
 
 
-class RangePlanner(HandOut, SupportsTriggerAvailableNow):
-    """
-    A planner; subclasses say where it starts, where the next batch ends (:meth:`advanced`), and which ranges lie between.
+class RangePlanner(ABC):
+    """Where a job starts, where its next batch ends (:meth:`advanced`), and which ranges lie between, in Spark's words."""
 
-    It also keeps the time between batches, by a clock that nobody sets: Spark's own trigger stands still for as long as
-    the wall clock is set back.
-    """
+    @abstractmethod
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the job starts."""
 
-    trigger_us = 0
-    """Least time between the plans of two batches, microseconds."""
-    _planned_s = -math.inf
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return where the next batch ends; *start* itself when there is nothing to do, or it is too early."""
-        early_s = self._planned_s + self.trigger_us / SECOND_US - time.monotonic()
-        if early_s > 0:
-            time.sleep(min(early_s, _NAP_S))
-            return start
-        there = self.advanced(start)
-        if there != start:
-            self._planned_s = time.monotonic()
-        else:
-            silent_s = time.monotonic() - self._planned_s
-            time.sleep(min(max(self.trigger_us / SECOND_US, _NAP_GROWTH * silent_s), _NAP_S))
-        return there
+    @abstractmethod
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take the present end as the end."""
 
     @abstractmethod
     def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return where the next batch ends; *start* itself when there is nothing to do."""
+
+    @abstractmethod
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the ranges between two offsets."""
+
+
+class PacedPlanner(HandOut, SupportsTriggerAvailableNow):
+    """
+    A planner as Spark knows it. It is made when it is first asked for anything: where only reading is planned, never.
+
+    It also keeps the time between batches, by a clock that nobody sets: Spark's own trigger stands still for as long as
+    the wall clock is set back.
+
+    Args:
+        make: Makes the planner.
+        trigger_us: Least time between the plans of two batches, microseconds.
+    """
+
+    def __init__(self, make: Callable[[], RangePlanner], trigger_us: int) -> None:
+        self._make, self._trigger_s = make, trigger_us / SECOND_US
+        self._planned_s = -math.inf
+
+    @cached_property
+    def _planner(self) -> RangePlanner:
+        return self._make()
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the job starts."""
+        return self._planner.initialOffset()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Take the present end as the end."""
+        self._planner.prepareForTriggerAvailableNow()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return where the next batch ends; *start* itself when there is nothing to do, or it is too early."""
+        early_s = self._planned_s + self._trigger_s - time.monotonic()
+        if early_s > 0:
+            time.sleep(min(early_s, _NAP_S))
+            return start
+        there = self._planner.advanced(start)
+        if there != start:
+            self._planned_s = time.monotonic()
+        else:
+            silent_s = time.monotonic() - self._planned_s
+            time.sleep(min(max(self._trigger_s, _NAP_GROWTH * silent_s), _NAP_S))
+        return there
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the ranges between two offsets."""
+        return self._planner.partitions(start, end)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Return no limit: planners cut batches themselves."""
@@ -97,8 +134,6 @@ def source_of(make: Callable[[], RangePlanner], row_schema: StructType, trigger_
             return row_schema
 
         def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            planner = make()
-            planner.trigger_us = trigger_us
-            return planner
+            return PacedPlanner(make, trigger_us)
 
     return Source

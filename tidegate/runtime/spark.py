@@ -7,6 +7,7 @@ maximum over all partitions and moves per batch), nor its timers: the source's o
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
@@ -123,6 +124,8 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     builder = builder.master(spark.master)
     for key, value in conf.items():
         builder = builder.config(key, value)
+    # PySpark imports this, and pandas with it, once there is a session; until then this process has little to do.
+    threading.Thread(target=_imported, args=("pyspark.testing.utils",), daemon=True).start()
     try:
         with _stderr_to(folder / WORKER_LOG):
             _start_jvm({"spark.master": spark.master, **conf})
@@ -139,6 +142,12 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     if spark.master.startswith("local"):
         threading.Thread(target=_warm, args=(started,), daemon=True).start()
     return started
+
+
+def _imported(name: str) -> None:
+    """Import a module ahead of whoever needs it."""
+    with suppress(Exception):  # who needs it is told what is wrong
+        importlib.import_module(name)
 
 
 def _warm(spark: SparkSession) -> None:
