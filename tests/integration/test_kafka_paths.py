@@ -19,7 +19,7 @@ from integration.topics import ANY_TIME, create, fresh, records
 
 from ordering.errors import RefusedError, TidegateError
 from ordering.wire import EVENT_HEADER_BYTES, HEADER_NAME
-from tidegate.runtime.kafka import native
+from tidegate.runtime.kafka import NATIVE_SWITCH, native
 from tidegate.runtime.kafka.messages import MessageConsumer
 from tidegate.runtime.kafka.native import NativeSource
 from tidegate.runtime.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
@@ -34,7 +34,7 @@ Row = tuple[int, int, bytes | None, bytes | None]
 @pytest.fixture(params=["auto", "off"], autouse=True)
 def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Take one of the two ways."""
-    monkeypatch.setenv(native.SWITCH, request.param)
+    monkeypatch.setenv(NATIVE_SWITCH, request.param)
     return str(request.param)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import hatch_build
 from ordering.errors import TidegateError
-from tidegate.runtime.kafka import native
+from tidegate.runtime.kafka import NATIVE_SWITCH, native
 from tidegate.runtime.kafka.messages import MessageProducer
 from tidegate.runtime.kafka.native import NativeProducer, NativeSource
 
@@ -40,7 +40,7 @@ def test_without_a_compiler_a_build_goes_on(tmp_path: Path, monkeypatch: pytest.
 
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """``TIDEGATE_KAFKA__NATIVE=off``: for a comparison, or a machine where it fails."""
-    monkeypatch.setenv(native.SWITCH, "off")
+    monkeypatch.setenv(NATIVE_SWITCH, "off")
     assert native.usable() is None
 
 

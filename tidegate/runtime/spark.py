@@ -28,7 +28,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from ordering.errors import TidegateError
 from tidegate.runtime.allocator import allocating
 from tidegate.runtime.class_archive import java_option
-from tidegate.runtime.kafka.native import SWITCH as NATIVE_SWITCH
+from tidegate.runtime.kafka import NATIVE_SWITCH
 from tidegate.runtime.keeping import REPORT_SCHEMA
 from tidegate.runtime.lean_python import lean_python
 from tidegate.runtime.logs import get_logger
@@ -141,6 +141,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     _quieted(getattr(started.sparkContext, "_accumulatorServer", None))
     if spark.master.startswith("local"):
         threading.Thread(target=_warm, args=(started,), daemon=True).start()
+        threading.Thread(target=_unpacked, args=(started,), daemon=True).start()
     return started
 
 
@@ -154,6 +155,13 @@ def _warm(spark: SparkSession) -> None:
     """Have Spark start a Python worker: that imports for a second, in which the first batch is planned."""
     with suppress(Exception):  # the job itself tells what is wrong
         spark.sparkContext.parallelize([0], 1).count()
+
+
+def _unpacked(spark: SparkSession) -> None:
+    """Have the JVM unpack and load its state store's library, a quarter of a second, before the first batch asks for it."""
+    jvm: Any = spark._jvm
+    with suppress(Exception):
+        jvm.org.rocksdb.RocksDB.loadLibrary()
 
 
 def _quieted(server: Any) -> None:

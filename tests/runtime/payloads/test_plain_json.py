@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import hatch_build
 from ingest.fields.json_paths import JsonPaths
-from tidegate.runtime.kafka import native
+from tidegate.runtime.kafka import NATIVE_SWITCH
 from tidegate.runtime.payloads import plain_json
 
 PATHS = JsonPaths({"time": ("t",), "over": ("k",)})
@@ -54,7 +54,7 @@ def both(payloads: pa.Array) -> list[tuple[list[object], ...]]:
     found = []
     for way in ("auto", "off"):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv(native.SWITCH, way)
+            patch.setenv(NATIVE_SWITCH, way)
             taken = PATHS.take(payloads)
         time_us, valid = taken.columns["time"].ticks("auto")
         keys = taken.columns["over"].keys().dictionary_decode()
@@ -74,7 +74,7 @@ def test_what_is_read_of_any_payloads_is_what_the_parser_reads(payloads: list[by
 @pytest.mark.parametrize("way", ["auto", "off"])
 def test_two_fields_may_be_the_same_member(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """TIMESTAMP BY t OVER t: both get its value, with the native part as without it."""
-    monkeypatch.setenv(native.SWITCH, way)
+    monkeypatch.setenv(NATIVE_SWITCH, way)
     taken = JsonPaths({"time": ("t",), "over": ("t",)}).take(pa.array([b'{"t":5000}', b'{"x":1}', b'{"t":6000,"t":7}']))
     assert taken.columns["time"].ticks("us")[0].tolist()[::2] == [5000, 6000]
     assert taken.columns["over"].keys().dictionary_decode().to_pylist() == [b"5000", b"", b"6000"]

@@ -25,11 +25,10 @@ from ordering.columns import Payload, to_arrow
 from ordering.errors import TidegateError
 from ordering.facts import FACTS_HEADER_NAME
 from ordering.wire import HEADER_NAME
+from tidegate.runtime.kafka import NATIVE_SWITCH
 from tidegate.runtime.kafka.records import Records
 from tidegate.runtime.logs import get_logger
 
-SWITCH = "TIDEGATE_KAFKA__NATIVE"
-"""Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``."""
 _COLUMNS = 4
 _TEXT_BYTES = 512
 _UNASSIGNED = -1
@@ -79,7 +78,7 @@ class _Given(ctypes.Structure):
 
 def wanted() -> bool:
     """Whether the native path is to be taken if it is there."""
-    return os.environ.get(SWITCH, "auto").strip().lower() != "off"
+    return os.environ.get(NATIVE_SWITCH, "auto").strip().lower() != "off"
 
 
 @cache
