@@ -126,7 +126,7 @@ def records(bootstrap: str, topic: str) -> Iterator[Message]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests", **reading})
     try:
         partitions = sorted(consumer.list_topics(topic, timeout=_WAIT_S).topics[topic].partitions)
-        ends = {number: consumer.get_watermark_offsets(TopicPartition(topic, number), _WAIT_S)[1] for number in partitions}
+        ends = {number: _end(consumer, topic, number) for number in partitions}
         for number, end in ends.items():
             consumer.assign([TopicPartition(topic, number, 0)])
             position, heard_s = 0, time.monotonic()
@@ -142,6 +142,19 @@ def records(bootstrap: str, topic: str) -> Iterator[Message]:
                         yield message
     finally:
         consumer.close()
+
+
+def _end(consumer: Consumer, topic: str, partition: int) -> int:
+    """Return a partition's end; a broker that has just come back is nobody's leader for a moment."""
+    deadline_s = time.monotonic() + _WAIT_S
+    while True:
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(topic, partition), _WAIT_S)[1]
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code not in (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE) or time.monotonic() > deadline_s:
+                raise
+            time.sleep(0.1)
 
 
 def _offset(message: Message) -> int:
