@@ -86,7 +86,7 @@ class RangeReader:
         ahead = {
             "queued.max.messages.kbytes": str(max(prefetch_bytes // 1024, 1)),
             "queued.min.messages": str(events),
-            "fetch.message.max.bytes": str(min(max(prefetch_bytes // 4, 2**14), 2**20)),
+            "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
         own = {**properties, **_CONSUMER, **ahead}
         library = native.usable()
