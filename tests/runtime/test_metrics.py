@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import urllib.request
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +16,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.runtime.delays import CAUSES, Tolerances, delay_causes
-from tidegate.runtime.metrics import Metrics
+from tidegate.runtime.metrics import REASONS, Metrics
 
+DOCS = Path(__file__).resolve().parents[2] / "docs"
 NOW_US = 1_700_000_000 * SECOND_US
 TOTALS = {
     "events_in": 90,
@@ -180,3 +183,32 @@ def test_a_port_that_is_taken_is_told() -> None:
     with pytest.raises(SettingError) as error:
         Metrics(port)
     assert error.value.code == "TG-SETTING-PORT"
+
+
+def test_alerts_ask_for_numbers_and_labels_that_are_there_before_anything_happens() -> None:
+    """A rule over a number that is not there says nothing, and never fires; the rules are those of docs/metrics.md."""
+    port = free_port()
+    metrics = Metrics(port, now_us=lambda: NOW_US)
+    metrics.input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)
+    metrics.take("flights", [report(0, totals={})])
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+        families = list(text_string_to_metric_families(answer.read().decode()))
+    labels = {sample.name: set(sample.labels) for family in families for sample in family.samples}
+    block = (DOCS / "metrics.md").read_text().split("```yaml")[1].split("```")[0]
+    rules = re.findall(r"expr: (.*?)\n +(?:for|annotations):", block, re.DOTALL)
+    assert len(rules) == block.count("alert:")
+    asked = [(name, set(re.findall(r"(\w+)=", within))) for rule in rules for name, within in re.findall(r"(tidegate_\w+)(\{.*?\})?", rule)]
+    for name, named in asked:
+        assert name in labels, f"{name} is not there before anything happens"
+        assert named <= labels[name], f"{name} has no labels {named - labels[name]}"
+    grouped = {
+        label for rule in rules for names in re.findall(r"(?:by|on|ignoring|without) \((.*?)\)", rule) for label in names.split(", ")
+    }
+    assert grouped <= set().union(*labels.values())
+
+
+def test_the_reasons_are_those_of_the_documentation() -> None:
+    """docs/running.md lists what the header ``reason`` of a dead letter may say."""
+    row = next(line for line in (DOCS / "running.md").read_text().splitlines() if line.startswith("| `reason` |"))
+    told = row.split("|")[2]
+    assert set(REASONS) == set(re.findall(r"`(\w+)`", told)) - {"record_bytes_max", "arrival_max_ahead"}

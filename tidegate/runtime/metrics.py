@@ -48,6 +48,19 @@ _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("journal_conflicts", "Facts of the journal that came too late to be heeded.", "", {"journal_conflicts": ""}),
     ("moments_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"moments_clamped": ""}),
 )
+REASONS = (
+    "no_payload",
+    "malformed",
+    "schema_unknown",
+    "schema_unusable",
+    "timestamp",
+    "end",
+    "cti",
+    "oversized",
+    "arrival_missing",
+    "arrival_ahead",
+)
+"""Why ingest cannot use a record."""
 _DEAD_LETTER = "dead_letter_"
 _QUERY_COUNTERS = (
     ("query_events", "Events of the ordered topic accepted by the query.", "events"),
@@ -151,9 +164,10 @@ class Metrics(Collector):
             "tidegate_unreadable_events", "Records written to the dead-letter topic.", labels=[*_LABELS, "reason"]
         )
         for labels, report in self._reported():
-            for count, value in sorted(report["totals"].items()):
-                if count.startswith(_DEAD_LETTER):
-                    unreadable.add_metric([*labels, count.removeprefix(_DEAD_LETTER)], value)
+            met = {count.removeprefix(_DEAD_LETTER): value for count, value in report["totals"].items() if count.startswith(_DEAD_LETTER)}
+            # Also the reasons that were not met: Prometheus sees no increase in a number that was not there before.
+            for reason, value in sorted((dict.fromkeys(REASONS, 0) | met).items()):
+                unreadable.add_metric([*labels, reason], value)
         yield unreadable
         spent = CounterMetricFamily("tidegate_stage_seconds", "Time the stage spent since the process began.", labels=[*_LABELS, "step"])
         for each in list(self._inputs.values()):
