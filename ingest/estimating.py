@@ -116,9 +116,7 @@ class Estimating:
         for partition, at in here.items():
             known = found.get(partition)
             # Once there is an estimate A is no longer when something arrived.
-            if known is None or known.next_offset != at.next_offset or _estimated(at):
-                continue
-            if not known.has_arrived:
+            if known is None or known.next_offset != at.next_offset or not known.has_arrived or _estimated(at):
                 continue
             self._newest_us = max(self._newest_us, known.arrival_us, known.c_us)
             if self._one_clock(partition[0]):

@@ -148,10 +148,12 @@ class Silences:
             behind_us: How much more time estimates must tell before all that was heard is final; 0 or less where it is.
         """
         self._interval_us = min(2 * self._interval_us, self._longest_us) if quiet else self._cadence_us
-        self._due_us = now_us + self._interval_us
+        wait_us = self._interval_us
         if behind_us > 0:
+            # What an estimate gains is less than what has passed, by a part in so many.
             final_us = behind_us + 2 * behind_us // _MARGIN_SHARE + 1
-            self._due_us = now_us + min(self._interval_us, max(self._cadence_us, final_us))
+            wait_us = min(wait_us, max(self._cadence_us, final_us))
+        self._due_us = now_us + wait_us
 
     def silent_since(self, partition: Partition) -> tuple[int, int]:
         """Return the position of a partition's end, and when it was first seen there."""
