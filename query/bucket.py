@@ -34,16 +34,16 @@ from ordering.punctuation import Cause, Cti, Roster
 from ordering.reader import Accepted, Log, PartitionReader
 from ordering.step import Released
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
-from query.compile import CompiledQuery
 from query.decode import Events
 from query.heeding import Heeding
-from query.retention import Changes, Retention, largest, octets_of
+from query.program import Program
+from query.retention import Changes, Retention, octets_of
 
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
-BUCKET_STATE_VERSION = 2
-"""1 had no pace: each CTI of the input counted."""
+BUCKET_STATE_VERSION = 3
+"""1 had no pace: each CTI of the input counted. Up to 2 a query had one operator, and told results from its start on only."""
 EACH_CTI = Pace()
 
 
@@ -71,7 +71,8 @@ class Bucket(ABC):
     What both kinds share: readers, retention, numbering, result files.
 
     Args:
-        compiled: The query.
+        program: The query; this bucket's own, as it holds what fails between operators.
+        input: The name of the input it reads.
         number: The bucket's number, which is its roster number and partition in the result topic.
         roster: The result topic's roster.
         partitions: The ordered partitions it reads.
@@ -84,7 +85,8 @@ class Bucket(ABC):
 
     def __init__(
         self,
-        compiled: CompiledQuery,
+        program: Program,
+        input: str,
         number: int,
         roster: Roster,
         partitions: tuple[int, ...],
@@ -94,8 +96,8 @@ class Bucket(ABC):
         span_us: int | None,
         pace: Pace = EACH_CTI,
     ) -> None:
-        self._compiled, self._number, self._roster = compiled, number, roster
-        self._start_us = NEVER if start_us is None else start_us
+        self._program, self._input, self._number, self._roster = program, input, number, roster
+        program.start_us = NEVER if start_us is None else start_us
         self._span_us = span_us
         self._output_partitions = output_partitions
         self.readers = {partition: PartitionReader(partition, output_partitions, read_from_us) for partition in partitions}
@@ -192,8 +194,8 @@ class Bucket(ABC):
         bad, self._bad = self._bad, Bad([], [])
         return bad
 
-    def _prepare(self, events: Events, sub: Ints, position: Ints) -> pa.Table:
-        """Evaluate what is computed per row; return what later windows need."""
+    def _prepare(self, events: Events, sub: Ints, position: Ints) -> None:
+        """Evaluate what is computed per event; keep what later results need."""
         table = pa.table(
             {
                 "position": position,
@@ -203,24 +205,22 @@ class Bucket(ABC):
                 "value": pa.array(events.value, type=pa.binary()),
             }
         )
-        kept, bad = self._compiled.prepare(table)
+        prepared, bad = self._program.prepare(self._input, table)
+        for name, rows in prepared:
+            self._retention.add(name, rows)
         for place, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
             self._bad.events.append(events.take(np.searchsorted(position, [place])))
             self._bad.reason.append(reason)
         self._add("bad_rows", bad.num_rows)
-        return kept
 
-    def _finish(self, closing: pa.Table, until_us: int) -> pa.Table | None:
+    def _finish(self, closing: pa.Table) -> pa.Table | None:
         """Return the results of the windows in *closing* (sub, from_us, to_us), unordered between substreams."""
-        pieces = [part for part in self._retention.parts("rows") if int(pc.min(part["system_us"]).as_py()) < until_us]
-        if not pieces or not closing.num_rows:
-            return None
-        rows = self._compiled.concat(pieces)
-        # Windows beyond the last row's are empty; an end at infinity must not be counted up to.
-        last_us = largest(rows, "system_us") + self._compiled.lookback_us + 1
-        to_us = pc.min_element_wise(closing["to_us"], pa.scalar(last_us, pa.int64()))
-        results = self._compiled.finish(rows, closing.set_column(2, "to_us", to_us))
-        self._retention.reduce("rows", lambda table: self._compiled.expire(table, closing.select(["sub", "to_us"])))
+        (results,) = self._program.finish(self._retention, closing)
+        for system_us, value, reason in self._program.bad:
+            self._bad.events.append(_between(system_us, value))
+            self._bad.reason.append(reason)
+        self._add("bad_rows", len(self._program.bad))
+        self._program.bad = []
         return results
 
     def _release(self, results: pa.Table | None) -> Released:
@@ -325,6 +325,12 @@ def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: l
     numbers = np.arange(seq, seq + count)
     flags = np.zeros(count, dtype=np.uint16)
     return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, keys, values)
+
+
+def _between(system_us: int, value: bytes) -> Events:
+    """Return a row between two operators as an event; it comes from no partition."""
+    nowhere = np.array([-1])
+    return Events(nowhere, nowhere, np.array([system_us]), to_objects([b""]), to_objects([value]), np.zeros(1, dtype=np.uint16))
 
 
 _HELD = pa.schema(

@@ -1,9 +1,7 @@
 """
-Plan -> something that runs: the operator of a plan behind four calls on Arrow tables.
+Plan node -> the operator that computes it.
 
-The caller owns time and state. It hands events over in order (``prepare``), keeps the rows that come back, says which
-instants have become final (``finish``), and forgets what is no longer needed (``expire``). No clock, no broker and no
-engine beneath is known here.
+:class:`CompiledQuery` is a query of one operator behind three calls on Arrow tables; :mod:`query.program` puts many together.
 """
 
 from __future__ import annotations
@@ -14,26 +12,44 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from query.operators.aggregate import WindowAggregation
-from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, Ticks, concat_rows
-from query.operators.project import Projection
-from query.plan import Plan, WindowedAggregate
+from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows, encoded
+from query.operators.project import EncodedProjection, Projection
+from query.operators.union import Uniting
+from query.plan import Plan, Project, Rows, Union, WindowedAggregate
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 
-__all__ = ["BAD_SCHEMA", "EVENTS_SCHEMA", "RESULT_SCHEMA", "CompiledQuery", "compile_plan"]
+__all__ = ["BAD_SCHEMA", "EVENTS_SCHEMA", "RESULT_SCHEMA", "CompiledQuery", "compile_plan", "operator_of"]
 
 EVENTS_SCHEMA = pa.schema(
     [("position", pa.int64()), ("sub", pa.int64()), ("system_us", pa.int64()), ("partition_id", pa.int32()), ("value", pa.binary())]
 )
 """
-Events as ``prepare`` takes them, in order: ``position`` rises and is unique; ``sub`` is the dense number of the
+Events as operators take them, in order: ``position`` rises and is unique; ``sub`` is the dense number of the
 substream, 0 for all without OVER; ``system_us`` is the system timestamp; ``value`` the payload.
 """
+
+
+def operator_of(node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = False) -> Operator:
+    """
+    Return the operator that computes a node.
+
+    Args:
+        node: The node.
+        payloads: How payloads are written, where the node takes events.
+        is_last: Whether it takes events and nothing but its encoded results are asked for.
+    """
+    if isinstance(node, WindowedAggregate):
+        return WindowAggregation(node, payloads)
+    if isinstance(node, Union):
+        return Uniting(node)
+    assert isinstance(node, Project), f"no operator for {node.describe()}"
+    return EncodedProjection(node, payloads) if is_last else Projection(node, payloads)
 
 
 @dataclass(frozen=True)
 class CompiledQuery:
     """
-    A query ready to run.
+    A query of one operator over events, ready to run.
 
     Args:
         plan: What it computes.
@@ -44,26 +60,12 @@ class CompiledQuery:
     operator: Operator
 
     @property
-    def windowed(self) -> bool:
-        """Tell whether results are stamped at window ends rather than at their events."""
-        return self.plan.windowed
-
-    @property
     def lookback_us(self) -> int:
         """How long before an output instant events can still count for it, in microseconds."""
         return self.plan.lookback_us
 
     def prepare(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """
-        Take events in order, apply WHERE, evaluate every row-level expression once.
-
-        Args:
-            events: See ``EVENTS_SCHEMA``.
-
-        Returns:
-            The rows to retain (position, sub, system_us and columns of the operator; a kind of value that does not occur
-            has no column) and the rows that failed (``BAD_SCHEMA``), which are nowhere else.
-        """
+        """Take events in order (``EVENTS_SCHEMA``); return what to retain and the rows that failed (``BAD_SCHEMA``)."""
         return self.operator.prepare(events)
 
     def concat(self, retained: Sequence[pa.Table]) -> pa.Table:
@@ -71,41 +73,16 @@ class CompiledQuery:
         return concat_rows(list(retained)) if retained else self.prepare(EVENTS_SCHEMA.empty_table())[0]
 
     def finish(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
-        """
-        Compute the results that have become final.
-
-        Args:
-            retained: All rows retained and not expired.
-            closing: ``sub``, ``from_us``, ``to_us``, one row per substream (one row with sub 0 without OVER): emit its
-                results with from_us <= System.Timestamp < to_us. A CTI c makes final what lies below c.
-
-        Returns:
-            Results (``RESULT_SCHEMA``) of groups that have rows, ordered by (system_us, key bytes, keys, sub) or, without
-            a window, by (system_us, position).
-        """
-        return self.operator.finish(retained, closing)
+        """Return the results (``RESULT_SCHEMA``) with from_us <= System.Timestamp < to_us of each substream in *closing*."""
+        if isinstance(self.operator, EncodedProjection):
+            return self.operator.encoded([retained], closing)
+        return encoded(self.operator.rows([retained], closing), [column.name for column in self.plan.root.columns])
 
     def expire(self, retained: pa.Table, horizon: pa.Table) -> pa.Table:
-        """
-        Forget rows no later result can need.
-
-        Args:
-            retained: All rows retained.
-            horizon: ``sub``, ``to_us``: no result below to_us will be asked for again. Other substreams keep their rows.
-        """
+        """Return the rows that a result at or after ``to_us`` of their substream can need."""
         return self.operator.expire(retained, horizon)
-
-    def first_end(self, system_us: Ticks) -> Ticks:
-        """Return the earliest result instant that events at these system timestamps can count for."""
-        return self.operator.first_end(system_us)
-
-    def last_end(self, system_us: Ticks) -> Ticks:
-        """Return the latest such instant; below :meth:`first_end` for an event that falls between windows."""
-        return self.operator.last_end(system_us)
 
 
 def compile_plan(plan: Plan, payloads: PayloadFormat = JSON) -> CompiledQuery:
-    """Choose the operator that computes *plan* over events whose *payloads* are written so."""
-    if isinstance(plan.root, WindowedAggregate):
-        return CompiledQuery(plan, WindowAggregation(plan, plan.root, payloads))
-    return CompiledQuery(plan, Projection(plan, plan.root, payloads))
+    """Return a plan of one operator over events, whose *payloads* are written so, ready to run."""
+    return CompiledQuery(plan, operator_of(plan.root, payloads, is_last=True))

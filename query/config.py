@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ordering.punctuation import Roster, Spread
-from query.compile import CompiledQuery, compile_plan
 from query.plan import Plan
+from query.program import Program
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.setting_tables import OutputSettings
 
@@ -81,6 +81,6 @@ class QueryPlan:
         """Topic for rows that the query cannot evaluate."""
         return f"{self.output.topic or self.output.name}.dead"
 
-    def compiled(self) -> CompiledQuery:
+    def program(self) -> Program:
         """Return the query ready to run."""
-        return compile_plan(self.plan, self.payloads)
+        return Program((self.plan,), {self.plan.input: self.payloads})

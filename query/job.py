@@ -65,6 +65,13 @@ def read_plan(settings: Settings, script: Path, into: str | None) -> Plan:
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     parsed = parse_script(text, str(script))
     plan = bind_script(parsed, [*inputs, *results], into=into, window_us_max=settings.query.window_max_us)
+    if len(plan.inputs) > 1:
+        raise QueryError(
+            f"a query job that reads several inputs ({', '.join(plan.inputs)}) is not supported yet",
+            code="TG-QUERY-NOT-YET",
+            where=str(script),
+            fix="read one input in each job",
+        )
     if plan.over is not None and plan.input in settings.outputs:
         raise QueryError(
             f"OVER is not supported yet on {plan.input}, the result of another query",

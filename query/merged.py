@@ -24,9 +24,7 @@ class MergedBucket(Bucket):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._closed_us = self._start_us
-        self._merged_us = NEVER
-        """Events below this have left what is held; unlike ``_closed_us`` it begins below the look-back of a start in the middle."""
+        self._closed_us = NEVER
 
     def _accept(self, events: Events, accepted: Accepted) -> None:
         if len(events):
@@ -39,10 +37,9 @@ class MergedBucket(Bucket):
         self._merge(until_us)
         closing = pa.table({"sub": [0], "from_us": [self._closed_us], "to_us": [until_us]})
         self._closed_us = until_us
-        return self._finish(closing, until_us)
+        return self._finish(closing)
 
     def _merge(self, until_us: int) -> None:
-        self._merged_us = until_us
         held = self._retention.rows("held")
         if held is None:
             return
@@ -53,16 +50,17 @@ class MergedBucket(Bucket):
             events = events_of(due)
             position = np.arange(self._position, self._position + len(events))
             self._position += len(events)
-            self._retention.add("rows", self._prepare(events, np.zeros(len(events), dtype=np.int64), position))
+            self._prepare(events, np.zeros(len(events), dtype=np.int64), position)
 
     def _keep_progress(self) -> None:
         pass  # the head says how far it has merged
 
     def _own_head(self) -> dict[str, Any]:
-        return {"closed_us": self._closed_us, "merged_us": self._merged_us}
+        return {"closed_us": self._closed_us}
 
     def _restored(self, fields: dict[str, Any]) -> None:
-        self._closed_us, self._merged_us = fields["closed_us"], fields["merged_us"]
+        # Up to version 2 results were closed from the start on, and events merged from before.
+        self._closed_us = fields.get("merged_us", fields["closed_us"])
         closed = pa.table({"sub": [0], "to_us": [self._closed_us]})
-        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], self._merged_us)))
-        self._retention.reduce("rows", lambda table: self._compiled.expire(table, closed))
+        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], self._closed_us)))
+        self._program.forget(self._retention, closed)

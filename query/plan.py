@@ -1,20 +1,29 @@
 """
 Plans: what a query computes, as frozen nodes that print themselves; built by the SQL binder, executed by
-:mod:`query.compile`.
+:mod:`query.program`.
+
+A node gives *rows*: each has a System.Timestamp, a place in the node's own fixed order among rows of the same instant, and
+columns. Expressions over a :class:`Scan` read payload fields; over any other node they read the columns of its rows
+(:class:`~tidegate.runtime.scalars.expressions.Slot`). Nodes that are equal compute the same and are computed once.
 
 A plan says what must be read again when it is restarted: ``lookback_us`` is the span before an output instant in which
-events can still count for it.
+events can still count for it; ``UNBOUNDED`` where only the beginning is enough.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
-from ordering.ticks import format_duration
+from ordering.ticks import INFINITY, format_duration
 from query.operators.windows import Window
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Aggregate, Expr
+from tidegate.runtime.scalars.kinds import Kind
+
+UNBOUNDED = INFINITY
+"""The look-back of what can only be computed from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +35,33 @@ class Column:
 
     def __str__(self) -> str:
         return f"{self.expr} AS {self.name}"
+
+
+class Node(Protocol):
+    """What every node says of itself."""
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The nodes whose rows it takes."""
+        ...
+
+    @property
+    def reach_us(self) -> int:
+        """How long after an event a row of this node can still depend on it, microseconds."""
+        ...
+
+    def describe(self) -> str:
+        """Return one line."""
+        ...
+
+
+class Rows(Node, Protocol):
+    """A node that gives rows of named columns."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Name of each column, and an expression whose kind is the column's."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +79,16 @@ class Scan:
     timestamp_by: Expr | None = None
     over: Expr | None = None
 
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """None."""
+        return ()
+
+    @property
+    def reach_us(self) -> int:
+        """Nothing: an event is a row."""
+        return 0
+
     def describe(self) -> str:
         """Return one line."""
         by = f", timestamp by {self.timestamp_by}" if self.timestamp_by else ""
@@ -53,8 +99,18 @@ class Scan:
 class Filter:
     """Keeps the rows whose predicate is true."""
 
-    child: Scan
+    child: Scan | Filter | Rows
     predicate: Expr
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node below."""
+        return (self.child,)
+
+    @property
+    def reach_us(self) -> int:
+        """Nothing."""
+        return 0
 
     def describe(self) -> str:
         """Return one line."""
@@ -63,10 +119,20 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """One result per row, at the row's own system timestamp; without columns (``SELECT *``) the payload itself."""
+    """One result per row, at the row's own system timestamp; without columns (``SELECT *`` from an input) the payload itself."""
 
-    child: Scan | Filter
+    child: Scan | Filter | Rows
     columns: tuple[Column, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node below."""
+        return (self.child,)
+
+    @property
+    def reach_us(self) -> int:
+        """Nothing."""
+        return 0
 
     def describe(self) -> str:
         """Return one line."""
@@ -88,13 +154,23 @@ class WindowedAggregate:
         over_key: Which key is the substream key; None without OVER.
     """
 
-    child: Scan | Filter
+    child: Scan | Filter | Rows
     window: Window
     keys: tuple[Expr, ...]
     totals: tuple[Aggregate, ...]
     having: Expr | None
     columns: tuple[Column, ...]
     over_key: int | None = None
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node below."""
+        return (self.child,)
+
+    @property
+    def reach_us(self) -> int:
+        """A window's length."""
+        return self.window.size_us
 
     def describe(self) -> str:
         """Return one line."""
@@ -104,21 +180,90 @@ class WindowedAggregate:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """A whole query: its last operator and the name of its output."""
+class Union:
+    """
+    The rows of all parts, duplicates kept; of the same instant in the order of the parts.
 
-    root: Project | WindowedAggregate
+    Args:
+        parts: What is put together; all have as many columns.
+        columns: Names of the first part, with a kind where all parts agree in it.
+    """
+
+    parts: tuple[Rows, ...]
+    columns: tuple[Column, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The parts."""
+        return self.parts
+
+    @property
+    def reach_us(self) -> int:
+        """Nothing."""
+        return 0
+
+    def describe(self) -> str:
+        """Return one line."""
+        return "Union"
+
+
+def scan_of(node: Node) -> Scan | None:
+    """Return the scan whose events a node takes with nothing but a filter between, None where it takes other nodes' rows."""
+    below = source_of(node) if len(node.children) == 1 else node
+    return below if isinstance(below, Scan) else None
+
+
+def predicates_of(node: Node) -> tuple[Expr, ...]:
+    """Return the conditions that rows must meet before *node* takes them, in the order in which they are asked."""
+    child = node.children[0]
+    return (*predicates_of(child), child.predicate) if isinstance(child, Filter) else ()
+
+
+def source_of(node: Node) -> Node:
+    """Return the node whose rows *node* takes, filters between them left out."""
+    child = node.children[0]
+    return source_of(child) if isinstance(child, Filter) else child
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all below it, each as often as it is used, the outermost first."""
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def lookback_of(node: Node) -> int:
+    """Return how long before a row of *node* events can count for it, microseconds; ``UNBOUNDED`` without limit."""
+    below = max(map(lookback_of, node.children), default=0)
+    return UNBOUNDED if UNBOUNDED in (below, node.reach_us) else below + node.reach_us
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One SELECT ... INTO as a whole: its last node and the name of its output."""
+
+    root: Rows
     output: str
 
     @property
+    def scans(self) -> tuple[Scan, ...]:
+        """What is read, each input once, in the order in which the script names them."""
+        return tuple(dict.fromkeys(node for node in walk(self.root) if isinstance(node, Scan)))
+
+    @property
     def scan(self) -> Scan:
-        """The operator that reads the input."""
-        return self.root.child.child if isinstance(self.root.child, Filter) else self.root.child
+        """What is read first."""
+        return self.scans[0]
 
     @property
     def input(self) -> str:
-        """The input's name as it is configured."""
+        """The first input's name as it is configured."""
         return self.scan.input
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of all inputs."""
+        return tuple(dict.fromkeys(scan.input for scan in self.scans))
 
     @property
     def over(self) -> Expr | None:
@@ -126,39 +271,34 @@ class Plan:
         return self.scan.over
 
     @property
-    def predicate(self) -> Expr | None:
-        """The condition of WHERE, or None."""
-        return self.root.child.predicate if isinstance(self.root.child, Filter) else None
-
-    @property
     def windowed(self) -> bool:
         """Tell whether results are stamped at window ends rather than at their events."""
-        return isinstance(self.root, WindowedAggregate)
+        return any(isinstance(node, WindowedAggregate) for node in walk(self.root))
 
     @property
     def lookback_us(self) -> int:
         """How long before an output instant events can still count for it, in microseconds."""
-        return self.root.window.size_us if isinstance(self.root, WindowedAggregate) else 0
+        return lookback_of(self.root)
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
         """Name and type of each output column; ``any`` is a value that has the kind its event gave it."""
-        return tuple((column.name, _type(column.expr)) for column in self.root.columns) or (("*", "any"),)
+        return tuple((column.name, type_name(static_kind(column.expr))) for column in self.root.columns) or (("*", "any"),)
 
     def explain(self) -> str:
         """Return the plan as a tree, the output on top, followed by look-back and column types."""
-        lines = [f"Output {self.output}"]
-        lines += [f"{'  ' * depth}{node.describe()}" for depth, node in enumerate(self._nodes(), start=1)]
+        lines = [f"Output {self.output}", *_tree(self.root, 1)]
         types = ", ".join(f"{name} {kind}" for name, kind in self.columns)
-        return "\n".join([*lines, f"look-back: {format_duration(self.lookback_us)}", f"columns: {types}"])
-
-    def _nodes(self) -> Iterator[Project | WindowedAggregate | Filter | Scan]:
-        yield self.root
-        if isinstance(self.root.child, Filter):
-            yield self.root.child
-        yield self.scan
+        lookback = "unbounded" if self.lookback_us == UNBOUNDED else format_duration(self.lookback_us)
+        return "\n".join([*lines, f"look-back: {lookback}", f"columns: {types}"])
 
 
-def _type(expr: Expr) -> str:
-    kind = static_kind(expr)
+def _tree(node: Node, depth: int) -> Iterator[str]:
+    yield f"{'  ' * depth}{node.describe()}"
+    for child in node.children:
+        yield from _tree(child, depth + 1)
+
+
+def type_name(kind: Kind | None) -> str:
+    """Return a kind as ASA spells it, ``any`` where values differ in kind."""
     return "any" if kind is None else kind.asa_name

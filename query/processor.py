@@ -70,7 +70,7 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     span_us = plan.output.file_span_us if plan.output.files else None
     partitions = plan.partitions_of(number)
     where = (number, plan.roster, partitions, plan.partitions)
-    return kind(plan.compiled(), *where, plan.start_us, plan.read_from_us, span_us, plan.output.pace())
+    return kind(plan.program(), plan.plan.input, *where, plan.start_us, plan.read_from_us, span_us, plan.output.pace())
 
 
 def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:

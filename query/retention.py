@@ -9,7 +9,7 @@ is needed is deleted; eight chunks of one size class are merged into one of the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -85,9 +85,10 @@ class Retention:
             self._put(changes, merged)
         return changes
 
-    def rewrite(self, name: str, changed: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace every piece of *name* by what *changed* makes of it, and save all chunks anew at the next :meth:`save`."""
-        self.reduce(name, changed)
+    def rewrite(self, names: Sequence[str], changed: Callable[[pa.Table], pa.Table]) -> None:
+        """Replace every piece of *names* by what *changed* makes of it, and save all chunks anew at the next :meth:`save`."""
+        for name in names:
+            self.reduce(name, changed)
         tables = {table: self.rows(table) for table in {table for chunk in self._chunks for table in chunk.tables} | set(self._open)}
         self._stale += [chunk.number for chunk in self._chunks]
         self._chunks, self._open = [], {table: rows for table, rows in tables.items() if rows is not None}

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ordering.reader import Accepted
 from ordering.segments import first_above, running_max
-from ordering.ticks import INFINITY
+from ordering.ticks import INFINITY, NEVER
 from query.bucket import Bucket
 from query.decode import Events
 
@@ -65,7 +65,7 @@ class SubstreamBucket(Bucket):
         position = np.arange(self._position, self._position + len(events))
         self._position += len(events)
         if len(events):
-            self._retention.add("rows", self._prepare(events, sub, position))
+            self._prepare(events, sub, position)
         moves = self._moves(sub, events, accepted)
         before = self._progress.copy()
         np.maximum.at(self._progress, moves.sub, moves.to_us)
@@ -106,7 +106,7 @@ class SubstreamBucket(Bucket):
             subs.update(zip(fresh, range(len(subs), len(subs) + len(fresh)), strict=True))
             self._names += fresh
             self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
-            self._progress = np.concatenate([self._progress, np.full(len(fresh), self._start_us, dtype=np.int64)])
+            self._progress = np.concatenate([self._progress, np.full(len(fresh), NEVER, dtype=np.int64)])
         return np.fromiter((subs[pair] for pair in pairs), dtype=np.int64, count=len(pairs))
 
     def _inputs_of(self, results: pa.Table) -> Ints:
@@ -128,7 +128,7 @@ class SubstreamBucket(Bucket):
         if not len(moved):
             return None
         closing = pa.table({"sub": moved, "from_us": before[moved], "to_us": self._progress[moved]})
-        return self._finish(closing, int(self._progress[moved].max()))
+        return self._finish(closing)
 
     def _upon(self, results: pa.Table, moves: _Moves, progress: list[tuple[int, int, int]]) -> Ints:
         """Return the log offset of the record upon which each result became final."""
@@ -186,8 +186,9 @@ class SubstreamBucket(Bucket):
         if len(self._subs) < max(2 * self._subs_after_prune, _SUBS_MIN):
             return
         needed = self._progress > self._floors()
-        for part in self._retention.parts("rows"):
-            needed[part["sub"].to_numpy()] = True
+        for name in self._program.names:
+            for part in self._retention.parts(name):
+                needed[part["sub"].to_numpy()] = True
         moved = np.where(needed, np.cumsum(needed) - 1, -1).astype(np.int64)
         self._subs_after_prune = int(np.count_nonzero(needed))
         if 2 * self._subs_after_prune > len(self._subs):
@@ -197,14 +198,14 @@ class SubstreamBucket(Bucket):
         self._number_of, self._progress = self._number_of[needed], self._progress[needed]
         self._touched = [np.arange(len(self._subs))]
         self._retention.reduce("progress", lambda table: table.slice(0, 0))
-        self._retention.rewrite("rows", lambda table: _renumbered(table, moved))
+        self._retention.rewrite(self._program.names, lambda table: _renumbered(table, moved))
 
     def _own_head(self) -> dict[str, Any]:
         return {"subs": len(self._subs)}
 
     def _restored(self, fields: dict[str, Any]) -> None:
         self._number_of = np.zeros(fields["subs"], dtype=np.int64)
-        self._progress = np.full(fields["subs"], self._start_us, dtype=np.int64)
+        self._progress = np.full(fields["subs"], NEVER, dtype=np.int64)
         names: dict[int, _Substream] = {}
         for entries in self._retention.parts("progress"):
             sub = entries["sub"].to_numpy()
@@ -217,7 +218,7 @@ class SubstreamBucket(Bucket):
         assert len(self._subs) == fields["subs"], "every substream has a saved entry"
         np.maximum(self._progress, self._floors(), out=self._progress)
         horizon = pa.table({"sub": np.arange(len(self._progress)), "to_us": self._progress})
-        self._retention.reduce("rows", lambda table: self._compiled.expire(table, horizon))
+        self._program.forget(self._retention, horizon)
 
 
 def _renumbered(table: pa.Table, moved: Ints) -> pa.Table:

@@ -82,9 +82,14 @@ class Question:
     hop_us: int = 0
 
     @property
+    def input(self) -> str:
+        """What it reads."""
+        return "keyed" if self.over else "arrivals"
+
+    @property
     def sql(self) -> str:
         """The same question for the engine."""
-        source = "keyed TIMESTAMP BY t OVER k" if self.over else "arrivals"
+        source = f"{self.input} TIMESTAMP BY t OVER k" if self.over else self.input
         if not self.size_us:
             return f"SELECT k, v, System.Timestamp() AS at FROM {source} WHERE w = 1"
         window = f"HoppingWindow(Duration(mcs, {self.size_us}), Hop(mcs, {self.hop_us}))"

@@ -17,7 +17,7 @@ from typing import Any
 
 from bucket_oracle import EACH, Event, Question, Result, Slowly
 from bucket_topics import Line, Topic, columns_of, middle_of, topic_of
-from query_running import compiled
+from query_running import program
 
 from ordering.frontier import Pace
 from ordering.oracle import Record
@@ -43,14 +43,14 @@ class Plan:
 
     def bucket(self) -> Bucket:
         """Return the bucket before its first record."""
-        query = compiled(self.question.sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
+        query = program(self.question.sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
         read_from_us = None if self.start_us is None else self.start_us - query.lookback_us
         rest = self.start_us, read_from_us, SPAN_US, Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
         if self.partition is None:
             roster, everything = Roster(1, 1, Spread.ONE, False), tuple(range(self.partitions))
-            return MergedBucket(query, 0, roster, everything, self.partitions, *rest)
+            return MergedBucket(query, self.question.input, 0, roster, everything, self.partitions, *rest)
         where = (self.partition, Roster(1, self.partitions, Spread.ONE, True), (self.partition,), self.partitions)
-        return SubstreamBucket(query, *where, *rest)
+        return SubstreamBucket(query, self.question.input, *where, *rest)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,8 @@ import pyarrow as pa
 from query_oracle import Event
 
 from query.compile import EVENTS_SCHEMA, CompiledQuery, compile_plan
-from query.sql.bind import bind_script
+from query.program import Program
+from query.sql.bind import bind_outputs, bind_script
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.parse import parse_script
 
@@ -22,6 +23,11 @@ FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 def compiled(sql: str, *inputs: InputSchema) -> CompiledQuery:
     """Compile a script whose output is named ``out``."""
     return compile_plan(bind_script(parse_script(sql, "q.sql"), inputs or (ARRIVALS, FLIGHTS), into="out"))
+
+
+def program(sql: str, *inputs: InputSchema) -> Program:
+    """The same script as the operators of a bucket."""
+    return Program(bind_outputs(parse_script(sql, "q.sql"), inputs or (ARRIVALS, FLIGHTS), into="out"))
 
 
 def table(events: Sequence[Event], first: int = 0) -> pa.Table:

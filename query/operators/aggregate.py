@@ -20,13 +20,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.encode import canonical, encode_keys, encode_objects
-from query.operators.base import RESULT_SCHEMA, Ticks, by_substream, ticks
+from query.encode import canonical, encode_keys
+from query.operators.base import Retained, Ticks, alone, by_substream, concat_rows, no_rows, rows_table, ticks
 from query.operators.panes import slide
 from query.operators.rows import RowStage
 from query.operators.totals import Totals, finish_total, with_pieces
 from query.operators.windows import Window
-from query.plan import Plan, WindowedAggregate
+from query.plan import WindowedAggregate, predicates_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.scalars.duck import run
 from tidegate.runtime.scalars.evaluate import evaluate
@@ -42,10 +42,10 @@ RESULTS_MAX = 2_000_000
 class WindowAggregation:
     """The operator of a :class:`query.plan.WindowedAggregate`."""
 
-    plan: Plan
     node: WindowedAggregate
     payloads: PayloadFormat = JSON
     results_max: int = RESULTS_MAX
+    sides: int = 1
     values: tuple[Expr, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,10 +57,15 @@ class WindowAggregation:
         """The window."""
         return self.node.window
 
-    def prepare(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
+    @property
+    def reach_us(self) -> int:
+        """A window's length."""
+        return self.window.size_us
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us, keys (``g0_s``, ...) and values (``v0_i``, ...) of the rows kept, and the bad rows."""
         keys = self.node.keys
-        kept, columns, bad = RowStage(self.plan.predicate, (*keys, *self.values), self.payloads).apply(events)
+        kept, columns, bad = RowStage(predicates_of(self.node), (*keys, *self.values), self.payloads).apply(below)
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
         for at, column in enumerate(columns[: len(keys)]):
             retained |= canonical(column).columns(f"g{at}")
@@ -68,25 +73,17 @@ class WindowAggregation:
             retained |= column.columns(f"v{at}")
         return pa.table(retained), bad
 
-    def finish(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
-        """Return one result per window and group, ordered by (system_us, key bytes, keys, sub)."""
-        found = [self._results(windows) for windows in self._windows(self._due(retained, closing), closing)]
-        return pa.concat_tables(found) if found else RESULT_SCHEMA.empty_table()
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return one row per window and group, ordered by (system_us, key bytes, keys, sub)."""
+        found = [self._results(windows) for windows in self._windows(self._due(alone(retained), closing), closing)]
+        return concat_rows(found) if found else no_rows()
 
-    def expire(self, retained: pa.Table, horizon: pa.Table) -> pa.Table:
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows that belong to a window with end >= to_us."""
         system_us = ticks(retained, "system_us")
         last = self.window.last_end(system_us)
         needed = (last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)) & (last >= system_us)
         return retained if needed.all() else retained.filter(pa.array(needed))
-
-    def first_end(self, system_us: Ticks) -> Ticks:
-        """Return the first window end each event counts for."""
-        return self.window.first_end(system_us)
-
-    def last_end(self, system_us: Ticks) -> Ticks:
-        """Return the last window end each event counts for."""
-        return self.window.last_end(system_us)
 
     # Events -> windows
 
@@ -150,16 +147,10 @@ class WindowAggregation:
         columns, _ = evaluate([column.expr for column in self.node.columns], leaves, count)
         keys = [leaves[Key(at, "", None)] for at in range(len(self.node.keys))]
         chosen = keys if self.node.over_key is None else [keys[self.node.over_key]]
-        results = {
-            "sub": windows["sub"],
-            "system_us": windows["system_us"],
-            "key": encode_keys(chosen, count),
-            "value": encode_objects([column.name for column in self.node.columns], columns, count),
-        }
+        results = rows_table(windows["sub"], windows["system_us"], encode_keys(chosen, count), columns)
         order = {name: windows[name] for name in sorted(windows.column_names) if name.startswith("g")}
         sorting = pa.table({"system_us": results["system_us"], "key": results["key"], **order, "sub": results["sub"]})
-        rows = pc.sort_indices(sorting, sort_keys=[(name, "ascending") for name in sorting.column_names])
-        return pa.table(results).take(rows).cast(RESULT_SCHEMA)
+        return results.take(pc.sort_indices(sorting, sort_keys=[(name, "ascending") for name in sorting.column_names]))
 
     def _leaves(self, windows: pa.Table) -> dict[Expr, Variant]:
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(windows.num_rows, {Kind.DATETIME: windows["system_us"]})}

@@ -1,50 +1,103 @@
 """
 The operator protocol: retention plus a computation over a finished slice of time.
 
-*prepare* turns events into the rows worth keeping, *finish* computes the results a slice of time has become certain of,
-*expire* forgets rows no later result can need. Law: results depend on the events and on which instants were finished,
-never on how either was cut - preparing batches and concatenating gives what preparing all at once gives, and finishing
-in many steps gives what finishing in one gives. Operators hold no state of their own; the caller keeps the rows.
+*prepare* turns the rows below (events, or another operator's results) into what is worth keeping, *rows* computes the results
+a slice of time has become certain of, *expire* forgets what no later result can need. Law: results depend on the rows
+below and on which instants were finished, never on how either was cut - preparing batches and concatenating gives what
+preparing all at once gives, and finishing in many steps gives what finishing in one gives. Operators hold no state of
+their own; the caller keeps the rows.
+
+Tables of rows hold ``sub`` (dense number of the substream, 0 for all without OVER), ``system_us``, ``key`` (bytes) and the
+columns: ``s0_i`` are the bigints of column 0, ``s0_s`` its texts, and so on; a kind that does not occur has no column.
+Within a substream they stand in the operator's order, which is one of ``system_us`` first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from query.encode import encode_objects
+from tidegate.runtime.scalars.variant import Variant, from_columns
+
 Ticks = npt.NDArray[np.int64]
+Retained = Sequence[pa.Table | None]
+"""What is retained of each side; None where that is nothing, which is never so of all sides."""
 
 BAD_SCHEMA = pa.schema([("position", pa.int64()), ("reason", pa.string())])
-"""Rows that failed: the event's position and why, in the order of positions."""
+"""Rows that failed: the row's position and why, in the order of positions."""
 RESULT_SCHEMA = pa.schema([("sub", pa.int64()), ("system_us", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
 """Results: substream id, System.Timestamp, key bytes, value bytes."""
+_HEAD = ("sub", "system_us", "key")
 
 
 class Operator(Protocol):
     """One operator of a compiled query."""
 
-    def prepare(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
-        """Return the rows to retain and the bad rows of *events*."""
+    @property
+    def sides(self) -> int:
+        """How many other operators' rows it takes; 1 too where it takes events."""
         ...
 
-    def finish(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
-        """Return the results with ``from_us <= system_us < to_us`` of each substream in *closing*."""
+    @property
+    def reach_us(self) -> int:
+        """How long after a row of those below its last result can be, microseconds."""
         ...
 
-    def expire(self, retained: pa.Table, horizon: pa.Table) -> pa.Table:
-        """Return the rows a result at or after ``to_us`` of their substream can need."""
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """
+        Take rows of one side, in order; return what to retain of them and the bad rows.
+
+        Args:
+            below: ``query.compile.EVENTS_SCHEMA``, or rows as the module says, with ``position``.
+            side: Which of the operators below gave them.
+        """
         ...
 
-    def first_end(self, system_us: Ticks) -> Ticks:
-        """Return the earliest result instant each event can count for."""
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """
+        Return the results with ``from_us <= system_us < to_us`` of each substream in *closing*.
+
+        Args:
+            retained: For each side all that was retained and not expired, in order, with ``position``.
+            closing: ``sub``, ``from_us``, ``to_us``.
+        """
         ...
 
-    def last_end(self, system_us: Ticks) -> Ticks:
-        """Return the latest result instant each event can count for; below *first_end* when it counts for none."""
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
+        """Return the rows of a piece of what is retained that a result at or after ``to_us`` of their substream can need."""
         ...
+
+
+def alone(retained: Retained) -> pa.Table:
+    """Return what is retained of the only side."""
+    (rows,) = retained
+    assert rows is not None, "an operator is asked only while something is retained"
+    return rows
+
+
+def rows_table(sub: pa.Array, system_us: pa.Array, key: pa.Array, columns: Sequence[Variant]) -> pa.Table:
+    """Put rows together; see the module."""
+    table: dict[str, pa.Array] = {"sub": sub, "system_us": system_us, "key": key}
+    for at, column in enumerate(columns):
+        table |= column.columns(f"s{at}")
+    return pa.table(table)
+
+
+def no_rows() -> pa.Table:
+    """Return no rows."""
+    return RESULT_SCHEMA.empty_table().select(_HEAD)
+
+
+def encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return rows as ``RESULT_SCHEMA``, each value a JSON object with these members."""
+    columns = [from_columns(rows, f"s{at}") for at in range(len(names))]
+    value = encode_objects(names, columns, rows.num_rows)
+    return rows.select(_HEAD).append_column("value", value).cast(RESULT_SCHEMA)
 
 
 def by_substream(subs: Ticks, table: pa.Table, column: str, default: int) -> Ticks:

@@ -1,7 +1,7 @@
 """
-Projection without a window: each event that passes WHERE gives one result at its own system timestamp.
+Projection without a window: each row that passes WHERE gives one result at its own system timestamp, in the order of rows.
 
-Results are encoded when the event comes and held until their instant is certain, in the order of events.
+As the last operator over events it encodes results when the event comes, and holds them until their instant is certain.
 """
 
 from __future__ import annotations
@@ -12,48 +12,85 @@ import numpy as np
 import pyarrow as pa
 
 from query.encode import encode_keys, encode_objects
-from query.operators.base import RESULT_SCHEMA, Ticks, by_substream, ticks
+from query.operators.base import RESULT_SCHEMA, Retained, Ticks, alone, by_substream, rows_table, ticks
 from query.operators.rows import RowStage
-from query.plan import Plan, Project
+from query.plan import Project, predicates_of, scan_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 
 
 @dataclass(frozen=True)
 class Projection:
-    """The operator of a :class:`query.plan.Project`; without columns the payload passes as it is."""
+    """The operator of a :class:`query.plan.Project` whose rows other operators take."""
 
-    plan: Plan
-    project: Project
+    node: Project
     payloads: PayloadFormat = JSON
+    sides: int = 1
+    reach_us: int = 0
 
-    def prepare(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return position and the rows that pass, and the bad rows."""
+        scan = scan_of(self.node)
+        over = () if scan is None or scan.over is None else (scan.over,)
+        exprs = tuple(column.expr for column in self.node.columns)
+        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *exprs), self.payloads).apply(below)
+        key = kept["key"] if "key" in kept.column_names else encode_keys(columns[: len(over)], kept.num_rows)
+        rows = rows_table(kept["sub"], kept["system_us"], key, columns[len(over) :])
+        return rows.append_column("position", kept["position"]), bad
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
+        return _due(alone(retained), closing).drop_columns(["position"])
+
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
+        """Return the rows with system_us >= to_us."""
+        return _open(retained, horizon)
+
+
+@dataclass(frozen=True)
+class EncodedProjection:
+    """
+    The operator of a :class:`query.plan.Project` over events whose results leave the query; without columns the payload
+    passes as it is.
+    """
+
+    node: Project
+    payloads: PayloadFormat = JSON
+    sides: int = 1
+    reach_us: int = 0
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us and the encoded key and value of the rows kept, and the bad rows."""
-        over = () if self.plan.over is None else (self.plan.over,)
-        exprs = tuple(column.expr for column in self.project.columns)
-        kept, columns, bad = RowStage(self.plan.predicate, (*over, *exprs), self.payloads).apply(events)
+        scan = scan_of(self.node)
+        over = () if scan is None or scan.over is None else (scan.over,)
+        exprs = tuple(column.expr for column in self.node.columns)
+        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *exprs), self.payloads).apply(below)
         count = kept.num_rows
-        names = [column.name for column in self.project.columns]
+        names = [column.name for column in self.node.columns]
         value = encode_objects(names, columns[len(over) :], count) if names else kept["value"].cast(pa.binary())
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
         return pa.table({**retained, "key": encode_keys(columns[: len(over)], count), "value": value}), bad
 
-    def finish(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Not asked for: its results leave the query."""
+        raise AssertionError("an encoded projection is the last operator")
+
+    def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
-        due = (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
-        rows = np.flatnonzero(due)
-        rows = rows[np.lexsort((ticks(retained, "position")[rows], system_us[rows]))]
-        return retained.take(pa.array(rows)).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
+        return _due(alone(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
 
-    def expire(self, retained: pa.Table, horizon: pa.Table) -> pa.Table:
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
-        subs = ticks(retained, "sub")
-        return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(subs, horizon, "to_us", 0)))
+        return _open(retained, horizon)
 
-    def first_end(self, system_us: Ticks) -> Ticks:
-        """Return the event's own instant."""
-        return system_us
 
-    def last_end(self, system_us: Ticks) -> Ticks:
-        """Return the event's own instant."""
-        return system_us
+def _due(retained: pa.Table, closing: pa.Table) -> pa.Table:
+    subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
+    due = (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
+    rows: Ticks = np.flatnonzero(due)
+    rows = rows[np.lexsort((ticks(retained, "position")[rows], system_us[rows]))]
+    return retained.take(pa.array(rows))
+
+
+def _open(retained: pa.Table, horizon: pa.Table) -> pa.Table:
+    subs = ticks(retained, "sub")
+    return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(subs, horizon, "to_us", 0)))

@@ -1,8 +1,8 @@
 """
 The row stage every operator begins with: take fields out of payloads, apply WHERE, compute row-level expressions once.
 
-A row fails - becomes the query's dead letter - when its payload is unusable, when WHERE fails on it, or when it passes
-WHERE and an expression fails on it. The first reason counts.
+A row fails - becomes the query's dead letter - when its payload is unusable, when a condition fails on it, or when it
+passes all of them and an expression fails on it. The first reason counts.
 """
 
 from __future__ import annotations
@@ -19,34 +19,38 @@ from query.operators.base import BAD_SCHEMA
 from tidegate.runtime.payloads.extracted import Extracted
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat, reader_of
 from tidegate.runtime.scalars.evaluate import Failure, evaluate
-from tidegate.runtime.scalars.expressions import Expr, Field, PartitionId, SystemTimestamp
+from tidegate.runtime.scalars.expressions import Expr, Field, PartitionId, Slot, SystemTimestamp
 from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.variant import Variant
+from tidegate.runtime.scalars.variant import Variant, from_columns
 
 
 @dataclass(frozen=True)
 class RowStage:
     """
     Args:
-        predicate: The condition of WHERE; None keeps every row.
+        predicates: The conditions of WHERE, asked one after the other.
         exprs: What to compute for each row kept.
         payloads: How payloads are written.
     """
 
-    predicate: Expr | None
+    predicates: tuple[Expr, ...]
     exprs: tuple[Expr, ...]
     payloads: PayloadFormat = JSON
 
     def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
-        """Return the events kept, a column per expression over them, and the bad rows."""
+        """
+        Take events, or rows of another operator; return those kept, a column per expression over them, and the bad rows.
+        """
         count = events.num_rows
         leaves, reasons = self._leaves(events)
         alive = np.ones(count, dtype=np.bool_)
-        if self.predicate is not None:
-            (verdict,), failures = evaluate([self.predicate], leaves, count)
-            _note(reasons, failures, np.arange(count))
-            alive = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False).copy()
         alive[list(reasons)] = False
+        for predicate in self.predicates:
+            rows = np.flatnonzero(alive)
+            (verdict,), failures = evaluate([predicate], _filtered(leaves, alive), len(rows))
+            _note(reasons, failures, rows)
+            alive[rows] = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False)
+            alive[list(reasons)] = False
         rows = np.flatnonzero(alive)
         columns, failures = evaluate(self.exprs, _filtered(leaves, alive), len(rows))
         _note(reasons, failures, rows)
@@ -70,11 +74,12 @@ class RowStage:
                 leaves[leaf] = Variant.of(events.num_rows, {Kind.DATETIME: events["system_us"]})
             elif isinstance(leaf, PartitionId):
                 leaves[leaf] = Variant.of(events.num_rows, {Kind.BIGINT: events["partition_id"].cast(pa.int64())})
+            elif isinstance(leaf, Slot):
+                leaves[leaf] = from_columns(events, f"s{leaf.index}")
         return leaves, dict(zip(extracted.bad.tolist(), extracted.reasons, strict=True))
 
     def _distinct_leaves(self) -> tuple[Expr, ...]:
-        exprs = self.exprs if self.predicate is None else (self.predicate, *self.exprs)
-        return tuple(dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves()))
+        return tuple(dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves()))
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

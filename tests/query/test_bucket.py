@@ -19,15 +19,15 @@ from bucket_oracle import EACH, INFINITY, NEVER, Event, Question, Result, Slowly
 from bucket_topics import Line, Topic, columns_of, heard, middle_of, starts, topics
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from query_running import compiled
+from query_running import program
 
 from ordering.frontier import Pace
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.step import Released
 from query import substreams
 from query.bucket import Bucket
-from query.compile import CompiledQuery
 from query.merged import MergedBucket
+from query.program import Program
 from query.substreams import SubstreamBucket
 from tidegate.runtime.scalars.catalog import InputSchema
 
@@ -47,9 +47,9 @@ def questions(over: bool) -> st.SearchStrategy[Question]:
 
 
 @cache
-def query_of(question: Question) -> CompiledQuery:
+def query_of(question: Question) -> Program:
     """Compile a question."""
-    return compiled(question.sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
+    return program(question.sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
 
 
 @dataclass
@@ -156,14 +156,14 @@ def substream_bucket(topic: Topic, question: Question, partition: int, pace: Slo
     """Return the bucket of one ordered partition."""
     roster = Roster(1, len(topic.partitions), Spread.ONE, True)
     where = (partition, roster, (partition,), len(topic.partitions))
-    return SubstreamBucket(query_of(question), *where, *since, SPAN_US, pace_of(pace))
+    return SubstreamBucket(query_of(question), question.input, *where, *since, SPAN_US, pace_of(pace))
 
 
 def merged_bucket(topic: Topic, question: Question, pace: Slowly = EACH, since: Since = ALL) -> MergedBucket:
     """Return the bucket that merges all ordered partitions."""
     partitions = tuple(range(len(topic.partitions)))
     where = (0, Roster(1, 1, Spread.ONE, False), partitions, len(partitions))
-    return MergedBucket(query_of(question), *where, *since, SPAN_US, pace_of(pace))
+    return MergedBucket(query_of(question), question.input, *where, *since, SPAN_US, pace_of(pace))
 
 
 def pace_of(pace: Slowly) -> Pace:

@@ -12,6 +12,7 @@ from query_oracle import Event, Shape, is_bad, results
 from query_running import EVER, SECOND, answers, compiled, table, times
 
 from query.compile import RESULT_SCHEMA, CompiledQuery
+from query.operators.aggregate import WindowAggregation
 from tidegate.runtime.scalars.catalog import InputSchema
 
 AGGREGATES = "k, System.Timestamp() AS at, COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS s, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi"
@@ -144,11 +145,13 @@ def test_the_bad_rows_are_the_oracles(story: Story) -> None:
 def test_first_and_last_end_bound_the_results_of_an_event(story: Story) -> None:
     """An event alone gives results exactly from its first end to its last end."""
     query = query_of(story, over=False)
+    assert isinstance(query.operator, WindowAggregation)
+    window = query.operator.window
     for event in story.events[:3]:
         if is_bad(event):
             continue
         single = table([event])["system_us"].to_numpy()
-        first, last = int(query.first_end(single)[0]), int(query.last_end(single)[0])
+        first, last = int(window.first_end(single)[0]), int(window.last_end(single)[0])
         ends = [row["system_us"] for row in answers(query, [event])]
         assert ends == list(range(first, last + 1, story.shape.hop_us))
 

@@ -69,7 +69,7 @@ def test_the_plan_shows_the_pace(config: Path, capsys: pytest.CaptureFixture[str
 
 def paced(pace: Pace) -> Bucket:
     """A bucket that merges one partition."""
-    return MergedBucket(Plan(Question(False), None, 1).bucket()._compiled, 0, ROSTER, (0,), 1, None, None, None, pace)
+    return MergedBucket(Plan(Question(False), None, 1).bucket()._program, "arrivals", 0, ROSTER, (0,), 1, None, None, None, pace)
 
 
 def cti(offset: int, c: int, n: int) -> Line:

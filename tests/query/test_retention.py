@@ -74,7 +74,7 @@ def test_whatever_is_added_dropped_and_restored_the_rows_are_those_of_a_list(tur
         floor = max(floor, added - turn.forgotten)
         retention.reduce("first", dropping_below(floor))
         if turn.rewritten:
-            retention.rewrite("second", lambda table: rows_of([value + 1 for value in table["at"].to_pylist()]))
+            retention.rewrite(["second"], lambda table: rows_of([value + 1 for value in table["at"].to_pylist()]))
             second = [value + 1 for value in second]
         first = [value for value in first if value >= floor]
         store.apply(retention.save())

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from sqlglot import exp
 
@@ -79,9 +80,23 @@ _INSTEAD_OF_TYPE = {
 }
 
 
-class ScalarBinder:
+class Names(Protocol):
+    """What names mean where an expression stands."""
+
+    def find(self, path: tuple[str, ...], at: int) -> Expr:
+        """
+        Return what a dotted name means; *at* is its offset in the script.
+
+        Raises:
+            QueryError: Nothing, or more than one thing.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class InputNames:
     """
-    Binds expressions over the events of one input.
+    Names of the events of one input.
 
     Args:
         source: The script, for error places.
@@ -89,8 +104,48 @@ class ScalarBinder:
         aliases: Names that may stand before a field's (``f.origin``), in lower case.
     """
 
-    def __init__(self, source: Source, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> None:
-        self.source, self.schema, self.aliases = source, schema, aliases
+    source: Source
+    schema: InputSchema
+    aliases: frozenset[str] = frozenset()
+
+    def find(self, path: tuple[str, ...], at: int) -> Expr:
+        """Return the field, perhaps behind an alias."""
+        return self.field(path[1:] if len(path) > 1 and path[0].lower() in self.aliases else path, at)
+
+    def field(self, path: tuple[str, ...], at: int = -1) -> Expr:
+        """
+        Return a field by its path, converted to its declared type if it has one.
+
+        Raises:
+            QueryError: The input has no such field.
+        """
+        if {"", "*"} & set(path):
+            raise self.source.error("a field cannot be named * or nothing", code="FIELD", at=at, fix="name the field", example="[my field]")
+        if len(path) == 1 and self.schema.kind(path) is None:
+            if path[0].lower() == "partitionid":
+                return PartitionId(at=at)
+            if path[0].lower() in ("eventenqueuedutctime", "eventprocessedutctime"):
+                raise self.source.not_yet(f"{path[0]} is", at=at)
+        if not self.schema.has(path):
+            known = [name.split(".")[0] for name in self.schema.fields]
+            fix = suggest(path[0], known, f"its fields are {', '.join(known)}")
+            raise self.source.error(f"{self.schema.name} has no field {path[0]}", code="FIELD", at=at, fix=fix)
+        kind = self.schema.kind(path)
+        field = Field(path, at=at)
+        return field if kind is None else Cast(field, kind, declared=True, at=at)
+
+
+class ScalarBinder:
+    """
+    Binds expressions.
+
+    Args:
+        source: The script, for error places.
+        names: What the names in them mean.
+    """
+
+    def __init__(self, source: Source, names: Names) -> None:
+        self.source, self.names = source, names
         self._inside_aggregate = False
 
     def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
@@ -163,31 +218,7 @@ class ScalarBinder:
             raise self._not_yet(node, "* beside other columns is")
         if [name.lower() for name in names] == ["system", "timestamp"]:
             return SystemTimestamp(at=at)
-        if len(names) > 1 and names[0].lower() in self.aliases:
-            names = names[1:]
-        return self.field(tuple(names), at)
-
-    def field(self, path: tuple[str, ...], at: int = -1) -> Expr:
-        """
-        Bind a field by its path, converted to its declared type if it has one.
-
-        Raises:
-            QueryError: The input has no such field.
-        """
-        if {"", "*"} & set(path):
-            raise self.source.error("a field cannot be named * or nothing", code="FIELD", at=at, fix="name the field", example="[my field]")
-        if len(path) == 1 and self.schema.kind(path) is None:
-            if path[0].lower() == "partitionid":
-                return PartitionId(at=at)
-            if path[0].lower() in ("eventenqueuedutctime", "eventprocessedutctime"):
-                raise self.source.not_yet(f"{path[0]} is", at=at)
-        if not self.schema.has(path):
-            known = [name.split(".")[0] for name in self.schema.fields]
-            fix = suggest(path[0], known, f"its fields are {', '.join(known)}")
-            raise self.source.error(f"{self.schema.name} has no field {path[0]}", code="FIELD", at=at, fix=fix)
-        kind = self.schema.kind(path)
-        field = Field(path, at=at)
-        return field if kind is None else Cast(field, kind, declared=True, at=at)
+        return self.names.find(tuple(names), at)
 
     def _dot(self, node: exp.Expr) -> Expr:
         if not isinstance(node.expression, exp.Anonymous):

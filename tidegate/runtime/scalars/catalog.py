@@ -27,6 +27,7 @@ class InputSchema:
         fields: Declared types by field path (``a.b``), as names of types, or ``any``. Others may occur.
         is_result: It is the result of another query: event time is its system timestamp.
         closed: No field occurs but those in ``fields``.
+        is_free: Nothing has ordered it yet: the script decides on its event time and its substreams.
 
     Raises:
         SettingError: A declared type is unknown.
@@ -38,6 +39,7 @@ class InputSchema:
     fields: Mapping[str, str] = field(default_factory=dict)
     is_result: bool = False
     closed: bool = False
+    is_free: bool = False
 
     def __post_init__(self) -> None:
         for name, declared in self.fields.items():

@@ -9,7 +9,7 @@ Law: ingest and queries bind the same tree from the same text, so they evaluate 
 from __future__ import annotations
 
 from ordering.errors import QueryError
-from tidegate.runtime.scalars.bind import ScalarBinder
+from tidegate.runtime.scalars.bind import InputNames, ScalarBinder
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.expressions import Aggregate, Cast, Expr, Field, Leaf
@@ -32,9 +32,9 @@ def bind_configured(text: str, where: str, schema: InputSchema, aliases: frozens
     """
     path = plain_path(text)
     if path:
-        return ScalarBinder(Source(text, where), schema, aliases).field(path)
+        return InputNames(Source(text, where), schema, aliases).field(path)
     source, tree = parse_expression(text, where)
-    return ScalarBinder(source, schema, aliases).bind(tree, aggregates="TIMESTAMP BY")
+    return ScalarBinder(source, InputNames(source, schema, aliases)).bind(tree, aggregates="TIMESTAMP BY")
 
 
 def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:

@@ -31,12 +31,13 @@ from tidegate.runtime.scalars.expressions import (
     Cast,
     DatePart,
     Expr,
-    Key,
     Leaf,
     Literal,
+    Numbered,
     PartitionId,
+    Payload,
+    SideTime,
     SystemTimestamp,
-    Total,
     WindowEnd,
 )
 from tidegate.runtime.scalars.kinds import Kind, KindMismatch
@@ -84,12 +85,14 @@ def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int)
 
 def static_kind(expr: Expr) -> Kind | None:
     """Return the one kind the values of *expr* have, or None when it differs from row to row."""
-    if isinstance(expr, (Literal, Cast, Key, Total)):
+    if isinstance(expr, (Literal, Cast, Numbered)):
         return expr.kind
-    if isinstance(expr, (SystemTimestamp, WindowEnd)):
+    if isinstance(expr, (SystemTimestamp, SideTime, WindowEnd)):
         return Kind.DATETIME
     if isinstance(expr, PartitionId):
         return Kind.BIGINT
+    if isinstance(expr, Payload):
+        return Kind.RECORD
     if isinstance(expr, Aggregate):
         fixed = {"count": Kind.BIGINT, "avg": Kind.FLOAT}.get(expr.function)
         return fixed or (static_kind(expr.arg) if expr.arg else None)

@@ -2,14 +2,14 @@
 Expressions: what a query computes from one row, as frozen values that print themselves.
 
 Two expressions are equal when they mean the same: names are compared ignoring case, places in the script do not count.
-A *leaf* is a value that comes from outside the expression; before aggregation that is a payload field, the event's
-system timestamp or its partition; after it, a grouping key, an aggregate or the window's end.
+A *leaf* is a value that comes from outside the expression; before aggregation that is a payload field, a column of a step's
+rows, the event's system timestamp or its partition; after it, a grouping key, an aggregate or the window's end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 
 from tidegate.runtime.scalars.kinds import Kind
 
@@ -24,6 +24,11 @@ class Expr:
     def parts(self) -> tuple[Expr, ...]:
         """The expressions directly inside this one."""
         return ()
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        """Return this expression with other parts in the places of its own."""
+        assert not parts, f"{type(self).__name__} has no parts"
+        return self
 
     def walk(self) -> Iterator[Expr]:
         """Yield this expression and everything inside it, outermost first."""
@@ -72,8 +77,16 @@ class PartitionId(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class OfGroup(Leaf):
-    """What a group has under number ``index``; prints as the expression it comes from. ``kind`` is None when values differ in kind."""
+class Payload(Leaf):
+    """A whole event as a record."""
+
+    def __str__(self) -> str:
+        return "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered(Leaf):
+    """What a row or a group has under number ``index``; prints as the expression it comes from; no ``kind`` where values differ in it."""
 
     index: int
     title: str = field(compare=False)
@@ -84,13 +97,28 @@ class OfGroup(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Key(OfGroup):
+class Key(Numbered):
     """A grouping key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Total(OfGroup):
+class Total(Numbered):
     """An aggregate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot(Numbered):
+    """A column of the rows that another step of the query gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class SideTime(Leaf):
+    """System.Timestamp() of one side of a join, 0 being the left one; DATEDIFF in ON names it by the side's name."""
+
+    side: int
+
+    def __str__(self) -> str:
+        return f"System.Timestamp() of side {self.side + 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +179,9 @@ class Call(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return self.args
 
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, args=parts)
+
     def __str__(self) -> str:
         args = [str(arg) for arg in self.args]
         if self.name in _SPELLINGS:
@@ -177,6 +208,9 @@ class Cast(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, arg=parts[0])
+
     def __str__(self) -> str:
         if self.declared:
             return str(self.arg)
@@ -194,6 +228,9 @@ class Case(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return (*(part for when in self.whens for part in when), self.otherwise)
 
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, whens=tuple(zip(parts[:-1:2], parts[1::2], strict=True)), otherwise=parts[-1])
+
     def __str__(self) -> str:
         whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in self.whens)
         return f"CASE {whens} ELSE {self.otherwise} END"
@@ -210,5 +247,17 @@ class Aggregate(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return () if self.arg is None else (self.arg,)
 
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, arg=parts[0] if parts else None)
+
     def __str__(self) -> str:
         return f"{self.function.upper()}({'*' if self.arg is None else self.arg})"
+
+
+def replaced(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """Return *expr* with every outermost part for which *change* gives something replaced by it."""
+    found = change(expr)
+    if found is not None:
+        return found
+    parts = tuple(replaced(part, change) for part in expr.parts)
+    return expr if all(new is old for new, old in zip(parts, expr.parts, strict=True)) else expr.rebuilt(parts)

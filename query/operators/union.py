@@ -1,0 +1,40 @@
+"""Union: the rows of several operators in one sequence; of the same instant in the order of the script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from query.operators.base import BAD_SCHEMA, Retained, by_substream, concat_rows, ticks
+from query.plan import Union
+
+
+@dataclass(frozen=True)
+class Uniting:
+    """The operator of a :class:`query.plan.Union`."""
+
+    node: Union
+    reach_us: int = 0
+
+    @property
+    def sides(self) -> int:
+        """One for each part."""
+        return len(self.node.parts)
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return the rows as they are."""
+        return below, BAD_SCHEMA.empty_table()
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, side, position)."""
+        every = concat_rows([rows for rows in retained if rows is not None]).drop_columns(["position"])
+        subs, system_us = ticks(every, "sub"), ticks(every, "system_us")
+        due = (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
+        rows = np.flatnonzero(due)
+        return every.take(pa.array(rows[np.argsort(system_us[rows], kind="stable")]))
+
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
+        """Return the rows with system_us >= to_us."""
+        return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))

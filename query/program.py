@@ -1,0 +1,224 @@
+"""
+The program of a query: the operators of all its plans in order, and the one walk that takes a finished slice of time through
+them.
+
+The caller owns time and memory. It hands events over in order (``prepare``), keeps what comes back in its retention, says
+which instants have become final (``finish``), and forgets what is no longer needed (``forget``). No clock, no broker and no
+engine beneath is known here. Law: what all calls of ``finish`` give, put together, depends on the events and not on how
+time was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.ticks import NEVER
+from query.compile import operator_of
+from query.encode import encode_objects
+from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows, encoded
+from query.operators.project import EncodedProjection
+from query.plan import Node, Plan, Rows, lookback_of, scan_of, source_of
+from query.retention import Retention, largest
+from tidegate.runtime.payloads.formats import JSON, PayloadFormat
+from tidegate.runtime.scalars.variant import from_columns
+
+Prepared = list[tuple[str, pa.Table]]
+"""What to keep under which name."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """
+    One operator of a program.
+
+    Args:
+        node: What it computes.
+        operator: What computes it.
+        below: The numbers of the stages whose rows it takes; none where it takes events.
+        input: The input whose events it takes.
+        names: For each side the name under which its retained rows are kept.
+    """
+
+    node: Rows
+    operator: Operator
+    below: tuple[int, ...]
+    input: str | None
+    names: tuple[str, ...]
+
+
+@dataclass
+class Program:
+    """
+    A query ready to run.
+
+    Args:
+        plans: What it computes, a plan for each output.
+        payloads: How the payloads of each input are written; JSON where none is said.
+        start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
+    """
+
+    plans: tuple[Plan, ...]
+    payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
+    start_us: int = NEVER
+
+    def __post_init__(self) -> None:
+        self._stages: list[Stage] = []
+        self._number: dict[tuple[Node, bool], int] = {}
+        self.outputs = tuple(self._add(plan.root, is_last=True) for plan in self.plans)
+        self.bad: list[tuple[int, bytes, str]] = []
+        """System timestamp, JSON and reason of rows between two operators on which an expression failed, since they were last taken."""
+
+    @property
+    def lookback_us(self) -> int:
+        """How long before an output instant events can still count for it, in microseconds."""
+        return max(lookback_of(plan.root) for plan in self.plans)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all that is retained."""
+        return tuple(name for stage in self._stages for name in stage.names)
+
+    def _add(self, node: Rows, *, is_last: bool = False) -> int:
+        """Return the number of the stage that computes *node*."""
+        scan = scan_of(node)
+        # Only over events it makes a difference whether an operator is the last one: there it may encode at once.
+        kind = node, is_last and scan is not None
+        if kind not in self._number:
+            below = () if scan is not None else tuple(self._add(child) for child in _taken(node))
+            operator = operator_of(node, self.payloads.get(scan.input, JSON) if scan else JSON, is_last=kind[1])
+            number = len(self._stages)
+            names = tuple(_name(number, side) for side in range(operator.sides))
+            self._stages.append(Stage(node, operator, below, scan.input if scan else None, names))
+            self._number[kind] = number
+        return self._number[kind]
+
+    def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
+        """
+        Take events of one input in order.
+
+        Args:
+            input: The input's name.
+            events: See ``query.compile.EVENTS_SCHEMA``.
+
+        Returns:
+            What to retain, and the rows that failed (``BAD_SCHEMA``), each once.
+        """
+        prepared: Prepared = []
+        failed = []
+        for stage in self._stages:
+            if stage.input == input:
+                kept, bad = stage.operator.prepare(events)
+                prepared.append((stage.names[0], kept))
+                failed.append(bad)
+        return prepared, _each_once(failed)
+
+    def finish(self, retention: Retention, closing: pa.Table) -> list[pa.Table]:
+        """
+        Take a finished slice of time through all operators.
+
+        Args:
+            retention: What was retained; what operators keep of each other's rows is added to it.
+            closing: ``sub``, ``from_us``, ``to_us``, one row per substream (one row with sub 0 without OVER): what lies in
+                from_us <= System.Timestamp < to_us has become final.
+
+        Returns:
+            For each output its results (``RESULT_SCHEMA``): of each substream, in order.
+        """
+        if not closing.num_rows:
+            return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
+        given: list[pa.Table | None] = []
+        results: list[pa.Table | None] = []
+        for number, stage in enumerate(self._stages):
+            self._take(stage, given, retention)
+            is_taken = any(number in other.below for other in self._stages)
+            rows, found = self._results(stage, retention, closing, is_output=number in self.outputs, is_taken=is_taken)
+            given.append(rows)
+            results.append(found)
+        horizon = closing.select(["sub", "to_us"])
+        self.forget(retention, horizon)
+        return [RESULT_SCHEMA.empty_table() if (found := results[number]) is None else found for number in self.outputs]
+
+    def _take(self, stage: Stage, given: Sequence[pa.Table | None], retention: Retention) -> None:
+        """Hand over what the stages below have given."""
+        for side, (below, name) in enumerate(zip(stage.below, stage.names, strict=False)):
+            rows = given[below]
+            if rows is not None and rows.num_rows:
+                numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
+                kept, bad = stage.operator.prepare(numbered, side)
+                retention.add(name, kept)
+                self._note(self._stages[below].node, rows, bad)
+
+    def _note(self, node: Rows, rows: pa.Table, bad: pa.Table) -> None:
+        if not bad.num_rows:
+            return
+        failed = rows.take(bad["position"])
+        names = [column.name for column in node.columns]
+        values = encode_objects(names, [from_columns(failed, f"s{at}") for at in range(len(names))], failed.num_rows)
+        self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), bad["reason"].to_pylist(), strict=True)
+
+    def _results(
+        self, stage: Stage, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
+    ) -> tuple[pa.Table | None, pa.Table | None]:
+        """Return the stage's rows, where other stages take them, and its encoded results, where it is an output."""
+        until_us = int(pc.max(closing["to_us"]).as_py())
+        retained = [_begun(retention, name, until_us) for name in stage.names]
+        begun = [largest(rows, "system_us") for rows in retained if rows is not None]
+        if not begun:
+            return None, None
+        # Results beyond the last row's reach are none; an end at infinity must not be counted up to.
+        last_us = pa.scalar(max(begun) + stage.operator.reach_us + 1, pa.int64())
+        clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
+        from_start = clipped.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
+        if isinstance(stage.operator, EncodedProjection):
+            return None, stage.operator.encoded(retained, from_start)
+        # What other stages take must begin before the first instant that is asked for.
+        rows = stage.operator.rows(retained, clipped if is_taken else from_start)
+        leaving = rows.filter(pc.greater_equal(rows["system_us"], self.start_us)) if is_taken else rows
+        return rows, encoded(leaving, [column.name for column in stage.node.columns]) if is_output else None
+
+    def forget(self, retention: Retention, horizon: pa.Table) -> None:
+        """
+        Forget rows no later result can need.
+
+        Args:
+            retention: What was retained.
+            horizon: ``sub``, ``to_us``: no result below to_us will be asked for again. Other substreams keep their rows.
+        """
+        for stage in self._stages:
+            for side, name in enumerate(stage.names):
+                retention.reduce(name, lambda rows, stage=stage, side=side: stage.operator.expire(rows, horizon, side))  # type: ignore[misc]
+
+
+def _taken(node: Rows) -> Sequence[Rows]:
+    """Return the nodes whose rows *node* takes, filters between them left out."""
+    return node.children if len(node.children) != 1 else (source_of(node),)  # type: ignore[return-value]
+
+
+def _name(number: int, side: int) -> str:
+    # The first one's is the name that states of the time before there were several hold.
+    return "rows" if (number, side) == (0, 0) else f"rows{number}.{side}"
+
+
+def _begun(retention: Retention, name: str, until_us: int) -> pa.Table | None:
+    """Return the pieces of which something lies below *until_us*, as one table whose rows are numbered in their order."""
+    parts = [part for part in retention.parts(name) if int(pc.min(part["system_us"]).as_py()) < until_us]
+    if not parts:
+        return None
+    rows = concat_rows(parts)
+    return rows.set_column(rows.schema.get_field_index("position"), "position", pa.array(np.arange(rows.num_rows)))
+
+
+def _each_once(failed: Sequence[pa.Table]) -> pa.Table:
+    """Return bad rows in order of positions, each with its first reason."""
+    if len(failed) == 1:
+        return failed[0]
+    reasons: dict[int, str] = {}
+    for bad in failed:
+        for position, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
+            reasons.setdefault(position, reason)
+    return pa.table({"position": sorted(reasons), "reason": [reasons[position] for position in sorted(reasons)]}, schema=BAD_SCHEMA)

@@ -1,0 +1,114 @@
+"""Binding of GROUP BY: its keys and its window; and what may stand in SELECT and HAVING beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from query.operators.windows import Window
+from query.sql.windowing import WINDOW_US_MAX, bind_window
+from tidegate.runtime.scalars.bind import ScalarBinder
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.evaluate import static_kind
+from tidegate.runtime.scalars.expressions import (
+    Aggregate,
+    Cast,
+    Expr,
+    Field,
+    Key,
+    Leaf,
+    Slot,
+    SystemTimestamp,
+    Total,
+    WindowEnd,
+    replaced,
+)
+from tidegate.runtime.scalars.functions import KNOWN_LATER, WINDOWS
+from tidegate.runtime.scalars.parse import offset_of
+
+WINDOW_EXAMPLE = "GROUP BY origin, TumblingWindow(hour, 1)"
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """
+    Args:
+        source: The script, for error places.
+        window_us_max: Longest window accepted, in microseconds.
+    """
+
+    source: Source
+    window_us_max: int = WINDOW_US_MAX
+
+    def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[Window, tuple[Expr, ...]]:
+        """
+        Return the window and the keys, each once.
+
+        Raises:
+            QueryError: There is no window, or a key is none.
+        """
+        for name, value in group.args.items():
+            if value and name != "expressions":
+                raise self.source.not_yet(f"{name.replace('_', ' ').upper()} is", at=offset_of(group))
+        windows: list[tuple[exp.Expr, Window]] = []
+        keys: list[Expr] = []
+        for node in group.expressions:
+            if isinstance(node, exp.Anonymous) and str(node.name).lower() in WINDOWS:
+                windows.append((node, bind_window(node, self.source, self.window_us_max)))
+            else:
+                keys.append(self._key(node, binder))
+        if not windows:
+            raise self.source.error(
+                "GROUP BY needs a window: a stream has no end", code="GROUP", at=offset_of(group), fix="add one", example=WINDOW_EXAMPLE
+            )
+        if len(windows) > 1:
+            raise self.source.error("GROUP BY takes one window", code="GROUP", at=offset_of(windows[1][0]), fix="run one query per window")
+        return windows[0][1], tuple(dict.fromkeys(keys))
+
+    def _key(self, node: exp.Expr, binder: ScalarBinder) -> Expr:
+        if isinstance(node, exp.Literal):
+            raise self.source.error(
+                "GROUP BY takes expressions, not positions", code="GROUP", at=offset_of(node), fix="name the field", example=WINDOW_EXAMPLE
+            )
+        if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window") and name not in KNOWN_LATER:
+            fix = suggest(name, ("TumblingWindow", "HoppingWindow"))
+            raise self.source.error(f"there is no window {node.name}", code="WINDOW", at=offset_of(node), fix=fix, example=WINDOW_EXAMPLE)
+        key = binder.bind(node, aggregates="GROUP BY")
+        if isinstance(key, SystemTimestamp):
+            raise self.source.not_yet("GROUP BY System.Timestamp() is", at=key.at)
+        return key
+
+
+@dataclass(frozen=True)
+class Lifting:
+    """Turns expressions over rows into expressions over groups."""
+
+    source: Source
+    keys: tuple[Expr, ...]
+    totals: tuple[Aggregate, ...]
+
+    def lift(self, expr: Expr) -> Expr:
+        """
+        Return *expr* over keys, totals and the window's end.
+
+        Raises:
+            QueryError: It names something that a group has many of.
+        """
+        return replaced(expr, self._of_group)
+
+    def _of_group(self, expr: Expr) -> Expr | None:
+        if expr in self.keys:
+            return Key(self.keys.index(expr), str(expr), static_kind(expr), at=expr.at)
+        if isinstance(expr, Aggregate):
+            return Total(self.totals.index(expr), str(expr), static_kind(expr), at=expr.at)
+        if isinstance(expr, SystemTimestamp):
+            return WindowEnd(at=expr.at)
+        if isinstance(expr, Leaf) or (isinstance(expr, Cast) and expr.declared):
+            raise self._not_grouped(expr)
+        return None
+
+    def _not_grouped(self, expr: Expr) -> Exception:
+        grouped = [str(key) for key in self.keys if isinstance(key, (Field, Cast, Slot))]
+        fix = suggest(str(expr), grouped, f"add {expr} to GROUP BY, or aggregate it")
+        return self.source.error(f"{expr} is neither grouped nor aggregated", code="GROUP", at=expr.at, fix=fix, example=f"MAX({expr})")

@@ -1,0 +1,99 @@
+"""
+Layout: what a SELECT's expressions are computed over, once it is known which columns of its relations they name.
+
+Over one input alone they read its payload. Over anything else - a step, a join, rows that analytic functions have been
+added to - they read the columns of the rows below by number: of an input those columns that are named, of a step all of
+them; the columns of joined relations stand one after the other, in the order of the script.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from query.plan import Column, Filter, Project, Rows, Scan
+from query.sql.scopes import Of, Relation, slot
+from tidegate.runtime.scalars.evaluate import static_kind
+from tidegate.runtime.scalars.expressions import Cast, Expr, Slot, SystemTimestamp, replaced
+
+
+@dataclass(frozen=True)
+class Layout:
+    """
+    Args:
+        rows: For each relation the node that gives its rows.
+        places: The number of each column that is named, by the expression that names it.
+    """
+
+    rows: tuple[Scan | Filter | Rows, ...]
+    places: dict[Expr, Slot]
+
+    @classmethod
+    def alone(cls, relation: Relation) -> Layout:
+        """Lay out one relation that nothing stands between."""
+        return cls((relation.rows,), {})
+
+    @classmethod
+    def of(cls, relations: Sequence[Relation], exprs: Iterable[Expr]) -> Layout:
+        """Lay out relations for all the expressions that will be computed over their rows."""
+        named = list(dict.fromkeys(part for expr in exprs for part in _named(expr)))
+        rows: list[Rows] = []
+        places: dict[Expr, Slot] = {}
+        shift = 0
+        for index, relation in enumerate(relations):
+            below = _below(relation, [part for part in named if _relation_of(part) == index])
+            for place, column in enumerate(below.columns):
+                places[_naming(index, relation, column, place)] = slot(below, place, shift=shift)
+            rows.append(below)
+            shift += len(below.columns)
+        return cls(tuple(rows), places)
+
+    def settled(self, expr: Expr) -> Expr:
+        """Return *expr* over the rows below."""
+        return replaced(expr, self._leaf)
+
+    def _leaf(self, part: Expr) -> Expr | None:
+        if part in self.places:
+            return self.places[part]
+        return part.leaf if isinstance(part, Of) else None
+
+
+def _named(expr: Expr) -> Iterable[Expr]:
+    """Yield the columns that *expr* names: a leaf of a relation, together with the conversion to its declared type."""
+    if isinstance(expr, Of) or (isinstance(expr, Cast) and expr.declared and isinstance(expr.arg, Of)):
+        yield expr
+    else:
+        for part in expr.parts:
+            yield from _named(part)
+
+
+def _relation_of(named: Expr) -> int:
+    leaf = named.arg if isinstance(named, Cast) else named
+    assert isinstance(leaf, Of)
+    return leaf.index
+
+
+def _bare(named: Expr) -> Expr:
+    """Return the column over its relation's own rows."""
+    return replaced(named, lambda part: part.leaf if isinstance(part, Of) else None)
+
+
+def _below(relation: Relation, named: Sequence[Expr]) -> Rows:
+    """Return the node that gives a relation's rows with the columns that are named."""
+    if relation.schema is not None:
+        return Project(relation.rows, tuple(Column(str(part), _bare(part)) for part in named))
+    assert not isinstance(relation.rows, (Scan, Filter))
+    if all(isinstance(_bare(part), Slot) for part in named):
+        return relation.rows
+    everything = tuple(Column(column.name, slot(relation.rows, place)) for place, column in enumerate(relation.rows.columns))
+    return Project(relation.rows, (*everything, Column("System.Timestamp()", SystemTimestamp())))
+
+
+def _naming(index: int, relation: Relation, column: Column, place: int) -> Expr:
+    """Return the expression that names a column of a relation."""
+    if relation.schema is None:
+        leaf: Expr = SystemTimestamp() if isinstance(column.expr, SystemTimestamp) else Slot(place, column.name, None)
+        return Of(index, column.name, None, leaf)
+    if isinstance(column.expr, Cast):
+        return Cast(Of(index, "", static_kind(column.expr.arg), column.expr.arg), column.expr.kind, declared=True)
+    return Of(index, "", None, column.expr)

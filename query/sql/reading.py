@@ -1,0 +1,116 @@
+"""
+Binding of what FROM says of an input: its name, TIMESTAMP BY and OVER.
+
+An input that is ordered in Kafka has its event time and its substreams from its configuration; a script must agree with
+them. Where an input is *free* (files, on which the script alone decides), the script's word counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from query.plan import Scan
+from tidegate.runtime.scalars.bind import InputNames, ScalarBinder
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.configured import bind_configured
+from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.expressions import Expr, PartitionId, SystemTimestamp
+from tidegate.runtime.scalars.parse import offset_of
+
+
+@dataclass(frozen=True)
+class Reading:
+    """
+    Args:
+        source: The script, for error places.
+        inputs: The inputs it may read.
+    """
+
+    source: Source
+    inputs: Sequence[InputSchema]
+
+    def schema(self, table: exp.Table, steps: Sequence[str] = ()) -> InputSchema:
+        """
+        Return the input that FROM names.
+
+        Args:
+            table: The name.
+            steps: What else it could have meant, for the message.
+
+        Raises:
+            QueryError: There is none.
+        """
+        spelled = spelled_name(table)
+        found = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
+        if found is None:
+            known = [*(schema.name for schema in self.inputs), *steps]
+            fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else "configure it under [inputs]")
+            raise self.source.error(f"there is no input {spelled}", code="INPUT", at=offset_of(table), fix=fix)
+        return found
+
+    def scan(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan:
+        """
+        Return the scan of an input, its TIMESTAMP BY and OVER checked.
+
+        Raises:
+            QueryError: They contradict the input's.
+        """
+        names_of = InputNames(self.source, schema, names)
+        binder = ScalarBinder(self.source, names_of)
+        over = self._over(table, schema, binder, names_of)
+        return Scan(schema.name, self._timestamp_by(table, schema, binder, names_of), over)
+
+    def _timestamp_by(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
+        node = table.args.get(TIMESTAMP_BY)
+        written = binder.bind(node, aggregates="TIMESTAMP BY") if node is not None else None
+        if schema.is_result:
+            if written is not None and not isinstance(written, SystemTimestamp):
+                what = f"{schema.name} is the result of a query: its event time is System.Timestamp(), not {written}"
+                raise self.source.error(what, code="TIMESTAMP", at=offset_of(node or table), fix="leave TIMESTAMP BY out")
+            return None
+        if schema.is_free:
+            return written
+        wanted = self._configured(schema, "timestamp_by", schema.timestamp_by, names)
+        if written == wanted:
+            return wanted
+        if written is None:
+            what = f"{schema.name} has the event time {wanted}, and the query does not say so"
+            fix, example = "add TIMESTAMP BY", f"FROM {schema.name} TIMESTAMP BY {wanted}"
+        elif wanted is None:
+            what = f"{schema.name} is ordered by arrival, not by {written}"
+            fix, example = "leave TIMESTAMP BY out, or set timestamp_by of the input and order it anew", f"FROM {schema.name}"
+        else:
+            what = f"{schema.name} is ordered by {wanted}, not by {written}"
+            fix, example = "write the input's event time", f"FROM {schema.name} TIMESTAMP BY {wanted}"
+        raise self.source.error(what, code="TIMESTAMP", at=offset_of(node if node is not None else table), fix=fix, example=example)
+
+    def _over(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
+        nodes = table.args.get(OVER) or []
+        written = [(node, bound) for node in nodes if not isinstance(bound := binder.bind(node, aggregates="OVER"), PartitionId)]
+        if not written:
+            return None
+        if len(written) > 1:
+            raise self.source.not_yet("OVER with several keys is", at=offset_of(written[1][0]))
+        node, over = written[0]
+        wanted = self._configured(schema, "over", schema.over, names)
+        if over != wanted and not schema.is_free and not (schema.is_result and wanted is None):
+            what = f"{schema.name} is ordered over {wanted}, not over {over}" if wanted else f"{schema.name} has no substreams"
+            fix = f"write OVER {wanted}, or leave OVER out" if wanted else "leave OVER out, or set over of the input and order it anew"
+            raise self.source.error(what, code="OVER", at=offset_of(node), fix=fix)
+        return over
+
+    def _configured(self, schema: InputSchema, setting: str, text: str | None, names: InputNames) -> Expr | None:
+        if text is None:
+            return None
+        if setting == "over":
+            return names.field(tuple(text.split(".")))
+        return replace(bind_configured(text, f"inputs.{schema.name}.{setting}", schema, names.aliases), at=-1)
+
+
+def spelled_name(table: exp.Table) -> str:
+    """Return a name after FROM as the script spells it."""
+    return ".".join(part.name for part in table.parts)
