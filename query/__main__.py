@@ -44,18 +44,20 @@ def query(
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
-    plan = job.prepare(settings, job.read_plan(settings, script, into), _start_us(start), until_end)
-    progress = QueryProgress(plan.topic, plan.buckets)
+    plan = job.prepare(settings, job.read_plans(settings, script, into), _start_us(start), until_end)
+    progress = QueryProgress(plan.buckets)
     console = Console(stderr=True)
     folder = Path(plan.checkpoint)
-    name = plan.output.name
+    name = plan.name
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
-    written = {"writes": plan.output.topic, "files": plan.output.files}
-    heeds = {"over": plan.over, "pace": str(plan.output.pace())}
+    topics = ", ".join(feed.topic for feed in plan.feeds)
+    written = ", ".join(output.topic for output in plan.outputs if output.topic)
+    files = ", ".join(output.files for output in plan.outputs if output.files)
+    heeds = {"over": plan.over, "pace": str(plan.outputs[0].pace())}
     log = logs.get_logger("query", output=name)
-    log.info("query starts", reads=plan.topic, partitions=plan.partitions, **heeds, **written)
+    log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **heeds)
 
-    published = ProgressPublisher(settings.redis, plan.output.topic or name, query=name, reads=plan.topic)
+    published = ProgressPublisher(settings.redis, plan.outputs[0].topic or name, query=name, reads=topics)
     watch = RecoveryWatch(job.recovery(plan), job.look(plan), published, log)
     with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, published, watch:
 
@@ -107,9 +109,9 @@ def plan(script: Script, into: Into = None, config: Config = None, assign: Assig
     from tidegate.runtime.settings import load
 
     settings = load(config, parse_assignments(assign or []))
-    made = job.read_plan(settings, script, into)
-    output = settings.outputs.get(made.output)
-    typer.echo(made.explain() + (f"\npace: {output.pace()}" if output else ""))
+    for made in job.read_plans(settings, script, into):
+        output = settings.outputs.get(made.output)
+        typer.echo(made.explain() + (f"\npace: {output.pace()}" if output else ""))
 
 
 if __name__ == "__main__":

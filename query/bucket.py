@@ -2,13 +2,14 @@
 A bucket: the part of a query's work that one writer does in one fixed order, and its memory.
 
 A bucket reads ordered partitions by the reader's rule, keeps the rows that later results need, and gives out results
-that are final, numbered in their channel, with the CTI that follows them. Two kinds:
+that are final, numbered in their channel of each output, with the CTI that follows them. The ordered partitions it reads are
+*logs*, numbered over all topics of the query. Two kinds:
 
-- :class:`~query.substreams.SubstreamBucket` (OVER): one ordered partition. A substream has moved past an instant when an event above it
+- :class:`~query.substreams.SubstreamBucket` (OVER): one log. A substream has moved past an instant when an event above it
   was accepted or its channel's CTI passed it. Law, level 2: results come after each accepted record, ordered (s, key)
   within it; they depend on the log alone, not on batches.
-- :class:`~query.merged.MergedBucket` (no OVER): all ordered partitions, merged up to the least of their frontiers in the order
-  (s, input partition, offset). Law, level 3: results depend on the events alone.
+- :class:`~query.merged.MergedBucket` (no OVER): all logs, merged up to the least of their frontiers in the order (s, input's
+  position in the script, input partition, offset). Law, level 3: results depend on the events alone.
 
 Both take notice of each channel's CTIs at the query's own pace (:mod:`query.heeding`), which follows from the log; so a pace
 changes when results come, and with OVER upon which record, and nothing else.
@@ -19,6 +20,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -34,6 +36,7 @@ from ordering.punctuation import Cause, Cti, Roster
 from ordering.reader import Accepted, Log, PartitionReader
 from ordering.step import Released
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
+from query.compile import RESULT_SCHEMA
 from query.decode import Events
 from query.heeding import Heeding
 from query.program import Program
@@ -43,27 +46,63 @@ Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
 BUCKET_STATE_VERSION = 3
-"""1 had no pace: each CTI of the input counted. Up to 2 a query had one operator, and told results from its start on only."""
+"""
+1 had no pace: each CTI of the input counted. Up to 2 a query had one operator, one topic and one output, and merged windows
+from its start on only.
+"""
 EACH_CTI = Pace()
 
 
 @dataclass(slots=True)
 class Bad:
-    """Events that the query could not evaluate: the events, and the reason of each."""
+    """Events that the query could not evaluate: the number of their source, -1 for rows between two operators, and the reason of each."""
 
-    events: list[Events]
-    reason: list[str]
+    events: list[Events] = field(default_factory=list)
+    source: list[int] = field(default_factory=list)
+    reason: list[str] = field(default_factory=list)
+
+    def add(self, event: Events, source: int, reason: str) -> None:
+        """Add one of them."""
+        self.events.append(event)
+        self.source.append(source)
+        self.reason.append(reason)
 
 
 @dataclass(slots=True)
 class _Numbering:
-    """The bucket's own channel: the next number, and the released results not below the last CTI."""
+    """The bucket's own channel of one output: the next number, and the released results not below the last CTI."""
 
     seq: int = 0
     c: int = NEVER
     largest_us: int = TICK_MIN
     written: tuple[int, int] | None = None
     ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def save(self) -> list[Any]:
+        """Return what :meth:`restore` needs, fit for JSON."""
+        return [self.seq, self.c, self.largest_us, self.written, self.ahead.tolist()]
+
+    @classmethod
+    def restore(cls, saved: list[Any]) -> _Numbering:
+        """Return the numbering that was saved."""
+        seq, c, largest_us, written, ahead = saved
+        return cls(seq, c, largest_us, None if written is None else (written[0], written[1]), np.array(ahead, dtype=np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """
+    An ordered topic as a bucket reads it.
+
+    Args:
+        input: The name the script gives it.
+        partitions: How many partitions it has.
+        logs: Number of each log of it that the bucket reads, and the partition it is.
+    """
+
+    input: str
+    partitions: int
+    logs: Mapping[int, int]
 
 
 class Bucket(ABC):
@@ -72,87 +111,88 @@ class Bucket(ABC):
 
     Args:
         program: The query; this bucket's own, as it holds what fails between operators.
-        input: The name of the input it reads.
-        number: The bucket's number, which is its roster number and partition in the result topic.
-        roster: The result topic's roster.
-        partitions: The ordered partitions it reads.
-        output_partitions: How many partitions the ordered topic has.
+        sources: What it reads, in the order of the script.
+        number: The bucket's number, which is its roster number and partition in the result topics.
+        roster: The result topics' roster.
         start_us: S: results from here on, None for all.
         read_from_us: X: events from here on count, None for all.
-        span_us: Span of System.Timestamp of a result file; None without files.
+        spans_us: For each output the span of System.Timestamp of a result file; None without files.
         pace: How often the bucket takes notice of a channel's CTIs.
     """
 
     def __init__(
         self,
         program: Program,
-        input: str,
+        sources: Sequence[Source],
         number: int,
         roster: Roster,
-        partitions: tuple[int, ...],
-        output_partitions: int,
         start_us: int | None,
         read_from_us: int | None,
-        span_us: int | None,
+        spans_us: Sequence[int | None],
         pace: Pace = EACH_CTI,
     ) -> None:
-        self._program, self._input, self._number, self._roster = program, input, number, roster
+        self._program, self._sources, self._number, self._roster = program, tuple(sources), number, roster
         program.start_us = NEVER if start_us is None else start_us
-        self._span_us = span_us
-        self._output_partitions = output_partitions
-        self.readers = {partition: PartitionReader(partition, output_partitions, read_from_us) for partition in partitions}
-        self._heeding = Heeding(pace, partitions, output_partitions)
-        self._carried = {partition: Events.none() for partition in partitions}
+        self._spans_us = tuple(spans_us)
+        self._source_of = {log: at for at, source in enumerate(sources) for log in source.logs}
+        self.readers = {
+            log: PartitionReader(partition, source.partitions, read_from_us) for source in sources for log, partition in source.logs.items()
+        }
+        self._heeding = [Heeding(pace, source.logs.values(), source.partitions) for source in sources]
+        self._carried = {log: Events.none() for log in self.readers}
         self._retention = Retention()
-        self._numbering = _Numbering()
-        self._next_offset = dict.fromkeys(partitions, 0)
+        self._numbering = [_Numbering() for _ in spans_us]
+        self._next_offset = dict.fromkeys(self.readers, 0)
         self._position = 0
         self._ended = False
         self.totals: dict[str, int] = {}
-        self._bad = Bad([], [])
+        self._bad = Bad()
 
     @property
     def c(self) -> int:
         """
         No later result has a System.Timestamp below this; ``INFINITY`` once the input has ended.
 
-        It is the input's: filters, projections and windows pass it on (:func:`ordering.transforms.same`).
+        It is the least of the inputs': filters, projections and windows pass it on (:func:`ordering.transforms.same`).
         """
-        return INFINITY if self._ended else self._heeding.frontier
+        return INFINITY if self._ended else min(heeding.frontier for heeding in self._heeding)
 
-    def take(self, partition: int, log: Log, events: Events, next_offset: int) -> Released:
-        """Take the next range of a partition's log; return the results that became final, numbered."""
-        accepted = self.readers[partition].accept(log)
-        self._next_offset[partition] = next_offset
-        carried = self._carried[partition]
+    def take(self, log: int, read: Log, events: Events, next_offset: int) -> list[Released]:
+        """Take the next range of a log; return, for each output, the results that became final, numbered."""
+        reader, at = self.readers[log], self._source_of[log]
+        accepted = reader.accept(read)
+        self._next_offset[log] = next_offset
+        carried = self._carried[log]
         both = Events.concat([carried, events]) if len(carried) else events
-        self._carried[partition] = both.take(accepted.carried)
+        self._carried[log] = both.take(accepted.carried)
         self._add("events", len(accepted.rows))
         chosen = both.take(accepted.rows)
-        heeded = self._heeding.take(partition, self.readers[partition].roster, chosen, accepted)
+        heeded = self._heeding[at].take(self._sources[at].logs[log], reader.roster, chosen, accepted)
         self._add("withheld_ctis", len(accepted.progress) - len(heeded))
-        return self._release(self._accept(chosen, replace(accepted, progress=heeded)))
+        return self._release(self._accept(at, chosen, replace(accepted, progress=heeded)))
 
-    def end(self) -> Released:
+    def end(self) -> list[Released]:
         """Close everything: the run ends here."""
         self._ended = True
         return self._release(self._close())
 
-    def settle(self) -> Released:
+    def settle(self) -> list[Released]:
         """Return the results that only now, after all ranges of the batch, became final."""
         return self._release(self._close())
 
     @abstractmethod
-    def _accept(self, events: Events, accepted: Accepted) -> pa.Table | None:
-        """Take accepted events; return results in emission order, if any are final."""
+    def _accept(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
+        """Take accepted events of source number *at*; return each output's results in emission order, if any are final."""
 
     @abstractmethod
-    def _close(self) -> pa.Table | None:
-        """Return the results that became final without further events."""
+    def _close(self) -> list[pa.Table] | None:
+        """Return each output's results that became final without further events."""
 
-    def cti(self) -> Cti | None:
-        """Return the CTI to write once everything released so far is acknowledged; None if it would say nothing new."""
-        numbering = self._numbering
+    def ctis(self) -> list[Cti | None]:
+        """Return for each output the CTI to write once everything released so far is acknowledged; None if it would say nothing new."""
+        return [self._cti(numbering) for numbering in self._numbering]
+
+    def _cti(self, numbering: _Numbering) -> Cti | None:
         numbering.c = max(numbering.c, self.c)
         numbering.ahead = numbering.ahead[numbering.ahead >= numbering.c]
         promise = numbering.c, numbering.seq
@@ -172,30 +212,31 @@ class Bucket(ABC):
             cause=Cause.SHUTDOWN if numbering.c == INFINITY else Cause.EVENT,
         )
 
-    def full_spans(self) -> list[tuple[int, list[tuple[int, bytes, bytes]]]]:
-        """Return (span start, rows) of each result file that no later result can belong to, and forget its rows."""
-        rows = self._retention.rows("results") if self._span_us else None
-        if rows is None or self._span_us is None:
+    def full_spans(self, output: int = 0) -> list[tuple[int, list[tuple[int, bytes, bytes]]]]:
+        """Return (span start, rows) of each result file of an output that no later result can belong to, and forget its rows."""
+        span_us, name = self._spans_us[output], _kept_results(output)
+        rows = self._retention.rows(name) if span_us else None
+        if rows is None or span_us is None:
             return []
-        span_us, until = self._span_us, _first_open(self.c, self._span_us)
+        until = _first_open(self.c, span_us)
         if until <= int(pc.min(rows["system_us"]).as_py()):
             return []
         due = rows.filter(pc.less(rows["system_us"], until))
         # Among equals of several input partitions the log's order is chance; a file depends on the events alone.
         due = due.sort_by([("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
         spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
-        for system_us, key, value in zip(*(due[name].to_pylist() for name in ("system_us", "key", "value")), strict=True):
+        for system_us, key, value in zip(*(due[column].to_pylist() for column in ("system_us", "key", "value")), strict=True):
             spans.setdefault(system_us // span_us * span_us, []).append((system_us, key, value))
-        self._retention.reduce("results", lambda table: table.filter(pc.greater_equal(table["system_us"], until)))
+        self._drop_published(output, until)
         return sorted(spans.items())
 
     def bad(self) -> Bad:
         """Return the rows that could not be evaluated since the last call."""
-        bad, self._bad = self._bad, Bad([], [])
+        bad, self._bad = self._bad, Bad()
         return bad
 
-    def _prepare(self, events: Events, sub: Ints, position: Ints) -> None:
-        """Evaluate what is computed per event; keep what later results need."""
+    def _prepare(self, at: int, events: Events, sub: Ints, position: Ints) -> None:
+        """Evaluate what is computed per event of source number *at*; keep what later results need."""
         table = pa.table(
             {
                 "position": position,
@@ -205,32 +246,34 @@ class Bucket(ABC):
                 "value": pa.array(events.value, type=pa.binary()),
             }
         )
-        prepared, bad = self._program.prepare(self._input, table)
+        prepared, bad = self._program.prepare(self._sources[at].input, table)
         for name, rows in prepared:
             self._retention.add(name, rows)
         for place, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
-            self._bad.events.append(events.take(np.searchsorted(position, [place])))
-            self._bad.reason.append(reason)
+            self._bad.add(events.take(np.searchsorted(position, [place])), at, reason)
         self._add("bad_rows", bad.num_rows)
 
-    def _finish(self, closing: pa.Table) -> pa.Table | None:
-        """Return the results of the windows in *closing* (sub, from_us, to_us), unordered between substreams."""
-        (results,) = self._program.finish(self._retention, closing)
+    def _finish(self, closing: pa.Table) -> list[pa.Table]:
+        """Return each output's results in *closing* (sub, from_us, to_us), unordered between substreams."""
+        results = self._program.finish(self._retention, closing)
         for system_us, value, reason in self._program.bad:
-            self._bad.events.append(_between(system_us, value))
-            self._bad.reason.append(reason)
+            self._bad.add(_between(system_us, value), -1, reason)
         self._add("bad_rows", len(self._program.bad))
         self._program.bad = []
         return results
 
-    def _release(self, results: pa.Table | None) -> Released:
-        if results is None or not results.num_rows:
-            return _released(self._number, self._numbering.seq, np.empty(0, dtype=np.int64), [], [])
-        if self._span_us:
+    def _release(self, results: Sequence[pa.Table] | None) -> list[Released]:
+        found = results or [RESULT_SCHEMA.empty_table()] * len(self._numbering)
+        return [self._numbered(output, rows) for output, rows in enumerate(found)]
+
+    def _numbered(self, output: int, results: pa.Table) -> Released:
+        numbering = self._numbering[output]
+        if not results.num_rows:
+            return _released(self._number, numbering.seq, np.empty(0, dtype=np.int64), [], [])
+        if self._spans_us[output]:
             kept = results.select(["system_us", "key", "value"])
-            self._retention.add("results", kept.append_column("number", pa.array(self._inputs_of(results))))
+            self._retention.add(_kept_results(output), kept.append_column("number", pa.array(self._inputs_of(results))))
         system_us = results["system_us"].to_numpy()
-        numbering = self._numbering
         released = _released(self._number, numbering.seq, system_us, results["key"].to_pylist(), results["value"].to_pylist())
         numbering.seq += len(released)
         numbering.largest_us = max(numbering.largest_us, int(system_us.max()))
@@ -248,20 +291,15 @@ class Bucket(ABC):
 
     def save(self) -> tuple[bytes, Changes]:
         """Return the small head and the changed chunks that make the last saved bucket this one. Call once after each batch."""
-        numbering = self._numbering
         self._keep_progress()
         changes = self._retention.save()
         head = {
             "version": BUCKET_STATE_VERSION,
-            "readers": {str(partition): reader.save().decode() for partition, reader in self.readers.items()},
-            "heeding": self._heeding.save(),
-            "carried": {
-                str(partition): b64encode(octets_of(table_of(events))).decode()
-                for partition, events in self._carried.items()
-                if len(events)
-            },
-            "next_offset": {str(partition): offset for partition, offset in self._next_offset.items()},
-            "numbering": [numbering.seq, numbering.c, numbering.largest_us, numbering.written, numbering.ahead.tolist()],
+            "readers": {str(log): reader.save().decode() for log, reader in self.readers.items()},
+            "heeding": [heeding.save() for heeding in self._heeding],
+            "carried": {str(log): b64encode(octets_of(table_of(events))).decode() for log, events in self._carried.items() if len(events)},
+            "next_offset": {str(log): offset for log, offset in self._next_offset.items()},
+            "numbering": [numbering.save() for numbering in self._numbering],
             "chunks": self._retention.head(),
             "position": self._position,
             "ended": self._ended,
@@ -283,23 +321,28 @@ class Bucket(ABC):
                 f"a bucket's saved state has version {fields['version']}, this program reads up to {BUCKET_STATE_VERSION}",
                 fix="run the version that saved it",
             )
-        self.readers = {
-            int(partition): PartitionReader.restore(saved.encode(), int(partition), self._output_partitions)
-            for partition, saved in fields["readers"].items()
-        }
-        self._heeding.restore(fields.get("heeding"), self.readers)
-        for partition, text in fields["carried"].items():
-            self._carried[int(partition)] = events_of(pa.ipc.open_stream(b64decode(text)).read_all())
-        self._next_offset = {int(partition): offset for partition, offset in fields["next_offset"].items()}
-        seq, c, largest_us, written, ahead = fields["numbering"]
-        promise = None if written is None else (written[0], written[1])
-        self._numbering = _Numbering(seq, c, largest_us, promise, np.array(ahead, dtype=np.int64))
+        if fields["version"] < 3:
+            fields |= {"heeding": [fields.get("heeding")], "numbering": [fields["numbering"]]}
+        for source, heeding, saved in zip(self._sources, self._heeding, fields["heeding"], strict=True):
+            restored = {
+                partition: PartitionReader.restore(fields["readers"][str(log)].encode(), partition, source.partitions)
+                for log, partition in source.logs.items()
+            }
+            self.readers |= {log: restored[partition] for log, partition in source.logs.items()}
+            heeding.restore(saved, restored)
+        for log, text in fields["carried"].items():
+            self._carried[int(log)] = events_of(pa.ipc.open_stream(b64decode(text)).read_all())
+        self._next_offset = {int(log): offset for log, offset in fields["next_offset"].items()}
+        self._numbering = [_Numbering.restore(saved) for saved in fields["numbering"]]
         self._position, self._ended, self.totals = fields["position"], fields["ended"], fields["totals"]
         self._retention = Retention.restore(fields["chunks"], chunks)
         self._restored(fields)
-        if self._span_us and c > NEVER:
-            until = _first_open(c, self._span_us)
-            self._retention.reduce("results", lambda table: table.filter(pc.greater_equal(table["system_us"], until)))
+        for output, span_us in enumerate(self._spans_us):
+            if span_us and (c := self._numbering[output].c) > NEVER:
+                self._drop_published(output, _first_open(c, span_us))
+
+    def _drop_published(self, output: int, until_us: int) -> None:
+        self._retention.reduce(_kept_results(output), lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
 
     @abstractmethod
     def _keep_progress(self) -> None:
@@ -312,6 +355,11 @@ class Bucket(ABC):
     @abstractmethod
     def _restored(self, fields: dict[str, Any]) -> None:
         """Read the kind's own part, and drop restored rows that are no longer needed."""
+
+
+def _kept_results(output: int) -> str:
+    """Return the name under which an output's results wait for their files."""
+    return f"results{output or ''}"
 
 
 def _first_open(c: int, span_us: int) -> int:

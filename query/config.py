@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ordering.punctuation import Roster, Spread
-from query.plan import Plan
+from query.plan import UNBOUNDED, Plan
 from query.program import Program
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.setting_tables import OutputSettings
@@ -18,16 +18,36 @@ Partition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
+class Feed:
+    """
+    One ordered topic that a query reads.
+
+    Args:
+        input: The name the script gives it.
+        topic: The topic.
+        partitions: How many partitions it has.
+        payloads: How the payloads of its events are written.
+    """
+
+    input: str
+    topic: str
+    partitions: int
+    payloads: PayloadFormat = JSON
+
+
+@dataclass(frozen=True, slots=True)
 class QueryPlan:
     """
     One query job.
 
+    The ordered partitions of all feeds are numbered 0, 1, ... in the order of the script, then of the partition: these are
+    its *logs*.
+
     Args:
-        plan: What is computed.
-        output: Where results go.
+        plans: What is computed, a plan for each output.
+        outputs: Where the results of each plan go.
         kafka: librdkafka properties, secrets included (so they are kept out of the repr).
-        topic: The ordered topic that is read.
-        partitions: How many partitions it has.
+        feeds: The ordered topics that are read, in the order in which the script names their inputs.
         over: Whether time advances substream by substream; each ordered partition is then a bucket of its own, else
             one bucket merges them all by their CTIs.
         labels: Spark key of each bucket.
@@ -36,14 +56,12 @@ class QueryPlan:
         until_end: Whether the job reads to the present end, closes everything and stops.
         events_per_batch: Most events one batch reads.
         checkpoint: Name under which workers keep this job's state in memory.
-        payloads: How the payloads of the events are written.
     """
 
-    plan: Plan
-    output: OutputSettings
+    plans: tuple[Plan, ...]
+    outputs: tuple[OutputSettings, ...]
     kafka: Mapping[str, str] = field(repr=False)
-    topic: str
-    partitions: int
+    feeds: tuple[Feed, ...]
     over: bool
     labels: tuple[int, ...]
     starts: Mapping[Partition, int]
@@ -51,36 +69,55 @@ class QueryPlan:
     until_end: bool
     events_per_batch: int
     checkpoint: str
-    payloads: PayloadFormat = JSON
+
+    @property
+    def name(self) -> str:
+        """What the job is called: its first output."""
+        return self.outputs[0].name
+
+    @property
+    def logs(self) -> tuple[tuple[int, int], ...]:
+        """Number of the feed and partition of each log."""
+        return tuple((number, partition) for number, feed in enumerate(self.feeds) for partition in range(feed.partitions))
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """Topic and partition of each log."""
+        return tuple((self.feeds[number].topic, partition) for number, partition in self.logs)
 
     @property
     def buckets(self) -> int:
-        """Number of buckets, which is the number of partitions of the result topic."""
-        return self.partitions if self.over else 1
+        """Number of buckets, which is the number of partitions of the result topics."""
+        return len(self.logs) if self.over else 1
 
-    def bucket_of(self, partition: int) -> int:
-        """Return the bucket that reads an ordered partition."""
-        return partition if self.over else 0
+    def bucket_of(self, log: int) -> int:
+        """Return the bucket that reads a log."""
+        return log if self.over else 0
 
-    def partitions_of(self, bucket: int) -> tuple[int, ...]:
-        """Return the ordered partitions that a bucket reads."""
-        return (bucket,) if self.over else tuple(range(self.partitions))
+    def logs_of(self, bucket: int) -> tuple[int, ...]:
+        """Return the logs that a bucket reads."""
+        return (bucket,) if self.over else tuple(range(len(self.logs)))
 
     @property
     def roster(self) -> Roster:
-        """Who writes into the result topic: each bucket is an input of its own."""
+        """Who writes into a result topic: each bucket is an input of its own."""
         return Roster(1, self.buckets, Spread.ONE, self.over)
 
     @property
+    def lookback_us(self) -> int:
+        """How long before an output instant events can still count for it, microseconds."""
+        return max(plan.lookback_us for plan in self.plans)
+
+    @property
     def read_from_us(self) -> int | None:
-        """X: events from this instant on are needed for results from S on."""
-        return None if self.start_us is None else self.start_us - self.plan.lookback_us
+        """X: events from this instant on are needed for results from S on; None: all of them."""
+        return None if self.start_us is None or self.lookback_us == UNBOUNDED else self.start_us - self.lookback_us
 
     @property
     def dead_letter_topic(self) -> str:
         """Topic for rows that the query cannot evaluate."""
-        return f"{self.output.topic or self.output.name}.dead"
+        return f"{self.outputs[0].topic or self.outputs[0].name}.dead"
 
     def program(self) -> Program:
         """Return the query ready to run."""
-        return Program((self.plan,), {self.plan.input: self.payloads})
+        return Program(self.plans, {feed.input: feed.payloads for feed in self.feeds})

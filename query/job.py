@@ -1,10 +1,10 @@
 """
-The query job on one page: ordered topic in, final results out.
+The query job on one page: ordered topics in, final results out.
 
 ::
 
     planner --ranges--> (shuffle by bucket) --> stateful stage --reports--> driver
-    ends of the topic                            Kafka -> reader's rule -> query -> Kafka, files
+    ends of the topics                           Kafka -> reader's rule -> query -> Kafka, files
 
 With OVER each ordered partition is a bucket, and buckets run side by side; without it one bucket merges all partitions.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -20,13 +21,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.frontier import Pace
-from query.config import Partition, QueryPlan
+from query.config import Feed, Partition, QueryPlan
 from query.offsets import RANGE_SCHEMA, Offset
-from query.plan import Plan, Project
-from query.sql.bind import bind_script
+from query.plan import Plan, Project, Scan
+from query.sql.bind import bind_outputs
 from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
-from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin
+from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin, Topic
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.known_topics import KnownTopics
@@ -48,9 +49,17 @@ ANSWER_S = 5.0
 WAYS_OUT = "write the results of the new topic to a new output, or delete the result topic and the checkpoint folder to begin anew"
 
 
-def read_plan(settings: Settings, script: Path, into: str | None) -> Plan:
+def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan, ...]:
     """
     Parse and bind a script against the configured inputs and outputs.
+
+    Args:
+        settings: The configuration.
+        script: The file.
+        into: The output given beside the script, where it has one only.
+
+    Returns:
+        A plan for each output, in the order of the script.
 
     Raises:
         QueryError: The script is wrong, or cannot be read.
@@ -64,25 +73,30 @@ def read_plan(settings: Settings, script: Path, into: str | None) -> Plan:
     inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     parsed = parse_script(text, str(script))
-    plan = bind_script(parsed, [*inputs, *results], into=into, window_us_max=settings.query.window_max_us)
-    if len(plan.inputs) > 1:
-        raise QueryError(
-            f"a query job that reads several inputs ({', '.join(plan.inputs)}) is not supported yet",
-            code="TG-QUERY-NOT-YET",
-            where=str(script),
-            fix="read one input in each job",
-        )
-    if plan.over is not None and plan.input in settings.outputs:
-        raise QueryError(
-            f"OVER is not supported yet on {plan.input}, the result of another query",
-            code="TG-QUERY-NOT-YET",
-            where=str(script),
-            fix="leave OVER out: the query then advances by the floor of all substreams",
-        )
-    return plan
+    plans = bind_outputs(parsed, [*inputs, *results], into=into, window_us_max=settings.query.window_max_us)
+    _check_over(settings, plans, str(script))
+    return plans
 
 
-def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: bool) -> QueryPlan:
+def _check_over(settings: Settings, plans: Sequence[Plan], where: str) -> None:
+    """Refuse what has no meaning yet: substreams of results, of several inputs, or of some of them only."""
+    scans = scans_of(plans)
+    over = [scan for scan in scans if scan.over is not None]
+    if not over:
+        return
+    if any(scan.input in settings.outputs for scan in over):
+        what = f"OVER is not supported yet on {over[0].input}, the result of another query"
+    elif len({scan.input for scan in scans}) > 1:
+        what = "OVER is not supported yet in a query that reads several inputs"
+    elif len(over) < len(scans):
+        what = f"OVER is missing where {over[0].input} is named again"
+    else:
+        return
+    fix = "leave OVER out: the query then advances by the floor of all substreams"
+    raise QueryError(what, code="TG-QUERY-NOT-YET", where=where, fix=fix)
+
+
+def prepare(settings: Settings, plans: tuple[Plan, ...], start_us: int | None, until_end: bool) -> QueryPlan:
     """
     Look at topics and checkpoint; make what is missing; return the plan of the job.
 
@@ -90,79 +104,129 @@ def prepare(settings: Settings, plan: Plan, start_us: int | None, until_end: boo
         UnreachableError: Kafka does not answer.
         RefusedError: A topic is missing or not as it must be, or the checkpoint belongs to another query.
     """
-    payloads = payloads_of(settings, plan)
     kafka = settings.kafka.client_properties()
     admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
-    output = settings.output(plan.output)
-    if output.files:
-        # Workers may run in other folders, on a cluster on other machines: there the path must be shared.
-        output = output.model_copy(update={"files": str(Path(output.files).absolute())})
-    ordered = admin.require(*_topic_of(settings, plan))
-    partitions = [(ordered.name, partition) for partition in range(ordered.partitions)]
-    over = plan.over is not None
-    buckets = ordered.partitions if over else 1
-    _check_partitions(output, buckets, over)
-    record_bytes_max = max(int(ordered.config.get("max.message.bytes", 1_048_588)) - HEADER_ROOM_BYTES, 1_048_588)
-    if output.topic:
-        admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
-    folder = checkpoint_folder(settings, f"query-{output.topic or output.name}")
-    known = bound(folder) or {}
-    check_same_topics(
-        {ordered.name: known.get("ordered_topic_id", ordered.topic_id)}, {ordered.name: ordered.topic_id}, str(folder), WAYS_OUT
-    )
-    bind(
-        folder,
-        {
-            "plan": plan.explain(),
-            "start": "" if start_us is None else str(start_us),
-            "ordered_topic_id": ordered.topic_id,
-            "partitions": str(ordered.partitions),
-            "output": json.dumps([output.topic, output.files, output.file_format, output.file_span_us]),
-            "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
-            # Checkpoints from before there was a pace know nothing of it, and go on.
-            **({} if output.pace() == Pace() else {"pace": str(output.pace())}),
-            **_format_bound(payloads),
-        },
-    )
-    _check_unwritten(admin, kafka, output, buckets, folder)
-    read_from_us = None if start_us is None else start_us - plan.lookback_us
-    prepared = QueryPlan(
-        plan=plan,
-        output=output,
+    outputs = tuple(_output(settings, plan.output) for plan in plans)
+    inputs = tuple(dict.fromkeys(scan.input for scan in scans_of(plans)))
+    payloads = {name: payloads_of(settings, plans, name) for name in inputs}
+    ordered = [admin.require(*_topic_of(settings, name)) for name in inputs]
+    feeds = tuple(Feed(name, topic.name, topic.partitions, payloads[name]) for name, topic in zip(inputs, ordered, strict=True))
+    over = plans[0].over is not None
+    buckets = sum(feed.partitions for feed in feeds) if over else 1
+    record_bytes_max = max(*(int(topic.config.get("max.message.bytes", 1_048_588)) - HEADER_ROOM_BYTES for topic in ordered), 1_048_588)
+    for output in outputs:
+        _check_partitions(output, buckets, over)
+        if output.topic:
+            admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
+    folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
+    _bind(folder, settings, plans, outputs, feeds, ordered, start_us)
+    for output in outputs:
+        _check_unwritten(admin, kafka, output, buckets, folder)
+    planned = QueryPlan(
+        plans=plans,
+        outputs=outputs,
         kafka=kafka,
-        topic=ordered.name,
-        partitions=ordered.partitions,
+        feeds=feeds,
         over=over,
         labels=tuple(even_labels(buckets, settings.spark.shuffle_partitions)),
-        starts=_starts(admin, partitions, read_from_us),
+        starts={},
         start_us=start_us,
         until_end=until_end,
         events_per_batch=settings.query.max_events_per_batch,
         checkpoint=str(folder),
-        payloads=payloads,
     )
-    admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, output.replication_factor)
-    admin.check_rights(query_rights(ordered.name, output.topic, prepared.dead_letter_topic))
+    prepared = replace(planned, starts=_starts(admin, list(planned.partitions), planned.read_from_us))
+    admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, outputs[0].replication_factor)
+    topics = [output.topic for output in outputs if output.topic]
+    admin.check_rights(query_rights([feed.topic for feed in feeds], topics, prepared.dead_letter_topic))
     return prepared
 
 
-def payloads_of(settings: Settings, plan: Plan) -> PayloadFormat:
+def scans_of(plans: Sequence[Plan]) -> tuple[Scan, ...]:
+    """Return all that plans read, each scan once, in the order of the script."""
+    return tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
+
+
+def _output(settings: Settings, name: str) -> OutputSettings:
+    output = settings.output(name)
+    if output.files:
+        # Workers may run in other folders, on a cluster on other machines: there the path must be shared.
+        return output.model_copy(update={"files": str(Path(output.files).absolute())})
+    return output
+
+
+def _bind(
+    folder: Path,
+    settings: Settings,
+    plans: Sequence[Plan],
+    outputs: Sequence[OutputSettings],
+    feeds: Sequence[Feed],
+    ordered: Sequence[Topic],
+    start_us: int | None,
+) -> None:
     """
-    Return how the payloads of the events that a query reads are written.
+    Bind the checkpoint to what it is a checkpoint of.
+
+    Raises:
+        RefusedError: It is one of something else.
+    """
+    known = bound(folder) or {}
+    ids = {topic.name: topic.topic_id for topic in ordered}
+    known_ids = {topic.name: known.get(_id_key(at), topic.topic_id) for at, topic in enumerate(ordered)}
+    check_same_topics(known_ids, ids, str(folder), WAYS_OUT)
+    paces = {str(output.pace()) for output in outputs}
+    if len(paces) > 1:
+        raise SettingError(
+            "the outputs of one script heed CTIs at one pace",
+            code="TG-SETTING-PACE",
+            where=", ".join(f"outputs.{output.name}" for output in outputs),
+            fix="give them the same cti_every_events, cti_every and cti_delay, or run each SELECT as its own query",
+        )
+    bind(
+        folder,
+        {
+            "plan": "\n".join(plan.explain() for plan in plans),
+            "start": "" if start_us is None else str(start_us),
+            "partitions": ",".join(str(feed.partitions) for feed in feeds),
+            **{_id_key(at): topic.topic_id for at, topic in enumerate(ordered)},
+            "output": _outputs_bound(outputs),
+            "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
+            # Checkpoints from before there was a pace know nothing of it, and go on.
+            **({} if outputs[0].pace() == Pace() else {"pace": str(outputs[0].pace())}),
+            **{f"{key}{at or ''}": value for at, feed in enumerate(feeds) for key, value in _format_bound(feed.payloads).items()},
+        },
+    )
+
+
+def _id_key(at: int) -> str:
+    """Return under which name a checkpoint remembers the id of a topic; the first one's is that of the time when there was one."""
+    return f"ordered_topic_id{at or ''}"
+
+
+def _outputs_bound(outputs: Sequence[OutputSettings]) -> str:
+    """Return what a checkpoint remembers of outputs."""
+    every = [[output.topic, output.files, output.file_format, output.file_span_us] for output in outputs]
+    return json.dumps(every[0] if len(every) == 1 else every)
+
+
+def payloads_of(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:
+    """
+    Return how the payloads of the events of an input are written.
 
     Raises:
         SettingError: A schema file cannot be used.
         QueryError: The query would hand on as results what no later query could read.
     """
-    if plan.input not in settings.inputs:
+    if name not in settings.inputs:
         return JSON
-    payloads = PayloadFormat.of(settings.input(plan.input), settings.schema_registry)
-    if payloads.name != "json" and isinstance(plan.root, Project) and not plan.root.columns:
+    payloads = PayloadFormat.of(settings.input(name), settings.schema_registry)
+    passing = [plan for plan in plans if isinstance(plan.root, Project) and not plan.root.columns and name in plan.inputs]
+    if payloads.name != "json" and passing:
         raise QueryError(
             f"SELECT * over payloads in {payloads.name} is not supported yet: results are JSON",
             code="TG-QUERY-NOT-YET",
-            where=plan.input,
+            where=name,
             fix="name the fields",
         )
     return payloads
@@ -176,11 +240,11 @@ def _format_bound(payloads: PayloadFormat) -> dict[str, str]:
     return {"payloads": columns.get(payloads.name, payloads.name), **payloads.fingerprint()}
 
 
-def _topic_of(settings: Settings, plan: Plan) -> tuple[str, str]:
-    """Return the ordered topic a query reads, and what to do where it is missing."""
-    if plan.input in settings.inputs:
-        return settings.input(plan.input).ordered_topic, f"start `tidegate ingest {plan.input}` first: it makes the topic"
-    return str(settings.output(plan.input).topic), f"start the query that writes INTO {plan.input} first: it makes the topic"
+def _topic_of(settings: Settings, name: str) -> tuple[str, str]:
+    """Return the ordered topic of an input, and what to do where it is missing."""
+    if name in settings.inputs:
+        return settings.input(name).ordered_topic, f"start `tidegate ingest {name}` first: it makes the topic"
+    return str(settings.output(name).topic), f"start the query that writes INTO {name} first: it makes the topic"
 
 
 def _check_partitions(output: OutputSettings, buckets: int, over: bool) -> None:
@@ -247,7 +311,7 @@ def recovery(plan: QueryPlan) -> Recovery:
     """
     folder = Path(plan.checkpoint)
     planned, done = last_batches(folder)
-    ends = Admin(plan.kafka).ends([(plan.topic, number) for number in range(plan.partitions)])
+    ends = Admin(plan.kafka).ends(list(plan.partitions))
     how = How.CHECKPOINT if planned >= 0 else How.NEW if plan.start_us is None else How.START
     here = {**plan.starts, **walked(plan)}
     return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats=planned > done, start_us=plan.start_us)
@@ -257,13 +321,14 @@ def walked(plan: QueryPlan) -> dict[Partition, int]:
     """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
     folder = Path(plan.checkpoint)
     stored = offset_of(folder, last_batches(folder)[1])
-    return {} if stored is None else {(plan.topic, number): at for number, at in Offset.from_json(stored).positions.items()}
+    return {} if stored is None else {plan.partitions[log]: at for log, at in Offset.from_json(stored).positions.items()}
 
 
 def look(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return what asks the brokers where partitions end, and refuses where it is not the one that the job began with."""
     admin, folder = Admin(plan.kafka, ANSWER_S), Path(plan.checkpoint)
-    topics = KnownTopics({plan.topic: (bound(folder) or {}).get("ordered_topic_id", "")}, str(folder), WAYS_OUT)
+    known = bound(folder) or {}
+    topics = KnownTopics({feed.topic: known.get(_id_key(at), "") for at, feed in enumerate(plan.feeds)}, str(folder), WAYS_OUT)
 
     def ends(partitions: Sequence[Partition]) -> dict[Partition, int]:
         topics.check(admin)
@@ -277,5 +342,5 @@ def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: 
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     source = source_of(Deferred("query.source:Planner", plan), RANGE_SCHEMA, trigger_us)
     processor = StageProcessor(Deferred("query.processor:QueryStage", plan), plan.checkpoint)
-    stage = Stage(f"query-{plan.output.name}", plan.checkpoint, plan.until_end)
+    stage = Stage(f"query-{plan.name}", plan.checkpoint, plan.until_end)
     return start_stage(spark, source, processor, stage, on_reports)

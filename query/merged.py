@@ -1,8 +1,9 @@
 """
-A query without OVER: all ordered partitions in one line, merged up to the least of their frontiers.
+A query without OVER: all logs in one line, merged up to the least of their frontiers.
 
-Law, level 3: events are taken in the order (s, input partition, offset) and windows close as the merged frontier
-passes them, so results and their order depend on the events alone.
+Law, level 3: the events of each input are taken in the order (s, input partition, offset), what is computed of several
+inputs in an order that follows from theirs and the script, and windows close as the merged frontier passes them; so results
+and their order depend on the events alone.
 """
 
 from __future__ import annotations
@@ -20,37 +21,38 @@ from query.decode import Events
 
 
 class MergedBucket(Bucket):
-    """All ordered partitions in one line; see the module."""
+    """All logs in one line; see the module."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self._closed_us = NEVER
 
-    def _accept(self, events: Events, accepted: Accepted) -> None:
+    def _accept(self, at: int, events: Events, accepted: Accepted) -> None:
         if len(events):
-            self._retention.add("held", table_of(events))
+            self._retention.add(_held(at), table_of(events))
 
-    def _close(self) -> pa.Table | None:
+    def _close(self) -> list[pa.Table] | None:
         until_us = self.c
         if until_us <= self._closed_us:
             return None
-        self._merge(until_us)
+        for at in range(len(self._sources)):
+            self._merge(at, until_us)
         closing = pa.table({"sub": [0], "from_us": [self._closed_us], "to_us": [until_us]})
         self._closed_us = until_us
         return self._finish(closing)
 
-    def _merge(self, until_us: int) -> None:
-        held = self._retention.rows("held")
+    def _merge(self, at: int, until_us: int) -> None:
+        held = self._retention.rows(_held(at))
         if held is None:
             return
         due = held.filter(pc.less(held["system_us"], until_us))
-        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
+        self._retention.reduce(_held(at), lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
         if due.num_rows:
             due = due.sort_by([("system_us", "ascending"), ("number", "ascending"), ("offset", "ascending")])
             events = events_of(due)
             position = np.arange(self._position, self._position + len(events))
             self._position += len(events)
-            self._prepare(events, np.zeros(len(events), dtype=np.int64), position)
+            self._prepare(at, events, np.zeros(len(events), dtype=np.int64), position)
 
     def _keep_progress(self) -> None:
         pass  # the head says how far it has merged
@@ -62,5 +64,11 @@ class MergedBucket(Bucket):
         # Up to version 2 results were closed from the start on, and events merged from before.
         self._closed_us = fields.get("merged_us", fields["closed_us"])
         closed = pa.table({"sub": [0], "to_us": [self._closed_us]})
-        self._retention.reduce("held", lambda table: table.filter(pc.greater_equal(table["system_us"], self._closed_us)))
+        for at in range(len(self._sources)):
+            self._retention.reduce(_held(at), lambda table: table.filter(pc.greater_equal(table["system_us"], self._closed_us)))
         self._program.forget(self._retention, closed)
+
+
+def _held(at: int) -> str:
+    """Return the name under which the events of a source wait for the others."""
+    return f"held{at or ''}"

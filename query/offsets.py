@@ -1,4 +1,4 @@
-"""The source's offset: how far each partition of the ordered topic is planned. JSON of integers with sorted keys."""
+"""The source's offset: how far each log - each partition of the ordered topics - is planned. JSON of integers with sorted keys."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ RANGE_SCHEMA = StructType(
     [
         StructField("label", IntegerType()),
         StructField("bucket", IntegerType()),
-        StructField("partition", IntegerType()),
+        StructField("log", IntegerType()),
         StructField("start", LongType()),
         StructField("end", LongType()),
         StructField("final", BooleanType()),
     ]
 )
-"""What the source hands to the stateful stage: ranges of the ordered topic, never events."""
+"""What the source hands to the stateful stage: ranges of logs, never events."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The next offset of each ordered partition; *final* once a run to the present end has reached it."""
+    """The next offset of each log; *final* once a run to the present end has reached it."""
 
     positions: Mapping[int, int]
     final: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark stores it."""
-        return {"final": int(self.final), "positions": {str(partition): self.positions[partition] for partition in sorted(self.positions)}}
+        return {"final": int(self.final), "positions": {str(log): self.positions[log] for log in sorted(self.positions)}}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
         """Read a stored offset."""
-        return cls({int(partition): position for partition, position in stored["positions"].items()}, bool(stored["final"]))
+        return cls({int(log): position for log, position in stored["positions"].items()}, bool(stored["final"]))

@@ -13,8 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ordering.step import Released
 from ordering.ticks import INFINITY
-from query.bucket import Bucket
+from query.bucket import Bucket, Source
 from query.config import QueryPlan
 from query.decode import decode
 from query.merged import MergedBucket
@@ -37,10 +38,12 @@ class QueryStage:
 
     def reports(self, ranges: list[Any], keeper: Keeper[Bucket]) -> Iterator[str]:
         """Take the ranges of one bucket; yield its report."""
-        ordered = sorted(ranges, key=lambda planned: planned.partition)
-        place = {"topic": self._plan.topic, "bucket": int(ordered[0].bucket), "partition": [int(each.partition) for each in ordered]}
+        ordered = sorted(ranges, key=lambda planned: planned.log)
+        names = [self._plan.partitions[int(each.log)] for each in ordered]
+        topics = ", ".join(dict.fromkeys(topic for topic, _ in names))
+        place = {"topic": topics, "bucket": int(ordered[0].bucket), "partition": [partition for _, partition in names]}
         span = {"offset": [int(each.start) for each in ordered], "until": [int(each.end) for each in ordered]}
-        with bound(output=self._plan.output.name, **place, **span, **batch_of_task()):
+        with bound(output=self._plan.name, **place, **span, **batch_of_task()):
             report = self._run(ordered, keeper)
         yield report
 
@@ -54,7 +57,7 @@ class QueryStage:
             # What the producer still holds and where readers stand is unknown: none may be used again.
             drop_producer(self._plan.kafka)
             for planned in ranges:
-                drop_reader(self._plan.kafka, self._plan.topic, planned.partition, headers=True)
+                drop_reader(self._plan.kafka, *self._plan.partitions[int(planned.log)], headers=True)
             raise
         head, changes = bucket.save()
         keeper.save(number, bucket, head, changes.put, changes.delete)
@@ -67,10 +70,13 @@ class QueryStage:
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
     kind = SubstreamBucket if plan.over else MergedBucket
-    span_us = plan.output.file_span_us if plan.output.files else None
-    partitions = plan.partitions_of(number)
-    where = (number, plan.roster, partitions, plan.partitions)
-    return kind(plan.program(), plan.plan.input, *where, plan.start_us, plan.read_from_us, span_us, plan.output.pace())
+    spans_us = [output.file_span_us if output.files else None for output in plan.outputs]
+    read = plan.logs_of(number)
+    logs = [
+        {log: partition for log, (at, partition) in enumerate(plan.logs) if at == feed and log in read} for feed in range(len(plan.feeds))
+    ]
+    sources = [Source(feed.input, feed.partitions, mine) for feed, mine in zip(plan.feeds, logs, strict=True)]
+    return kind(plan.program(), sources, number, plan.roster, plan.start_us, plan.read_from_us, spans_us, plan.outputs[0].pace())
 
 
 def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
@@ -85,57 +91,59 @@ class BucketRun:
 
     def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer) -> None:
         self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
-        self._topic = plan.output.topic
-        self._writer = ChannelWriter(producer, self._topic) if self._topic else None
+        self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
+        # What errors of flushing name where nothing but dead letters is written.
+        self._written = next((output.topic for output in plan.outputs if output.topic), plan.dead_letter_topic)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
 
     def run(self, ranges: list[Any]) -> str:
         """Take the ranges; return the report as JSON."""
         for planned in ranges:
-            self._read(int(planned.partition), int(planned.start), int(planned.end))
+            self._read(int(planned.log), int(planned.start), int(planned.end))
         self._write(self._bucket.settle())
         if ranges[0].final:
             self._write(self._bucket.end())
-        self._producer.flush(self._topic or self._plan.topic)
-        cti = self._bucket.cti()
-        if cti is not None and self._writer is not None:
-            self._writer.ctis([cti])
-            self._producer.flush(self._topic or self._plan.topic)
+        self._producer.flush(self._written)
+        for writer, cti in zip(self._writers, self._bucket.ctis(), strict=True):
+            if cti is not None and writer is not None:
+                writer.ctis([cti])
+        self._producer.flush(self._written)
         self._publish()
         self._spent("acknowledge")
         return self._report()
 
-    def _read(self, partition: int, start: int, end: int) -> None:
+    def _read(self, log: int, start: int, end: int) -> None:
         if end == start:
             return
-        reader = cached_reader(self._plan.kafka, self._plan.topic, partition, headers=True)
+        topic, partition = self._plan.partitions[log]
+        reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
         for records in reader.read(start, end, CHUNK_EVENTS):
             self._spent("read")
-            log, events = decode(records, self._plan.topic, partition)
-            released = self._bucket.take(partition, log, events, int(records.offset[-1]) + 1)
+            read, events = decode(records, topic, partition)
+            released = self._bucket.take(log, read, events, int(records.offset[-1]) + 1)
             self._spent("compute")
             self._write(released)
 
-    def _write(self, released: Any) -> None:
+    def _write(self, released: list[Released]) -> None:
         self._spent("compute")
-        if self._writer is not None:
-            self._writer.events(released)
+        for writer, results in zip(self._writers, released, strict=True):
+            if writer is not None:
+                writer.events(results)
         bad = self._bucket.bad()
-        for event, reason in zip(bad.events, bad.reason, strict=True):
+        for event, source, reason in zip(bad.events, bad.source, bad.reason, strict=True):
             # The input partition's roster number and the offset there: what the event's own header says of its origin.
-            origin = f"{self._plan.topic}:{event.number[0]}@{event.offset[0]}"
+            origin = f"{self._plan.feeds[source].topic}:{event.number[0]}@{event.offset[0]}" if source >= 0 else "a row between two steps"
             headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
             self._producer.send_plain(self._plan.dead_letter_topic, event.value[0], event.key[0], headers)
         self._spent("write")
 
     def _publish(self) -> None:
-        if self._plan.output.files is None:
-            return
-        output = self._plan.output
-        sink = FileSink(Path(str(output.files)), output.file_format, output.file_span_us)
-        for start_us, rows in self._bucket.full_spans():
-            sink.publish(start_us, self._number, rows)
+        for number, output in enumerate(self._plan.outputs):
+            if output.files is not None:
+                sink = FileSink(Path(str(output.files)), output.file_format, output.file_span_us)
+                for start_us, rows in self._bucket.full_spans(number):
+                    sink.publish(start_us, self._number, rows)
 
     def _spent(self, on: str) -> None:
         now = time.perf_counter()
@@ -144,7 +152,9 @@ class BucketRun:
 
     def _report(self) -> str:
         bucket = self._bucket
-        waiting = [[partition, number, n, last] for partition, reader in bucket.readers.items() for number, n, last in reader.waiting()]
+        waiting = [
+            [*self._plan.partitions[log], number, n, last] for log, reader in bucket.readers.items() for number, n, last in reader.waiting()
+        ]
         fields = {
             "bucket": self._number,
             "c": bucket.c,

@@ -18,14 +18,13 @@ class QueryProgress:
     Collects the reports of all buckets.
 
     Args:
-        topic: The ordered topic, for errors.
         buckets: How many buckets there are.
     """
 
-    def __init__(self, topic: str, buckets: int) -> None:
-        self._topic, self._buckets = topic, buckets
+    def __init__(self, buckets: int) -> None:
+        self._buckets = buckets
         self._reports: dict[int, dict[str, Any]] = {}
-        self._waiting: dict[tuple[int, ...], float] = {}
+        self._waiting: dict[tuple[str, int, int, int, int], float] = {}
         self._first: tuple[float, int] | None = None
         self.batches = 0
 
@@ -47,9 +46,9 @@ class QueryProgress:
         Raises:
             GapError: One has, for a minute.
         """
-        for (partition, number, n, last), since in self._waiting.items():
+        for (topic, partition, number, n, last), since in self._waiting.items():
             if time.monotonic() - since > GAP_WAIT_S:
-                raise unmet(self._topic, partition, number, n, last)
+                raise unmet(topic, partition, number, n, last)
 
     @property
     def finished(self) -> bool:

@@ -1,14 +1,14 @@
 """
-The planner: which ranges of the ordered topic the next batch reads. It runs in a Python process beside the driver.
+The planner: which ranges of the ordered topics the next batch reads. It runs in a Python process beside the driver.
 
-Time comes from the topic itself, so there is nothing to decide but how much to read; brokers that do not answer never
+Time comes from the topics themselves, so there is nothing to decide but how much to read; brokers that do not answer never
 end the job.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -41,7 +41,7 @@ class Planner(RangePlanner):
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the job starts."""
-        return Offset({partition: start for (_, partition), start in self._plan.starts.items()}).to_json()
+        return Offset(self._by_log(self._plan.starts)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the present end."""
@@ -53,26 +53,29 @@ class Planner(RangePlanner):
         if here.final:
             return start
         try:
-            ends = self._frozen or self._admin.ends(self._plan.starts)
+            ends = self._by_log(self._frozen or self._admin.ends(self._plan.starts))
         except (KafkaException, TidegateError) as error:
             if beyond_waiting(error):
                 raise
-            get_logger(__name__).warning("nothing planned", topic=self._plan.topic, reason=str(error))
+            get_logger(__name__).warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
             time.sleep(_RETRY_S)
             return start
-        behind = {partition: end for (_, partition), end in ends.items() if end > here.positions[partition]}
+        behind = {log: end for log, end in ends.items() if end > here.positions[log]}
         if not behind:
             return Offset(here.positions, final=True).to_json() if self._frozen is not None else start
         share = max(self._plan.events_per_batch // len(behind), 1)
-        there = {partition: min(end, here.positions[partition] + share) for partition, end in behind.items()}
+        there = {log: min(end, here.positions[log] + share) for log, end in behind.items()}
         return Offset({**here.positions, **there}).to_json()
+
+    def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
+        return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges between two offsets."""
         here, there = Offset.from_json(start), Offset.from_json(end)
         rows = []
-        for partition, until in sorted(there.positions.items()):
-            if until > here.positions[partition] or there.final:
-                bucket = self._plan.bucket_of(partition)
-                rows.append((self._plan.labels[bucket], bucket, partition, here.positions[partition], until, there.final))
+        for log, until in sorted(there.positions.items()):
+            if until > here.positions[log] or there.final:
+                bucket = self._plan.bucket_of(log)
+                rows.append((self._plan.labels[bucket], bucket, log, here.positions[log], until, there.final))
         return [Ranges(rows)]

@@ -56,24 +56,18 @@ class SubstreamBucket(Bucket):
         self._touched: list[Ints] = []
         self._subs_after_prune = 0
 
-    @property
-    def _partition(self) -> int:
-        return next(iter(self.readers))
-
-    def _accept(self, events: Events, accepted: Accepted) -> pa.Table | None:
+    def _accept(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
         sub = self._find(events)
         position = np.arange(self._position, self._position + len(events))
         self._position += len(events)
         if len(events):
-            self._prepare(events, sub, position)
+            self._prepare(at, events, sub, position)
         moves = self._moves(sub, events, accepted)
         before = self._progress.copy()
         np.maximum.at(self._progress, moves.sub, moves.to_us)
         self._touched.append(np.unique(moves.sub))
-        results = self._close_from(before)
-        if results is None or not results.num_rows:
-            return None
-        return self._in_order(results, self._upon(results, moves, accepted.progress))
+        found = self._close_from(before)
+        return found and [self._in_order(rows, self._upon(rows, moves, accepted.progress)) if rows.num_rows else rows for rows in found]
 
     def _moves(self, sub: Ints, events: Events, accepted: Accepted) -> _Moves:
         """Return what the accepted events, and the lists of CTIs about known substreams, move."""
@@ -91,11 +85,9 @@ class SubstreamBucket(Bucket):
         found = self._subs.get((number, key), -1)
         return self._subs.get((number, None), -1) if found < 0 and not key else found
 
-    def _close(self) -> pa.Table | None:
-        results = self._close_from(self._progress.copy()) if self._ended else None
-        if results is None or not results.num_rows:
-            return None
-        return self._in_order(results, np.zeros(results.num_rows, dtype=np.int64))
+    def _close(self) -> list[pa.Table] | None:
+        found = self._close_from(self._progress.copy()) if self._ended else None
+        return found and [self._in_order(rows, np.zeros(rows.num_rows, dtype=np.int64)) if rows.num_rows else rows for rows in found]
 
     def _find(self, events: Events) -> Ints:
         """Return the dense number of each event's substream (input partition, key), adding those not yet known."""
@@ -117,12 +109,13 @@ class SubstreamBucket(Bucket):
         """Return how far the channel of each substream has come."""
         if self._ended:
             return np.full(len(self._number_of), INFINITY, dtype=np.int64)
+        ((_, partition),) = self._sources[0].logs.items()
         numbers = range(int(self._number_of.max(initial=-1)) + 1)
-        floors = np.array([self._heeding.c(self._partition, number) for number in numbers], dtype=np.int64)
+        floors = np.array([self._heeding[0].c(partition, number) for number in numbers], dtype=np.int64)
         return floors[self._number_of]
 
-    def _close_from(self, before: Ints) -> pa.Table | None:
-        """Return the results of all windows that substreams have moved past since *before*."""
+    def _close_from(self, before: Ints) -> list[pa.Table] | None:
+        """Return each output's results of all windows that substreams have moved past since *before*."""
         np.maximum(self._progress, self._floors(), out=self._progress)
         moved = np.flatnonzero(self._progress > before)
         if not len(moved):

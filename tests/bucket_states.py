@@ -23,7 +23,7 @@ from ordering.frontier import Pace
 from ordering.oracle import Record
 from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
-from query.bucket import BUCKET_STATE_VERSION, Bucket
+from query.bucket import BUCKET_STATE_VERSION, Bucket, Source
 from query.merged import MergedBucket
 from query.substreams import SubstreamBucket
 from tidegate.runtime.scalars.catalog import InputSchema
@@ -45,12 +45,12 @@ class Plan:
         """Return the bucket before its first record."""
         query = program(self.question.sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
         read_from_us = None if self.start_us is None else self.start_us - query.lookback_us
-        rest = self.start_us, read_from_us, SPAN_US, Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
+        rest = self.start_us, read_from_us, (SPAN_US,), Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
         if self.partition is None:
-            roster, everything = Roster(1, 1, Spread.ONE, False), tuple(range(self.partitions))
-            return MergedBucket(query, self.question.input, 0, roster, everything, self.partitions, *rest)
-        where = (self.partition, Roster(1, self.partitions, Spread.ONE, True), (self.partition,), self.partitions)
-        return SubstreamBucket(query, self.question.input, *where, *rest)
+            everything = Source(self.question.input, self.partitions, {at: at for at in range(self.partitions)})
+            return MergedBucket(query, [everything], 0, Roster(1, 1, Spread.ONE, False), *rest)
+        alone = Source(self.question.input, self.partitions, {self.partition: self.partition})
+        return SubstreamBucket(query, [alone], self.partition, Roster(1, self.partitions, Spread.ONE, True), *rest)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ def run_to_end(bucket: Bucket, rest: dict[int, list[Line]]) -> tuple[list[Result
     results, spans = [], []
     for close in (False, True):
         pieces = [] if close else [bucket.take(at, *columns_of(lines), lines[-1][0] + 1) for at, lines in rest.items() if lines]
-        for released in [*pieces, bucket.end() if close else bucket.settle()]:
+        for (released,) in [*pieces, bucket.end() if close else bucket.settle()]:
             results += list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
         spans += [(start_us, sorted(rows)) for start_us, rows in bucket.full_spans()]
     return results, spans
@@ -147,7 +147,7 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
             if lines:
                 bucket.take(at, *columns_of(lines), lines[-1][0] + 1)
         bucket.settle()
-        bucket.cti()
+        bucket.ctis()
         bucket.full_spans()
         head, changes = bucket.save()
         chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}

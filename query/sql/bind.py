@@ -20,6 +20,7 @@ from query.sql.windowing import WINDOW_US_MAX
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.parse import Script, offset_of
+from tidegate.runtime.scalars.statements import apply_declarations
 
 
 def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | None = None, window_us_max: int = WINDOW_US_MAX) -> Plan:
@@ -50,6 +51,7 @@ def bind_outputs(
 
     Args and raises as :func:`bind_script`.
     """
+    inputs = apply_declarations(script.source, script.declarations, inputs)
     binding = _Binding(script.source, inputs, into, window_us_max)
     plans = tuple(binding.statement(statement) for statement in script.statements)
     for number, plan in enumerate(plans):
@@ -72,9 +74,6 @@ class _Binding:
     steps: dict[str, tuple[str, Rows]] = field(default_factory=dict)
 
     def statement(self, statement: exp.Expr) -> Plan:
-        if isinstance(statement, exp.Create):
-            fix = "declare the fields' types in the input's configuration"
-            raise self.source.not_yet("CREATE TABLE is", at=offset_of(statement), fix=fix)
         if not isinstance(statement, (exp.Select, exp.Union)):
             example = f"SELECT ... {WINDOW_EXAMPLE}"
             raise self.source.error("a script is a SELECT statement", code="SYNTAX", at=offset_of(statement), example=example)
@@ -89,7 +88,8 @@ class _Binding:
         clause = statement.args.get("with_")
         for step in clause.expressions if clause else []:
             name, at = str(step.alias), offset_of(step)
-            taken = [schema.name for schema in self.inputs] + [known for known, _ in self.steps.values()]
+            # A step may well be called like an output: then the name means the step.
+            taken = [schema.name for schema in self.inputs if not schema.is_result] + [known for known, _ in self.steps.values()]
             if name.lower() in map(str.lower, taken):
                 raise self.source.error(f"there is already an input or step {name}", code="NAME", at=at, fix="give the step another name")
             if step.this.find(exp.Into):

@@ -36,7 +36,7 @@ def test_a_batch_of_a_new_partition_may_be_told_while_totals_are_counted() -> No
 
 def test_a_batch_of_a_new_bucket_may_be_told_while_totals_are_counted() -> None:
     """As for partitions."""
-    progress = QueryProgress("ordered", 2)
+    progress = QueryProgress(2)
 
     def report(bucket: int) -> dict[str, Any]:
         return {"bucket": bucket, "waiting": [], "totals": {"events": 5}}

@@ -179,7 +179,7 @@ def test_jobs_run_with_exactly_the_rights_listed_and_leave_no_secret(locked: Loc
     ordered, dead = f"{topic}.ordered", f"{topic}.ordered.dead"
     may_ingest = ingest_rights([topic], ordered, dead)
     locked.allow("ingest", may_ingest)
-    locked.allow("query", query_rights(ordered, f"{topic}.counts", f"{topic}.counts.dead"))
+    locked.allow("query", query_rights([ordered], [f"{topic}.counts"], f"{topic}.counts.dead"))
     scratch = Path(tempfile.mkdtemp(prefix="tidegate-test-"))  # a short path: sockets are made below
     port = _free_port()
     environment = {**secrets_of(locked), "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "TIDEGATE_METRICS__PORT": str(port)}
@@ -283,15 +283,15 @@ def test_a_query_names_each_right_that_is_missing(locked: Locked, tmp_path: Path
     locked.admin().ensure_ordered_topic(ordered, 1, None, 1_000_000)
     script = tmp_path / "counts.sql"
     script.write_text(SCRIPT)
-    for number in range(len(query_rights("", "-", ""))):
+    for number in range(len(query_rights([""], ["-"], ""))):
         settings = settings_here(tmp_path / str(number), locked, raw)
         result = fresh("result")
         settings = settings.model_copy(update={"outputs": {"counts": settings.output("counts").model_copy(update={"topic": result})}})
-        listed = query_rights(ordered, result, f"{result}.dead")
+        listed = query_rights([ordered], [result], f"{result}.dead")
         missing = listed[number]
         locked.allow("ingest", set(listed) - {missing})
-        plan = query_job.read_plan(settings, script, "counts")
-        check_named(denied(lambda settings=settings, plan=plan: query_job.prepare(settings, plan, None, False)), missing)
+        plans = query_job.read_plans(settings, script, "counts")
+        check_named(denied(lambda settings=settings, plans=plans: query_job.prepare(settings, plans, None, False)), missing)
 
 
 def test_redis_names_what_it_denies(locked: Locked, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from ordering.frontier import Pace
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.step import Released
 from query import substreams
-from query.bucket import Bucket
+from query.bucket import Bucket, Source
 from query.merged import MergedBucket
 from query.program import Program
 from query.substreams import SubstreamBucket
@@ -126,11 +126,11 @@ class Runner:
         for partition, high in until.items():
             for low, stop in self._pieces(self._at[partition], high):
                 lines = self._partitions[partition][low:stop]
-                said.hear(self._bucket.take(partition, *columns_of(lines), lines[-1][0] + 1), self._bucket)
-        said.hear(self._bucket.settle(), self._bucket)
+                said.hear(*self._bucket.take(partition, *columns_of(lines), lines[-1][0] + 1), self._bucket)
+        said.hear(*self._bucket.settle(), self._bucket)
         if end:
-            said.hear(self._bucket.end(), self._bucket)
-        cti = self._bucket.cti()
+            said.hear(*self._bucket.end(), self._bucket)
+        (cti,) = self._bucket.ctis()
         said.ctis += [(len(said.results), cti)] if cti is not None else []
         said.spans += self._bucket.full_spans()
         return said
@@ -155,15 +155,14 @@ ALL: Since = (None, None)
 def substream_bucket(topic: Topic, question: Question, partition: int, pace: Slowly = EACH, since: Since = ALL) -> SubstreamBucket:
     """Return the bucket of one ordered partition."""
     roster = Roster(1, len(topic.partitions), Spread.ONE, True)
-    where = (partition, roster, (partition,), len(topic.partitions))
-    return SubstreamBucket(query_of(question), question.input, *where, *since, SPAN_US, pace_of(pace))
+    alone = Source(question.input, len(topic.partitions), {partition: partition})
+    return SubstreamBucket(query_of(question), [alone], partition, roster, *since, (SPAN_US,), pace_of(pace))
 
 
 def merged_bucket(topic: Topic, question: Question, pace: Slowly = EACH, since: Since = ALL) -> MergedBucket:
     """Return the bucket that merges all ordered partitions."""
-    partitions = tuple(range(len(topic.partitions)))
-    where = (0, Roster(1, 1, Spread.ONE, False), partitions, len(partitions))
-    return MergedBucket(query_of(question), question.input, *where, *since, SPAN_US, pace_of(pace))
+    everything = Source(question.input, len(topic.partitions), {at: at for at in range(len(topic.partitions))})
+    return MergedBucket(query_of(question), [everything], 0, Roster(1, 1, Spread.ONE, False), *since, (SPAN_US,), pace_of(pace))
 
 
 def pace_of(pace: Slowly) -> Pace:
@@ -241,8 +240,8 @@ def test_a_result_stands_under_the_key_of_its_substream(question: Question, text
     topic = Topic([[(0, Event(0, 0, 5, 0, key, text.encode()))]], [], inputs=1, over=True, ended=True)
     bucket = substream_bucket(topic, question, 0)
     said = Said()
-    said.hear(bucket.take(0, *columns_of(topic.partitions[0]), 1), bucket)
-    said.hear(bucket.end(), bucket)
+    said.hear(*bucket.take(0, *columns_of(topic.partitions[0]), 1), bucket)
+    said.hear(*bucket.end(), bucket)
     assert [found for _, found, _ in said.results] == [key]
 
 

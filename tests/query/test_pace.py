@@ -17,7 +17,7 @@ from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import MINUTE_US, NEVER, SECOND_US
 from ordering.wire import Flag
 from query.__main__ import plan as show_plan
-from query.bucket import Bucket
+from query.bucket import Bucket, Source
 from query.merged import MergedBucket
 from tidegate.runtime.settings import load
 
@@ -69,7 +69,9 @@ def test_the_plan_shows_the_pace(config: Path, capsys: pytest.CaptureFixture[str
 
 def paced(pace: Pace) -> Bucket:
     """A bucket that merges one partition."""
-    return MergedBucket(Plan(Question(False), None, 1).bucket()._program, "arrivals", 0, ROSTER, (0,), 1, None, None, None, pace)
+    return MergedBucket(
+        Plan(Question(False), None, 1).bucket()._program, [Source("arrivals", 1, {0: 0})], 0, ROSTER, None, None, (None,), pace
+    )
 
 
 def cti(offset: int, c: int, n: int) -> Line:
@@ -92,7 +94,7 @@ def test_end_edges_do_not_count() -> None:
     assert (bucket.c, bucket.totals["withheld_ctis"]) == (NEVER, 1)
     bucket.take(0, *columns_of([event(4, 3), cti(5, 31, 4)]), 6)
     assert (bucket.c, bucket.totals["withheld_ctis"]) == (31, 1)
-    assert len(bucket.settle()) == 4
+    assert [len(released) for released in bucket.settle()] == [4]
 
 
 def test_a_newer_state_is_refused() -> None:

@@ -7,7 +7,7 @@ docs/security.md shows these. What is denied is told with the command that gives
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 REDIS_KEYS = "tidegate:*"
@@ -52,11 +52,11 @@ def ingest_rights(read: Iterable[str], ordered: str, dead_letter: str) -> tuple[
     )
 
 
-def query_rights(ordered: str, result: str | None, dead_letter: str) -> tuple[Right, ...]:
-    """Return what ``tidegate query`` needs; without a result topic, where it writes files, nothing of that."""
+def query_rights(ordered: Sequence[str], results: Sequence[str], dead_letter: str) -> tuple[Right, ...]:
+    """Return what ``tidegate query`` needs; without result topics, where it writes files, nothing of those."""
     return (
-        *rights(ordered, "Read", "DescribeConfigs"),
-        *(rights(result, "Create", "Read", "Write", "DescribeConfigs") if result else ()),
+        *(right for topic in ordered for right in rights(topic, "Read", "DescribeConfigs")),
+        *(right for topic in results for right in rights(topic, "Create", "Read", "Write", "DescribeConfigs")),
         *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
     )
 
