@@ -59,7 +59,7 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Ex
     texts, values = _members(texts, fields, reasons)
     columns = {}
     for field, found in zip(fields, values, strict=True):
-        columns[field] = _variant(_with_other_spellings(texts, field, found))
+        columns[field] = values_of(_with_other_spellings(texts, field, found))
     return Extracted.of(columns, reasons)
 
 
@@ -143,9 +143,11 @@ def _next_level(
     return {path: np.sort(np.concatenate(pieces)) for path, pieces in found.items()}
 
 
-def _variant(members: pa.Array) -> Variant:
-    """Turn JSON texts of values into a column of values."""
+def values_of(members: pa.Array) -> Variant:
+    """Turn JSON texts of values into a column of values; no text is NULL."""
     length = len(members)
+    if not length:
+        return Variant.of(0, {})
     first = _first_bytes(members)
     parts: dict[Kind, pa.Array] = {}
     numbers = (first == ord("-")) | ((first >= ord("0")) & (first <= ord("9")))

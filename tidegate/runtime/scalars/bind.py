@@ -11,15 +11,35 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
+from tidegate.runtime.scalars import columns
+from tidegate.runtime.scalars.aggregates import AggregateBinding
+from tidegate.runtime.scalars.analytic import AnalyticBinding
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.conversions import TooLong
 from tidegate.runtime.scalars.dates import DATE_PART_FUNCTIONS, DATE_PARTS
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.evaluate import check_kinds, check_size, static_kind
-from tidegate.runtime.scalars.expressions import Aggregate, Call, Case, Cast, DatePart, Expr, Field, Literal, PartitionId, SystemTimestamp
-from tidegate.runtime.scalars.functions import AGGREGATES, CALLABLE, FUNCTIONS, KNOWN_LATER, WINDOWS
-from tidegate.runtime.scalars.kinds import Kind, KindMismatch
+from tidegate.runtime.scalars.expressions import (
+    Aggregate,
+    Analytic,
+    Arrival,
+    Call,
+    Case,
+    Cast,
+    DatePart,
+    Expr,
+    Field,
+    Literal,
+    PartitionId,
+    Payload,
+    Property,
+    SystemTimestamp,
+    WindowId,
+)
+from tidegate.runtime.scalars.functions import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, KNOWN_LATER, REFUSED, RUNNING, WINDOWS
+from tidegate.runtime.scalars.kinds import DECLARABLE, Kind, KindMismatch
 from tidegate.runtime.scalars.parse import offset_of
+from tidegate.runtime.scalars.patterns import PATTERN_EXAMPLES, PATTERN_PLACES, problem_of
 from tidegate.runtime.scalars.rules import ARGUMENTS_MAX, Function
 
 _BINARY: dict[type[Any], str] = {
@@ -79,6 +99,10 @@ _INSTEAD_OF_TYPE = {
     "TEXT": "nvarchar(max)",
 }
 
+_COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+_OF_ROWS = frozenset({"WHERE", "GROUP BY"})
+"""Clauses without aggregates in which analytic functions may stand."""
+
 
 class Names(Protocol):
     """What names mean where an expression stands."""
@@ -89,6 +113,15 @@ class Names(Protocol):
 
         Raises:
             QueryError: Nothing, or more than one thing.
+        """
+        ...
+
+    def whole(self, at: int) -> Expr:
+        """
+        Return a whole row as a record; *at* is the offset of the word that takes it.
+
+        Raises:
+            QueryError: There is more than one row to take.
         """
         ...
 
@@ -112,6 +145,10 @@ class InputNames:
         """Return the field, perhaps behind an alias."""
         return self.field(path[1:] if len(path) > 1 and path[0].lower() in self.aliases else path, at)
 
+    def whole(self, at: int) -> Expr:
+        """Return the event's payload."""
+        return Payload(at=at)
+
     def field(self, path: tuple[str, ...], at: int = -1) -> Expr:
         """
         Return a field by its path, converted to its declared type if it has one.
@@ -124,8 +161,11 @@ class InputNames:
         if len(path) == 1 and self.schema.kind(path) is None:
             if path[0].lower() == "partitionid":
                 return PartitionId(at=at)
-            if path[0].lower() in ("eventenqueuedutctime", "eventprocessedutctime"):
-                raise self.source.not_yet(f"{path[0]} is", at=at)
+            if path[0].lower() == "eventenqueuedutctime":
+                return Arrival(at=at)
+            if path[0].lower() == "eventprocessedutctime":
+                fix = "use System.Timestamp(), or EventEnqueuedUtcTime"
+                raise self.source.error(f"{path[0]} would differ between replays", code="FIELD", at=at, fix=fix)
         if not self.schema.has(path):
             known = [name.split(".")[0] for name in self.schema.fields]
             fix = suggest(path[0], known, f"its fields are {', '.join(known)}")
@@ -161,7 +201,8 @@ class ScalarBinder:
         """
         bound = self._bind(node)
         self._refuse_long(bound, node)
-        found = next((part for part in bound.walk() if isinstance(part, Aggregate)), None)
+        refused = (Aggregate, WindowId) if aggregates in _OF_ROWS else (Aggregate, WindowId, Analytic)
+        found = next((part for part in bound.walk() if isinstance(part, refused)), None)
         if aggregates and found is not None:
             fix = "put the condition on groups into HAVING" if aggregates == "WHERE" else "name the aggregate in SELECT"
             raise self.source.error(
@@ -170,15 +211,15 @@ class ScalarBinder:
         return bound
 
     def _refuse_long(self, bound: Expr, node: exp.Expr) -> None:
-        for expr in (bound, *(part.arg for part in bound.walk() if isinstance(part, Aggregate) and part.arg)):
+        for expr in (bound, *(inner for part in bound.walk() if isinstance(part, Aggregate) for inner in part.parts)):
             try:
                 check_size(expr)
             except TooLong as problem:
                 raise self.source.error(str(problem), code="SIZE", at=offset_of(node), fix="write shorter expressions") from None
 
     def condition(self, node: exp.Expr, clause: str) -> Expr:
-        """Bind the condition of WHERE or HAVING."""
-        bound = self.bind(node, aggregates=clause if clause == "WHERE" else "")
+        """Bind the condition of WHERE, HAVING or ON."""
+        bound = self.bind(node, aggregates=clause if clause in ("WHERE", "ON") else "")
         return self._checked(Call("condition", (bound,), at=bound.at), node)
 
     def _bind(self, node: exp.Expr) -> Expr:
@@ -221,11 +262,13 @@ class ScalarBinder:
         return self.names.find(tuple(names), at)
 
     def _dot(self, node: exp.Expr) -> Expr:
+        if is_window_id(node):
+            return self._window_id(node)
         if not isinstance(node.expression, exp.Anonymous):
-            if node.find(exp.Anonymous):
-                raise self._not_yet(node, f"{self._words(node)} is")
-            return self._column(node)
+            return self._property(node)
         owner, name = node.this, str(node.expression.name)
+        if columns.find(called := f"{owner.name}.{name}".lower()):
+            return self._column_function(called, node.expression)
         if isinstance(owner, exp.Identifier) and owner.name.lower() == "system" and name.lower() == "timestamp":
             return SystemTimestamp(at=offset_of(node))
         if name.lower() in ("window", *KNOWN_LATER):
@@ -233,6 +276,23 @@ class ScalarBinder:
         raise self.source.error(
             f"there is no function {owner.name}.{name}()", code="FUNCTION", at=offset_of(node), fix=suggest(name, ["System.Timestamp()"])
         )
+
+    def _property(self, node: exp.Expr) -> Expr:
+        """Bind a dotted name, or a member of what is no name: ``f(x).a.b``."""
+        base, path = node, []
+        while isinstance(base, exp.Dot) and isinstance(base.expression, exp.Identifier):
+            path.append(str(base.expression.name))
+            base = base.this
+        if not isinstance(base, (exp.Anonymous, exp.Dot, exp.Paren, exp.Cast, exp.Window, exp.Case)):
+            return self._column(node)
+        return self._checked(Property(self._bind(base), tuple(reversed(path)), at=offset_of(node)), node)
+
+    def _window_id(self, node: exp.Expr) -> Expr:
+        at = offset_of(node)
+        if self._inside_aggregate:
+            what = "System.Window().Id belongs to a group, so it cannot stand inside an aggregate"
+            raise self.source.error(what, code="GROUP", at=at, fix="write it beside the aggregate")
+        return WindowId(at=at)
 
     def _literal(self, node: exp.Expr) -> Expr:
         text, at = str(node.this), offset_of(node)
@@ -254,7 +314,17 @@ class ScalarBinder:
         return self._checked(Call(name, tuple(self._bind(arg) for arg in args), at=offset_of(node)), node)
 
     def _binary(self, node: exp.Expr) -> Expr:
-        return self._call(_BINARY[type(node)], node, node.this, node.expression)
+        name = _BINARY[type(node)]
+        call = self._compared if name in _COMPARISONS else self._call
+        return call(name, node, node.this, node.expression)
+
+    def _compared(self, name: str, node: exp.Expr, *args: exp.Expr) -> Expr:
+        return self._checked(Call(name, tuple(self._folded(self._bind(arg)) for arg in args), at=offset_of(node)), node)
+
+    def _folded(self, expr: Expr) -> Expr:
+        """Return what is compared instead of *expr* where the script ignores case."""
+        may_be_text = self.source.ignores_case and static_kind(expr) in (None, Kind.NVARCHAR)
+        return Call("fold", (expr,), at=expr.at) if may_be_text else expr
 
     def _logic(self, node: exp.Expr) -> Expr:
         operands = [operand.unnest() for operand in node.flatten()]
@@ -274,26 +344,38 @@ class ScalarBinder:
     def _in(self, node: exp.Expr) -> Expr:
         if not node.expressions:
             raise self._not_yet(node, "IN with a subquery is")
-        return self._call("in", node, node.this, *node.expressions)
+        return self._compared("in", node, node.this, *node.expressions)
 
     def _between(self, node: exp.Expr) -> Expr:
-        return self._call("between", node, node.this, node.args["low"], node.args["high"])
+        return self._compared("between", node, node.this, node.args["low"], node.args["high"])
 
     def _like(self, node: exp.Expr) -> Expr:
-        pattern = self._bind(node.expression)
-        if not isinstance(pattern, Literal):
-            raise self._not_yet(node.expression, "LIKE with a pattern that is no constant is")
-        if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
-            raise self.source.error("the pattern of LIKE is text", code="TYPE", at=pattern.at, fix="quote it", example="origin LIKE 'A%'")
-        like = self._checked(Call("like", (self._bind(node.this), pattern), at=offset_of(node)), node)
+        pattern = self._pattern("like", node.expression)
+        values = self._folded(self._bind(node.this)), self._folded(pattern)
+        like = self._checked(Call("like", values, at=offset_of(node)), node)
         return Call("not", (like,), at=like.at) if node.args.get("negate") else like
+
+    def _pattern(self, name: str, node: exp.Expr) -> Expr:
+        """Bind the pattern of a function: a constant that can be matched."""
+        pattern = self._bind(node)
+        if not isinstance(pattern, Literal):
+            raise self._not_yet(node, f"{name.upper()} with a pattern that is no constant is")
+        if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
+            example = PATTERN_EXAMPLES[name]
+            raise self.source.error(f"the pattern of {name.upper()} is text", code="TYPE", at=pattern.at, fix="quote it", example=example)
+        if pattern.value is not None and (problem := problem_of(name, str(pattern.value))):
+            raise self.source.error(
+                f"{name.upper()} has {problem}", code="TYPE", at=pattern.at, fix="write another pattern", example=PATTERN_EXAMPLES[name]
+            )
+        return pattern
 
     def _case(self, node: exp.Expr) -> Expr:
         whens = []
         for branch in node.args["ifs"]:
             condition = self._bind(branch.this)
             if node.this is not None:
-                condition = self._checked(Call("=", (self._bind(node.this), condition), at=condition.at), branch)
+                compared = Call("=", (self._folded(self._bind(node.this)), self._folded(condition)), at=condition.at)
+                condition = self._checked(compared, branch)
             whens.append((condition, self._bind(branch.args["true"])))
         default = node.args.get("default")
         otherwise = Literal(None, Kind.NULL) if default is None else self._bind(default)
@@ -329,25 +411,63 @@ class ScalarBinder:
         name, args = spelled.lower(), node.expressions
         if name in AGGREGATES:
             return self._aggregate(name, node)
+        if name in ANALYTICS:
+            return self._analytic(name, node, None)
         if name in WINDOWS:
             raise self.source.error(
                 f"{spelled} can stand in GROUP BY only", code="WINDOW", at=at, fix=f"write GROUP BY ..., {spelled}(...)"
             )
+        if name in ("convert", "try_convert"):
+            return self._convert(node)
+        if columns.find(name):
+            return self._column_function(name, node)
         if name not in CALLABLE:
+            if name in REFUSED:
+                what, fix = REFUSED[name]
+                raise self.source.error(f"{spelled} {what}", code="FUNCTION", at=at, fix=fix)
             if name in KNOWN_LATER:
                 raise self.source.not_yet(f"{spelled} is", at=at)
-            known = [known.upper() for known in (*CALLABLE, *AGGREGATES)]
+            known = [known.upper() for known in (*CALLABLE, *columns.names(), *AGGREGATES, *ANALYTICS)]
             raise self.source.error(
                 f"there is no function {spelled}", code="FUNCTION", at=at, fix=suggest(spelled, known, "see the list of functions")
             )
-        function = FUNCTIONS[name]
-        if not function.least <= len(args) <= function.most:
-            raise self.source.error(
-                f"{spelled} takes {_counted(function)}, not {len(args)}", code="FUNCTION", at=at, fix=f"give it {_counted(function)}"
-            )
+        self._refuse_count(FUNCTIONS[name], node)
         if name in DATE_PART_FUNCTIONS:
             return self._with_date_part(name, node)
-        return self._call(name, node, *args)
+        if name in PATTERN_PLACES:
+            pattern = self._pattern(name, args[PATTERN_PLACES[name]])
+            value = self._bind(args[1 - PATTERN_PLACES[name]])
+            return self._checked(Call(name, (value, pattern) if PATTERN_PLACES[name] else (pattern, value), at=at), node)
+        return self._compared(name, node, *args) if name == "nullif" else self._call(name, node, *args)
+
+    def _refuse_count(self, function: Function | columns.ColumnFunction, node: exp.Expr) -> None:
+        count = len(node.expressions)
+        if not function.least <= count <= function.most:
+            what = f"{node.name} takes {_counted(function)}, not {count}"
+            raise self.source.error(what, code="FUNCTION", at=offset_of(node), fix=f"give it {_counted(function)}")
+
+    def _column_function(self, name: str, node: exp.Expr) -> Expr:
+        function = columns.find(name)
+        assert function is not None, f"{name} is registered"
+        self._refuse_count(function, node)
+        call = self._call(name, node, *node.expressions)
+        if name == "getrecordpropertyvalue" and isinstance(call, Call) and isinstance(property := call.args[1], Literal) and property.value:
+            return Property(call.args[0], (str(property.value),), at=call.at)
+        return call
+
+    def _convert(self, node: exp.Expr) -> Expr:
+        """Bind CONVERT(type, x), which is CAST(x AS type); TRY_CONVERT is TRY_CAST."""
+        name, args = str(node.name), node.expressions
+        if len(args) != 2:
+            fix = "write CAST, and DATENAME or DATEPART for parts of a datetime"
+            raise self.source.error(f"{name} takes a type and a value", code="FUNCTION", at=offset_of(node), fix=fix)
+        spelled = args[0].sql(dialect="tsql").lower()
+        kind = DECLARABLE.get(spelled)
+        if kind is None:
+            fix, example = suggest(spelled, _TYPE_NAMES.split(", "), f"types are {_TYPE_NAMES}"), f"{name}(bigint, delay)"
+            raise self.source.error(f"there is no type {spelled}", code="TYPE", at=offset_of(node), fix=fix, example=example)
+        cast = Cast(self._bind(args[1]), kind, lenient=name.lower() == "try_convert", at=offset_of(node))
+        return self._checked(cast, node)
 
     def _with_date_part(self, name: str, node: exp.Expr) -> Expr:
         first, *others = node.expressions
@@ -364,32 +484,41 @@ class ScalarBinder:
         args = (DatePart(unit, at=offset_of(first)), *(self._bind(arg) for arg in others))
         return self._checked(Call(name, args, at=offset_of(node)), node)
 
-    def _aggregate(self, name: str, node: exp.Expr) -> Expr:
-        at, args = offset_of(node), node.expressions
+    def _aggregate(self, name: str, call: exp.Expr, over: exp.Expr | None = None) -> Expr:
         if self._inside_aggregate:
-            raise self.source.error(f"{name.upper()} cannot stand inside an aggregate", code="GROUP", at=at, fix="aggregate once per query")
-        if len(args) != 1:
-            raise self.source.error(f"{name.upper()} takes 1 argument, not {len(args)}", code="FUNCTION", at=at, example="COUNT(*)")
-        if isinstance(args[0], exp.Star):
-            if name != "count":
-                raise self.source.error(
-                    f"{name.upper()} takes a value, not *", code="FUNCTION", at=at, fix="name a field", example="SUM(delay)"
-                )
-            return Aggregate("count", None, at=at)
-        if isinstance(args[0], exp.Distinct):
-            raise self.source.not_yet(f"{name.upper()}(DISTINCT ...) is", at=at)
+            raise self.source.error(
+                f"{name.upper()} cannot stand inside an aggregate", code="GROUP", at=offset_of(call), fix="aggregate once per query"
+            )
         self._inside_aggregate = True
         try:
-            arg = self._bind(args[0])
+            return AggregateBinding(self.source, self._bind, self._checked, self.names.whole).function(name, call, over)
         finally:
             self._inside_aggregate = False
-        wanted = {"sum": "number", "avg": "number", "min": "comparable", "max": "comparable"}.get(name)
-        if wanted and static_kind(arg) not in (Kind.BIGINT, Kind.FLOAT):
-            arg = self._checked(Call(wanted, (arg,), at=arg.at), node)
-        return Aggregate(name, arg, at=at)
 
     def _window_function(self, node: exp.Expr) -> Expr:
+        name = str(node.this.name).lower() if isinstance(node.this, exp.Anonymous) else ""
+        if name in (*ANALYTICS, *RUNNING):
+            return self._analytic(name, node.this, node)
+        if name in AGGREGATES:
+            return self._aggregate(name, node.this, node)
         raise self._not_yet(node, "OVER in SELECT is")
+
+    def _within_group(self, node: exp.Expr) -> Expr:
+        raise self.source.error(
+            "WITHIN GROUP is not written here",
+            code="FUNCTION",
+            at=offset_of(node),
+            fix="write OVER (ORDER BY ...) in its place",
+            example="PERCENTILE_CONT(0.95) OVER (ORDER BY delay)",
+        )
+
+    def _analytic(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Expr:
+        # It is computed before any aggregate, so it may stand inside of one.
+        inside, self._inside_aggregate = self._inside_aggregate, False
+        try:
+            return AnalyticBinding(self.source, self.bind, self.condition).function(name, call, over)
+        finally:
+            self._inside_aggregate = inside
 
     def _subquery(self, node: exp.Expr) -> Expr:
         raise self._not_yet(node, "a subquery is")
@@ -398,11 +527,18 @@ class ScalarBinder:
         raise self._not_yet(node, "* beside other columns is")
 
 
-def _counted(function: Function) -> str:
+def _counted(function: Function | columns.ColumnFunction) -> str:
     if function.least == function.most:
-        return f"{function.least} argument{'s' if function.least > 1 else ''}"
+        return f"{function.least or 'no'} argument{'s' if function.least != 1 else ''}"
     most = "more" if function.most == ARGUMENTS_MAX else str(function.most)
     return f"{function.least} or {most} arguments"
+
+
+def is_window_id(node: exp.Expr) -> bool:
+    """Tell whether *node* is ``System.Window().Id``."""
+    if not isinstance(node, exp.Dot) or not isinstance(node.this, exp.Dot) or not isinstance(node.this.expression, exp.Anonymous):
+        return False
+    return [node.this.this.name.lower(), str(node.this.expression.name).lower(), node.expression.name.lower()] == ["system", "window", "id"]
 
 
 def _identifiers(node: exp.Expr) -> Iterator[exp.Expr]:
@@ -436,6 +572,7 @@ _HANDLERS: dict[type[Any], Callable[[ScalarBinder, exp.Expr], Expr]] = {
     exp.Cast: ScalarBinder._cast,
     exp.Anonymous: ScalarBinder._function,
     exp.Window: ScalarBinder._window_function,
+    exp.WithinGroup: ScalarBinder._within_group,
     exp.Query: ScalarBinder._subquery,
     exp.Exists: ScalarBinder._subquery,
     exp.Star: ScalarBinder._star,

@@ -3,7 +3,7 @@ Conversions between kinds, as DuckDB expressions: CAST, TRY_CAST, and what T-SQL
 
 Text is read strictly: ``'12'`` is a bigint, ``'12.5'`` is not; a float loses its fraction on its way to bigint. Where
 two kinds meet, the lower one of nvarchar < bit < bigint < float < datetime is converted to the higher, as in T-SQL.
-Records and arrays are converted to nothing but their JSON text.
+Records and arrays are converted to nothing but their JSON text, and by CAST from it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tidegate.runtime.scalars.duck import MACRO_USES
 from tidegate.runtime.scalars.kinds import Kind, KindMismatch
 
 SQL_CHARACTERS_MAX = 50_000
 """Longest text one expression may become."""
+EXPANDED_CHARACTERS_MAX = 500_000
+"""Longest text it may become once macros stand in it in full."""
 
 DUCK_TYPES = {
     Kind.NULL: "INTEGER",
@@ -55,6 +58,8 @@ _TEMPLATES = {
     (Kind.DATETIME, Kind.NVARCHAR): "iso8601({x})",
     (Kind.RECORD, Kind.NVARCHAR): "{x}",
     (Kind.ARRAY, Kind.NVARCHAR): "{x}",
+    (Kind.NVARCHAR, Kind.RECORD): "{cast}_json({x}, 'OBJECT')",
+    (Kind.NVARCHAR, Kind.ARRAY): "{cast}_json({x}, 'ARRAY')",
 }
 # A regular expression holds braces of its own.
 _TEMPLATES = {pair: re.sub(r"(\{[0-9]\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
@@ -66,15 +71,34 @@ class TooLong(KindMismatch):
 
 @dataclass(frozen=True, slots=True)
 class Typed:
-    """A DuckDB expression and the kind of its values."""
+    """A DuckDB expression and the kind of its values; of a constant text also the text."""
 
     sql: str
     kind: Kind
+    constant: str | None = None
 
     def __post_init__(self) -> None:
         # A few functions repeat an argument's text; nested, they would double it at each level.
         if len(self.sql) > SQL_CHARACTERS_MAX:
             raise TooLong(f"the expression needs more than {SQL_CHARACTERS_MAX} characters of SQL")
+
+
+def refuse_long(sql: str) -> None:
+    """
+    Check that a DuckDB expression is not too long once macros stand in it in full.
+
+    Raises:
+        TooLong: It is.
+    """
+    factors, length = [1], 0
+    for word in re.finditer(r"'(?:[^']|'')*'|(\w*)\(|\)|[^'()]", sql):
+        if word[0] == ")":
+            factors.pop()
+        elif word[1] is not None:
+            factors.append(factors[-1] * MACRO_USES.get(word[1].lower(), 1))
+        length += factors[-1] * len(word[0])
+        if length > EXPANDED_CHARACTERS_MAX:
+            raise TooLong(f"the expression needs more than {EXPANDED_CHARACTERS_MAX} characters of SQL")
 
 
 def convert(value: Typed, to: Kind, *, lenient: bool = False) -> str:

@@ -30,6 +30,8 @@ _FIXED_US = {
 _MONTHS = {"year": 12, "quarter": 3, "month": 1}
 _MONTHS_MAX = 120_000
 """More months than this lead out of the years 1 to 9999 from any of them."""
+_NAMED = {"month": "%B", "weekday": "%A"}
+"""The units that DATENAME has English names for; of others it writes the number."""
 _SUNDAY_US = 4 * DAY_US
 """1970-01-01 was a Thursday: four days after a Sunday."""
 
@@ -77,6 +79,11 @@ def _boundaries(unit: str, moment: str) -> str:
     return f"spans({moment} + {_SUNDAY_US if unit == 'week' else 0}, {_FIXED_US[unit]})"
 
 
+def fixed_unit(unit: str) -> tuple[int, int] | None:
+    """Return a unit's length and how far before 1970 one of them begins, microseconds; None where lengths differ."""
+    return None if unit in _MONTHS else (_FIXED_US[unit], _SUNDAY_US if unit == "week" else 0)
+
+
 def _datediff(args: Sequence[Typed]) -> Typed:
     unit, start, end = args[0].sql, _datetime(args[1]), _datetime(args[2])
     return Typed(f"CAST({_boundaries(unit, end)} - {_boundaries(unit, start)} AS BIGINT)", Kind.BIGINT)
@@ -98,6 +105,13 @@ def _datepart(args: Sequence[Typed]) -> Typed:
     return Typed(f"CAST({_part(args[0].sql, _datetime(args[1]))} AS BIGINT)", Kind.BIGINT)
 
 
+def _datename(args: Sequence[Typed]) -> Typed:
+    unit, moment = args[0].sql, _datetime(args[1])
+    if unit in _NAMED:
+        return Typed(f"strftime(make_timestamp({moment}), '{_NAMED[unit]}')", Kind.NVARCHAR)
+    return Typed(f"CAST(CAST({_part(unit, moment)} AS BIGINT) AS VARCHAR)", Kind.NVARCHAR)
+
+
 def _named_part(unit: str) -> Rule:
     return lambda args: Typed(f"CAST({_part(unit, _datetime(args[0]))} AS BIGINT)", Kind.BIGINT)
 
@@ -117,11 +131,12 @@ DATE_FUNCTIONS: dict[str, Function] = {
     "dateadd": Function(3, 3, _dateadd, Kind.DATETIME),
     "datediff": Function(3, 3, _datediff, Kind.BIGINT),
     "datepart": Function(2, 2, _datepart, Kind.BIGINT),
+    "datename": Function(2, 2, _datename, Kind.NVARCHAR),
     "year": Function(1, 1, _named_part("year"), Kind.BIGINT),
     "month": Function(1, 1, _named_part("month"), Kind.BIGINT),
     "day": Function(1, 1, _named_part("day"), Kind.BIGINT),
     "datetimefromparts": Function(7, 7, _from_parts, Kind.DATETIME),
 }
 """The functions over datetimes, by name in lower case."""
-DATE_PART_FUNCTIONS = frozenset({"dateadd", "datediff", "datepart"})
+DATE_PART_FUNCTIONS = frozenset({"dateadd", "datediff", "datename", "datepart"})
 """Those whose first argument is a unit."""

@@ -40,11 +40,13 @@ class Source:
         text: The script.
         file: Its name.
         added: How many characters at its beginning nobody wrote: they count for no column.
+        ignores_case: Whether it asks for comparisons of texts that ignore case.
     """
 
     text: str
     file: str = "<script>"
     added: int = 0
+    ignores_case: bool = False
 
     def place(self, offset: int) -> str:
         """Return ``file:line:column`` of a character offset, both counted from 1; the file alone when it is negative."""

@@ -7,25 +7,30 @@ row in which a leaf is NULL joins the rows of another signature only where that 
 
 A row *fails* when a conversion in it fails or an operation meets a kind it cannot work on. Failing is a result: the
 caller decides whether the row becomes a dead letter or the value NULL.
+
+Column functions (:mod:`tidegate.runtime.scalars.columns`) are computed before the expressions around them
+(:mod:`tidegate.runtime.scalars.lifted`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.runtime.scalars import columns as column_functions
 from tidegate.runtime.scalars import functions
-from tidegate.runtime.scalars.conversions import DUCK_TYPES, TooLong, Typed, convert, unify
+from tidegate.runtime.scalars.columns import Failure, Rows
+from tidegate.runtime.scalars.conversions import DUCK_TYPES, TooLong, Typed, convert, refuse_long, unify
 from tidegate.runtime.scalars.duck import quoted, run, run_each
 from tidegate.runtime.scalars.expressions import (
     Aggregate,
+    Analytic,
+    Arrival,
     Call,
     Case,
     Cast,
@@ -36,23 +41,17 @@ from tidegate.runtime.scalars.expressions import (
     Numbered,
     PartitionId,
     Payload,
+    Property,
     SideTime,
     SystemTimestamp,
     WindowEnd,
+    WindowId,
 )
 from tidegate.runtime.scalars.kinds import Kind, KindMismatch
+from tidegate.runtime.scalars.lifted import Lifting
 from tidegate.runtime.scalars.variant import Variant, finite, gather
 
 _KINDS = tuple(Kind)
-Rows = npt.NDArray[np.int64]
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Rows in which one expression failed, and why; the reason is the same for every cut of the stream into batches."""
-
-    rows: Rows
-    reason: str
 
 
 def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:
@@ -69,43 +68,85 @@ def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int)
     """
     columns: list[Variant] = []
     failures: list[Failure] = []
+    whole: dict[Expr, tuple[Variant, list[Failure]]] = {}
     for expr in exprs:
-        if expr in leaves:
-            columns.append(leaves[expr])
-            continue
-        pieces = []
-        for rows, signature in _signatures(expr, leaves, length):
-            inputs = {leaf: leaves[leaf] if len(rows) == length else leaves[leaf].take(rows) for leaf in expr.leaves()}
-            piece, failed = _evaluate_signature(expr, signature, inputs, len(rows))
-            pieces.append((rows, piece))
-            failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
-        columns.append(gather(length, pieces))
+        if column_functions.occurs_in(expr):
+            column, failed = _evaluate_lifted(expr, Lifting(dict(leaves), length, _evaluate_plain, whole))
+        else:
+            column, failed = _evaluate_plain(expr, leaves, length)
+        columns.append(column)
+        failures += failed
     return columns, failures
+
+
+def _evaluate_lifted(expr: Expr, lifting: Lifting) -> tuple[Variant, list[Failure]]:
+    plain = lifting.lift(expr, np.arange(lifting.length, dtype=np.int64))
+    column, failures = _evaluate_plain(plain, lifting.leaves, lifting.length)
+    if lifting.failures:
+        fine = np.ones(lifting.length, dtype=np.bool_)
+        fine[np.concatenate([failure.rows for failure in lifting.failures])] = False
+        column = Variant.of(column.length, {kind: pc.if_else(pa.array(fine), part, None) for kind, part in column.parts.items()})
+    return column, [*lifting.failures, *failures]
+
+
+def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> tuple[Variant, list[Failure]]:
+    """Evaluate an expression that has no column functions."""
+    if expr in leaves:
+        return leaves[expr], []
+    pieces: list[tuple[Rows, Variant]] = []
+    failures: list[Failure] = []
+    for rows, signature in _signatures(expr, leaves, length):
+        inputs = {leaf: leaves[leaf] if len(rows) == length else leaves[leaf].take(rows) for leaf in expr.leaves()}
+        piece, failed = _evaluate_signature(expr, signature, inputs, len(rows))
+        pieces.append((rows, piece))
+        failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
+    return gather(length, pieces), failures
 
 
 def static_kind(expr: Expr) -> Kind | None:
     """Return the one kind the values of *expr* have, or None when it differs from row to row."""
     if isinstance(expr, (Literal, Cast, Numbered)):
         return expr.kind
-    if isinstance(expr, (SystemTimestamp, SideTime, WindowEnd)):
+    if isinstance(expr, (SystemTimestamp, SideTime, WindowEnd, Arrival)):
         return Kind.DATETIME
     if isinstance(expr, PartitionId):
         return Kind.BIGINT
+    if isinstance(expr, WindowId):
+        return Kind.NVARCHAR
     if isinstance(expr, Payload):
         return Kind.RECORD
     if isinstance(expr, Aggregate):
-        fixed = {"count": Kind.BIGINT, "avg": Kind.FLOAT}.get(expr.function)
-        return fixed or (static_kind(expr.arg) if expr.arg else None)
+        return _aggregate_kind(expr)
+    if isinstance(expr, Analytic):
+        return _analytic_kind(expr)
+    if isinstance(expr, Call) and (column_function := column_functions.find(expr.name)):
+        return column_function.result
     if isinstance(expr, Call) and (found := functions.find(expr.name)) and found.result:
         return found.result
-    if isinstance(expr, Call) and expr.name == "like":
-        return Kind.BIT
     if isinstance(expr, (Call, Case)):
         kinds = [static_kind(part) for part in expr.parts]
         if None not in kinds:
-            stand_ins = {part: Typed("NULL", kind) for part, kind in zip(expr.parts, kinds, strict=True) if kind is not None}
-            return _emit(expr, stand_ins).kind
+            return _emit(expr, _stand_ins(dict(zip(expr.parts, kinds, strict=True)))).kind
     return None
+
+
+_AGGREGATE_KINDS = {
+    "count": Kind.BIGINT,
+    **dict.fromkeys(("avg", "stdev", "stdevp", "var", "varp", "percentile_cont"), Kind.FLOAT),
+    **dict.fromkeys(("collect", "collecttop"), Kind.ARRAY),
+}
+
+
+def _aggregate_kind(expr: Aggregate) -> Kind | None:
+    fixed = _AGGREGATE_KINDS.get(expr.function)
+    return fixed or (static_kind(expr.parts[0]) if expr.parts else None)
+
+
+def _analytic_kind(expr: Analytic) -> Kind | None:
+    if expr.function not in ("lag", "last"):
+        return Kind.BIGINT if expr.function == "isfirst" else static_kind(Aggregate(expr.function, expr.arg))
+    kinds = {static_kind(value) for value in (expr.arg, expr.default) if value is not None} - {Kind.NULL}
+    return kinds.pop() if len(kinds) == 1 else None if kinds else Kind.NULL
 
 
 def check_kinds(expr: Expr) -> None:
@@ -116,9 +157,24 @@ def check_kinds(expr: Expr) -> None:
         KindMismatch: It cannot work on them.
     """
     kinds = {part: static_kind(part) for part in expr.parts if not isinstance(part, DatePart)}
-    known = {part: Typed("NULL", kind) for part, kind in kinds.items() if kind is not None}
-    if len(known) == len(kinds):
-        _emit(expr, known)
+    if isinstance(expr, Property):
+        return
+    if isinstance(expr, Call) and (function := column_functions.find(expr.name)):
+        for arg, wanted in zip(expr.args, function.takes, strict=False):
+            if wanted is not None and (found := kinds[arg]) not in (wanted, Kind.NULL, None):
+                raise KindMismatch(column_functions.mismatch(wanted, found))
+        return
+    if None not in kinds.values():
+        _emit(expr, _stand_ins(kinds))
+
+
+def _stand_ins(kinds: Mapping[Expr, Kind | None]) -> dict[Expr, Typed]:
+    """Return something of each part's kind in its place; constants stand for themselves."""
+    return {part: Typed("NULL", kind) for part, kind in kinds.items() if kind is not None and not _is_constant(part)}
+
+
+def _is_constant(expr: Expr) -> bool:
+    return isinstance(expr, Literal) or (isinstance(expr, Call) and expr.name == "fold" and isinstance(expr.args[0], Literal))
 
 
 def check_size(expr: Expr) -> None:
@@ -130,14 +186,18 @@ def check_size(expr: Expr) -> None:
     """
     for kind in (Kind.FLOAT, Kind.NVARCHAR):
         known: dict[Expr, Typed] = {
-            part: Typed("c0", static_kind(part) or kind) for part in expr.walk() if isinstance(part, (Leaf, Aggregate))
+            part: Typed("c0", static_kind(part) or kind)
+            for part in expr.walk()
+            if isinstance(part, (Leaf, Aggregate, Analytic)) or column_functions.is_column(part)
         }
         try:
-            _emit(expr, known)
+            refuse_long(_emit(expr, known).sql)
         except TooLong:
             raise
         except KindMismatch:
             continue
+    for arg in (arg for part in expr.walk() if column_functions.is_column(part) for arg in part.parts):
+        check_size(arg)
 
 
 def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[Rows, tuple[Kind, ...]]]:
@@ -227,8 +287,6 @@ def _emit(expr: Expr, known: Mapping[Expr, Typed]) -> Typed:
         return Typed(convert(_emit(expr.arg, known), expr.kind, lenient=expr.lenient), expr.kind)
     if isinstance(expr, Case):
         return _emit_case(expr, known)
-    if isinstance(expr, Call) and expr.name == "like":
-        return functions.emit_like(_emit(expr.args[0], known), expr.args[1])
     if isinstance(expr, Call):
         return functions.FUNCTIONS[expr.name].rule([_emit(arg, known) for arg in expr.args])
     raise AssertionError(f"no column for {expr!r}")
@@ -237,8 +295,9 @@ def _emit(expr: Expr, known: Mapping[Expr, Typed]) -> Typed:
 def _emit_literal(literal: Literal) -> Typed:
     if literal.kind is Kind.NULL:
         return Typed("NULL", Kind.NULL)
-    value = quoted(str(literal.value)) if literal.kind is Kind.NVARCHAR else repr(literal.value)
-    return Typed(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind)
+    text = str(literal.value) if literal.kind is Kind.NVARCHAR else None
+    value = repr(literal.value) if text is None else quoted(text)
+    return Typed(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind, text)
 
 
 def _emit_case(case: Case, known: Mapping[Expr, Typed]) -> Typed:

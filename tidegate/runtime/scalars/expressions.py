@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 
+from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
 from tidegate.runtime.scalars.kinds import Kind
 
 
@@ -77,8 +79,32 @@ class PartitionId(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
+class Arrival(Leaf):
+    """The event's arrival time."""
+
+    def __str__(self) -> str:
+        return "EventEnqueuedUtcTime"
+
+
+@dataclass(frozen=True, slots=True)
 class Payload(Leaf):
-    """A whole event as a record."""
+    """
+    A whole row as a record.
+
+    Args:
+        names: What the members are called; none of an event, which is its payload.
+        columns: The values of the members.
+    """
+
+    names: tuple[str, ...] = ()
+    columns: tuple[Expr, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.columns
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, columns=parts)
 
     def __str__(self) -> str:
         return "*"
@@ -130,6 +156,24 @@ class WindowEnd(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
+class Computed(Leaf):
+    """What has been computed of ``expr`` before the expression around it; stands while rows are evaluated, in no plan."""
+
+    expr: Expr
+
+    def __str__(self) -> str:
+        return str(self.expr)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowId(Leaf):
+    """System.Window().Id of a window's result: the id that Windows(...) gives its window, NULL where it gives none."""
+
+    def __str__(self) -> str:
+        return "System.Window().Id"
+
+
+@dataclass(frozen=True, slots=True)
 class Literal(Expr):
     """A constant. NULL has kind ``Kind.NULL`` and value None."""
 
@@ -157,6 +201,7 @@ _SPELLINGS = {
     "condition": "{0}",
     "number": "{0}",
     "comparable": "{0}",
+    "fold": "{0}",
     "negate": "-({0})",
     "not": "NOT ({0})",
     "in": "{0} IN ({rest})",
@@ -189,6 +234,28 @@ class Call(Expr):
         if self.name in ("and", "or", "like") or not self.name.isidentifier():
             return f" {self.name.upper()} ".join(f"({arg})" if _is_infix(part) else arg for part, arg in zip(self.args, args, strict=True))
         return f"{self.name.upper()}({', '.join(args)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Expr):
+    """A member of a record by its path, found as a field of a payload is. Of a value that is no record it is NULL."""
+
+    arg: Expr
+    path: tuple[str, ...] = field(compare=False)
+    folded: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folded", tuple(name.lower() for name in self.path))
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, arg=parts[0])
+
+    def __str__(self) -> str:
+        return f"{self.arg}.{Field(self.path)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,20 +305,102 @@ class Case(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Expr):
-    """An aggregate over the rows of a group: ``count``, ``sum``, ``avg``, ``min`` or ``max``; ``arg`` None is COUNT(*)."""
+    """
+    An aggregate over the rows of a group.
+
+    Args:
+        function: ``count``, ``sum``, ``avg``, ``min``, ``max``, ``stdev``, ``stdevp``, ``var``, ``varp``, ``collect``,
+            ``collecttop``, ``topone``, ``percentile_cont`` or ``percentile_disc``.
+        arg: What is taken of each row; None for COUNT(*) and percentiles, which take what they are ordered by.
+        distinct: Whether equal values count once.
+        order: By what rows are ordered, and whether the largest come first.
+        parameter: Of CollectTop how many rows, of percentiles which part of them.
+    """
 
     function: str
     arg: Expr | None
+    distinct: bool = False
+    order: tuple[tuple[Expr, bool], ...] = ()
+    parameter: Decimal | None = None
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        return () if self.arg is None else (self.arg,)
+        return (*([] if self.arg is None else [self.arg]), *(key for key, _ in self.order))
 
     def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        return replace(self, arg=parts[0] if parts else None)
+        keys = parts[len(parts) - len(self.order) :]
+        order = tuple((key, descending) for key, (_, descending) in zip(keys, self.order, strict=True))
+        return replace(self, arg=None if self.arg is None else parts[0], order=order)
 
     def __str__(self) -> str:
-        return f"{self.function.upper()}({'*' if self.arg is None else self.arg})"
+        parameter = [] if self.parameter is None else [str(self.parameter)]
+        if self.arg is None:
+            arg = [] if self.order else ["*"]
+        else:
+            # COLLECT() takes whole rows, which print as *.
+            arg = [text] if (text := str(self.arg)) != "*" else []
+        over = ", ".join(f"{key} DESC" if descending else str(key) for key, descending in self.order)
+        inside = f"{'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)}"
+        return f"{self.function.upper()}({inside})" + (f" OVER (ORDER BY {over})" if over else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Analytic(Expr):
+    """
+    What a row sees of itself and of rows before it.
+
+    Only rows of the same *partition* count that meet *when* and are at most *limit_us* older than the row.
+
+    Args:
+        function: ``lag``, ``last``, ``isfirst`` or an aggregate: ``count``, ``sum``, ``avg``, ``min``, ``max``.
+        arg: What is taken of the rows; None for ISFIRST and COUNT(*).
+        partition: What a row must have in common with those it sees.
+        limit_us: How much older they may be, microseconds; of ISFIRST the length of its intervals.
+        when: What they must meet; None: nothing.
+        offset: Of LAG, how many rows back.
+        default: Of LAG and LAST, the value where there is no such row; None: NULL.
+    """
+
+    function: str
+    arg: Expr | None
+    partition: tuple[Expr, ...]
+    limit_us: int
+    when: Expr | None = None
+    offset: int = 0
+    default: Expr | None = None
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (*self.partition, *(part for part in (self.arg, self.when, self.default) if part is not None))
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        count = len(self.partition)
+        rest = iter(parts[count:])
+        arg, when, default = (None if part is None else next(rest) for part in (self.arg, self.when, self.default))
+        return replace(self, arg=arg, partition=parts[:count], when=when, default=default)
+
+    def __str__(self) -> str:
+        limit = _duration(self.limit_us)
+        over = [f"PARTITION BY {', '.join(map(str, self.partition))}"] if self.partition else []
+        over += [] if self.function == "isfirst" else [f"LIMIT DURATION({limit})"]
+        over += [f"WHEN {self.when}"] if self.when is not None else []
+        if self.function == "isfirst":
+            arguments = limit
+        else:
+            arguments = "*" if self.arg is None else str(self.arg)
+            arguments += f", {self.offset}" if self.function == "lag" and (self.offset != 1 or self.default) else ""
+            arguments += f", {self.default}" if self.default is not None else ""
+        return f"{self.function.upper()}({arguments})" + (f" OVER ({' '.join(over)})" if over else "")
+
+
+UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECOND_US, "millisecond": MILLISECOND_US, "microsecond": 1}
+"""How long the units of a duration are, microseconds; the largest first."""
+
+
+def _duration(duration_us: int) -> str:
+    """Write a duration as a script does, in the largest unit that divides it."""
+    unit, unit_us = next((unit, us) for unit, us in UNITS_US.items() if duration_us % us == 0)
+    return f"{unit}, {duration_us // unit_us}"
 
 
 def replaced(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:

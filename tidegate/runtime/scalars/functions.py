@@ -13,41 +13,17 @@ from collections.abc import Sequence
 
 from tidegate.runtime.scalars.conversions import Typed, convert, unify
 from tidegate.runtime.scalars.dates import DATE_FUNCTIONS
-from tidegate.runtime.scalars.duck import quoted
-from tidegate.runtime.scalars.expressions import Expr, Literal
 from tidegate.runtime.scalars.kinds import Kind, KindMismatch
-from tidegate.runtime.scalars.rules import ARGUMENTS_MAX, Function, Rule, as_text, integer, number, whole_number
+from tidegate.runtime.scalars.patterns import PATTERN_FUNCTIONS
+from tidegate.runtime.scalars.records import RECORD_FUNCTIONS
+from tidegate.runtime.scalars.rules import ARGUMENTS_MAX, Function, Rule, as_text, floats, integer, number, texts, whole_number
+from tidegate.runtime.scalars.texts import TEXT_FUNCTIONS
+from tidegate.runtime.scalars.trigonometry import TRIGONOMETRY
 
 
 def find(name: str) -> Function | None:
     """Return the function of that name (lower case), operators included."""
     return FUNCTIONS.get(name)
-
-
-def like_pattern(pattern: str) -> str:
-    """Translate a LIKE pattern of T-SQL (``%``, ``_``, ``[a-c]``, ``[^x]``) to a regular expression over the whole value."""
-    out, rest = "", pattern
-    while rest:
-        bracket = re.match(r"\[(\^?)(\]?[^\]]*)\]", rest)
-        if bracket and bracket[2]:
-            out += f"[{bracket[1]}{_escape_set(bracket[2])}]"
-            rest = rest[bracket.end() :]
-        else:
-            out += {"%": ".*", "_": "."}.get(rest[0]) or re.escape(rest[0])
-            rest = rest[1:]
-    return out
-
-
-def emit_like(value: Typed, pattern: Expr) -> Typed:
-    """Return ``value LIKE pattern``; the pattern is a constant, which the binder has checked."""
-    text = pattern.value if isinstance(pattern, Literal) else None
-    if text is None:
-        return Typed("CAST(NULL AS BOOLEAN)", Kind.BIT)
-    return Typed(f"regexp_full_match({as_text(value)}, {quoted(like_pattern(str(text)))}, 's')", Kind.BIT)
-
-
-def _escape_set(inside: str) -> str:
-    return re.sub(r"([\\\[\]^&~])", r"\\\1", inside)
 
 
 def _arithmetic(operator: str) -> Rule:
@@ -105,10 +81,6 @@ def condition(value: Typed) -> str:
     return convert(value, Kind.BIT)
 
 
-def _floats(template: str) -> Rule:
-    return lambda args: Typed(template.format(*(number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
-
-
 def _same_kind(template: str, whole: str = "") -> Rule:
     def rule(args: Sequence[Typed]) -> Typed:
         value = number(args[0])
@@ -124,13 +96,6 @@ def _round(args: Sequence[Typed]) -> Typed:
     if value.kind is Kind.FLOAT:
         return Typed(f"round({value.sql}, CAST({places} AS INTEGER))", Kind.FLOAT)
     return whole_number(f"round({value.sql}, CAST({places} AS INTEGER))")
-
-
-def _texts(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
-    def rule(args: Sequence[Typed]) -> Typed:
-        return Typed(template.format(*(integer(arg) if at in numbers else as_text(arg) for at, arg in enumerate(args))), kind)
-
-    return rule
 
 
 def _concat(args: Sequence[Typed]) -> Typed:
@@ -165,13 +130,13 @@ def _iif(args: Sequence[Typed]) -> Typed:
 
 def _must_be_number(args: Sequence[Typed]) -> Typed:
     if args[0].kind not in (Kind.BIGINT, Kind.FLOAT, Kind.NULL):
-        raise KindMismatch(f"SUM and AVG need a number, not {args[0].kind.asa_name}")
+        raise KindMismatch(f"a number is needed, not {args[0].kind.asa_name}")
     return args[0]
 
 
 def _must_be_comparable(args: Sequence[Typed]) -> Typed:
     if args[0].kind in (Kind.RECORD, Kind.ARRAY):
-        raise KindMismatch(f"MIN and MAX cannot compare values of type {args[0].kind.asa_name}")
+        raise KindMismatch(f"values of type {args[0].kind.asa_name} cannot be compared")
     return args[0]
 
 
@@ -195,22 +160,22 @@ FUNCTIONS: dict[str, Function] = {
     "floor": Function(1, 1, _same_kind("floor({})")),
     "sign": Function(1, 1, _same_kind("CAST(sign({}) AS DOUBLE)", "sign({})")),
     "round": Function(1, 2, _round),
-    "square": Function(1, 1, _floats("pow({}, 2)"), Kind.FLOAT),
-    "sqrt": Function(1, 1, _floats("sqrt(CASE WHEN {0} >= 0 THEN {0} END)"), Kind.FLOAT),
-    "power": Function(2, 2, _floats("pow({}, {})"), Kind.FLOAT),
-    "exp": Function(1, 1, _floats("exp({})"), Kind.FLOAT),
-    "log": Function(1, 1, _floats("ln(CASE WHEN {0} > 0 THEN {0} END)"), Kind.FLOAT),
-    "log10": Function(1, 1, _floats("log10(CASE WHEN {0} > 0 THEN {0} END)"), Kind.FLOAT),
-    "len": Function(1, 1, _texts("CAST(length(rtrim({}, ' ')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
-    "lower": Function(1, 1, _texts("lower({})"), Kind.NVARCHAR),
-    "upper": Function(1, 1, _texts("upper({})"), Kind.NVARCHAR),
-    "ltrim": Function(1, 1, _texts("ltrim({}, ' ')"), Kind.NVARCHAR),
-    "rtrim": Function(1, 1, _texts("rtrim({}, ' ')"), Kind.NVARCHAR),
-    "trim": Function(1, 1, _texts("trim({}, ' ')"), Kind.NVARCHAR),
-    "left": Function(2, 2, _texts("substring({0}, 1, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
-    "right": Function(2, 2, _texts("right({0}, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
-    "substring": Function(3, 3, _texts(_SUBSTRING, numbers=(1, 2)), Kind.NVARCHAR),
-    "replace": Function(3, 3, _texts("replace({}, {}, {})"), Kind.NVARCHAR),
+    "square": Function(1, 1, floats("pow({}, 2)"), Kind.FLOAT),
+    "sqrt": Function(1, 1, floats("sqrt(CASE WHEN {0} >= 0 THEN {0} END)"), Kind.FLOAT),
+    "power": Function(2, 2, floats("pow({}, {})"), Kind.FLOAT),
+    "exp": Function(1, 1, floats("exp({})"), Kind.FLOAT),
+    "log": Function(1, 1, floats("ln(CASE WHEN {0} > 0 THEN {0} END)"), Kind.FLOAT),
+    "log10": Function(1, 1, floats("log10(CASE WHEN {0} > 0 THEN {0} END)"), Kind.FLOAT),
+    "len": Function(1, 1, texts("CAST(length(rtrim({}, ' ')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
+    "lower": Function(1, 1, texts("lower({})"), Kind.NVARCHAR),
+    "upper": Function(1, 1, texts("upper({})"), Kind.NVARCHAR),
+    "ltrim": Function(1, 1, texts("ltrim({}, ' ')"), Kind.NVARCHAR),
+    "rtrim": Function(1, 1, texts("rtrim({}, ' ')"), Kind.NVARCHAR),
+    "trim": Function(1, 1, texts("trim({}, ' ')"), Kind.NVARCHAR),
+    "left": Function(2, 2, texts("substring({0}, 1, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
+    "right": Function(2, 2, texts("right({0}, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
+    "substring": Function(3, 3, texts(_SUBSTRING, numbers=(1, 2)), Kind.NVARCHAR),
+    "replace": Function(3, 3, texts("replace({}, {}, {})"), Kind.NVARCHAR),
     "concat": Function(2, ARGUMENTS_MAX, _concat, Kind.NVARCHAR),
     "charindex": Function(2, 3, _charindex, Kind.BIGINT),
     "coalesce": Function(1, ARGUMENTS_MAX, _coalesce, blends=True),
@@ -218,23 +183,38 @@ FUNCTIONS: dict[str, Function] = {
     "nullif": Function(2, 2, _nullif, blends=True),
     "iif": Function(3, 3, _iif, blends=True),
     **DATE_FUNCTIONS,
+    **TEXT_FUNCTIONS,
+    **PATTERN_FUNCTIONS,
+    **TRIGONOMETRY,
+    **RECORD_FUNCTIONS,
 }
-"""Every function and operator by its name in lower case; ``like`` is emitted by :func:`emit_like`."""
+"""Every function and operator by its name in lower case, but for column functions."""
 
-INTERNAL = frozenset({"negate", "and", "or", "not", "is null", "in", "between", "condition", "number", "comparable"})
+INTERNAL = frozenset({"negate", "and", "or", "not", "is null", "in", "like", "between", "condition", "number", "comparable", "fold"})
 """Operators that are no functions of the language."""
 CALLABLE = tuple(name for name in FUNCTIONS if name.isidentifier() and name not in INTERNAL)
 """What a script can call by name."""
-AGGREGATES = ("count", "sum", "avg", "min", "max")
+AGGREGATES = tuple("count sum avg min max stdev stdevp var varp collect collecttop topone percentile_cont percentile_disc".split())
 """The aggregates there are."""
-WINDOWS = ("tumblingwindow", "hoppingwindow")
-"""The window functions there are."""
+RUNNING = ("count", "sum", "avg", "min", "max")
+"""The aggregates that may stand before OVER (... LIMIT DURATION ...)."""
+ANALYTICS = ("lag", "last", "isfirst")
+"""The functions that look back from each row and are no aggregates."""
+_WINDOWS = ("tumbling", "hopping", "sliding", "session")
+WINDOWS = (*_WINDOWS, *(f"{name}window" for name in _WINDOWS), "snapshotwindow", "window", "windows")
+"""The window functions there are, by all their names."""
 _LATER = """
-acos collect collecttop convert cos cot datename degrees first_value
-getarrayelement getarrayelements getarraylength getdate getmetadatapropertyvalue getrecordproperties
-getrecordpropertyvalue isfirst lag last max_by min_by nchar newid patindex percentile_cont percentile_disc radians
-regexmatch reverse sessionwindow sin slidingwindow snapshotwindow stdev stdevp stuff tan topone try_convert unicode var
-varp window windows
+anomalydetection_changepoint anomalydetection_spikeanddip createlinestring createpoint createpolygon first_value
+getmetadatapropertyvalue st_distance st_intersects
+st_overlaps st_within
 """
 KNOWN_LATER = frozenset(re.findall(r"\w+", _LATER))
 """Names Stream Analytics knows and this engine does not yet; they get their own message."""
+_CLOCK = "would differ between replays", "write System.Timestamp(), the event's or the window's time"
+REFUSED = {
+    **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp"), _CLOCK),
+    "newid": ("would differ between replays", "use a field that tells events apart"),
+    "rand": ("would differ between replays", "use a field of the event"),
+    "getarrayelements": ("stands after CROSS APPLY and OUTER APPLY only", "write FROM i CROSS APPLY GetArrayElements(i.readings) AS r"),
+}
+"""Functions that are refused, with the reason and what to write instead."""

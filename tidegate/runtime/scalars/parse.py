@@ -7,8 +7,7 @@ a person to have written it (both found before the parser could drown in them).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
@@ -16,9 +15,12 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidegate.runtime.scalars.dialect import Asa
 from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.statements import Declaration, split
 
 SCRIPT_CHARACTERS_MAX = 262_144
 """Longest script accepted."""
+SCRIPT_WORDS_MAX = 30_000
+"""Most words and signs accepted."""
 NESTING_MAX = 100
 """Deepest nesting of brackets and CASE accepted."""
 TREE_DEPTH_MAX = 120
@@ -38,10 +40,11 @@ _EXAMPLE = "SELECT origin, COUNT(*) AS n INTO out FROM flights TIMESTAMP BY sche
 
 @dataclass(frozen=True)
 class Script:
-    """A parsed script: its source and its statements as sqlglot trees."""
+    """A parsed script: its source, its queries as sqlglot trees, and what it declares of its inputs."""
 
     source: Source
     statements: tuple[exp.Expr, ...]
+    declarations: tuple[Declaration, ...] = ()
 
 
 def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script:
@@ -66,8 +69,11 @@ def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script
         )
     tokens = _tokens(source)
     _refuse_beforehand(tokens, source)
+    parts = split(tokens, source)
+    source = replace(source, ignores_case=parts.ignores_case)
+    queries = [token for query in parts.queries for token in (*query, _end_of(query))]
     try:
-        trees = Asa.Parser(dialect=Asa()).parse(tokens, text)
+        trees = Asa.Parser(dialect=Asa()).parse(queries, text) if queries else []
     except ParseError as error:
         raise _syntax_error(error, source) from None
     except RecursionError:
@@ -77,7 +83,7 @@ def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script
         _refuse_deep_tree(statement, source)
     if not statements:
         raise source.error("the script has no statement", code="SYNTAX", at=-1, fix="write a SELECT", example=_EXAMPLE)
-    return Script(source, statements)
+    return Script(source, statements, tuple(parts.declarations))
 
 
 def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
@@ -93,7 +99,8 @@ def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
     script = parse_script(f"{_BEFORE_EXPRESSION}{text}", where, added=len(_BEFORE_EXPRESSION))
     statement = script.statements[0]
     chosen = statement.expressions
-    alone = isinstance(statement, exp.Select) and len(script.statements) == 1
+    others = len(script.statements) > 1 or script.declarations or script.source.ignores_case
+    alone = isinstance(statement, exp.Select) and not others
     if not alone or len(chosen) != 1 or any(value for name, value in statement.args.items() if name != "expressions"):
         raise script.source.error(f"{text!r} is not one expression", code="SYNTAX", at=-1, fix="give a field path or an expression")
     found: exp.Expr = chosen[0]
@@ -114,16 +121,22 @@ def _tokens(source: Source) -> list[Token]:
         raise source.error(f"{source.text[at]} is never closed", code="SYNTAX", at=at, fix="close every quote and bracket") from error
 
 
+def _end_of(query: list[Token]) -> Token:
+    last = query[-1]
+    return Token(TokenType.SEMICOLON, ";", last.line, last.col, last.end, last.end)
+
+
 def _refuse_beforehand(tokens: list[Token], source: Source) -> None:
+    if len(tokens) > SCRIPT_WORDS_MAX:
+        what = f"the script has {len(tokens)} words and signs, more than {SCRIPT_WORDS_MAX}"
+        raise source.error(what, code="SIZE", at=-1, fix="split it into several queries; each runs as its own job")
     depth, prefixes = 0, 0
-    for token, following in zip_longest(tokens, tokens[1:]):
+    for token in tokens:
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
         if depth > NESTING_MAX or prefixes > NESTING_MAX:
             raise source.error(f"nested more than {NESTING_MAX} deep", code="SIZE", at=token.start, fix="write shorter expressions")
-        if following and (token.text.upper(), following.text.upper()) == ("LIMIT", "DURATION"):
-            raise source.not_yet("LIMIT DURATION is", at=token.start)
 
 
 def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:

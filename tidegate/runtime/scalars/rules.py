@@ -56,6 +56,20 @@ def number(value: Typed, least: Kind = Kind.BIGINT) -> Typed:
     raise KindMismatch(f"a number is needed, not {value.kind.asa_name}")
 
 
+def floats(template: str) -> Rule:
+    """Return the rule that gives a float, computed from floats."""
+    return lambda args: Typed(template.format(*(number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
+
+
+def texts(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
+    """Return the rule that computes a value of *kind* from texts, and from bigints where *numbers* says so."""
+
+    def rule(args: Sequence[Typed]) -> Typed:
+        return Typed(template.format(*(integer(arg) if at in numbers else as_text(arg) for at, arg in enumerate(args))), kind)
+
+    return rule
+
+
 def whole_number(sql: str) -> Typed:
     """Return a DuckDB expression of any integer type as a bigint; NULL where it does not fit 64 bits."""
     return Typed(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
