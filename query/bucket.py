@@ -37,6 +37,7 @@ from ordering.reader import Accepted, Log, PartitionReader
 from ordering.step import Released
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.compile import RESULT_SCHEMA
+from query.config import Promise
 from query.decode import Events
 from query.heeding import Heeding
 from query.program import Program
@@ -77,16 +78,38 @@ class _Numbering:
     largest_us: int = TICK_MIN
     written: tuple[int, int] | None = None
     ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    resumed_us: int = NEVER
+    """Results below this stand in the channel already, where it was begun by another run."""
+    skipped: int = 0
+    """How many of the others do, too."""
+
+    @classmethod
+    def resumed(cls, promise: Promise | None) -> _Numbering:
+        """Return the numbering of a channel that a run before has left with *promise*."""
+        if promise is None:
+            return cls()
+        return cls(promise.n, promise.c, promise.largest_us, (promise.c, promise.n), resumed_us=promise.c, skipped=promise.ahead)
+
+    def left(self, results: pa.Table) -> pa.Table:
+        """Return the results that do not stand in the channel yet."""
+        if self.resumed_us > NEVER:
+            results = results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
+        known = min(self.skipped, results.num_rows)
+        self.skipped -= known
+        if known:
+            self.ahead = np.concatenate([self.ahead, results["system_us"].to_numpy()[:known]])
+        return results.slice(known)
 
     def save(self) -> list[Any]:
         """Return what :meth:`restore` needs, fit for JSON."""
-        return [self.seq, self.c, self.largest_us, self.written, self.ahead.tolist()]
+        return [self.seq, self.c, self.largest_us, self.written, self.ahead.tolist(), self.resumed_us, self.skipped]
 
     @classmethod
     def restore(cls, saved: list[Any]) -> _Numbering:
         """Return the numbering that was saved."""
-        seq, c, largest_us, written, ahead = saved
-        return cls(seq, c, largest_us, None if written is None else (written[0], written[1]), np.array(ahead, dtype=np.int64))
+        seq, c, largest_us, written, ahead, *resumed = saved
+        promise = None if written is None else (written[0], written[1])
+        return cls(seq, c, largest_us, promise, np.array(ahead, dtype=np.int64), *resumed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +140,8 @@ class Bucket(ABC):
         start_us: S: results from here on, None for all.
         read_from_us: X: events from here on count, None for all.
         spans_us: For each output the span of System.Timestamp of a result file; None without files.
+        promises: For each output what its channel had promised when a run before lost its state; empty: there was none.
+        until_us: E: no result from here on, and nothing to do once time has come so far.
         pace: How often the bucket takes notice of a channel's CTIs.
     """
 
@@ -130,6 +155,8 @@ class Bucket(ABC):
         read_from_us: int | None,
         spans_us: Sequence[int | None],
         pace: Pace = EACH_CTI,
+        promises: Sequence[Promise | None] = (),
+        until_us: int = INFINITY,
     ) -> None:
         self._program, self._sources, self._number, self._roster = program, tuple(sources), number, roster
         program.start_us = NEVER if start_us is None else start_us
@@ -141,7 +168,8 @@ class Bucket(ABC):
         self._heeding = [Heeding(pace, source.logs.values(), source.partitions) for source in sources]
         self._carried = {log: Events.none() for log in self.readers}
         self._retention = Retention()
-        self._numbering = [_Numbering() for _ in spans_us]
+        self._numbering = [_Numbering.resumed(promise) for promise in promises or [None] * len(spans_us)]
+        self._until_us = program.until_us = until_us
         self._next_offset = dict.fromkeys(self.readers, 0)
         self._position = 0
         self._ended = False
@@ -155,7 +183,12 @@ class Bucket(ABC):
 
         It is the least of the inputs': filters, projections and windows pass it on (:func:`ordering.transforms.same`).
         """
-        return INFINITY if self._ended else min(heeding.frontier for heeding in self._heeding)
+        return min(INFINITY if self._ended else min(heeding.frontier for heeding in self._heeding), self._until_us)
+
+    @property
+    def is_finished(self) -> bool:
+        """Tell whether nothing is left to do: the input has ended, or time has come to E."""
+        return self.c == self._until_us
 
     def take(self, log: int, read: Log, events: Events, next_offset: int) -> list[Released]:
         """Take the next range of a log; return, for each output, the results that became final, numbered."""
@@ -244,6 +277,7 @@ class Bucket(ABC):
                 "system_us": events.system_us,
                 "partition_id": events.number.astype(np.int32),
                 "value": pa.array(events.value, type=pa.binary()),
+                "arrival_us": events.arrival_us,
             }
         )
         prepared, bad = self._program.prepare(self._sources[at].input, table)
@@ -268,11 +302,12 @@ class Bucket(ABC):
 
     def _numbered(self, output: int, results: pa.Table) -> Released:
         numbering = self._numbering[output]
-        if not results.num_rows:
-            return _released(self._number, numbering.seq, np.empty(0, dtype=np.int64), [], [])
-        if self._spans_us[output]:
+        if self._spans_us[output] and results.num_rows:
             kept = results.select(["system_us", "key", "value"])
             self._retention.add(_kept_results(output), kept.append_column("number", pa.array(self._inputs_of(results))))
+        results = numbering.left(results)
+        if not results.num_rows:
+            return _released(self._number, numbering.seq, np.empty(0, dtype=np.int64), [], [])
         system_us = results["system_us"].to_numpy()
         released = _released(self._number, numbering.seq, system_us, results["key"].to_pylist(), results["value"].to_pylist())
         numbering.seq += len(released)
@@ -389,6 +424,7 @@ _HELD = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("flags", pa.uint16()),
+        ("arrival_us", pa.int64()),
     ]
 )
 
@@ -397,15 +433,24 @@ def table_of(events: Events) -> pa.Table:
     """Return events as an Arrow table, to be kept."""
     columns = [events.number, events.offset, events.system_us]
     return pa.Table.from_arrays(
-        [*map(pa.array, columns), pa.array(events.key, pa.binary()), pa.array(events.value, pa.binary()), pa.array(events.flags)],
+        [
+            *map(pa.array, columns),
+            pa.array(events.key, pa.binary()),
+            pa.array(events.value, pa.binary()),
+            *map(pa.array, (events.flags, events.arrival_us)),
+        ],
         schema=_HELD,
     )
 
 
 def events_of(table: pa.Table) -> Events:
-    """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags."""
+    """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags, and 2, which kept no arrival."""
     key, value = to_objects(table["key"]), to_objects(table["value"])
     flags = np.zeros(table.num_rows, dtype=np.uint16)
     if "flags" in table.column_names:
         flags = pc.fill_null(table["flags"], 0).to_numpy()
-    return Events(table["number"].to_numpy(), table["offset"].to_numpy(), table["system_us"].to_numpy(), key, value, flags)
+    arrival_us = table["system_us"]
+    if "arrival_us" in table.column_names:
+        arrival_us = pc.coalesce(table["arrival_us"], arrival_us)
+    columns = (table[name].to_numpy() for name in ("number", "offset", "system_us"))
+    return Events(*columns, key, value, flags, arrival_us.to_numpy())

@@ -12,20 +12,23 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from query.operators.aggregate import WindowAggregation
-from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows, encoded
+from query.operators.analytic import Analysis
+from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows, encoded, parted
 from query.operators.project import EncodedProjection, Projection
+from query.operators.temporal_join import TemporalJoin
 from query.operators.union import Uniting
-from query.plan import Plan, Project, Rows, Union, WindowedAggregate
+from query.plan import Analyze, Join, Plan, Project, Rows, Union, WindowedAggregate
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 
 __all__ = ["BAD_SCHEMA", "EVENTS_SCHEMA", "RESULT_SCHEMA", "CompiledQuery", "compile_plan", "operator_of"]
 
 EVENTS_SCHEMA = pa.schema(
-    [("position", pa.int64()), ("sub", pa.int64()), ("system_us", pa.int64()), ("partition_id", pa.int32()), ("value", pa.binary())]
+    [("position", pa.int64()), ("sub", pa.int64()), ("system_us", pa.int64()), ("partition_id", pa.int32()), ("value", pa.binary()), ("arrival_us", pa.int64())]
 )
 """
 Events as operators take them, in order: ``position`` rises and is unique; ``sub`` is the dense number of the
-substream, 0 for all without OVER; ``system_us`` is the system timestamp; ``value`` the payload.
+substream, 0 for all without OVER; ``system_us`` is the system timestamp; ``value`` the payload; ``arrival_us`` the
+arrival time.
 """
 
 
@@ -42,6 +45,10 @@ def operator_of(node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = F
         return WindowAggregation(node, payloads)
     if isinstance(node, Union):
         return Uniting(node)
+    if isinstance(node, Join):
+        return TemporalJoin(node)
+    if isinstance(node, Analyze):
+        return Analysis(node)
     assert isinstance(node, Project), f"no operator for {node.describe()}"
     return EncodedProjection(node, payloads) if is_last else Projection(node, payloads)
 
@@ -76,7 +83,8 @@ class CompiledQuery:
         """Return the results (``RESULT_SCHEMA``) with from_us <= System.Timestamp < to_us of each substream in *closing*."""
         if isinstance(self.operator, EncodedProjection):
             return self.operator.encoded([retained], closing)
-        return encoded(self.operator.rows([retained], closing), [column.name for column in self.plan.root.columns])
+        rows, _ = parted(self.operator.rows([retained], closing))
+        return encoded(rows, [column.name for column in self.plan.root.columns])
 
     def expire(self, retained: pa.Table, horizon: pa.Table) -> pa.Table:
         """Return the rows that a result at or after ``to_us`` of their substream can need."""

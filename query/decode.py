@@ -22,7 +22,10 @@ Objects = NDArray[np.object_]
 
 @dataclass(slots=True)
 class Events:
-    """Events of an ordered partition as columns: roster number, origin offset, s in microseconds, key, payload and flags."""
+    """
+    Events of an ordered partition as columns: roster number, origin offset, s in microseconds, key, payload, flags and
+    arrival in microseconds, which is s where nobody has said it.
+    """
 
     number: Ints
     offset: Ints
@@ -30,6 +33,11 @@ class Events:
     key: Objects
     value: Objects
     flags: NDArray[np.uint16]
+    arrival_us: Ints = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        if self.arrival_us is None:
+            self.arrival_us = self.system_us
 
     def __len__(self) -> int:
         return len(self.number)
@@ -58,7 +66,7 @@ class Events:
         return Events(ints, ints, ints, objects, objects, np.empty(0, dtype=np.uint16))
 
 
-_COLUMNS = ("number", "offset", "system_us", "key", "value", "flags")
+_COLUMNS = ("number", "offset", "system_us", "key", "value", "flags", "arrival_us")
 
 
 def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
@@ -84,7 +92,8 @@ def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
     key, value = to_objects(records.key), to_objects(records.value)
     if others:
         key, value = key[rows], value[rows]
-    return log, Events(number, table["offset"].astype(np.int64), system_us, key, value, table["flags"].astype(np.uint16))
+    flags, arrival_us = table["flags"].astype(np.uint16), table["arrival_us"].astype(np.int64)
+    return log, Events(number, table["offset"].astype(np.int64), system_us, key, value, flags, arrival_us)
 
 
 def _first_foreign(records: Records, octets: list[bytes], topic: str, partition: int) -> ProtocolError | None:

@@ -19,11 +19,15 @@ NUMBERS = (int, float)
 
 @dataclass(frozen=True)
 class Event:
-    """An event as the engine gets it: its substream, system timestamp in microseconds, and payload as a Python value."""
+    """
+    An event as the engine gets it: its substream, system timestamp in microseconds, payload as a Python value, and arrival
+    in microseconds, None for the system timestamp.
+    """
 
     sub: int
     system_us: int
     payload: Any
+    arrival_us: int | None = None
 
     @property
     def bytes(self) -> bytes:

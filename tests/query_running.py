@@ -38,6 +38,7 @@ def table(events: Sequence[Event], first: int = 0) -> pa.Table:
         "system_us": [event.system_us for event in events],
         "partition_id": [0] * len(events),
         "value": [event.bytes for event in events],
+        "arrival_us": [event.system_us if event.arrival_us is None else event.arrival_us for event in events],
     }
     return pa.table({name: pa.array(columns[name], EVENTS_SCHEMA.field(name).type) for name in EVENTS_SCHEMA.names})
 

@@ -7,7 +7,7 @@ passes all of them and an expression fails on it. The first reason counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,11 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.encode import encode_objects
 from query.operators.base import BAD_SCHEMA
 from tidegate.runtime.payloads.extracted import Extracted
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat, reader_of
-from tidegate.runtime.scalars.evaluate import Failure, evaluate
-from tidegate.runtime.scalars.expressions import Expr, Field, PartitionId, Slot, SystemTimestamp
+from tidegate.runtime.scalars.columns import Failure
+from tidegate.runtime.scalars.evaluate import evaluate
+from tidegate.runtime.scalars.expressions import Arrival, Expr, Field, PartitionId, Payload, Slot, SystemTimestamp
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.variant import Variant, from_columns
 
@@ -65,6 +67,8 @@ class RowStage:
     def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, str]]:
         wanted = self._distinct_leaves()
         fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
+        if Payload() in wanted:
+            fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
         extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else Extracted.of({}, {})
         leaves: dict[Expr, Variant] = {}
         for leaf in wanted:
@@ -72,14 +76,37 @@ class RowStage:
                 leaves[leaf] = extracted.columns[leaf]
             elif isinstance(leaf, SystemTimestamp):
                 leaves[leaf] = Variant.of(events.num_rows, {Kind.DATETIME: events["system_us"]})
+            elif isinstance(leaf, Arrival):
+                leaves[leaf] = Variant.of(events.num_rows, {Kind.DATETIME: events["arrival_us"]})
             elif isinstance(leaf, PartitionId):
                 leaves[leaf] = Variant.of(events.num_rows, {Kind.BIGINT: events["partition_id"].cast(pa.int64())})
             elif isinstance(leaf, Slot):
                 leaves[leaf] = from_columns(events, f"s{leaf.index}")
+            elif isinstance(leaf, Payload):
+                leaves[leaf] = self._record(leaf, events, extracted)
         return leaves, dict(zip(extracted.bad.tolist(), extracted.reasons, strict=True))
+
+    def _payload_fields(self) -> list[Field]:
+        """Return what a payload as a record is made of: the values of a CSV record, else the value at the empty path."""
+        return [Field((name,)) for name in self.payloads.csv_columns] or [_WHOLE]
+
+    def _record(self, leaf: Payload, events: pa.Table, extracted: Extracted) -> Variant:
+        if leaf.names:
+            values = [from_columns(events, f"s{column.index}") for column in leaf.columns if isinstance(column, Slot)]
+            return _records(leaf.names, values, events.num_rows)
+        if not self.payloads.csv_columns:
+            return extracted.columns[_WHOLE]
+        return _records(self.payloads.csv_columns, [extracted.columns[field] for field in self._payload_fields()], events.num_rows)
 
     def _distinct_leaves(self) -> tuple[Expr, ...]:
         return tuple(dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves()))
+
+
+_WHOLE = Field(())
+
+
+def _records(names: Sequence[str], values: Sequence[Variant], length: int) -> Variant:
+    return Variant.of(length, {Kind.RECORD: encode_objects(names, values, length).cast(pa.string())})
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:

@@ -15,7 +15,8 @@ from tidegate.runtime.scalars.bind import InputNames
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Cast, Expr, Numbered, Slot, replaced
+from tidegate.runtime.scalars.expressions import Expr, Leaf, Numbered, Payload, Property, Slot, replaced
+from tidegate.runtime.scalars.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,13 @@ class Relation:
         assert not isinstance(self.rows, (Scan, Filter))
         return [(column.name, _of(index, slot(self.rows, place))) for place, column in enumerate(self.rows.columns)]
 
+    def whole(self, index: int) -> Of:
+        """Return the leaf that is a whole row of relation number *index*, as a record."""
+        if isinstance(self.rows, (Scan, Filter)):
+            return Of(index, self.name, Kind.RECORD, Payload())
+        columns = tuple(slot(self.rows, place) for place in range(len(self.rows.columns)))
+        return Of(index, self.name, Kind.RECORD, Payload(self.known, columns))
+
     def has(self, path: tuple[str, ...]) -> bool:
         """Tell whether it may have this column."""
         if self.schema is not None:
@@ -91,6 +99,8 @@ class ScopeNames:
             for index, relation in enumerate(self.relations):
                 if path[0].lower() in relation.names:
                     return self._in(index, path[1:], at)
+        elif len(self.relations) > 1:
+            self._refuse_relation(path[0], at)
         having = [index for index, relation in enumerate(self.relations) if relation.has(path)]
         if len(having) > 1:
             names = [self.relations[index].name for index in having]
@@ -107,11 +117,37 @@ class ScopeNames:
             raise self.source.error(f"none of the inputs has a column {path[0]}", code="FIELD", at=at, fix=fix)
         return self._in(having[0] if having else 0, path, at)
 
+    def whole(self, at: int) -> Expr:
+        """
+        Return a row of the only relation as a record.
+
+        Raises:
+            QueryError: There are several.
+        """
+        if len(self.relations) > 1:
+            raise self.source.not_yet("taking whole rows of a join is", at=at, fix="name the columns, or join in a step and select from it")
+        relation = self.relations[0]
+        if relation.schema is not None:
+            return _of(0, Payload(at=at))
+        columns = relation.everything(0)
+        return Payload(tuple(name for name, _ in columns), tuple(expr for _, expr in columns), at=at)
+
+    def _refuse_relation(self, name: str, at: int) -> None:
+        relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
+        if relation is not None and not any(name.lower() in map(str.lower, other.known) for other in self.relations):
+            raise self.source.error(
+                f"{name} is what a side of the join is called, and no column",
+                code="FIELD",
+                at=at,
+                fix="name a column of it; only DATEDIFF in ON takes the name alone",
+                example=f"{name}.{(*relation.known, 'k')[0]}",
+            )
+
     def _in(self, index: int, path: tuple[str, ...], at: int) -> Expr:
         relation = self.relations[index]
         if relation.schema is not None:
             found = InputNames(self.source, relation.schema, relation.names).find(path, at)
-            return replaced(found, lambda part: None if isinstance(part, Cast) else _of(index, part))
+            return of_relation(index, found)
         return self._column(index, relation, path, at)
 
     def _column(self, index: int, relation: Relation, path: tuple[str, ...], at: int) -> Expr:
@@ -119,11 +155,14 @@ class ScopeNames:
         if path[0].lower() not in names:
             fix = suggest(path[0], relation.known, f"its columns are {', '.join(relation.known)}")
             raise self.source.error(f"{relation.name} has no column {path[0]}", code="FIELD", at=at, fix=fix)
-        if len(path) > 1:
-            raise self.source.not_yet(f"{'.'.join(path)}, a member of a step's column, is", at=at)
         assert not isinstance(relation.rows, (Scan, Filter))
-        place = names.index(path[0].lower())
-        return _of(index, slot(relation.rows, place, at))
+        column = _of(index, slot(relation.rows, names.index(path[0].lower()), at))
+        return Property(column, path[1:], at=at) if len(path) > 1 else column
+
+
+def of_relation(index: int, expr: Expr) -> Expr:
+    """Return an expression over the events of an input that is relation number *index*, its leaves saying so."""
+    return replaced(expr, lambda part: _of(index, part) if isinstance(part, Leaf) else None)
 
 
 def slot(rows: Rows, place: int, at: int = -1, shift: int = 0) -> Slot:

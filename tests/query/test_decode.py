@@ -63,7 +63,7 @@ def records_of(rows: list[Written], offsets: list[int]) -> Records:
 
 def listed(events: Events) -> list[tuple[Any, ...]]:
     """Events row by row."""
-    columns = (events.number, events.offset, events.system_us, events.key, events.value, events.flags)
+    columns = (events.number, events.offset, events.system_us, events.key, events.value, events.flags, events.arrival_us)
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
@@ -79,7 +79,7 @@ def test_what_was_written_is_read(items: list[tuple[Event | Cti, int]]) -> None:
     offsets = np.cumsum([0, *(gap for _, gap in items)])[1:].tolist()
     log, events = decode(records_of([written(item) for item, _ in items], offsets), "rides.ordered", 3)
     mine = [(offset, item) for offset, (item, _) in zip(offsets, items, strict=True) if isinstance(item, Event)]
-    assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value, each.flags) for _, each in mine]
+    assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value, each.flags, 2) for _, each in mine]
     assert events.end_edges.tolist() == [bool(each.flags & Flag.EDGE_END) for _, each in mine]
     columns = (log.log_offset, log.number, log.seq, log.system_us)
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
