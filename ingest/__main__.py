@@ -59,7 +59,7 @@ def ingest(
         # A job that comes back is waited for; a new one may turn out to be refused.
         spark = start_spark() if comes_back else None
         from ingest import job
-        from ingest.starting import parse_start
+        from tidegate.runtime.output_start import parse_start
 
         asked = parse_start(start, now_us)
         prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]

@@ -29,17 +29,18 @@ from ingest.journal_redis import RedisJournal
 from ingest.made_of import MAY_APPEAR, MAY_GROW, check_made_of
 from ingest.offsets import RANGE_SCHEMA, Offset, Planned
 from ingest.positions import check_still_there
-from ingest.promises import ended
 from ingest.resume import Resumption, begin, keep_whole, resume
-from ingest.starting import BEGINNING, LAST_STOPPED, Start, last_stopped, refuse_other_start
+from ingest.starting import refuse_other_start
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
 from tidegate.runtime.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import Admin, Topic
+from tidegate.runtime.kafka.promises import ended
 from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.output_start import BEGINNING, LAST_STOPPED, Start, last_stopped
 from tidegate.runtime.payloads.formats import PayloadFormat
 from tidegate.runtime.planning import SOURCE_NAME, source_of
 from tidegate.runtime.recovery import How, Recovery

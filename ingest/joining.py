@@ -23,13 +23,13 @@ from ingest.config import IngestPlan, Partition
 from ingest.facts import FactDesk
 from ingest.identity import WAYS_OUT
 from ingest.offsets import Joined, Offset, Planned, in_roster_order, name_of
-from ingest.promises import last_promises
 from ordering.errors import RefusedError
 from ordering.facts import FactKind
 from ordering.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
 from tidegate.runtime.binding import check_same_topics, last_batches, offset_of
 from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.promises import last_promises
 
 if TYPE_CHECKING:
     # The planner, which imports this module, must start fast; it needs none of how settings are read.

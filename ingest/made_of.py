@@ -15,11 +15,11 @@ from ingest.config import IngestPlan, Partition
 from ingest.identity import WAYS_OUT
 from ingest.journal_redis import RedisJournal
 from ingest.offsets import name_of, partition_of
-from ingest.starting import Start
 from ordering.errors import RefusedError
 from tidegate.runtime.binding import check_same_topics, differences
 from tidegate.runtime.kafka.admin import Topic
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.output_start import Start
 
 MAY_GROW = ("input_partitions", "topic_ids")
 """What an ordered topic is made of at least: partitions, and topics of a pattern, may be added."""

@@ -24,16 +24,16 @@ from ingest.journal_redis import RedisJournal
 from ingest.made_of import Made
 from ingest.offsets import Joined, Offset, Planned
 from ingest.positions import check_retention, position_from
-from ingest.promises import Promises, last_promises
 from ingest.rebuilding import Told, bring_back, check_complete, has_lost, members
-from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.punctuation import Cti
 from ordering.ticks import NEVER
 from ordering.wire import decode_cti, encode_cti
 from tidegate.runtime.binding import replace_text
 from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.promises import Promises, last_promises
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.output_start import BEGINNING, Start
 
 FILE = "resumed.json"
 """In the checkpoint's folder: where the job began, for every later start from this checkpoint."""

@@ -4,16 +4,17 @@ The commands ``tidegate query`` (also ``python -m query``) and ``tidegate plan``
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ordering.errors import TickRangeError
-from ordering.ticks import parse_tick
+from ordering.ticks import INFINITY, parse_tick
 from tidegate.runtime.console import Format, run
 
-Script = Annotated[Path, typer.Argument(help="The query, a .sql file.")]
+Script = Annotated[Path, typer.Argument(help="The query: a .sql file, or the name of one that an installed package offers.")]
 Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
 Config = Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")]
 Assign = Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")]
@@ -22,7 +23,11 @@ Assign = Annotated[list[str] | None, typer.Option("--set", help="Override a sett
 def query(
     script: Script,
     into: Into = None,
-    start: Annotated[str | None, typer.Option(help="Results from this time on (ISO-8601); default: all of them.")] = None,
+    start: Annotated[
+        str | None,
+        typer.Option(help="Results from here on: now, TIME (ISO-8601), last-stopped, earliest; default: go on, or all."),
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Results below this time (ISO-8601), then stop: a bounded recount.")] = None,
     until_end: Annotated[bool, typer.Option("--until-end", help="Read to the present end, close every window and stop.")] = False,
     config: Config = None,
     assign: Assign = None,
@@ -36,6 +41,7 @@ def query(
     from tidegate.runtime import logs
     from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.metrics import Metrics
+    from tidegate.runtime.output_start import parse_start
     from tidegate.runtime.progress_store import ProgressPublisher
     from tidegate.runtime.recovery_watch import RecoveryWatch
     from tidegate.runtime.setting_sources import parse_assignments
@@ -44,7 +50,13 @@ def query(
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
-    plan = job.prepare(settings, job.read_plans(settings, script, into), _start_us(start), until_end)
+    plan = job.prepare(
+        settings,
+        job.read_plans(settings, script, into),
+        parse_start(start, time.time_ns() // 1_000),
+        until_us=_until_us(until),
+        until_end=until_end,
+    )
     progress = QueryProgress(plan.buckets)
     console = Console(stderr=True)
     folder = Path(plan.checkpoint)
@@ -93,13 +105,13 @@ def query(
         console.print(f"query {name}: {progress.line()}", soft_wrap=True)
 
 
-def _start_us(start: str | None) -> int | None:
-    if start is None:
-        return None
+def _until_us(until: str | None) -> int:
+    if until is None:
+        return INFINITY
     try:
-        return parse_tick(start)
+        return parse_tick(until)
     except TickRangeError as error:
-        raise TickRangeError(error.what, where="--start", fix=error.fix, example="--start 2001-01-01T00:00:00Z") from None
+        raise TickRangeError(error.what, where="--until", fix=error.fix, example="--until 2001-01-02T00:00:00Z") from None
 
 
 def plan(script: Script, into: Into = None, config: Config = None, assign: Assign = None) -> None:

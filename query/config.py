@@ -36,6 +36,24 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
+class Promise:
+    """
+    What the last CTI of a result channel says.
+
+    Args:
+        c: No later result lies below it, microseconds.
+        n: How many results there were.
+        ahead: How many of them do not lie below c.
+        largest_us: The largest System.Timestamp of them, microseconds.
+    """
+
+    c: int
+    n: int
+    ahead: int
+    largest_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class QueryPlan:
     """
     One query job.
@@ -53,6 +71,8 @@ class QueryPlan:
         labels: Spark key of each bucket.
         starts: First offset to read of each partition.
         start_us: S: results from this instant on, microseconds; None: all of them.
+        promises: For each output what its channels had promised when the job went on without its checkpoint, by bucket.
+        until_us: E: results below this instant, microseconds, and then the job stops; ``INFINITY``: all of them.
         until_end: Whether the job reads to the present end, closes everything and stops.
         events_per_batch: Most events one batch reads.
         checkpoint: Name under which workers keep this job's state in memory.
@@ -66,6 +86,8 @@ class QueryPlan:
     labels: tuple[int, ...]
     starts: Mapping[Partition, int]
     start_us: int | None
+    promises: tuple[Mapping[int, Promise], ...]
+    until_us: int
     until_end: bool
     events_per_batch: int
     checkpoint: str
@@ -110,8 +132,16 @@ class QueryPlan:
 
     @property
     def read_from_us(self) -> int | None:
-        """X: events from this instant on are needed for results from S on; None: all of them."""
-        return None if self.start_us is None or self.lookback_us == UNBOUNDED else self.start_us - self.lookback_us
+        """X: events from this instant on are needed for the first result that any bucket must give; None: all of them."""
+        firsts = [self.first_us(bucket) for bucket in range(self.buckets)]
+        first_us = min((each for each in firsts if each is not None), default=None)
+        return None if None in firsts or first_us is None or self.lookback_us == UNBOUNDED else first_us - self.lookback_us
+
+    def first_us(self, bucket: int) -> int | None:
+        """Return the instant of the first result that a bucket must give, microseconds; None: all of them."""
+        promised = [promises.get(bucket) for promises in self.promises]
+        firsts = [_resumed_at(output, promise, self.start_us) for output, promise in zip(self.outputs, promised, strict=True)]
+        return None if None in firsts else min(first for first in firsts if first is not None)
 
     @property
     def dead_letter_topic(self) -> str:
@@ -121,3 +151,11 @@ class QueryPlan:
     def program(self) -> Program:
         """Return the query ready to run."""
         return Program(self.plans, {feed.input: feed.payloads for feed in self.feeds})
+
+
+def _resumed_at(output: OutputSettings, promise: Promise | None, start_us: int | None) -> int | None:
+    """Return the instant from which results of one output are needed: a file is only written whole."""
+    if promise is None:
+        return start_us
+    resumed_us = promise.c // output.file_span_us * output.file_span_us if output.files else promise.c
+    return resumed_us if start_us is None else max(resumed_us, start_us)

@@ -21,10 +21,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.frontier import Pace
+from ordering.ticks import INFINITY
+from query import extensions
+from query.api import Query
 from query.config import Feed, Partition, QueryPlan
 from query.offsets import RANGE_SCHEMA, Offset
 from query.plan import Plan, Project, Scan
 from query.sql.bind import bind_outputs
+from query.starting import beginning, start_bound
 from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin, Topic
@@ -32,6 +36,7 @@ from tidegate.runtime.kafka.tails import finished
 from tidegate.runtime.keeping import StageProcessor
 from tidegate.runtime.known_topics import KnownTopics
 from tidegate.runtime.labels import even_labels
+from tidegate.runtime.output_start import Start
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.recovery import How, Recovery
@@ -55,7 +60,7 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
 
     Args:
         settings: The configuration.
-        script: The file.
+        script: A file, or the name under which an installed package offers a query.
         into: The output given beside the script, where it has one only.
 
     Returns:
@@ -64,18 +69,26 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
     Raises:
         QueryError: The script is wrong, or cannot be read.
     """
-    try:
-        text = script.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise QueryError(
-            f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script), fix="give the path of a text file in UTF-8"
-        ) from None
+    text = _text_of(script)
+    extensions.load_functions()
     inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     parsed = parse_script(text, str(script))
     plans = bind_outputs(parsed, [*inputs, *results], into=into, window_us_max=settings.query.window_max_us)
     _check_over(settings, plans, str(script))
     return plans
+
+
+def _text_of(script: Path) -> str:
+    if not script.suffix and not script.exists():
+        offered = extensions.query_named(str(script))
+        return offered.sql if isinstance(offered, Query) else str(offered)
+    try:
+        return script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise QueryError(
+            f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script), fix="give the path of a text file in UTF-8"
+        ) from None
 
 
 def _check_over(settings: Settings, plans: Sequence[Plan], where: str) -> None:
@@ -96,9 +109,18 @@ def _check_over(settings: Settings, plans: Sequence[Plan], where: str) -> None:
     raise QueryError(what, code="TG-QUERY-NOT-YET", where=where, fix=fix)
 
 
-def prepare(settings: Settings, plans: tuple[Plan, ...], start_us: int | None, until_end: bool) -> QueryPlan:
+def prepare(
+    settings: Settings, plans: tuple[Plan, ...], start: Start | None = None, *, until_us: int = INFINITY, until_end: bool = False
+) -> QueryPlan:
     """
     Look at topics and checkpoint; make what is missing; return the plan of the job.
+
+    Args:
+        settings: The configuration.
+        plans: What is computed.
+        start: The output start that is asked for, None if none is.
+        until_us: Results below this instant, microseconds, and then the job stops.
+        until_end: Whether the job reads to the present end, closes everything and stops.
 
     Raises:
         UnreachableError: Kafka does not answer.
@@ -120,9 +142,10 @@ def prepare(settings: Settings, plans: tuple[Plan, ...], start_us: int | None, u
         if output.topic:
             admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
     folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
-    _bind(folder, settings, plans, outputs, feeds, ordered, start_us)
-    for output in outputs:
-        _check_unwritten(admin, kafka, output, buckets, folder)
+    began = beginning(start, folder, outputs, kafka, settings.redis)
+    _bind(folder, settings, plans, outputs, feeds, ordered, began.start, until_us)
+    for output, promises in zip(outputs, began.promises, strict=True):
+        _check_unwritten(admin, kafka, output, buckets, folder, promised=bool(promises))
     planned = QueryPlan(
         plans=plans,
         outputs=outputs,
@@ -131,7 +154,9 @@ def prepare(settings: Settings, plans: tuple[Plan, ...], start_us: int | None, u
         over=over,
         labels=tuple(even_labels(buckets, settings.spark.shuffle_partitions)),
         starts={},
-        start_us=start_us,
+        start_us=began.start.start_us,
+        promises=began.promises,
+        until_us=until_us,
         until_end=until_end,
         events_per_batch=settings.query.max_events_per_batch,
         checkpoint=str(folder),
@@ -163,7 +188,8 @@ def _bind(
     outputs: Sequence[OutputSettings],
     feeds: Sequence[Feed],
     ordered: Sequence[Topic],
-    start_us: int | None,
+    start: Start,
+    until_us: int,
 ) -> None:
     """
     Bind the checkpoint to what it is a checkpoint of.
@@ -187,7 +213,9 @@ def _bind(
         folder,
         {
             "plan": "\n".join(plan.explain() for plan in plans),
-            "start": "" if start_us is None else str(start_us),
+            **start_bound(start),
+            # A bounded recount leaves what lies beyond: nothing can go on from it in the order of the log.
+            **({} if until_us == INFINITY else {"until": str(until_us)}),
             "partitions": ",".join(str(feed.partitions) for feed in feeds),
             **{_id_key(at): topic.topic_id for at, topic in enumerate(ordered)},
             "output": _outputs_bound(outputs),
@@ -279,8 +307,8 @@ def _starts(admin: Admin, partitions: list[Partition], read_from_us: int | None)
     return starts
 
 
-def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings, buckets: int, folder: Path) -> None:
-    """Refuse to write where a run has ended, or where one left results whose checkpoint is gone."""
+def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings, buckets: int, folder: Path, *, promised: bool) -> None:
+    """Refuse to write where a run has ended, or where one left results without a checkpoint and nobody goes on from their CTIs."""
     state = checkpoint_state(folder)
     if state == "pending":
         return
@@ -288,17 +316,19 @@ def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings
     ended = (folder / FINISHED_FILE).exists() or (bool(ends) and output.topic and finished(kafka, output.topic, ends))
     if state == "settled" and ended:
         raise RefusedError(
-            f"output {output.name} has ended: its input was read to the final CTI",
+            f"output {output.name} has ended: its input was read to the final CTI, or the job came to where it was to stop",
             code="TG-TOPIC-ENDED",
             where=output.name,
             fix=f"write to a new output, or delete its topic and {folder} to run again",
         )
-    if state == "empty" and any(ends.values()):
+    if state == "empty" and any(ends.values()) and not promised:
         raise RefusedError(
             f"result topic {output.topic} holds results, but there is no checkpoint that says how far they go",
             code="TG-CHECKPOINT-LOST",
             where=str(folder),
-            fix="bring the checkpoint back, or name an output topic that is not there yet",
+            fix="bring the checkpoint back, go on from the last CTI of the topic (--start last-stopped), or name an output topic that is "
+            "not there yet",
+            example="--start last-stopped",
         )
 
 
@@ -312,7 +342,7 @@ def recovery(plan: QueryPlan) -> Recovery:
     folder = Path(plan.checkpoint)
     planned, done = last_batches(folder)
     ends = Admin(plan.kafka).ends(list(plan.partitions))
-    how = How.CHECKPOINT if planned >= 0 else How.NEW if plan.start_us is None else How.START
+    how = How.CHECKPOINT if planned >= 0 else How.CTIS if any(plan.promises) else How.NEW if plan.start_us is None else How.START
     here = {**plan.starts, **walked(plan)}
     return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats=planned > done, start_us=plan.start_us)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ordering.step import Released
-from ordering.ticks import INFINITY
+from query import extensions
 from query.bucket import Bucket, Source
 from query.config import QueryPlan
 from query.decode import decode
@@ -69,6 +69,7 @@ class QueryStage:
 
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
+    extensions.load_functions()
     kind = SubstreamBucket if plan.over else MergedBucket
     spans_us = [output.file_span_us if output.files else None for output in plan.outputs]
     read = plan.logs_of(number)
@@ -76,7 +77,9 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
         {log: partition for log, (at, partition) in enumerate(plan.logs) if at == feed and log in read} for feed in range(len(plan.feeds))
     ]
     sources = [Source(feed.input, feed.partitions, mine) for feed, mine in zip(plan.feeds, logs, strict=True)]
-    return kind(plan.program(), sources, number, plan.roster, plan.start_us, plan.read_from_us, spans_us, plan.outputs[0].pace())
+    promises = [promised.get(number) for promised in plan.promises]
+    since = plan.first_us(number), plan.read_from_us
+    return kind(plan.program(), sources, number, plan.roster, *since, spans_us, plan.outputs[0].pace(), promises, plan.until_us)
 
 
 def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
@@ -158,7 +161,7 @@ class BucketRun:
         fields = {
             "bucket": self._number,
             "c": bucket.c,
-            "final": bucket.c == INFINITY,
+            "final": bucket.is_finished,
             "totals": bucket.totals,
             "duplicates": sum(reader.duplicates for reader in bucket.readers.values()),
             "waiting": waiting,

@@ -52,7 +52,7 @@ class QueryProgress:
 
     @property
     def finished(self) -> bool:
-        """Whether every bucket has read the final CTI of its input."""
+        """Whether no bucket has anything left to do: it has read the final CTI of its input, or come to where the job is to stop."""
         return len(self._reports) == self._buckets and all(report["final"] for report in self._reports.values())
 
     def totals(self) -> Counter[str]:

@@ -21,7 +21,6 @@ from ingest.made_of import Made, check_made_of
 from ingest.offsets import Planned
 from ingest.positions import first_position
 from ingest.resume import Resumption
-from ingest.starting import BEGINNING, Start
 from ordering.errors import RefusedError
 from ordering.oracle import Record, tell
 from ordering.policies import Policies
@@ -29,6 +28,7 @@ from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.step import Model
 from ordering.testing import batch_of
 from tidegate.runtime.kafka.admin import Topic
+from tidegate.runtime.output_start import BEGINNING, Start
 from tidegate.runtime.setting_inputs import InputSettings
 from tidegate.runtime.setting_tables import RedisSettings
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 from valkey_server import Server
 
-from ingest.starting import BEGINNING, Start, goes_on, last_stopped, parse_start, refuse_other_start
+from ingest.starting import refuse_other_start
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import INFINITY, NEVER
+from tidegate.runtime.output_start import BEGINNING, Start, goes_on, last_stopped, parse_start
 from tidegate.runtime.progress_store import ProgressPublisher
 from tidegate.runtime.setting_tables import RedisSettings
 

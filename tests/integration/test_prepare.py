@@ -16,13 +16,13 @@ from integration.topics import create, fresh, produce
 
 from ingest import job
 from ingest.config import IngestPlan
-from ingest.starting import Start, parse_start
 from ordering.errors import RefusedError, UnreachableError
 from ordering.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, SECOND_US
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.runtime.known_topics import LOOKS
+from tidegate.runtime.output_start import Start, parse_start
 from tidegate.runtime.progress_store import ProgressPublisher
 from tidegate.runtime.recovery import How, Recovery
 from tidegate.runtime.settings import Settings, load

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -53,6 +54,10 @@ file_span = "1m"
 [outputs.later]
 topic = "{topic}.later"
 """
+RESUMED = """
+[outputs.resumed]
+topic = "{topic}.resumed"
+"""
 STEPS = """
 WITH
 both_sides AS (
@@ -92,6 +97,11 @@ class Finished:
 def compact(**row: object) -> bytes:
     """Write a row as results are written."""
     return json.dumps(row, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def iso_us(us: int) -> str:
+    """Write a time to the microsecond."""
+    return f"{iso(us)[:-1]}.{us % SECOND_US:06d}Z"
 
 
 def told(sides: dict[str, list[tuple[int, dict[str, object]]]]) -> tuple[list[tuple[int, bytes]], list[tuple[int, bytes]]]:
@@ -159,3 +169,24 @@ def test_a_start_at_a_time_gives_the_suffix(finished: Finished) -> None:
     middle = finished.counts[len(finished.counts) // 2][0]
     finished.space.start("query", finished.space.script("later.sql", LATER), "--start", iso(middle)).finish()
     assert finished.results("later") == [row for row in finished.counts if row[0] >= middle]
+
+
+def test_last_stopped_goes_on_after_the_last_cti(finished: Finished) -> None:
+    """Law, level 3: a run up to an instant, whose checkpoint is lost, and one that goes on from its CTI make one run together."""
+    space = finished.space
+    (space.folder / "tidegate.toml").write_text((space.folder / "tidegate.toml").read_text() + RESUMED.format(topic=finished.topic))
+    script = space.script("resumed.sql", LATER.replace("INTO later", "INTO resumed"))
+    middle = finished.counts[len(finished.counts) // 2][0] + 1
+    space.start("query", script, "--until", iso_us(middle)).finish()
+    found = read_ordered(space.stack.bootstrap, f"{finished.topic}.resumed", 1)
+    check_promises(found)
+    assert [(event.system_us, event.value) for event in found.events[0, 0]] == [row for row in finished.counts if row[0] < middle]
+    assert {found.c(channel) for channel in found.ctis} == {middle}
+    shutil.rmtree(space.folder / ".tidegate" / "checkpoints" / f"query-{finished.topic}.resumed")
+    refused = space.start("query", script)
+    assert refused.wait() == 3
+    assert "TG-CHECKPOINT-LOST" in refused.errors
+    space.start("query", script, "--start", "last-stopped").finish()
+    assert finished.results("resumed") == finished.counts
+    seqs = [event.seq for event in read_ordered(space.stack.bootstrap, f"{finished.topic}.resumed", 1).events[0, 0]]
+    assert seqs == list(range(len(finished.counts)))

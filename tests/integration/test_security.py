@@ -291,7 +291,7 @@ def test_a_query_names_each_right_that_is_missing(locked: Locked, tmp_path: Path
         missing = listed[number]
         locked.allow("ingest", set(listed) - {missing})
         plans = query_job.read_plans(settings, script, "counts")
-        check_named(denied(lambda settings=settings, plans=plans: query_job.prepare(settings, plans, None, False)), missing)
+        check_named(denied(lambda settings=settings, plans=plans: query_job.prepare(settings, plans)), missing)
 
 
 def test_redis_names_what_it_denies(locked: Locked, tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ from ordering.wire import EVENT_HEADER_BYTES, decode_event_headers
 from tidegate.runtime.kafka.ranges import RangeReader, Records
 from tidegate.runtime.kafka.tails import ctis_of
 
+ANOTHER_TOPIC = "set ordered_topic to a topic that is not there yet"
+"""How ingest writes elsewhere, for messages."""
 Promises = dict[int, dict[int, Cti]]
 """The last CTI of each channel that has one: by roster number, then by output partition."""
 
@@ -32,10 +34,21 @@ _GROWTH = 8
 
 
 def last_promises(
-    properties: Mapping[str, str], topic: str, starts: Mapping[tuple[str, int], int], ends: Mapping[tuple[str, int], int]
+    properties: Mapping[str, str],
+    topic: str,
+    starts: Mapping[tuple[str, int], int],
+    ends: Mapping[tuple[str, int], int],
+    elsewhere: str = ANOTHER_TOPIC,
 ) -> Promises:
     """
     Return the last CTI of each channel of *topic*; *starts* and *ends* are those of its partitions.
+
+    Args:
+        properties: librdkafka properties.
+        topic: The ordered topic.
+        starts: The first offset of each partition.
+        ends: The end of each partition.
+        elsewhere: How to write to another topic, for messages.
 
     Raises:
         RefusedError: A channel has ended (TG-TOPIC-ENDED), or retention has deleted where its CTI may have stood
@@ -48,13 +61,13 @@ def last_promises(
         walk = _walk_tails(properties, topic, partition, len(ends), start, end)
         found = walk.promises
         if any(cti.c == INFINITY for cti in found.values()):
-            raise ended(topic)
+            raise ended(topic, elsewhere)
         if start and not _complete(walk):
             raise RefusedError(
                 "retention has deleted CTIs without which nobody knows how far the ordered topic goes",
                 code="TG-RETENTION",
                 where=f"{topic}-{partition}@{start}",
-                fix="bring the checkpoint back, or set ordered_topic to a topic that is not there yet, and give it a longer retention",
+                fix=f"bring the checkpoint back, or {elsewhere}, and give it a longer retention",
             )
         for number, cti in found.items():
             # What it lists tells nobody how far the events go.
@@ -62,13 +75,13 @@ def last_promises(
     return promises
 
 
-def ended(topic: str) -> RefusedError:
-    """Return what to raise where a topic's run has ended."""
+def ended(topic: str, elsewhere: str = ANOTHER_TOPIC) -> RefusedError:
+    """Return what to raise where a topic's run has ended; *elsewhere* is how to write to another one."""
     return RefusedError(
         f"ordered topic {topic} has ended: its final CTI is written",
         code="TG-TOPIC-ENDED",
         where=topic,
-        fix="write to a new ordered topic (set ordered_topic), or delete this topic and its checkpoint to run again",
+        fix=f"{elsewhere}, or delete this topic and its checkpoint to run again",
     )
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from ingest.promises import ended, log_of
 from ordering.errors import ProtocolError
 from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.resume import last_promises
 from ordering.wire import encode_cti, encode_event_headers
+from tidegate.runtime.kafka.promises import ended, log_of
 from tidegate.runtime.kafka.ranges import Records
 
 ROSTER = Roster(1, 2, Spread.ALL, True)

@@ -1,0 +1,164 @@
+"""
+Extensions: what other packages add to queries, found by their entry points.
+
+============================  ==================================================================================
+``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`
+``tidegate.queries``          whole queries, run by name as ``tidegate query name``: a function that returns a
+                              :class:`query.api.Query`, or a script's text
+============================  ==================================================================================
+
+A package is asked for only when a script, or the command line, names what it offers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ordering.errors import QueryError
+from tidegate.runtime.scalars import columns
+from tidegate.runtime.scalars.columns import ColumnFunction, Failure, unfit
+from tidegate.runtime.scalars.errors import suggest
+from tidegate.runtime.scalars.kinds import DECLARABLE, Kind
+from tidegate.runtime.scalars.variant import Variant, finite
+
+FUNCTIONS, QUERIES = "tidegate.functions", "tidegate.queries"
+PREFIX = "udf."
+
+
+@dataclass(frozen=True)
+class ScalarFunction:
+    """
+    A function of one row, computed over whole Arrow columns at once.
+
+    Args:
+        compute: Takes an Arrow array for each argument, all of one length, and returns one of that length. A value may
+            depend on the arguments in its own row alone: where batches begin and end is nobody's business. An exception
+            makes the rows it was asked for dead letters.
+        takes: The ASA type of each argument: bigint, float, nvarchar(max), datetime (int64 microseconds since 1970), bit, record
+            or array (JSON text). A value of another type makes its row a dead letter; NULL is null.
+        gives: The ASA type of the result.
+    """
+
+    compute: Callable[..., Any]
+    takes: tuple[str, ...]
+    gives: str
+
+    def column_function(self, name: str) -> ColumnFunction:
+        """
+        Return the function as expressions call it.
+
+        Raises:
+            QueryError: It names a type there is not (TG-QUERY-EXTENSION).
+        """
+        kinds = tuple(_kind(name, each) for each in self.takes)
+        gives = _kind(name, self.gives)
+
+        def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+            failures = unfit(args, kinds)
+            fine = np.ones(length, dtype=np.bool_)
+            for failure in failures:
+                fine[failure.rows] = False
+            rows = np.flatnonzero(fine)
+            values, failed = self._computed(
+                name, [arg.take(rows).only(kind) for arg, kind in zip(args, kinds, strict=True)], gives, len(rows)
+            )
+            failures += [Failure(rows[each.rows], each.reason) for each in failed]
+            places = pa.array(np.where(fine, np.cumsum(fine) - 1, 0), mask=~fine)
+            return Variant.of(length, {gives: values.take(places)}), failures
+
+        return ColumnFunction(len(kinds), len(kinds), rule, gives, kinds)
+
+    def _computed(self, name: str, args: Sequence[pa.Array], gives: Kind, length: int) -> tuple[pa.Array, list[Failure]]:
+        """Return the results of rows without a wrong type; where the whole call fails, each row is asked for alone."""
+        try:
+            return self._called(args, gives, length), []
+        except Exception:  # whatever a user's function raises, it is that row's fate and not the job's
+            pieces, failures = [], []
+            for row in range(length):
+                try:
+                    pieces.append(self._called([arg.slice(row, 1) for arg in args], gives, 1))
+                except Exception as error:
+                    pieces.append(pa.nulls(1, gives.arrow))
+                    failures.append(Failure(np.array([row]), f"{PREFIX}{name} failed: {type(error).__name__}: {error}"))
+            return pa.concat_arrays(pieces) if pieces else pa.nulls(0, gives.arrow), failures
+
+    def _called(self, args: Sequence[pa.Array], gives: Kind, length: int) -> pa.Array:
+        found = self.compute(*args)
+        values = found if isinstance(found, pa.Array) else pa.array(found)
+        values = values.cast(gives.arrow)
+        if len(values) != length:
+            raise ValueError(f"it gave {len(values)} values for {length} rows")
+        return finite(values) if gives is Kind.FLOAT else values
+
+
+def _kind(name: str, spelled: str) -> Kind:
+    kind = DECLARABLE.get(spelled.lower())
+    if kind is None:
+        raise QueryError(
+            f"{PREFIX}{name} has a type {spelled!r}, which there is not",
+            code="TG-QUERY-EXTENSION",
+            where=name,
+            fix=suggest(spelled, DECLARABLE, f"types are {', '.join(DECLARABLE)}"),
+        )
+    return kind
+
+
+def register(name: str, function: ScalarFunction) -> None:
+    """Make a function known as ``udf.name``, for tests and for scripts that are run from Python."""
+    columns.register(f"{PREFIX}{name}", function.column_function(name))
+
+
+@cache
+def load_functions() -> None:
+    """
+    Register the functions of all installed packages; once in a process.
+
+    Raises:
+        QueryError: One cannot be imported, or is none (TG-QUERY-EXTENSION).
+    """
+    for entry in entry_points(group=FUNCTIONS):
+        function = _loaded(entry)
+        if not isinstance(function, ScalarFunction):
+            raise _useless(entry, f"it is a {type(function).__name__}, not a ScalarFunction")
+        register(entry.name, function)
+
+
+def query_named(name: str) -> Any:
+    """
+    Return the query that a package offers under *name*: what its entry point returns.
+
+    Raises:
+        QueryError: There is none, or it cannot be imported (TG-QUERY-EXTENSION).
+    """
+    known = {entry.name: entry for entry in entry_points(group=QUERIES)}
+    if name not in known:
+        raise QueryError(
+            f"there is no file {name}, and no installed package offers a query of that name",
+            code="TG-QUERY-FILE",
+            where=name,
+            fix=suggest(name, known, f"packages offer {', '.join(sorted(known))}" if known else "give the path of a script"),
+        )
+    return _loaded(known[name])()
+
+
+def _loaded(entry: EntryPoint) -> Any:
+    try:
+        return entry.load()
+    except Exception as error:
+        raise _useless(entry, f"{type(error).__name__}: {error}") from error
+
+
+def _useless(entry: EntryPoint, why: str) -> QueryError:
+    return QueryError(
+        f"the extension {entry.name} ({entry.value}) cannot be used: {why}",
+        code="TG-QUERY-EXTENSION",
+        where=f"{entry.group}: {entry.name}",
+        fix="mend or remove the package that offers it",
+    )

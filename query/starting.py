@@ -1,0 +1,118 @@
+"""
+Where a query job begins: at an output start time, or where a run before it has stopped (spec section 6).
+
+Law: a run with output start S writes the results with s >= S of a run from the beginning, in the same order, numbered from 0. A
+run that goes on without its checkpoint (``--start last-stopped``) writes what follows the last CTI of each result channel,
+numbered on, as if it had never stopped; where the query was changed meanwhile, the results before that CTI are the old
+query's, those after it the new one's.
+
+The run is bound to its start: whoever asks for the same again, for nothing or for ``last-stopped`` goes on with the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+
+from ordering.errors import RefusedError
+from ordering.ticks import format_tick
+from query.config import Promise
+from tidegate.runtime.binding import bound, replace_text
+from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.promises import last_promises
+from tidegate.runtime.output_start import BEGINNING, LAST_STOPPED, Start, goes_on, last_stopped
+from tidegate.runtime.setting_tables import OutputSettings, RedisSettings
+
+FILE = "resumed.json"
+"""In the checkpoint's folder: what the channels had promised when it was begun."""
+ELSEWHERE = "write INTO an output that is not there yet"
+Promises = tuple[Mapping[int, Promise], ...]
+"""For each output the promise of each bucket that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """How a run began: its output start, and what the channels had promised before."""
+
+    start: Start
+    promises: Promises
+
+
+def beginning(
+    asked: Start | None, folder: Path, outputs: Sequence[OutputSettings], kafka: Mapping[str, str], redis: RedisSettings
+) -> Beginning:
+    """
+    Return how a job begins, or has begun.
+
+    Args:
+        asked: What ``--start`` says, None if nothing.
+        folder: The checkpoint's folder.
+        outputs: Where the results go.
+        kafka: librdkafka properties.
+        redis: Where runs before have told how far they were.
+
+    Raises:
+        RefusedError: The run began in another way (TG-START-BOUND), nobody knows where it stopped, or a result topic has ended.
+    """
+    known = bound(folder)
+    if known is not None:
+        began = _began(known)
+        if not goes_on(asked, began):
+            assert asked is not None, "no wish goes on"
+            raise RefusedError(
+                f"the run into {outputs[0].name} was begun with --start {began.said}; "
+                f"--start {asked.said} would leave a hole in it or repeat what is written",
+                code="TG-START-BOUND",
+                where=str(folder),
+                fix="leave --start out (or --start last-stopped) to go on; to begin anew write INTO an output that is not there yet, "
+                "or delete the result topic and the checkpoint folder",
+                example="--start last-stopped",
+            )
+        return Beginning(began, _found(folder, len(outputs)))
+    if asked is None or asked.said != LAST_STOPPED:
+        return Beginning(asked or BEGINNING, tuple({} for _ in outputs))
+    promises = tuple(_promises(kafka, output) for output in outputs)
+    if not any(promises):
+        return Beginning(last_stopped(redis, outputs[0].topic or outputs[0].name), promises)
+    _write(folder, promises)
+    return Beginning(Start(LAST_STOPPED), promises)
+
+
+def _began(known: Mapping[str, str]) -> Start:
+    start_us = int(known["start"]) if known["start"] else None
+    said = known.get("start_said", BEGINNING.said if start_us is None else format_tick(start_us))
+    return Start(said, start_us)
+
+
+def start_bound(start: Start) -> dict[str, str]:
+    """Return what a checkpoint remembers of its start."""
+    plain = BEGINNING.said if start.start_us is None else format_tick(start.start_us)
+    said = {} if start.said == plain else {"start_said": start.said}
+    return {"start": "" if start.start_us is None else str(start.start_us), **said}
+
+
+def _promises(kafka: Mapping[str, str], output: OutputSettings) -> dict[int, Promise]:
+    admin = Admin(kafka)
+    if output.topic is None or (topic := admin.find(output.topic)) is None:
+        return {}
+    partitions = [(topic.name, number) for number in range(topic.partitions)]
+    ends = admin.ends(partitions)
+    if not any(ends.values()):
+        return {}
+    found = last_promises(kafka, topic.name, admin.starts(partitions), ends, ELSEWHERE)
+    return {number: Promise(cti.c, cti.n, cti.ahead, cti.largest_us) for number, channels in found.items() for cti in channels.values()}
+
+
+def _write(folder: Path, promises: Promises) -> None:
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fields = [{str(bucket): astuple(promise) for bucket, promise in each.items()} for each in promises]
+    replace_text(folder / FILE, json.dumps(fields))
+
+
+def _found(folder: Path, outputs: int) -> Promises:
+    if not (folder / FILE).exists():
+        return tuple({} for _ in range(outputs))
+    fields = json.loads((folder / FILE).read_text())
+    return tuple({int(bucket): Promise(*promise) for bucket, promise in each.items()} for each in fields)
