@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordering.ticks import NEVER
+from ordering.ticks import INFINITY, NEVER
 from query.compile import operator_of
 from query.encode import encode_objects
-from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows, encoded
+from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Condensing, Operator, concat_rows, encoded, parted
 from query.operators.project import EncodedProjection
 from query.plan import Node, Plan, Rows, lookback_of, scan_of, source_of
 from query.retention import Retention, largest
@@ -60,18 +60,20 @@ class Program:
         plans: What it computes, a plan for each output.
         payloads: How the payloads of each input are written; JSON where none is said.
         start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
+        until_us: E: nor one from here on; ``INFINITY`` for all of them.
     """
 
     plans: tuple[Plan, ...]
     payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
     start_us: int = NEVER
+    until_us: int = INFINITY
 
     def __post_init__(self) -> None:
         self._stages: list[Stage] = []
         self._number: dict[tuple[Node, bool], int] = {}
         self.outputs = tuple(self._add(plan.root, is_last=True) for plan in self.plans)
         self.bad: list[tuple[int, bytes, str]] = []
-        """System timestamp, JSON and reason of rows between two operators on which an expression failed, since they were last taken."""
+        """System timestamp, JSON and reason of operators' rows on which an expression failed, since they were last taken."""
 
     @property
     def lookback_us(self) -> int:
@@ -131,6 +133,7 @@ class Program:
         """
         if not closing.num_rows:
             return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
+        closing = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], pa.scalar(self.until_us, pa.int64())))
         given: list[pa.Table | None] = []
         results: list[pa.Table | None] = []
         for number, stage in enumerate(self._stages):
@@ -151,15 +154,14 @@ class Program:
                 numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
                 kept, bad = stage.operator.prepare(numbered, side)
                 retention.add(name, kept)
-                self._note(self._stages[below].node, rows, bad)
+                self._note(self._stages[below].node, rows.take(bad["position"]), bad["reason"])
 
-    def _note(self, node: Rows, rows: pa.Table, bad: pa.Table) -> None:
-        if not bad.num_rows:
+    def _note(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
+        if not failed.num_rows:
             return
-        failed = rows.take(bad["position"])
         names = [column.name for column in node.columns]
         values = encode_objects(names, [from_columns(failed, f"s{at}") for at in range(len(names))], failed.num_rows)
-        self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), bad["reason"].to_pylist(), strict=True)
+        self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), reasons.to_pylist(), strict=True)
 
     def _results(
         self, stage: Stage, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
@@ -177,9 +179,14 @@ class Program:
         if isinstance(stage.operator, EncodedProjection):
             return None, stage.operator.encoded(retained, from_start)
         # What other stages take must begin before the first instant that is asked for.
-        rows = stage.operator.rows(retained, clipped if is_taken else from_start)
-        leaving = rows.filter(pc.greater_equal(rows["system_us"], self.start_us)) if is_taken else rows
+        rows, failed = parted(stage.operator.rows(retained, clipped if is_taken else from_start))
+        leaving, failed = (self._leaving(each) if is_taken else each for each in (rows, failed))
+        if failed.num_rows:
+            self._note(stage.node, failed, failed["reason"])
         return rows, encoded(leaving, [column.name for column in stage.node.columns]) if is_output else None
+
+    def _leaving(self, rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.greater_equal(rows["system_us"], self.start_us))
 
     def forget(self, retention: Retention, horizon: pa.Table) -> None:
         """
@@ -192,6 +199,15 @@ class Program:
         for stage in self._stages:
             for side, name in enumerate(stage.names):
                 retention.reduce(name, lambda rows, stage=stage, side=side: stage.operator.expire(rows, horizon, side))  # type: ignore[misc]
+                if isinstance(stage.operator, Condensing):
+                    _condense(stage.operator, retention, name, horizon, side)
+
+
+def _condense(operator: Condensing, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
+    pieces = list(retention.parts(name))
+    if pieces:
+        needed = iter(operator.condense(pieces, horizon, side))
+        retention.reduce(name, lambda rows: rows.filter(pa.array(next(needed))))
 
 
 def _taken(node: Rows) -> Sequence[Rows]:

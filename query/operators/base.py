@@ -9,19 +9,21 @@ their own; the caller keeps the rows.
 
 Tables of rows hold ``sub`` (dense number of the substream, 0 for all without OVER), ``system_us``, ``key`` (bytes) and the
 columns: ``s0_i`` are the bigints of column 0, ``s0_s`` its texts, and so on; a kind that does not occur has no column.
-Within a substream they stand in the operator's order, which is one of ``system_us`` first.
+Within a substream they stand in the operator's order, which is one of ``system_us`` first. Where an operator computes
+expressions of its results, a column ``reason`` may say why one failed; such rows go no further (:func:`parted`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from query.encode import encode_objects
+from tidegate.runtime.scalars.columns import Failure
 from tidegate.runtime.scalars.variant import Variant, from_columns
 
 Ticks = npt.NDArray[np.int64]
@@ -73,6 +75,26 @@ class Operator(Protocol):
         ...
 
 
+@runtime_checkable
+class Condensing(Protocol):
+    """
+    An operator that can tell which rows are needed only when it sees all pieces of what is retained.
+
+    Whatever it drops may come back when the caller is restored; it must then be as good as not there.
+    """
+
+    def condense(self, pieces: Sequence[pa.Table], horizon: pa.Table, side: int = 0) -> Sequence[npt.NDArray[np.bool_]]:
+        """
+        Tell of each row of each piece whether a result at or after ``to_us`` of its substream can need it.
+
+        Args:
+            pieces: All that is retained of a side and not expired, in order; at least one piece.
+            horizon: ``sub``, ``to_us``; other substreams keep their rows.
+            side: Which side.
+        """
+        ...
+
+
 def alone(retained: Retained) -> pa.Table:
     """Return what is retained of the only side."""
     (rows,) = retained
@@ -86,6 +108,24 @@ def rows_table(sub: pa.Array, system_us: pa.Array, key: pa.Array, columns: Seque
     for at, column in enumerate(columns):
         table |= column.columns(f"s{at}")
     return pa.table(table)
+
+
+def with_reasons(rows: pa.Table, failures: Sequence[Failure]) -> pa.Table:
+    """Add to rows the first reason of each in which an expression failed; nothing where none did."""
+    if not failures:
+        return rows
+    reasons: list[str | None] = [None] * rows.num_rows
+    for failure in failures:
+        for row in failure.rows.tolist():
+            reasons[row] = reasons[row] or failure.reason
+    return rows.append_column("reason", pa.array(reasons, pa.string()))
+
+
+def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that are results, and those that failed, with ``reason``."""
+    if "reason" not in rows.column_names:
+        return rows, rows.slice(0, 0)
+    return rows.filter(rows["reason"].is_null()).drop_columns(["reason"]), rows.filter(rows["reason"].is_valid())
 
 
 def no_rows() -> pa.Table:

@@ -194,7 +194,10 @@ INTERNAL = frozenset({"negate", "and", "or", "not", "is null", "in", "like", "be
 """Operators that are no functions of the language."""
 CALLABLE = tuple(name for name in FUNCTIONS if name.isidentifier() and name not in INTERNAL)
 """What a script can call by name."""
-AGGREGATES = tuple("count sum avg min max stdev stdevp var varp collect collecttop topone percentile_cont percentile_disc".split())
+AGGREGATES = (
+    *("count", "sum", "avg", "min", "max", "stdev", "stdevp", "var", "varp"),
+    *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
+)
 """The aggregates there are."""
 RUNNING = ("count", "sum", "avg", "min", "max")
 """The aggregates that may stand before OVER (... LIMIT DURATION ...)."""
