@@ -101,7 +101,22 @@ def _program() -> None:
     """Order event streams once, then query them."""
 
 
-_USUAL_ORDER = ("up", "status", "down", "config", "ingest", "query", "plan", "order", "compare", "watermarks", "explain")
+_USUAL_ORDER = (
+    "up",
+    "status",
+    "down",
+    "config",
+    "ingest",
+    "query",
+    "plan",
+    "lint",
+    "local",
+    "test",
+    "order",
+    "compare",
+    "watermarks",
+    "explain",
+)
 
 
 def _rank(name: str) -> tuple[int, str]:

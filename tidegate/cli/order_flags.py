@@ -24,7 +24,7 @@ NONE = "none"
 STANDARD_INPUT = "-"
 
 _GZIP = b"\x1f\x8b"
-_ENDINGS = {
+ENDINGS = {
     ".ndjson": Format.NDJSON,
     ".jsonl": Format.NDJSON,
     ".json": Format.NDJSON,
@@ -103,13 +103,13 @@ def format_of(path: str, source: BinaryIO, given: str | None) -> Format:
     _check_compression(path, source, given)
     if given is None and path == STANDARD_INPUT:
         return Format.NDJSON
-    found = _ENDINGS.get(f".{given}" if given is not None else Path(path).suffix.lower())
+    found = ENDINGS.get(f".{given}" if given is not None else Path(path).suffix.lower())
     if found is None:
         raise OrderFileError(
             f"the ending of {path} names no format",
             code="TG-ORDER-FORMAT",
             where=path,
-            fix=f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(_ENDINGS)}",
+            fix=f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(ENDINGS)}",
             example=f"tidegate order {path} --input-format ndjson --timestamp-by at",
         )
     return found
@@ -120,7 +120,7 @@ def _check_compression(path: str, source: BinaryIO, given: str | None) -> None:
     if peek is None or not peek(len(_GZIP)).startswith(_GZIP):
         return
     inner = given or Path(path).with_suffix("").suffix.lower().removeprefix(".")
-    named = f" --input-format {inner}" if f".{inner}" in _ENDINGS and inner != Format.NDJSON else ""
+    named = f" --input-format {inner}" if f".{inner}" in ENDINGS and inner != Format.NDJSON else ""
     unpack = "zcat" if path == STANDARD_INPUT else f"zcat {shlex.quote(path)}"
     piped = f"{unpack} | tidegate order -{named} --timestamp-by at"
     raise OrderFileError(
@@ -128,7 +128,7 @@ def _check_compression(path: str, source: BinaryIO, given: str | None) -> None:
         code="TG-ORDER-FORMAT",
         where=path,
         fix="unpack it",
-        example=f"{unpack} > log.parquet" if _ENDINGS.get(f".{inner}") is Format.PARQUET else piped,
+        example=f"{unpack} > log.parquet" if ENDINGS.get(f".{inner}") is Format.PARQUET else piped,
     )
 
 

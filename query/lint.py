@@ -1,0 +1,229 @@
+"""
+Lint: what is allowed in a script and yet seldom meant.
+
+Each rule is one function over the bound plan (or the tree, where binding leaves nothing to see). Law: a finding depends on
+the script and the settings alone; a script without findings is not thereby right, one with warnings may be.
+
+======================  ================================================================================================
+``TG-LINT-STAR``        ``SELECT *`` in what others read: a new field of the input becomes theirs
+``TG-LINT-FLOAT``       floats compared by ``=`` or ``<>``
+``TG-LINT-KEY``         a grouping key that is not selected: rows of different groups look alike
+``TG-LINT-ALIAS``       a column without a name of its own
+``TG-LINT-OVER``        OVER without PartitionId, which Stream Analytics demands
+``TG-LINT-RETENTION``   a topic keeps its events for less time than a restart reads back
+``TG-LINT-LIKE``        LIKE without a wildcard
+``TG-LINT-LOOKBACK``    a restart must read from the beginning
+======================  ================================================================================================
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from dataclasses import fields as fields_of
+from typing import Any
+
+from sqlglot import exp
+
+from ordering.errors import QueryError
+from ordering.ticks import format_duration
+from query.plan import UNBOUNDED, Column, Node, Plan, WindowedAggregate, lookback_of, walk
+from query.sql.bind import bind_outputs
+from query.sql.reading import spelled_name
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.dialect import OVER
+from tidegate.runtime.scalars.evaluate import static_kind
+from tidegate.runtime.scalars.expressions import Call, Expr, Key, Literal
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.parse import Script, offset_of
+
+_UNNAMED = re.compile(r"Column\d+")
+_WILDCARDS = re.compile(r"[%_\[]")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """
+    One thing to look at.
+
+    Args:
+        code: Stable identifier: ``TG-LINT-...``, or the error's own.
+        where: ``file:line:column``.
+        what: What is unusual, or wrong.
+        fix: What to write instead.
+        is_error: Whether the script cannot be run.
+    """
+
+    code: str
+    where: str
+    what: str
+    fix: str
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """
+    What is known beside the script.
+
+    Args:
+        schemas: The inputs that are configured; None: whatever FROM names may be read.
+        retentions_us: How long the topic of each input keeps its events, microseconds; those without an end are left out.
+        topics: The outputs that are topics, so that others may read them.
+        settings: Further arguments of :func:`query.sql.bind.bind_outputs`.
+    """
+
+    schemas: Sequence[InputSchema] | None = None
+    retentions_us: Mapping[str, int] = field(default_factory=dict)
+    topics: frozenset[str] = frozenset()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A script with its plans, and each node of them once."""
+
+    script: Script
+    plans: tuple[Plan, ...]
+    nodes: tuple[Node, ...]
+    around: Surroundings
+
+    def warning(self, code: str, what: str, at: int, fix: str) -> Finding:
+        return Finding(code, self.script.source.place(at), what, fix)
+
+    def exprs(self) -> Iterator[Expr]:
+        """Yield every expression of the plans, and every part of it."""
+        for node in self.nodes:
+            for one in fields_of(node):  # type: ignore[arg-type]
+                for expr in _exprs_in(getattr(node, one.name)):
+                    yield from expr.walk()
+
+
+def lint(script: Script, around: Surroundings) -> list[Finding]:
+    """Return what there is to say of a script, in the order of places; of one that cannot be run its first error alone."""
+    schemas = around.schemas if around.schemas is not None else _free(script)
+    try:
+        plans = bind_outputs(script, schemas, **around.settings)
+    except QueryError as error:
+        return [error_of(error)]
+    nodes = tuple(dict.fromkeys(node for plan in plans for node in walk(plan.root)))
+    bound = _Bound(script, plans, nodes, around)
+    found = dict.fromkeys(finding for rule in RULES for finding in rule(bound))
+    return sorted(found, key=lambda finding: (*_numbers(finding.where), finding.code, finding.what))
+
+
+def error_of(error: QueryError) -> Finding:
+    """Return the finding of a script that cannot be run."""
+    return Finding(error.code, error.where, error.what, " ".join(part for part in (error.fix, error.example) if part), is_error=True)
+
+
+def _free(script: Script) -> list[InputSchema]:
+    """Return whatever FROM names and is no step."""
+    trees = script.statements
+    steps = {str(step.alias).lower() for tree in trees for step in tree.find_all(exp.CTE)}
+    names = {name.lower(): name for tree in trees for table in tree.find_all(exp.Table) if (name := _source_name(table))}
+    return [InputSchema(name, is_free=True) for lower, name in names.items() if lower not in steps]
+
+
+def _source_name(table: exp.Table) -> str:
+    return "" if isinstance(table.parent, exp.Into) else spelled_name(table)
+
+
+def _exprs_in(value: object) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        yield value
+    elif isinstance(value, Column):
+        yield value.expr
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _exprs_in(one)
+
+
+def _numbers(where: str) -> tuple[int, int]:
+    _, line, column = ("::" + where).rsplit(":", 2)
+    return (int(line), int(column)) if line.isdigit() and column.isdigit() else (0, 0)
+
+
+def _star(bound: _Bound) -> Iterator[Finding]:
+    for tree in bound.script.statements:
+        read = [(step.this, f"step {step.alias}") for step in tree.find_all(exp.CTE)]
+        into = tree.find(exp.Into)
+        if into is not None and into.this.name in bound.around.topics:
+            read.append((tree, f"output {into.this.name}"))
+        for query, name in read:
+            star = next((one for one in getattr(query, "expressions", []) if isinstance(one, exp.Star)), None)
+            if star is not None:
+                what = f"{name} passes on whatever its input has"
+                yield bound.warning("TG-LINT-STAR", what, _at(star, query), "name the columns that others read")
+
+
+def _at(star: exp.Expr, query: exp.Expr) -> int:
+    return offset_of(star) if offset_of(star) >= 0 else offset_of(query)
+
+
+def _float(bound: _Bound) -> Iterator[Finding]:
+    for part in bound.exprs():
+        if isinstance(part, Call) and part.name in ("=", "<>") and Kind.FLOAT in map(static_kind, part.args):
+            fix = "compare with a tolerance, or ROUND both sides"
+            yield bound.warning("TG-LINT-FLOAT", f"{part} compares floats, which seldom are equal", part.at, fix)
+
+
+def _key(bound: _Bound) -> Iterator[Finding]:
+    for node in bound.nodes:
+        if isinstance(node, WindowedAggregate):
+            selected = {part.index for column in node.columns for part in column.expr.walk() if isinstance(part, Key)}
+            for at, key in enumerate(node.keys):
+                if at not in selected:
+                    what = f"{key} is grouped by and not selected: rows of different groups look alike"
+                    yield bound.warning("TG-LINT-KEY", what, key.at, f"select {key}, or leave it out of GROUP BY")
+
+
+def _alias(bound: _Bound) -> Iterator[Finding]:
+    for node in bound.nodes:
+        for column in getattr(node, "columns", ()):
+            if _UNNAMED.fullmatch(column.name) and str(column.expr).lower() != column.name.lower():
+                yield bound.warning("TG-LINT-ALIAS", f"{column.expr} is called {column.name}", column.expr.at, "give it a name with AS")
+
+
+def _over(bound: _Bound) -> Iterator[Finding]:
+    for tree in bound.script.statements:
+        for table in tree.find_all(exp.Table):
+            keys = table.args.get(OVER) or []
+            if keys and not any(key.name.lower() == "partitionid" for key in keys):
+                what = "OVER without PartitionId: a key has a timeline of its own in each partition all the same"
+                fix = "add PartitionId, which Stream Analytics demands"
+                yield bound.warning("TG-LINT-OVER", what, offset_of(keys[0]), fix)
+
+
+def _retention(bound: _Bound) -> Iterator[Finding]:
+    for plan in bound.plans:
+        for scan in plan.scans:
+            kept_us = bound.around.retentions_us.get(scan.input)
+            if kept_us is not None and kept_us < plan.lookback_us < UNBOUNDED:
+                what = f"{plan.output} looks {format_duration(plan.lookback_us)} back, {scan.input} keeps {format_duration(kept_us)}"
+                yield bound.warning("TG-LINT-RETENTION", what, _place(plan), "keep events longer (retention), or shorten the window")
+
+
+def _like(bound: _Bound) -> Iterator[Finding]:
+    for part in bound.exprs():
+        pattern = part.args[1] if isinstance(part, Call) and part.name == "like" else None
+        if isinstance(pattern, Literal) and pattern.value is not None and not _WILDCARDS.search(str(pattern.value)):
+            yield bound.warning("TG-LINT-LIKE", f"{part} has no wildcard", part.at, "write =, or a pattern with % or _")
+
+
+def _lookback(bound: _Bound) -> Iterator[Finding]:
+    for plan in bound.plans:
+        if lookback_of(plan.root) == UNBOUNDED:
+            what = f"{plan.output} may need events however old: a restart reads from the beginning"
+            yield bound.warning("TG-LINT-LOOKBACK", what, _place(plan), "bound it, or keep the input for ever")
+
+
+def _place(plan: Plan) -> int:
+    """Return the offset of something that stands in the SELECT of a plan, -1 where nothing tells."""
+    exprs = [column.expr for column in plan.root.columns]
+    exprs += [scan.timestamp_by for scan in plan.scans if scan.timestamp_by is not None]
+    return next((expr.at for expr in exprs if expr.at >= 0), -1)
+
+
+RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (_star, _float, _key, _alias, _over, _retention, _like, _lookback)

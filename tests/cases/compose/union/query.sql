@@ -1,0 +1,3 @@
+SELECT v, 'b' AS side INTO out FROM b TIMESTAMP BY at
+UNION
+SELECT v, 'a' AS side FROM a TIMESTAMP BY at

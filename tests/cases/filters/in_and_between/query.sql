@@ -1,0 +1,2 @@
+SELECT name INTO inside FROM a TIMESTAMP BY at WHERE v BETWEEN 3 AND 5 OR name IN ('a', 'e');
+SELECT name INTO outside FROM a TIMESTAMP BY at WHERE v NOT BETWEEN 3 AND 5 AND name NOT IN ('a', 'z')

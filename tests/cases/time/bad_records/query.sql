@@ -1,0 +1,1 @@
+SELECT CAST(v AS bigint) AS v INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,1 @@
+SELECT System.Timestamp() AS window_end, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY TumblingWindow(second, 10)

@@ -1,0 +1,3 @@
+SELECT
+    UPER(k) AS up
+INTO out FROM a TIMESTAMP BY at

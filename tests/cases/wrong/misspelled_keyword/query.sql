@@ -1,0 +1,1 @@
+SELECT k INTO out FRM a

@@ -1,0 +1,2 @@
+SELECT k, v, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at
+GROUP BY k, TumblingWindow(second, 10)

@@ -1,0 +1,1 @@
+SELECT LEN(k, v) AS n INTO out FROM a TIMESTAMP BY at

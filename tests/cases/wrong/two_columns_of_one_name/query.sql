@@ -1,0 +1,1 @@
+SELECT k, K INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,2 @@
+WITH s AS (SELECT origin FROM a TIMESTAMP BY at)
+SELECT orgin INTO out FROM s

@@ -1,0 +1,44 @@
+"""
+Every case of tests/cases: scripts, events, and results worked out by hand.
+
+Levels 2 and 3 of the law: a case gives the same bytes in the same order however its files, and with them time, are cut;
+with OVER (level 2) each substream's rows, without (level 3) all of them, depend on the events alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidegate.cli.case_files import folders_of, read_case
+from tidegate.cli.case_run import Verdict, run_case
+
+ROOT = Path(__file__).parents[1] / "cases"
+FOLDERS = folders_of(ROOT)
+ONE_RECORD = 1
+"""A block so small holds one record."""
+
+
+def told(verdict: Verdict) -> str:
+    """Return what a case gave in place of what it should."""
+    return "\n".join(f"{name} line {one.line}: {one}" for name, each in verdict.comparisons.items() for one in each.differences)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(ROOT).as_posix())
+def test_a_case_gives_what_was_worked_out_by_hand(folder: Path) -> None:
+    """Whole files at once, and record by record."""
+    case = read_case(folder, ROOT)
+    for block_bytes in (2**20, ONE_RECORD):
+        verdict = run_case(case, block_bytes)
+        assert verdict.is_good, told(verdict)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.sampled_from([folder for folder in FOLDERS if not (folder / "expected.error").exists()]), st.integers(1, 2_000))
+def test_any_cut_gives_the_same_bytes(folder: Path, block_bytes: int) -> None:
+    """Levels 2 and 3: where a file is cut, time is cut, and it shows in no result."""
+    verdict = run_case(read_case(folder, ROOT), block_bytes)
+    assert verdict.is_good, told(verdict)

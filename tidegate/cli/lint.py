@@ -1,0 +1,87 @@
+"""
+The command ``tidegate lint``: what is wrong in a script, and what is allowed and yet seldom meant.
+
+Law: it runs nothing and asks no service; the same script and settings give the same findings.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tidegate.runtime.console import Format
+
+if TYPE_CHECKING:
+    from query.lint import Finding, Surroundings
+
+
+def lint(
+    script: Annotated[Path, typer.Argument(help="The query, a .sql file.")],
+    config: Annotated[Path | None, typer.Option(help="Configuration with the inputs; without it any input may be named.")] = None,
+    into: Annotated[str | None, typer.Option(help="The output of a script without INTO.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 upon a warning too.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="How findings are printed; json: one object.")] = Format.TEXT,
+) -> None:
+    """Look for what is wrong, or seldom meant, in a script."""
+    from ordering.errors import QueryError
+    from query.lint import error_of
+    from query.lint import lint as found_in
+    from query.script import read_script
+
+    around = _surroundings(config, into)
+    try:
+        findings = found_in(read_script(script), around)
+    except QueryError as error:
+        findings = [error_of(error)]
+    if format is Format.JSON:
+        print(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings]}))
+    else:
+        _say(findings)
+    if any(finding.is_error or strict for finding in findings):
+        raise typer.Exit(1)
+
+
+def _surroundings(config: Path | None, into: str | None) -> Surroundings:
+    """
+    Return what is known beside the script.
+
+    Raises:
+        SettingError: The configuration is wrong.
+    """
+    from query.lint import Surroundings
+    from tidegate.runtime.scalars.catalog import InputSchema
+
+    if config is None:
+        return Surroundings(settings={"into": into})
+    from tidegate.runtime.settings import load
+
+    settings = load(config)
+    schemas = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
+    topics = {name: table for name, table in settings.outputs.items() if table.topic}
+    schemas += [InputSchema(name, is_result=True) for name in topics]
+    kept = {name: table.retention_us for name, table in settings.inputs.items()}
+    kept |= {name: table.retention_us for name, table in topics.items()}
+    return Surroundings(
+        schemas,
+        {name: retention_us for name, retention_us in kept.items() if retention_us is not None},
+        frozenset(topics),
+        {"into": into, "window_us_max": settings.query.window_max_us},
+    )
+
+
+def _say(findings: list[Finding]) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    for finding in findings:
+        kind, style = ("error", "bold red") if finding.is_error else ("warning", "yellow")
+        console.print(Text.assemble(f"{finding.where}: ", (kind, style), f" {finding.code}: {finding.what}"))
+        if finding.fix:
+            console.print(Text(f"    {finding.fix}", "dim"))
+    errors = sum(finding.is_error for finding in findings)
+    console.print(f"{errors} errors, {len(findings) - errors} warnings")

@@ -1,0 +1,75 @@
+"""
+The command ``tidegate local``: a script on files, without Kafka, Spark or Java.
+
+Law: standard output, or the folder given by ``--output-dir``, carries results and nothing else; what the command has to say
+itself goes to standard error. They are the bytes that a job would write.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ordering.policies import Action
+from tidegate.runtime.console import Format
+
+if TYPE_CHECKING:  # numpy, Arrow and SQL are loaded only by a run, not by --help
+    from tidegate.cli.local_files import LocalFile
+    from tidegate.cli.local_given import Given
+
+BLOCK_BYTES = 16 * 2**20
+"""About how much is read at a time."""
+
+
+def local(
+    script: Annotated[Path, typer.Argument(help="The query, a .sql file.")],
+    input: Annotated[list[str], typer.Option("--input", help="NAME=FILE: the records of one input; .ndjson, .csv, .parquet; - is stdin.")],
+    output_dir: Annotated[Path | None, typer.Option(help="Folder for OUTPUT.ndjson and dead.ndjson; default: standard output.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Configuration that the script must agree with, where it names an input.")] = None,
+    early: Annotated[str | None, typer.Option(help="Drop an event further ahead of its arrival; off: none. Default: 5m.")] = None,
+    late: Annotated[str | None, typer.Option(help="An event that arrives later than this after its time is late. Default: 5s.")] = None,
+    late_action: Annotated[Action | None, typer.Option(help="Lift a late event to its arrival - late, or drop it.")] = None,
+    reorder: Annotated[str | None, typer.Option(help="How far behind the newest an event is still put in order. Default: 0s.")] = None,
+    out_of_order_action: Annotated[Action | None, typer.Option(help="Lift an event further behind to the watermark, or drop it.")] = None,
+    into: Annotated[str | None, typer.Option(help="The output of a script without INTO.")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 when a record could not be used.")] = False,
+    format: Annotated[Format, typer.Option("--format", help="How the summary on standard error is written.")] = Format.TEXT,
+) -> None:
+    """Run a query on files, without Kafka, Spark or Java."""
+    from tidegate.cli.local_files import files_of
+    from tidegate.cli.local_given import Given, PolicyFlags
+
+    flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
+    files = files_of(input)
+    given = Given.of(files, flags, config)
+    bad = _run(script, files, given, into, output_dir, as_json=format is Format.JSON)
+    if strict and bad:
+        raise typer.Exit(1)
+
+
+def _run(script: Path, files: list[LocalFile], given: Given, into: str | None, folder: Path | None, *, as_json: bool) -> int:
+    """Run the script; return how many records could not be used."""
+    from tidegate.cli.local_given import opened_run
+    from tidegate.cli.local_output import Files, Printed
+    from tidegate.cli.local_report import LocalReport
+    from tidegate.cli.local_script import bound_script
+    from tidegate.cli.order_output import leave_pipe
+
+    reads = bound_script(script, given.settings, into=into)
+    outputs = [plan.output for plan in reads.plans]
+    report = LocalReport(str(script), outputs, as_json=as_json)
+    with opened_run(reads, files, given, BLOCK_BYTES) as run, Files(folder, outputs, files) if folder else Printed(outputs) as sink:
+        try:
+            with report.progress(run) as show:
+                for piece in run.slices():
+                    sink.write(piece)
+                    report.take(piece)
+                    show()
+        except BrokenPipeError:
+            leave_pipe()
+            return 0
+        sink.keep()
+        report.say(run)
+    return report.bad
