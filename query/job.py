@@ -141,6 +141,9 @@ def prepare(
         _check_partitions(output, buckets, over)
         if output.topic:
             admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
+        if output.plain_topic:
+            retention = {"retention.ms": "-1"} if output.retention_us is None else {}
+            admin.ensure(output.plain_topic, buckets, retention, output.replication_factor)
     folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
     began = beginning(start, folder, outputs, kafka, settings.redis)
     _bind(folder, settings, plans, outputs, feeds, ordered, began.start, until_us)
@@ -234,8 +237,13 @@ def _id_key(at: int) -> str:
 
 def _outputs_bound(outputs: Sequence[OutputSettings]) -> str:
     """Return what a checkpoint remembers of outputs."""
-    every = [[output.topic, output.files, output.file_format, output.file_span_us] for output in outputs]
+    every = [[output.topic, output.files, output.file_format, output.file_span_us, *_further(output)] for output in outputs]
     return json.dumps(every[0] if len(every) == 1 else every)
+
+
+def _further(output: OutputSettings) -> list[str]:
+    """Return the destinations that outputs had none of when the first checkpoints were bound."""
+    return [f"{name} {value}" for name, value in (("plain topic", output.plain_topic), ("sink", output.sink)) if value]
 
 
 def payloads_of(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ordering.step import Released
@@ -20,7 +19,8 @@ from query.config import QueryPlan
 from query.decode import decode
 from query.merged import MergedBucket
 from query.substreams import SubstreamBucket
-from sinks.files import FileSink
+from sinks.base import Sink
+from sinks.registry import sinks_of
 from tidegate.runtime.kafka.ranges import cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
@@ -71,7 +71,7 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
     extensions.load_functions()
     kind = SubstreamBucket if plan.over else MergedBucket
-    spans_us = [output.file_span_us if output.files else None for output in plan.outputs]
+    spans_us = [output.file_span_us if output.has_sheets else None for output in plan.outputs]
     read = plan.logs_of(number)
     logs = [
         {log: partition for log, (at, partition) in enumerate(plan.logs) if at == feed and log in read} for feed in range(len(plan.feeds))
@@ -87,6 +87,17 @@ def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int,
     bucket = new_bucket(plan, number)
     bucket.restore(head, chunks)
     return bucket
+
+
+_SINKS: dict[tuple[str, int], list[Sink]] = {}
+
+
+def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
+    """Return the sinks of an output, made once in a worker: some hold connections."""
+    key = plan.checkpoint, output
+    if key not in _SINKS:
+        _SINKS[key] = sinks_of(plan.outputs[output], plan.kafka)
+    return _SINKS[key]
 
 
 class BucketRun:
@@ -143,9 +154,9 @@ class BucketRun:
 
     def _publish(self) -> None:
         for number, output in enumerate(self._plan.outputs):
-            if output.files is not None:
-                sink = FileSink(Path(str(output.files)), output.file_format, output.file_span_us)
-                for start_us, rows in self._bucket.full_spans(number):
+            spans = self._bucket.full_spans(number) if output.has_sheets else []
+            for start_us, rows in spans:
+                for sink in _cached_sinks(self._plan, number):
                     sink.publish(start_us, self._number, rows)
 
     def _spent(self, on: str) -> None:

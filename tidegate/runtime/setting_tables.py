@@ -232,8 +232,17 @@ class OutputSettings(Table):
     )
     file_format: Literal["ndjson", "parquet"] = Field(default="ndjson", description="Format of the files.")
     file_span_us: Duration = Field(
-        default=MINUTE_US, description="System.Timestamp span one file covers; a file appears once its span is final."
+        default=MINUTE_US,
+        description="System.Timestamp span one file, or one transaction of plain_topic, covers; it appears once it is final.",
     )
+    plain_topic: Annotated[Topic | None, Kind("topic name; default: none")] = Field(
+        default=None,
+        description="Topic for consumers who know nothing of Tidegate: results alone, a transaction for each span; made when missing.",
+    )
+    sink: Annotated[str | None, Kind("name; default: none")] = Field(
+        default=None, description="A further destination: console, or one that an installed package offers."
+    )
+    sink_options: dict[str, str] = Field(default_factory=dict, description="What that destination is told.")
     cti_every_events: Annotated[Count | None, Kind("count; default: each CTI of the input")] = Field(
         default=None, description="The query heeds a channel's CTI only after so many events of it; whatever its input's settings are."
     )
@@ -246,11 +255,11 @@ class OutputSettings(Table):
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
         conflicts = []
-        if self.topic is None and self.files is None:
+        if self.topic is None and not self.has_sheets:
             conflicts.append(
                 (
                     "",
-                    "an output needs a topic or files",
+                    "an output needs a topic, files or a sink",
                     f'add topic = "{self.name or "results"}" or files = "out/{self.name or "results"}"',
                 )
             )
@@ -269,6 +278,11 @@ class OutputSettings(Table):
         except TidegateError as error:
             return [(error.where, error.what, error.fix)]
         return []
+
+    @property
+    def has_sheets(self) -> bool:
+        """Whether results go anywhere span by span."""
+        return not (self.files is None and self.plain_topic is None and self.sink is None)
 
     def pace(self) -> Pace:
         """Return how often the query that writes here takes notice of its input's CTIs."""

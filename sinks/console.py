@@ -1,0 +1,35 @@
+"""Results on the console, to be looked at: one line each, as they become final."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from ordering.ticks import format_tick
+from sinks.base import in_order
+
+
+class ConsoleSink:
+    """
+    The :class:`~sinks.base.Sink` that prints.
+
+    What is printed cannot be taken back or replaced: after a crash a sheet may be printed twice. It is there for trying
+    queries out.
+
+    Args:
+        span_us: Length of a span, microseconds.
+        name: What stands before each line; empty: nothing.
+        stream: Where lines go.
+    """
+
+    def __init__(self, span_us: int, name: str = "", stream: TextIO | None = None) -> None:
+        self._span_us, self._name = span_us, name
+        self._stream = stream or sys.stdout
+
+    def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        """See :meth:`sinks.base.Sink.publish`."""
+        before = f"{self._name}  " if self._name else ""
+        for row in in_order(rows, span_start_us, self._span_us):
+            self._stream.write(f"{before}{format_tick(row.system_us)}  {row.value.decode('utf-8', 'replace')}\n")
+        self._stream.flush()

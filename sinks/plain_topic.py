@@ -1,0 +1,109 @@
+"""
+Results in a plain topic, for consumers who know nothing of us: one transaction for each sheet.
+
+Law: a consumer with ``isolation.level=read_committed`` sees the rows of every sheet once, in order within (partition, key)
+and never a part of a sheet. What makes it so: the transaction that holds a sheet's rows also moves a consumer group's
+offset - for the sheet's partition, to the number of the next span - so whether a sheet is there is one fact with its rows,
+and it is asked before a sheet is published. The producer's transactional id belongs to (topic, partition): a writer that was
+thought dead is fenced off by the broker.
+
+A sheet is published once its span is final, so this topic is behind the ordered one by up to a span (``file_span``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+
+from ordering.ticks import MILLISECOND_US
+from sinks.base import SinkError, in_order
+
+_ANSWER_S = 60.0
+
+
+class PlainTopicSink:
+    """
+    The :class:`~sinks.base.Sink` that writes into a plain topic.
+
+    Args:
+        properties: librdkafka properties.
+        topic: The topic; it has at least as many partitions as there are sheets of a span.
+        span_us: Length of a span, microseconds. Another length numbers spans in another way: use a new topic for it.
+    """
+
+    def __init__(self, properties: Mapping[str, str], topic: str, span_us: int) -> None:
+        self._properties, self._topic, self._span_us = dict(properties), topic, span_us
+        self._producers: dict[int, Producer] = {}
+
+    @property
+    def group(self) -> str:
+        """The consumer group whose offsets tell which spans are published."""
+        return f"{self._topic}.published"
+
+    @cached_property
+    def _consumer(self) -> Consumer:
+        own = {"group.id": self.group, "enable.auto.commit": False, "isolation.level": "read_committed", "log_level": 2}
+        return Consumer({**self._properties, **own})
+
+    def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        """
+        See :meth:`sinks.base.Sink.publish`.
+
+        Raises:
+            SinkError: The broker does not take them (TG-SINK-TOPIC).
+        """
+        ordered = in_order(rows, span_start_us, self._span_us)
+        number = span_start_us // self._span_us
+        if not ordered:
+            return
+        try:
+            producer = self._producer(partition)
+            if number < self._published(partition):
+                return
+            producer.begin_transaction()
+            for row in ordered:
+                self._queue(producer, row.key, row.value, max(row.system_us // MILLISECOND_US, 1))
+            place = [TopicPartition(self._topic, partition, number + 1)]
+            producer.send_offsets_to_transaction(place, self._consumer.consumer_group_metadata(), _ANSWER_S)
+            producer.commit_transaction(_ANSWER_S)
+        except KafkaException as error:
+            # What the transaction has come to is for the next producer to find out.
+            self._producers.pop(partition, None)
+            raise SinkError(
+                f"{self._topic} does not take results: {error.args[0].str()}",
+                code="TG-SINK-TOPIC",
+                where=f"{self._topic}-{partition}",
+                fix="see whether the topic is there, has enough partitions, and whether this client may write transactions to it",
+            ) from error
+
+    def close(self) -> None:
+        """Let go of the broker."""
+        self._producers.clear()
+        if "_consumer" in self.__dict__:
+            self._consumer.close()
+            del self._consumer
+
+    def _producer(self, partition: int) -> Producer:
+        found = self._producers.get(partition)
+        if found is None:
+            own = {"transactional.id": f"{self._topic}-{partition}", "partitioner": "murmur2", "compression.type": "lz4", "log_level": 2}
+            found = Producer({**self._properties, **own})
+            # Fences off whoever wrote this partition before, and ends what it had begun.
+            found.init_transactions(_ANSWER_S)
+            self._producers[partition] = found
+        return found
+
+    def _published(self, partition: int) -> int:
+        """Return the number of the first span that is not published yet."""
+        (found,) = self._consumer.committed([TopicPartition(self._topic, partition)], _ANSWER_S)
+        return max(int(found.offset), 0)
+
+    def _queue(self, producer: Producer, key: bytes, value: bytes, stamp_ms: int) -> None:
+        while True:
+            try:
+                producer.produce(self._topic, value, key or None, timestamp=stamp_ms)
+                return
+            except BufferError:
+                producer.poll(0.1)
