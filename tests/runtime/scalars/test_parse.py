@@ -84,3 +84,16 @@ def test_the_compiled_sqlglot_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
         refuse_compiled()
     assert caught.value.code == "TG-QUERY-SQLGLOT"
     assert "sqlglotc" in caught.value.fix
+
+
+def test_over_takes_its_clauses_in_any_order() -> None:
+    """PARTITION BY, LIMIT DURATION and WHEN, each once; WHEN of a CASE is another."""
+    for over in ("PARTITION BY k, j LIMIT DURATION(hour, 1) WHEN a > 1", "WHEN a > 1 LIMIT DURATION(hour, 1) PARTITION BY k, j"):
+        case = parse_script(f"SELECT CASE WHEN LAG(x) OVER ({over}) > 1 THEN 1 END FROM i").statements[0].expressions[0]
+        window = case.find(exp.Window)
+        assert isinstance(window, exp.Window)
+        assert [key.sql() for key in window.args["partition_by"]] == ["k", "j"]
+        assert window.args["limit"].sql() == "DURATION(hour, 1)"
+        assert window.args["when"].sql() == "a > 1"
+    with pytest.raises(QueryError, match="PARTITION stands twice in OVER"):
+        parse_script("SELECT LAG(x) OVER (PARTITION BY k PARTITION BY j) FROM i")

@@ -1,9 +1,11 @@
 """
 The dialect: T-SQL as Stream Analytics writes it, read by sqlglot.
 
-Three differences to T-SQL. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` says what event time is and along which
-key time advances. Every function is read as it is spelled, because meaning is given by :mod:`tidegate.runtime.scalars.functions` and an
-error must show the script's own words. CAST and TRY_CAST are the only functions with a grammar of their own.
+Four differences to T-SQL. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` says what event time is and along which
+key time advances. ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` says which events a function
+looks back on; the clauses may stand in any order. Every function is read as it is spelled, because meaning is given by
+:mod:`tidegate.runtime.scalars.functions` and an error must show the script's own words. CAST and TRY_CAST are the only
+functions with a grammar of their own.
 
 sqlglot's compiled distribution forbids deriving dialects; it is refused with a clear message before anything is read.
 """
@@ -17,6 +19,7 @@ from typing import Any, ClassVar
 from sqlglot import exp, tokens
 from sqlglot.dialects.tsql import TSQL
 from sqlglot.parsers.tsql import TSQLParser
+from sqlglot.tokenizer_core import TokenType
 
 from ordering.errors import QueryError
 
@@ -24,6 +27,10 @@ TIMESTAMP_BY = "timestamp_by"
 """Argument of a table node: the expression of TIMESTAMP BY."""
 OVER = "over"
 """Argument of a table node: the list of expressions of TIMESTAMP BY ... OVER."""
+LIMIT = "limit"
+"""Argument of an OVER node: the function call DURATION(unit, n)."""
+WHEN = "when"
+"""Argument of an OVER node: the condition of WHEN."""
 
 
 def refuse_compiled() -> None:
@@ -51,6 +58,8 @@ class AsaParser(TSQLParser):
     """T-SQL's parser with TIMESTAMP BY, and functions left as they are spelled."""
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
+    # Session(...) is a window, not a word about connections.
+    FUNC_TOKENS: ClassVar[set[Any]] = {*TSQLParser.FUNC_TOKENS, TokenType.SESSION}
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": lambda self: self._parse_case()}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -91,7 +100,36 @@ class AsaParser(TSQLParser):
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         # `TIMESTAMP BY f(x) OVER key` is no window function.
-        return this if self._in_timestamp_by else super()._parse_window(this, alias)
+        if self._in_timestamp_by:
+            return this
+        if not self._match_pair(TokenType.OVER, TokenType.L_PAREN):
+            return super()._parse_window(this, alias)
+        window = exp.Window(this=this, over="OVER")
+        while self._parse_over_clause(window):
+            pass
+        self._match_r_paren()
+        return window
+
+    def _parse_over_clause(self, window: exp.Window) -> bool:
+        """Read one clause of OVER ( ... ); tell whether there was one."""
+        readers: dict[str, Any] = {
+            "partition_by": self._parse_partition_by,
+            "order": self._parse_order,
+            LIMIT: lambda: self._match_text_seq("LIMIT") and self._required(self._parse_function(), "LIMIT needs DURATION(unit, n)"),
+            WHEN: lambda: self._match_text_seq("WHEN") and self._required(self._parse_disjunction(), "WHEN needs a condition"),
+        }
+        for name, read in readers.items():
+            if found := read():
+                if window.args.get(name):
+                    self.raise_error(f"{name.split('_')[0].upper()} stands twice in OVER")
+                window.set(name, found)
+                return True
+        return False
+
+    def _required(self, found: exp.Expr | None, what: str) -> exp.Expr | None:
+        if found is None:
+            self.raise_error(what)
+        return found
 
 
 class Asa(TSQL):

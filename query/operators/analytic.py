@@ -1,0 +1,146 @@
+"""
+Analytic functions: the rows below, each with what it sees of itself and of the rows of its group before it.
+
+A group is a substream and the values of PARTITION BY; NULL is a value of its own. Rows of one instant stand in the fixed
+order, so a later one sees an earlier one. A row exactly as old as LIMIT DURATION says still counts; one that does not meet
+WHEN is not seen, and its argument is not even computed. LAG and LAST give NULL where the row they find has it, and the
+default, else NULL, only where they find none. Running aggregates are those of windows in all respects
+(:mod:`query.operators.aggregate`), over nothing COUNT is 0 and the others are NULL. ISFIRST is 0 in rows that do not meet WHEN.
+
+What is kept of rows that have had their results is their part in later ones: for LAG and LAST the last few of each group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from query.operators.analytic_columns import AnalyticColumns
+from query.operators.base import Retained, alone, by_substream, concat_rows, ticks
+from query.operators.lookback import Candidates, Groups, Mask, Whole, group_numbers, interval_ends, taken
+from query.operators.running import running
+from query.plan import Analyze
+from tidegate.runtime.scalars.expressions import Analytic, Expr
+from tidegate.runtime.scalars.functions import RUNNING
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.variant import Variant, gather
+
+_Shared = tuple[tuple[Expr, ...], Expr | None]
+"""Partition and condition: functions that agree in them see the same candidates."""
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The operator of a :class:`query.plan.Analyze`."""
+
+    node: Analyze
+    sides: int = 1
+    reach_us: int = 0
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return the rows with what the functions need of them, and the bad rows, which no other row sees."""
+        return self._columns.prepare(below)
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the rows with from_us <= system_us < to_us and a column for each function, in the order of rows."""
+        every = alone(retained)
+        subs, system_us = ticks(every, "sub"), ticks(every, "system_us")
+        due = system_us < by_substream(subs, closing, "to_us", 0)
+        if not due.all():
+            every, subs, system_us = every.filter(pa.array(due)), subs[due], system_us[due]
+        fresh = np.flatnonzero(system_us >= by_substream(subs, closing, "from_us", 0))
+        found = every.select(self._columns.passed(every)).take(pa.array(fresh))
+        if not len(fresh):
+            return found
+        looks = dict(self._looks(every, self.node.analytics))
+        width = len(self.node.child.columns)
+        for at, analytic in enumerate(self.node.analytics):
+            look = looks[analytic.partition, analytic.when]
+            column = self._column(analytic, every, look, look.groups.place[fresh], fresh)
+            for name, part in column.columns(f"s{width + at}").items():
+                found = found.append_column(name, part)
+        return found
+
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
+        """Return the rows with system_us >= to_us, and those that a row from to_us on is young enough to see."""
+        system_us = ticks(retained, "system_us")
+        to_us = by_substream(ticks(retained, "sub"), horizon, "to_us", 0)
+        needed = system_us >= to_us
+        for analytic in self.node.analytics:
+            meets = self._columns.meets(retained, analytic.when)
+            needed |= (_until(analytic, system_us) >= to_us) & (True if meets is None else meets)
+        return retained if needed.all() else retained.filter(pa.array(needed))
+
+    def condense(self, pieces: Sequence[pa.Table], horizon: pa.Table, side: int = 0) -> list[Mask]:
+        """Tell which rows of all pieces together are needed: of LAG and LAST the last of each group, of ISFIRST the first."""
+        every = concat_rows(list(pieces))
+        system_us = ticks(every, "system_us")
+        to_us = by_substream(ticks(every, "sub"), horizon, "to_us", 0)
+        past = system_us < to_us
+        needed = ~past
+        for (partition, when), look in self._looks(every, self.node.analytics, past):
+            for analytic in self.node.analytics:
+                if (analytic.partition, analytic.when) == (partition, when):
+                    young = _until(analytic, system_us) >= to_us
+                    needed |= young & _keeping(analytic, look)[look.groups.place]
+        return np.split(needed, np.cumsum([piece.num_rows for piece in pieces])[:-1])
+
+    @property
+    def _columns(self) -> AnalyticColumns:
+        return AnalyticColumns(self.node)
+
+    def _looks(self, rows: pa.Table, analytics: Sequence[Analytic], among: Mask | None = None) -> Iterator[tuple[_Shared, Candidates]]:
+        """Yield the candidates of each partition and condition; only those *among* count."""
+        subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
+        groups: dict[tuple[Expr, ...], Groups] = {}
+        for partition, when in dict.fromkeys((analytic.partition, analytic.when) for analytic in analytics):
+            if partition not in groups:
+                keys = [self._columns.value(rows, key) for key in partition]
+                groups[partition] = Groups.of(group_numbers(subs, keys), system_us)
+            meets = self._columns.meets(rows, when)
+            both = meets if among is None else among if meets is None else meets & among
+            yield (partition, when), groups[partition].candidates(both)
+
+    # Functions
+
+    def _column(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole) -> Variant:
+        """Return the values of one function in the rows *fresh*, which stand at the places *asked*."""
+        if analytic.function == "isfirst":
+            first = look.first_of_interval(asked, analytic.limit_us)
+            return Variant.of(len(asked), {Kind.BIGINT: pa.array(first.astype(np.int64))})
+        if analytic.function in RUNNING:
+            return self._running(analytic, rows, look, asked)
+        found, exists = look.back(asked, analytic.offset, analytic.limit_us)
+        assert analytic.arg is not None
+        source = np.zeros(len(asked), dtype=np.int64)
+        source[exists] = look.rows[found[exists]]
+        column = taken(self._columns.value(rows, analytic.arg, analytic.when), source, exists)
+        if analytic.default is None or exists.all():
+            return column
+        without = np.flatnonzero(~exists)
+        default = self._columns.value(rows, analytic.default).take(fresh[without])
+        having = np.flatnonzero(exists)
+        return gather(len(asked), [(having, column.take(having)), (without, default)])
+
+    def _running(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole) -> Variant:
+        """Return the aggregate over the candidates that each place sees."""
+        first, last = look.within(asked, analytic.limit_us)
+        argument = None if analytic.arg is None else self._columns.value(rows, analytic.arg, analytic.when).take(look.rows)
+        return running(analytic.function, argument, len(look.places), first, last)
+
+
+def _until(analytic: Analytic, system_us: Whole) -> Whole:
+    """Return until when rows can be seen."""
+    return interval_ends(system_us, analytic.limit_us) if analytic.function == "isfirst" else system_us + analytic.limit_us
+
+
+def _keeping(analytic: Analytic, look: Candidates) -> Mask:
+    """Tell of each place whether rows to come can see it."""
+    if analytic.function in ("lag", "last"):
+        return look.newest(max(analytic.offset, 1))
+    if analytic.function == "isfirst":
+        return look.first_of_interval(np.arange(len(look.meets)), analytic.limit_us)
+    return look.meets
