@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ordering.ticks import INFINITY, format_duration
-from query.operators.windows import Window
+from query.operators.windows import AnyWindow, Several
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Aggregate, Expr
 from tidegate.runtime.scalars.kinds import Kind
@@ -155,7 +155,7 @@ class WindowedAggregate:
     """
 
     child: Scan | Filter | Rows
-    window: Window
+    window: AnyWindow | Several
     keys: tuple[Expr, ...]
     totals: tuple[Aggregate, ...]
     having: Expr | None
@@ -169,8 +169,8 @@ class WindowedAggregate:
 
     @property
     def reach_us(self) -> int:
-        """A window's length."""
-        return self.window.size_us
+        """How long a result can depend on an event."""
+        return self.window.reach_us
 
     def describe(self) -> str:
         """Return one line."""

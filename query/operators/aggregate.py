@@ -1,9 +1,10 @@
 """
-Aggregates over tumbling and hopping windows.
+Aggregates over windows of every kind.
 
-Rows are first added up by (substream, group, pane), then runs of panes make windows (:mod:`query.operators.panes`), so
-the cost does not grow as the hop shrinks. Every state is exact - counts, 128-bit integer sums, float sums
-(:mod:`query.operators.exact_sum`), minima and maxima - so neither order nor cuts can show in a result.
+Rows are first added up by (substream, group, cell), then runs of cells make windows (:mod:`query.operators.framing`), so
+the cost does not grow with the number of windows an event belongs to. Every state is exact - counts, 128-bit integer sums,
+float sums (:mod:`query.operators.exact_sum`), minima and maxima - so neither order nor cuts can show in a result.
+Aggregates that have no such states are computed from the rows of each window (:mod:`query.operators.holistic`).
 
 COUNT, SUM, AVG, MIN and MAX leave NULL out; all but COUNT are NULL over no values. SUM of bigints is a bigint, NULL when
 it does not fit; with any float in the group it is the float nearest to the true sum. AVG is that float (or the nearest
@@ -13,24 +14,27 @@ datetime < nvarchar, MAX the highest; of equal numbers the bigint.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.segments import sorted_places
 from query.encode import canonical, encode_keys
-from query.operators.base import Retained, Ticks, alone, by_substream, concat_rows, no_rows, rows_table, ticks
-from query.operators.panes import slide
+from query.operators.base import Retained, alone, concat_rows, no_rows, rows_table, ticks, with_reasons
+from query.operators.framing import Framed, Framing, still_needed
+from query.operators.holistic import arguments, holistic, is_holistic
 from query.operators.rows import RowStage
-from query.operators.totals import Totals, finish_total, with_pieces
-from query.operators.windows import Window
+from query.operators.totals import finish_total
+from query.operators.windows import AnyWindow, Several, each, id_of
 from query.plan import WindowedAggregate, predicates_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
-from tidegate.runtime.scalars.duck import run
+from tidegate.runtime.scalars.columns import Failure
 from tidegate.runtime.scalars.evaluate import evaluate
-from tidegate.runtime.scalars.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd
+from tidegate.runtime.scalars.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.variant import Variant, from_columns
 
@@ -49,18 +53,15 @@ class WindowAggregation:
     values: tuple[Expr, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        arguments = [value for total in self.node.totals if (value := _argument(total)) is not None]
-        object.__setattr__(self, "values", tuple(dict.fromkeys(_shared(value, arguments) for value in arguments)))
-
-    @property
-    def window(self) -> Window:
-        """The window."""
-        return self.node.window
+        exact = [value for total in self.node.totals if not is_holistic(total) and (value := _argument(total)) is not None]
+        shared = [_shared(value, exact) for value in exact]
+        whole = [value for total in self.node.totals if is_holistic(total) for value in arguments(total)]
+        object.__setattr__(self, "values", tuple(dict.fromkeys([*shared, *whole])))
 
     @property
     def reach_us(self) -> int:
-        """A window's length."""
-        return self.window.size_us
+        """How long after a row a result can depend on it."""
+        return self.node.window.reach_us
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us, keys (``g0_s``, ...) and values (``v0_i``, ...) of the rows kept, and the bad rows."""
@@ -74,93 +75,83 @@ class WindowAggregation:
         return pa.table(retained), bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Return one row per window and group, ordered by (system_us, key bytes, keys, sub)."""
-        found = [self._results(windows) for windows in self._windows(self._due(alone(retained), closing), closing)]
-        return concat_rows(found) if found else no_rows()
+        """Return one row per window and group, ordered by (system_us, key bytes, keys, number of the window, sub)."""
+        rows = alone(retained)
+        windows = each(self.node.window)
+        found = [
+            self._results(framed, number)
+            for number, window in enumerate(windows)
+            for framed in self._framing(window).windows(rows, closing)
+        ]
+        if not found:
+            return no_rows()
+        return _side_by_side(found) if len(windows) > 1 else concat_rows(found)
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows that belong to a window with end >= to_us."""
-        system_us = ticks(retained, "system_us")
-        last = self.window.last_end(system_us)
-        needed = (last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)) & (last >= system_us)
+        """Return the rows that a result at or after to_us can depend on."""
+        needed = np.zeros(retained.num_rows, dtype=np.bool_)
+        for window in each(self.node.window):
+            needed |= still_needed(window, retained, horizon)
         return retained if needed.all() else retained.filter(pa.array(needed))
 
-    # Events -> windows
-
-    def _due(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
-        """Return the rows some closing window holds, with their pane."""
-        subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
-        first, last = self.window.first_end(system_us), self.window.last_end(system_us)
-        due = (first < by_substream(subs, closing, "to_us", 0)) & (last >= by_substream(subs, closing, "from_us", 0)) & (first <= last)
-        rows = retained if due.all() else retained.filter(pa.array(due))
-        return rows.append_column("pane", pa.array(self.window.pane_end(system_us[due])))
-
-    def _windows(self, rows: pa.Table, closing: pa.Table) -> Iterator[pa.Table]:
-        """Yield the windows, in order of their ends, as tables: sub, system_us, keys, states."""
-        if not rows.num_rows:
-            return
-        numbers = tuple(map(self._value_of, self.node.totals))
-        summed = {at for total, at in zip(self.node.totals, numbers, strict=True) if total.function in ("sum", "avg") and at is not None}
-        rows, limbs = with_pieces(rows, sorted(at for at in summed if f"v{at}_f" in rows.column_names))
-        states = Totals(self.node.totals, numbers, rows.column_names, limbs).states()
-        groups = ["sub", *sorted(name for name in rows.column_names if name.startswith("g"))]
-        by = ", ".join(groups)
-        sql = f"SELECT {by}, pane, {', '.join(f'{state.collect} AS {state.name}' for state in states)} FROM input GROUP BY {by}, pane"
-        if self.window.tumbling:
-            cells = run(sql, input=rows)
-            yield cells.rename_columns(["system_us" if name == "pane" else name for name in cells.column_names])
-            return
-        cells = run(f"{sql} ORDER BY {', '.join(f'{name} NULLS FIRST' for name in (*groups, 'pane'))}", input=rows)
-        for low, high in self._chunks(cells, closing):
-            windows = slide(cells, groups, states, self.window, low, high, closing)
-            if windows.num_rows:
-                yield windows
-
-    def _chunks(self, cells: pa.Table, closing: pa.Table) -> Iterator[tuple[int, int]]:
-        """Yield ranges [low, high) of window ends, each with at most *results_max* results (or of one end)."""
-        window, hop = self.window, self.window.hop_us
-        panes = np.sort(ticks(cells, "pane"))
-        earliest = np.array([max(int(panes[0]), int(ticks(closing, "from_us").min()))])
-        low = int(window.first_end(earliest)[0])
-        stop = min(int(window.last_end(panes[-1:])[0]) + 1, int(ticks(closing, "to_us").max()))
-        while low < stop:
-            ends = -(-(stop - low) // hop)
-            while ends > 1 and _cells(panes, low - window.size_us, low + (ends - 1) * hop) * min(ends, window.hops) > self.results_max:
-                ends = (ends + 1) // 2
-            yield low, low + ends * hop
-            low += ends * hop
-            following = np.searchsorted(panes, low - window.size_us, side="right")
-            if following == len(panes):
-                return
-            low = max(low, int(window.first_end(panes[following : following + 1])[0]))
+    def _framing(self, window: AnyWindow) -> Framing:
+        exact = [total for total in self.node.totals if not is_holistic(total)]
+        numbers = [self._number_of(total) for total in exact]
+        return Framing(window, len(self.node.keys), exact, numbers, len(exact) < len(self.node.totals), self.results_max)
 
     # Windows -> results
 
-    def _results(self, windows: pa.Table) -> pa.Table:
-        leaves = self._leaves(windows)
-        count = windows.num_rows
-        if self.node.having is not None:
-            (verdict,), _ = evaluate([self.node.having], leaves, count)
-            kept = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False)
-            leaves = {leaf: column.filter(kept) for leaf, column in leaves.items()}
-            windows, count = windows.filter(pa.array(kept)), int(kept.sum())
-        columns, _ = evaluate([column.expr for column in self.node.columns], leaves, count)
-        keys = [leaves[Key(at, "", None)] for at in range(len(self.node.keys))]
+    def _results(self, framed: Framed, number: int) -> pa.Table:
+        """Return the results of some windows, those of window *number* of the query, in order."""
+        keys = [from_columns(framed.groups, f"g{at}") for at in range(len(self.node.keys))]
         chosen = keys if self.node.over_key is None else [keys[self.node.over_key]]
-        results = rows_table(windows["sub"], windows["system_us"], encode_keys(chosen, count), columns)
-        order = {name: windows[name] for name in sorted(windows.column_names) if name.startswith("g")}
-        sorting = pa.table({"system_us": results["system_us"], "key": results["key"], **order, "sub": results["sub"]})
-        return results.take(pc.sort_indices(sorting, sort_keys=[(name, "ascending") for name in sorting.column_names]))
+        groups = framed.groups.append_column("key", encode_keys(chosen, framed.groups.num_rows))
+        framed = Framed(_in_order(framed.windows, groups), groups, framed.rows)
+        leaves, windows = self._leaves(framed, number), framed.windows
+        kept, refused = self._kept(leaves, windows.num_rows)
+        leaves = {leaf: column.filter(kept) for leaf, column in leaves.items()}
+        windows, count = windows.filter(pa.array(kept)), int(kept.sum())
+        columns, failed = evaluate([column.expr for column in self.node.columns], leaves, count)
+        group = windows["group"]
+        results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
+        results = with_reasons(results, [*refused, *failed])
+        if isinstance(self.node.window, Several):
+            for name in _keys(groups):
+                results = results.append_column(name, groups[name].take(group))
+            results = results.append_column("window", pa.array(np.full(count, number)))
+        return results
 
-    def _leaves(self, windows: pa.Table) -> dict[Expr, Variant]:
+    def _kept(self, leaves: Mapping[Expr, Variant], count: int) -> tuple[npt.NDArray[np.bool_], list[Failure]]:
+        """Return which groups meet HAVING or fail in it, and the failures, numbered among those groups."""
+        if self.node.having is None:
+            return np.ones(count, dtype=np.bool_), []
+        (verdict,), failures = evaluate([self.node.having], leaves, count)
+        kept = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False).copy()
+        for failure in failures:
+            kept[failure.rows] = True
+        number = np.cumsum(kept) - 1
+        return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
+
+    def _leaves(self, framed: Framed, number: int) -> dict[Expr, Variant]:
+        windows = framed.windows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(windows.num_rows, {Kind.DATETIME: windows["system_us"]})}
-        for at in range(len(self.node.keys)):
-            leaves[Key(at, "", None)] = from_columns(windows, f"g{at}")
+        leaves[WindowId()] = _constant(windows.num_rows, id_of(self.node.window, number))
+        asked = [column.expr for column in self.node.columns] + ([self.node.having] if self.node.having is not None else [])
+        for leaf in dict.fromkeys(leaf for expr in asked for leaf in expr.leaves()):
+            if isinstance(leaf, Key):
+                leaves[leaf] = from_columns(framed.groups, f"g{leaf.index}").take(ticks(windows, "group"))
         for at, total in enumerate(self.node.totals):
-            leaves[Total(at, "", None)] = finish_total(windows, total, self._value_of(total))
+            leaves[Total(at, "", None)] = self._total(framed, total)
         return leaves
 
-    def _value_of(self, total: Aggregate) -> int | None:
+    def _total(self, framed: Framed, total: Aggregate) -> Variant:
+        if not is_holistic(total):
+            return finish_total(framed.windows, total, self._number_of(total))
+        assert framed.rows is not None, "rows are asked for where aggregates need them"
+        values = [from_columns(framed.rows, f"v{self.values.index(value)}") for value in arguments(total)]
+        return holistic(total, values, ticks(framed.windows, "first_row"), ticks(framed.windows, "last_row"))
+
+    def _number_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)
         return None if argument is None else self.values.index(_shared(argument, self.values))
 
@@ -179,7 +170,30 @@ def _argument(total: Aggregate) -> Expr | None:
     return total.arg
 
 
-def _cells(panes: Ticks, after_us: int, until_us: int) -> int:
-    """Count the cells with pane in (after_us, until_us]; *panes* are sorted."""
-    start, end = np.searchsorted(panes, [after_us, until_us], side="right")
-    return int(end - start)
+def _keys(groups: pa.Table) -> list[str]:
+    return sorted(name for name in groups.column_names if name.startswith("g"))
+
+
+def _in_order(windows: pa.Table, groups: pa.Table) -> pa.Table:
+    """Return windows ordered by (system_us, key bytes, keys, sub)."""
+    places = _sorted(groups, ["key", *_keys(groups), "sub"]).to_numpy()
+    rank = np.empty(len(places), dtype=np.int64)
+    rank[places] = np.arange(len(places))
+    count = windows.num_rows
+    return windows.take(pa.array(sorted_places(ticks(windows, "system_us"), rank[ticks(windows, "group")], np.arange(count), count)))
+
+
+def _side_by_side(results: list[pa.Table]) -> pa.Table:
+    """Put the results of several windows together, ordered by (system_us, key bytes, keys, number of the window, sub)."""
+    together = concat_rows(results)
+    keys = _keys(together)
+    ordered = together.take(_sorted(together, ["system_us", "key", *keys, "window", "sub"]))
+    return ordered.drop_columns([*keys, "window"])
+
+
+def _sorted(table: pa.Table, names: list[str]) -> pa.Array:
+    return pc.sort_indices(table.select(names), sort_keys=[(name, "ascending") for name in names])
+
+
+def _constant(count: int, text: str | None) -> Variant:
+    return Variant.of(count, {} if text is None else {Kind.NVARCHAR: pa.array([text] * count, pa.string())})

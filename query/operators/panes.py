@@ -1,100 +1,58 @@
 """
-From panes to hopping windows: each window's state is that of a run of panes of its group.
+From cells to windows: each window's state is that of a run of cells of its group (:mod:`query.operators.runs`).
 
-The states of a group's panes lie side by side, in order of time. A sum over a run is the difference of two running sums -
-exact, because every sum here is one of integers - and an extreme over a run comes from a table of extremes over runs of
-1, 2, 4, ... panes. So the cost is that of the panes and of the results; it does not grow with the number of windows an
-event belongs to.
+A sum over a run is the difference of two running sums - exact, because every sum here is one of integers - and an extreme
+over a run comes from a table of extremes over runs of 1, 2, 4, ... cells. So the cost is that of the cells and of the
+results; it does not grow with the number of windows an event belongs to.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.base import by_substream, ticks
+from query.operators.base import ticks
+from query.operators.runs import Runs
 from query.operators.totals import State
-from query.operators.windows import Window
 from tidegate.runtime.scalars.variant import valid_mask
 
 Whole = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Runs:
-    """For each result: the first and last of its cells (inclusive) and the window's end."""
-
-    first: Whole
-    last: Whole
-    end_us: Whole
-
-
-def slide(
-    cells: pa.Table, groups: Sequence[str], states: Sequence[State], window: Window, low: int, high: int, closing: pa.Table
-) -> pa.Table:
+def merged(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs: Runs) -> pa.Table:
     """
-    Compute the windows with end in [low, high) that *closing* asks for.
+    Return per run: system_us, the groups, the states, and where cells have them the numbers of the first and the last row.
 
     Args:
-        cells: States of panes (``pane`` and the groups), sorted by group, then pane.
+        cells: The groups and the states of cells, sorted by group, then time.
         groups: The columns that tell groups apart.
         states: The state columns and how they merge.
-        window: The window.
-        low: First window end to compute.
-        high: Where to stop.
-        closing: Per substream, which ends are asked for.
-
-    Returns:
-        Per window and group with rows: system_us, the groups, the states.
+        runs: The windows.
     """
-    panes = ticks(cells, "pane")
-    near = (panes < high) & (panes > low - window.size_us)
-    cells = cells if near.all() else cells.filter(pa.array(near))
-    runs = _runs(cells, groups, window, low, high, closing)
-    owners = pa.array(runs.first)
-    columns = {"system_us": pa.array(runs.end_us), **{name: cells[name].take(owners) for name in groups}}
-    for state in states:
-        merged = _added(cells[state.name], runs) if state.merge == "add" else _extreme(cells[state.name], runs, state.merge)
-        columns[state.name] = merged
-    return pa.table(columns)
+    first = pa.array(runs.first)
+    columns = {"system_us": pa.array(runs.end_us), **{name: cells[name].take(first) for name in groups}}
+    if "first_row" in cells.column_names:
+        columns |= {"first_row": cells["first_row"].take(first), "last_row": cells["last_row"].take(pa.array(runs.last))}
+    return pa.table(columns | merged_states(cells, states, runs))
 
 
-def group_numbers(cells: pa.Table, groups: Sequence[str]) -> Whole:
-    """Number the groups of cells sorted by group: 0, 0, 1, 1, 1, 2, ..."""
-    count = cells.num_rows
-    changed = np.zeros(count, dtype=np.bool_)
-    for name in groups:
-        column = cells[name].combine_chunks()
-        before, after = column.slice(0, max(count - 1, 0)), column.slice(1)
-        differs = pc.fill_null(pc.not_equal(before, after), False).to_numpy(zero_copy_only=False)
-        changed[1:] |= differs | (valid_mask(before) != valid_mask(after))
-    return np.cumsum(changed)
+def merged_states(cells: pa.Table, states: Sequence[State], runs: Runs) -> dict[str, pa.Array]:
+    """Return the states of each run; a run may be without cells: its last is then one below its first."""
+    return {
+        state.name: _added(cells[state.name], runs) if state.merge == "add" else _extreme(cells[state.name], runs, state.merge)
+        for state in states
+    }
 
 
-def _runs(cells: pa.Table, groups: Sequence[str], window: Window, low: int, high: int, closing: pa.Table) -> Runs:
-    panes, subs, hop = ticks(cells, "pane"), ticks(cells, "sub"), window.hop_us
-    asked_from = np.maximum(by_substream(subs, closing, "from_us", 0), low)
-    asked_to = np.minimum(by_substream(subs, closing, "to_us", 0), high)
-    # Window ends by number: end = low + number * hop.
-    begins = (window.first_end(panes) - low) // hop
-    ceases = (window.last_end(panes) - low) // hop
-    start = np.maximum(begins, -((low - asked_from) // hop))
-    stop = np.minimum(ceases, -((low - asked_to) // hop) - 1)
-    group = group_numbers(cells, groups)
-    # Both rise within a group; a cell adds the ends its predecessor did not reach.
-    start[1:] = np.where(group[1:] == group[:-1], np.maximum(start[1:], stop[:-1] + 1), start[1:])
-    counts = np.maximum(stop - start + 1, 0)
-    owner = np.repeat(np.arange(len(panes)), counts)
-    number = start[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    base, span = int(begins.min(initial=0)), int(max(begins.max(initial=0), number.max(initial=0))) + 1
-    order = group * (span - base) + (begins - base)
-    last = np.searchsorted(order, group[owner] * (span - base) + (number - base), side="right") - 1
-    return Runs(owner, last, low + number * hop)
+def with_row_numbers(cells: pa.Table) -> pa.Table:
+    """Add the numbers of each cell's first and last row, where rows are sorted as cells are; ``n`` counts a cell's rows."""
+    counts = ticks(cells, "n")
+    ends = np.cumsum(counts)
+    return cells.append_column("first_row", pa.array(ends - counts)).append_column("last_row", pa.array(ends - 1))
 
 
 def _added(column: pa.ChunkedArray, runs: Runs) -> pa.Array:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from query.operators.windows import Window
-from query.sql.windowing import WINDOW_US_MAX, bind_window
-from tidegate.runtime.scalars.bind import ScalarBinder
+from query.operators.windows import SNAPSHOT, AnyWindow, Several
+from query.sql.windowing import NAMES, WINDOW_US_MAX, Windowing, is_timestamp, is_window
+from tidegate.runtime.scalars.bind import ScalarBinder, is_window_id
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import (
@@ -22,9 +22,9 @@ from tidegate.runtime.scalars.expressions import (
     SystemTimestamp,
     Total,
     WindowEnd,
+    WindowId,
     replaced,
 )
-from tidegate.runtime.scalars.functions import KNOWN_LATER, WINDOWS
 from tidegate.runtime.scalars.parse import offset_of
 
 WINDOW_EXAMPLE = "GROUP BY origin, TumblingWindow(hour, 1)"
@@ -41,7 +41,7 @@ class Grouping:
     source: Source
     window_us_max: int = WINDOW_US_MAX
 
-    def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[Window, tuple[Expr, ...]]:
+    def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[AnyWindow | Several, tuple[Expr, ...]]:
         """
         Return the window and the keys, each once.
 
@@ -51,33 +51,32 @@ class Grouping:
         for name, value in group.args.items():
             if value and name != "expressions":
                 raise self.source.not_yet(f"{name.replace('_', ' ').upper()} is", at=offset_of(group))
-        windows: list[tuple[exp.Expr, Window]] = []
-        keys: list[Expr] = []
-        for node in group.expressions:
-            if isinstance(node, exp.Anonymous) and str(node.name).lower() in WINDOWS:
-                windows.append((node, bind_window(node, self.source, self.window_us_max)))
-            else:
-                keys.append(self._key(node, binder))
-        if not windows:
+        nodes = group.expressions
+        windows = [node for node in nodes if is_window(node)]
+        # Without another window the instant is one; beside one it is a key like any other.
+        instants = [node for node in nodes if is_timestamp(node)] if not windows else []
+        others = [node for node in nodes if node not in (*windows, *instants) and not is_window_id(node)]
+        keys = tuple(dict.fromkeys(self._key(node, binder) for node in others))
+        if not windows and not instants:
             raise self.source.error(
                 "GROUP BY needs a window: a stream has no end", code="GROUP", at=offset_of(group), fix="add one", example=WINDOW_EXAMPLE
             )
         if len(windows) > 1:
-            raise self.source.error("GROUP BY takes one window", code="GROUP", at=offset_of(windows[1][0]), fix="run one query per window")
-        return windows[0][1], tuple(dict.fromkeys(keys))
+            fix = "put them into Windows(...), or run one query per window"
+            raise self.source.error("GROUP BY takes one window", code="GROUP", at=offset_of(windows[1]), fix=fix)
+        if instants:
+            return SNAPSHOT, keys
+        return Windowing(self.source, self.window_us_max, lambda node: self._key(node, binder), keys).bind(windows[0]), keys
 
     def _key(self, node: exp.Expr, binder: ScalarBinder) -> Expr:
         if isinstance(node, exp.Literal):
             raise self.source.error(
                 "GROUP BY takes expressions, not positions", code="GROUP", at=offset_of(node), fix="name the field", example=WINDOW_EXAMPLE
             )
-        if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window") and name not in KNOWN_LATER:
-            fix = suggest(name, ("TumblingWindow", "HoppingWindow"))
+        if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window"):
+            fix = suggest(name, NAMES)
             raise self.source.error(f"there is no window {node.name}", code="WINDOW", at=offset_of(node), fix=fix, example=WINDOW_EXAMPLE)
-        key = binder.bind(node, aggregates="GROUP BY")
-        if isinstance(key, SystemTimestamp):
-            raise self.source.not_yet("GROUP BY System.Timestamp() is", at=key.at)
-        return key
+        return binder.bind(node, aggregates="GROUP BY")
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,7 @@ class Lifting:
 
     def lift(self, expr: Expr) -> Expr:
         """
-        Return *expr* over keys, totals and the window's end.
+        Return *expr* over keys, totals, the window's end and its id.
 
         Raises:
             QueryError: It names something that a group has many of.
@@ -98,12 +97,14 @@ class Lifting:
         return replaced(expr, self._of_group)
 
     def _of_group(self, expr: Expr) -> Expr | None:
+        if isinstance(expr, SystemTimestamp):
+            return WindowEnd(at=expr.at)
+        if isinstance(expr, WindowId):
+            return expr
         if expr in self.keys:
             return Key(self.keys.index(expr), str(expr), static_kind(expr), at=expr.at)
         if isinstance(expr, Aggregate):
             return Total(self.totals.index(expr), str(expr), static_kind(expr), at=expr.at)
-        if isinstance(expr, SystemTimestamp):
-            return WindowEnd(at=expr.at)
         if isinstance(expr, Leaf) or (isinstance(expr, Cast) and expr.declared):
             raise self._not_grouped(expr)
         return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from query.operators.windows import Window
+from query.operators.windows import AnyWindow, Several
 from query.plan import Column, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of
 from query.sql.grouping import WINDOW_EXAMPLE, Grouping, Lifting
 from query.sql.layout import Layout
@@ -24,7 +24,7 @@ from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Aggregate, Expr, Slot
+from tidegate.runtime.scalars.expressions import Aggregate, Expr, Slot, WindowId
 from tidegate.runtime.scalars.parse import offset_of
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "where", "group", "having", "with_", "kind"})
@@ -169,7 +169,7 @@ class Selecting:
         if len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star) and relations[0].schema is not None:
             return ()
         chosen = self._chosen(select, binder, relations)
-        found = next((part for column in chosen for part in column.expr.walk() if isinstance(part, Aggregate)), None)
+        found = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
         if found:
             raise self.source.error(
                 f"{found} needs a window: a stream has no end",
@@ -235,7 +235,7 @@ class _Bound:
 
     where: Expr | None
     group: exp.Expr | None
-    window: Window | None
+    window: AnyWindow | Several | None
     keys: tuple[Expr, ...]
     columns: tuple[Column, ...]
     having: Expr | None

@@ -1,15 +1,23 @@
 """
-Binding of window functions: ``TumblingWindow(hour, 1)``, ``HoppingWindow(Duration(hour, 1), Hop(minute, 15))`` and
-their offsets -> :class:`query.operators.windows.Window`.
+Binding of window functions -> :mod:`query.operators.windows`.
+
+``TumblingWindow(hour, 1)``, ``HoppingWindow(Duration(hour, 1), Hop(minute, 15))`` and their offsets, ``SlidingWindow(minute, 5)``,
+``SessionWindow(minute, 5, 60) OVER (PARTITION BY key)``, ``SnapshotWindow()`` or ``System.Timestamp()``, and ``Windows(...)`` of any
+of them. All may be written without the word Window, too: ``Tumbling(hour, 1)``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from sqlglot import exp
 
-from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
-from query.operators.windows import Window
+from ordering.ticks import DAY_US
+from query.operators.windows import SNAPSHOT, AnyWindow, Session, Several, Sliding, Window
+from query.sql.lengths import EXAMPLES, Lengths
 from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.expressions import Expr
 from tidegate.runtime.scalars.parse import offset_of
 
 WINDOW_US_MAX = 7 * DAY_US
@@ -17,98 +25,148 @@ WINDOW_US_MAX = 7 * DAY_US
 HOPS_MAX = 1_000_000
 """Most windows one event may belong to."""
 
-UNITS_US = {
-    **dict.fromkeys(("day", "dd", "d"), DAY_US),
-    **dict.fromkeys(("hour", "hh"), HOUR_US),
-    **dict.fromkeys(("minute", "mi", "n"), MINUTE_US),
-    **dict.fromkeys(("second", "ss", "s"), SECOND_US),
-    **dict.fromkeys(("millisecond", "ms"), MILLISECOND_US),
-    **dict.fromkeys(("microsecond", "mcs"), 1),
+_KINDS = {
+    **{f"{kind}window": kind for kind in EXAMPLES},
+    **{kind: kind for kind in EXAMPLES if kind != "snapshot"},
+    "windows": "windows",
+    "window": "window",
 }
-_EXAMPLES = {"tumblingwindow": "TumblingWindow(hour, 1)", "hoppingwindow": "HoppingWindow(minute, 60, 15)"}
-_PARTS = {"tumblingwindow": ("duration", "offset"), "hoppingwindow": ("duration", "hop", "offset")}
+_SEVERAL = "Windows(Window('short', TumblingWindow(minute, 1)), Window('long', TumblingWindow(hour, 1)))"
+_SESSION = "SessionWindow(minute, 5, 60) OVER (PARTITION BY origin)"
+NAMES = ("TumblingWindow", "HoppingWindow", "SlidingWindow", "SessionWindow", "SnapshotWindow")
 
 
-def bind_window(node: exp.Expr, source: Source, window_us_max: int = WINDOW_US_MAX) -> Window:
+def is_window(node: exp.Expr) -> bool:
+    """Tell whether *node* calls a window function, with or without OVER."""
+    call = node.this if isinstance(node, exp.Window) else node
+    return isinstance(call, exp.Anonymous) and str(call.name).lower() in _KINDS
+
+
+@dataclass(frozen=True)
+class Windowing:
     """
-    Bind one window function.
+    Binds the window of one GROUP BY.
 
     Args:
-        node: The call.
         source: The script, for error places.
         window_us_max: Longest window accepted, in microseconds.
-
-    Raises:
-        QueryError: An argument is wrong, or the window is too long or hops too often.
+        key: Binds a grouping key.
+        keys: The grouping keys.
     """
-    name = str(node.name).lower()
-    lengths = _lengths(node, name, source)
-    size = lengths["duration"]
-    hop = lengths.get("hop", size)
-    spelled, at = str(node.name), offset_of(node)
-    if size <= 0 or hop <= 0:
-        raise source.error(f"{spelled} needs lengths above 0", code="WINDOW", at=at, fix="give positive numbers", example=_EXAMPLES[name])
-    if size > window_us_max:
-        raise source.error(
-            f"a window of {format_duration(size)} is longer than {format_duration(window_us_max)}",
-            code="WINDOW",
-            at=at,
-            fix="shorten it, or raise query.window_max in the settings",
-        )
-    if size // hop > HOPS_MAX:
-        raise source.error(
-            f"each event would belong to {size // hop} windows, more than {HOPS_MAX}", code="WINDOW", at=at, fix="hop less often"
-        )
-    return Window(size, hop, lengths.get("offset", 0) % hop)
 
+    source: Source
+    window_us_max: int
+    key: Callable[[exp.Expr], Expr]
+    keys: tuple[Expr, ...]
 
-def _lengths(node: exp.Expr, name: str, source: Source) -> dict[str, int]:
-    """Return the window's lengths in microseconds by the name of the part."""
-    args = node.expressions
-    if args and all(isinstance(arg, exp.Anonymous) for arg in args):
-        return _named_lengths(node, name, source)
-    parts = _PARTS[name]
-    if not len(parts) <= len(args) <= len(parts) + 1:
-        raise _wrong_arguments(node, name, source)
-    unit = _unit(args[0], source)
-    return {part: unit * _number(arg, source) for part, arg in zip(parts, args[1:], strict=False)}
+    def bind(self, node: exp.Expr) -> AnyWindow | Several:
+        """
+        Bind a call of a window function.
 
+        Raises:
+            QueryError: An argument is wrong, or the window is too long or hops too often.
+        """
+        call, over = (node.this, node) if isinstance(node, exp.Window) else (node, None)
+        kind = _KINDS[str(call.name).lower()]
+        if over is not None and kind != "session":
+            fix = "leave OVER out; grouping keys keep groups apart"
+            raise self.source.error(f"{call.name} takes no OVER", code="WINDOW", at=offset_of(node), fix=fix)
+        if kind == "window":
+            raise self.source.error("Window can stand in Windows only", code="WINDOW", at=offset_of(node), example=_SEVERAL)
+        if kind == "windows":
+            return self._several(call)
+        if kind == "session":
+            return self._session(call, over)
+        lengths = Lengths(self.source, self.window_us_max).of(call, kind)
+        if kind == "snapshot":
+            return SNAPSHOT
+        size = lengths["Duration"]
+        return Sliding(size) if kind == "sliding" else self._fixed(call, size, lengths.get("Hop", size), lengths.get("Offset", 0))
 
-def _named_lengths(node: exp.Expr, name: str, source: Source) -> dict[str, int]:
-    lengths: dict[str, int] = {}
-    for arg in node.expressions:
-        part = str(arg.name).lower()
-        if part not in _PARTS[name] or part in lengths or len(arg.expressions) != 2:
-            raise source.error(
-                f"{node.name} takes {', '.join(p.capitalize() + '(unit, n)' for p in _PARTS[name])}, each once",
+    # Each kind
+
+    def _fixed(self, call: exp.Expr, size: int, hop: int, offset: int) -> Window:
+        if size // hop > HOPS_MAX:
+            raise self.source.error(
+                f"each event would belong to {size // hop} windows, more than {HOPS_MAX}",
                 code="WINDOW",
-                at=offset_of(arg),
-                fix=suggest(part, [p.capitalize() for p in _PARTS[name]]),
-                example=_EXAMPLES[name],
+                at=offset_of(call),
+                fix="hop less often",
             )
-        lengths[part] = _unit(arg.expressions[0], source) * _number(arg.expressions[1], source)
-    if not set(_PARTS[name]) - {"offset"} <= set(lengths):
-        raise _wrong_arguments(node, name, source)
-    return lengths
+        return Window(size, hop, offset % hop)
+
+    def _session(self, call: exp.Expr, over: exp.Expr | None) -> Session:
+        lengths = Lengths(self.source, self.window_us_max).of(call, "session")
+        partition = self._partition(over) if over is not None else ()
+        return Session(lengths["Timeout"], lengths["MaxDuration"], partition, tuple(str(self.keys[at]) for at in partition))
+
+    def _partition(self, over: exp.Expr) -> tuple[int, ...]:
+        """Return the numbers of the keys of OVER (PARTITION BY ...)."""
+        nodes = over.args.get("partition_by") or []
+        other = any(value for name, value in over.args.items() if name not in ("this", "over", "partition_by"))
+        if other or not nodes:
+            raise self.source.error(
+                "OVER of a session takes PARTITION BY and nothing else",
+                code="WINDOW",
+                at=offset_of(over),
+                fix="name the keys that have sessions of their own",
+                example=_SESSION,
+            )
+        numbers = set()
+        for node in nodes:
+            key = self.key(node)
+            if key not in self.keys:
+                raise self.source.error(
+                    f"sessions of each {key} need {key} among the grouping keys",
+                    code="GROUP",
+                    at=offset_of(node),
+                    fix=f"add {key} to GROUP BY",
+                    example=f"GROUP BY {key}, SessionWindow(minute, 5, 60) OVER (PARTITION BY {key})",
+                )
+            numbers.add(self.keys.index(key))
+        return tuple(sorted(numbers))
+
+    def _several(self, call: exp.Expr) -> Several:
+        nodes = call.expressions
+        named = [isinstance(node, exp.Anonymous) and str(node.name).lower() == "window" for node in nodes]
+        if not nodes or any(named) != all(named):
+            what = "either all windows of Windows have an id or none" if nodes else "Windows takes one or more windows"
+            raise self.source.error(what, code="WINDOW", at=offset_of(call), fix="write it as shown", example=_SEVERAL)
+        if not all(named):
+            return Several(tuple(map(self._inner, nodes)))
+        ids: list[str] = []
+        windows = []
+        for node in nodes:
+            ids.append(self._id(node, ids))
+            windows.append(self._inner(node.expressions[1]))
+        return Several(tuple(windows), tuple(ids))
+
+    def _id(self, node: exp.Expr, others: list[str]) -> str:
+        args = node.expressions
+        if len(args) != 2 or not isinstance(args[0], exp.Literal) or not args[0].is_string:
+            raise self.source.error(
+                "Window takes an id and a window", code="WINDOW", at=offset_of(node), fix="write it as shown", example=_SEVERAL
+            )
+        name = str(args[0].this)
+        if name.lower() in map(str.lower, others):
+            raise self.source.error(f"two windows have the id {name}", code="WINDOW", at=offset_of(node), fix="give each its own")
+        return name
+
+    def _inner(self, node: exp.Expr) -> AnyWindow:
+        if not is_window(node):
+            if is_timestamp(node):
+                return SNAPSHOT
+            spelled = str(node.name) if isinstance(node, exp.Anonymous) else node.sql(dialect="tsql")
+            fix = suggest(spelled, NAMES, f"windows are {', '.join(NAMES)}")
+            raise self.source.error(f"{spelled} is no window", code="WINDOW", at=offset_of(node), fix=fix, example=_SEVERAL)
+        bound = self.bind(node)
+        if isinstance(bound, Several):
+            fix = "write all windows side by side"
+            raise self.source.error("Windows cannot stand inside Windows", code="WINDOW", at=offset_of(node), fix=fix)
+        return bound
 
 
-def _wrong_arguments(node: exp.Expr, name: str, source: Source) -> Exception:
-    takes = "a unit, a size and a hop" if name == "hoppingwindow" else "a unit and a size"
-    return source.error(f"{node.name} takes {takes}", code="WINDOW", at=offset_of(node), fix="write it as shown", example=_EXAMPLES[name])
-
-
-def _unit(node: exp.Expr, source: Source) -> int:
-    spelled = node.name
-    if spelled.lower() not in UNITS_US:
-        fix = suggest(spelled, UNITS_US, "units are day, hour, minute, second, millisecond, microsecond")
-        raise source.error(f"there is no unit {spelled or node.sql(dialect='tsql')}", code="WINDOW", at=offset_of(node), fix=fix)
-    return UNITS_US[spelled.lower()]
-
-
-def _number(node: exp.Expr, source: Source) -> int:
-    sign, value = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
-    if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit() or len(str(value.this)) > 18:
-        raise source.error(
-            "a window's lengths are whole numbers", code="WINDOW", at=offset_of(node), fix="write a number", example="hour, 1"
-        )
-    return sign * int(str(value.this))
+def is_timestamp(node: exp.Expr) -> bool:
+    """Tell whether *node* is ``System.Timestamp()``, which as a window is a snapshot."""
+    parts = node.parts if isinstance(node, exp.Column) else [node.this, node.expression] if isinstance(node, exp.Dot) else []
+    return [part.name.lower() for part in parts] == ["system", "timestamp"]

@@ -13,6 +13,7 @@ from query_running import EVER, SECOND, answers, compiled, table, times
 
 from query.compile import RESULT_SCHEMA, CompiledQuery
 from query.operators.aggregate import WindowAggregation
+from query.operators.windows import Window
 from tidegate.runtime.scalars.catalog import InputSchema
 
 AGGREGATES = "k, System.Timestamp() AS at, COUNT(*) AS n, COUNT(v) AS c, SUM(v) AS s, AVG(v) AS a, MIN(v) AS lo, MAX(v) AS hi"
@@ -146,7 +147,8 @@ def test_first_and_last_end_bound_the_results_of_an_event(story: Story) -> None:
     """An event alone gives results exactly from its first end to its last end."""
     query = query_of(story, over=False)
     assert isinstance(query.operator, WindowAggregation)
-    window = query.operator.window
+    window = query.operator.node.window
+    assert isinstance(window, Window)
     for event in story.events[:3]:
         if is_bad(event):
             continue

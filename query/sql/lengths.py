@@ -1,0 +1,137 @@
+"""
+Binding of a window's lengths: ``(minute, 60, 15)``, or by name ``(Duration(hour, 1), Hop(minute, 15))`` -> microseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.parse import offset_of
+
+UNITS_US = {
+    **dict.fromkeys(("day", "dd", "d"), DAY_US),
+    **dict.fromkeys(("hour", "hh"), HOUR_US),
+    **dict.fromkeys(("minute", "mi", "n"), MINUTE_US),
+    **dict.fromkeys(("second", "ss", "s"), SECOND_US),
+    **dict.fromkeys(("millisecond", "ms"), MILLISECOND_US),
+    **dict.fromkeys(("microsecond", "mcs"), 1),
+}
+EXAMPLES = {
+    "tumbling": "TumblingWindow(hour, 1)",
+    "hopping": "HoppingWindow(minute, 60, 15)",
+    "sliding": "SlidingWindow(minute, 5)",
+    "session": "SessionWindow(minute, 5, 60)",
+    "snapshot": "SnapshotWindow()",
+}
+_PARTS = {
+    "tumbling": ("Duration", "Offset"),
+    "hopping": ("Duration", "Hop", "Offset"),
+    "sliding": ("Duration",),
+    "session": ("Timeout", "MaxDuration"),
+    "snapshot": (),
+}
+_TAKES = {
+    "tumbling": "a unit and a size",
+    "hopping": "a unit, a size and a hop",
+    "sliding": "a unit and a size",
+    "session": "a unit, a timeout and a maximum duration",
+    "snapshot": "nothing",
+}
+_CALLED = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """
+    Args:
+        source: The script, for error places.
+        window_us_max: Longest window accepted, in microseconds.
+    """
+
+    source: Source
+    window_us_max: int
+
+    def of(self, call: exp.Expr, kind: str) -> dict[str, int]:
+        """
+        Return the lengths of a window of this kind, in microseconds by the name of the part.
+
+        Raises:
+            QueryError: An argument is wrong, or a length too long.
+        """
+        args = call.expressions
+        named = bool(args) and all(isinstance(arg, exp.Anonymous) for arg in args)
+        lengths = self._named(call, kind) if named else self._positional(call, kind)
+        for part, length in lengths.items():
+            if part != "Offset":
+                self._check(call, kind, part, length)
+        return lengths
+
+    def _positional(self, call: exp.Expr, kind: str) -> dict[str, int]:
+        args, parts = call.expressions, _PARTS[kind]
+        least, most = len(_required(kind)), len(parts)
+        if not parts and not args:
+            return {}
+        if not parts or not least + 1 <= len(args) <= most + 1:
+            raise self._wrong_arguments(call, kind)
+        unit = self._unit(args[0])
+        return {part: unit * self._number(arg) for part, arg in zip(parts, args[1:], strict=False)}
+
+    def _named(self, call: exp.Expr, kind: str) -> dict[str, int]:
+        spelled = {part.lower(): part for part in _PARTS[kind]}
+        lengths: dict[str, int] = {}
+        for arg in call.expressions:
+            part = str(arg.name).lower()
+            if part not in spelled or spelled[part] in lengths or len(arg.expressions) != 2:
+                takes = ", ".join(f"{part}(unit, n)" for part in _PARTS[kind])
+                raise self.source.error(
+                    f"{call.name} takes {takes}, each once" if takes else f"{call.name} takes nothing",
+                    code="WINDOW",
+                    at=offset_of(arg),
+                    fix=suggest(part, _PARTS[kind]),
+                    example=EXAMPLES[kind],
+                )
+            lengths[spelled[part]] = self._unit(arg.expressions[0]) * self._number(arg.expressions[1])
+        if not set(_required(kind)) <= set(lengths):
+            raise self._wrong_arguments(call, kind)
+        return lengths
+
+    def _check(self, call: exp.Expr, kind: str, part: str, length: int) -> None:
+        if length <= 0:
+            raise self.source.error(
+                f"{call.name} needs lengths above 0", code="WINDOW", at=offset_of(call), fix="give positive numbers", example=EXAMPLES[kind]
+            )
+        if length > self.window_us_max and part != "Hop":
+            raise self.source.error(
+                f"{_CALLED.get(part, 'a window')} of {format_duration(length)} is longer than {format_duration(self.window_us_max)}",
+                code="WINDOW",
+                at=offset_of(call),
+                fix="shorten it, or raise query.window_max in the settings",
+            )
+
+    def _wrong_arguments(self, call: exp.Expr, kind: str) -> Exception:
+        return self.source.error(
+            f"{call.name} takes {_TAKES[kind]}", code="WINDOW", at=offset_of(call), fix="write it as shown", example=EXAMPLES[kind]
+        )
+
+    def _unit(self, node: exp.Expr) -> int:
+        spelled = node.name
+        if spelled.lower() not in UNITS_US:
+            fix = suggest(spelled, UNITS_US, "units are day, hour, minute, second, millisecond, microsecond")
+            what = f"there is no unit {spelled or node.sql(dialect='tsql')}"
+            raise self.source.error(what, code="WINDOW", at=offset_of(node), fix=fix)
+        return UNITS_US[spelled.lower()]
+
+    def _number(self, node: exp.Expr) -> int:
+        sign, value = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
+        if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit() or len(str(value.this)) > 18:
+            what = "a window's lengths are whole numbers"
+            raise self.source.error(what, code="WINDOW", at=offset_of(node), fix="write a number", example="hour, 1")
+        return sign * int(str(value.this))
+
+
+def _required(kind: str) -> tuple[str, ...]:
+    return tuple(part for part in _PARTS[kind] if part != "Offset")
