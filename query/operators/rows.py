@@ -70,33 +70,31 @@ class RowStage:
         if Payload() in wanted:
             fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
         extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else Extracted.of({}, {})
-        leaves: dict[Expr, Variant] = {}
-        for leaf in wanted:
-            if isinstance(leaf, Field):
-                leaves[leaf] = extracted.columns[leaf]
-            elif isinstance(leaf, SystemTimestamp):
-                leaves[leaf] = Variant.of(events.num_rows, {Kind.DATETIME: events["system_us"]})
-            elif isinstance(leaf, Arrival):
-                leaves[leaf] = Variant.of(events.num_rows, {Kind.DATETIME: events["arrival_us"]})
-            elif isinstance(leaf, PartitionId):
-                leaves[leaf] = Variant.of(events.num_rows, {Kind.BIGINT: events["partition_id"].cast(pa.int64())})
-            elif isinstance(leaf, Slot):
-                leaves[leaf] = from_columns(events, f"s{leaf.index}")
-            elif isinstance(leaf, Payload):
-                leaves[leaf] = self._record(leaf, events, extracted)
+        leaves: dict[Expr, Variant] = {leaf: self._leaf(leaf, events, extracted) for leaf in wanted}
         return leaves, dict(zip(extracted.bad.tolist(), extracted.reasons, strict=True))
+
+    def _leaf(self, leaf: Expr, events: pa.Table, extracted: Extracted) -> Variant:
+        count = events.num_rows
+        if isinstance(leaf, Field):
+            return extracted.columns[leaf]
+        if isinstance(leaf, SystemTimestamp):
+            return Variant.of(count, {Kind.DATETIME: events["system_us"]})
+        if isinstance(leaf, Arrival):
+            return Variant.of(count, {Kind.DATETIME: events["arrival_us"]})
+        if isinstance(leaf, PartitionId):
+            return Variant.of(count, {Kind.BIGINT: events["partition_id"].cast(pa.int64())})
+        if isinstance(leaf, Slot):
+            return from_columns(events, f"s{leaf.index}")
+        assert isinstance(leaf, Payload), f"rows have no {leaf}"
+        if leaf.names:
+            return _records(leaf.names, [self._leaf(column, events, extracted) for column in leaf.columns], count)
+        if self.payloads.csv_columns:
+            return _records(self.payloads.csv_columns, [extracted.columns[field] for field in self._payload_fields()], count)
+        return extracted.columns[_WHOLE]
 
     def _payload_fields(self) -> list[Field]:
         """Return what a payload as a record is made of: the values of a CSV record, else the value at the empty path."""
         return [Field((name,)) for name in self.payloads.csv_columns] or [_WHOLE]
-
-    def _record(self, leaf: Payload, events: pa.Table, extracted: Extracted) -> Variant:
-        if leaf.names:
-            values = [from_columns(events, f"s{column.index}") for column in leaf.columns if isinstance(column, Slot)]
-            return _records(leaf.names, values, events.num_rows)
-        if not self.payloads.csv_columns:
-            return extracted.columns[_WHOLE]
-        return _records(self.payloads.csv_columns, [extracted.columns[field] for field in self._payload_fields()], events.num_rows)
 
     def _distinct_leaves(self) -> tuple[Expr, ...]:
         return tuple(dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves()))

@@ -117,6 +117,15 @@ class ScopeNames:
             raise self.source.error(f"none of the inputs has a column {path[0]}", code="FIELD", at=at, fix=fix)
         return self._in(having[0] if having else 0, path, at)
 
+    def means_row(self, name: str) -> bool:
+        """Tell whether *name* is that of the only relation, and no column of it is called so too."""
+        relation = self.relations[0]
+        if len(self.relations) > 1:
+            return False
+        if relation.schema is None:
+            return name.lower() in relation.names and name.lower() not in map(str.lower, relation.known)
+        return InputNames(self.source, relation.schema, relation.names).means_row(name)
+
     def whole(self, at: int) -> Expr:
         """
         Return a row of the only relation as a record.

@@ -72,6 +72,21 @@ def test_avro_fields_have_their_types_and_windows_count_them() -> None:
     assert results(grouped, payloads)[0] == ['{"k":"a","s":12}', '{"k":"b","s":null}']
 
 
+def test_whole_rows_are_records_whatever_their_format() -> None:
+    """Of a CSV record the columns by name, each text or NULL; of an Avro value its members."""
+    window = "FROM lines GROUP BY TumblingWindow(second, 10)"
+    values, bad = results(compiled(f"SELECT COLLECT() AS c, MAX(delay) AS m {window}", CSV), [b"x,a,5", b'x,"b ""c""",', b"x"])
+    assert values == ['{"c":[{"at":"x","k":"a","delay":"5"},{"at":"x","k":"b \\"c\\"","delay":null}],"m":5}']
+    assert [position for position, _ in bad] == [2]
+    flat = {"type": "record", "name": "F", "fields": [{"name": "k", "type": "string"}, {"name": "v", "type": ["null", "long"]}]}
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(flat), {"k": "a", "v": None})
+    of = PayloadFormat("avro", avro_schema=json.dumps(flat))
+    values, bad = results(compiled(f"SELECT TopOne() OVER (ORDER BY k) AS t {window}", of, InputSchema("lines")), [out.getvalue(), b"\xff"])
+    assert values == ['{"t":{"k":"a","v":null}}']
+    assert bad == [(1, "payload is not one value of the Avro schema")]
+
+
 def test_a_star_over_other_formats_is_refused(tmp_path: Path) -> None:
     """It would hand on, as results, what no later query can read."""
     file = tmp_path / "tidegate.toml"

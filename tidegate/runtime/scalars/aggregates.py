@@ -1,9 +1,10 @@
 """
 Binding of aggregates: what is taken of each row of a group, and how its rows are ordered.
 
-``COUNT(DISTINCT x)`` counts different values. ``COLLECT()``, ``TopOne() OVER (ORDER BY a DESC, b)`` and ``CollectTop(3) OVER
-(ORDER BY a)`` give whole rows as records, or with an argument its values. ``PERCENTILE_CONT(0.5) OVER (ORDER BY x)`` takes
-what it is ordered by. Law: ORDER BY compares values as MIN and MAX do, NULL lowest, and of equals the earlier row comes first.
+``COUNT(DISTINCT x)`` counts different values; ``COUNT(flights)``, with the name of an input, counts its events as ``COUNT(*)``
+does. ``COLLECT()``, ``TopOne() OVER (ORDER BY a DESC, b)`` and ``CollectTop(3) OVER (ORDER BY a)`` give whole rows as records,
+or with an argument its values. ``PERCENTILE_CONT(0.5) OVER (ORDER BY x)`` takes what it is ordered by. Law: ORDER BY compares
+values as MIN and MAX do, NULL lowest, and of equals the earlier row comes first.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, Protocol
 
 from sqlglot import exp
 
@@ -37,6 +38,18 @@ _EXAMPLES = {
 }
 
 
+class WholeRows(Protocol):
+    """What :class:`tidegate.runtime.scalars.bind.Names` knows of whole rows."""
+
+    def means_row(self, name: str) -> bool:
+        """Tell whether a name that stands alone means a whole row rather than a column."""
+        ...
+
+    def whole(self, at: int) -> Expr:
+        """Return a whole row as a record."""
+        ...
+
+
 @dataclass(frozen=True)
 class AggregateBinding:
     """
@@ -46,13 +59,13 @@ class AggregateBinding:
         source: The script, for error places.
         bind: Binds an expression.
         checked: Checks the kinds of an expression that stands at a node.
-        whole: Returns a whole row as a record, for the offset of a word in the script.
+        rows: What whole rows are called, and are as records.
     """
 
     source: Source
     bind: Callable[[exp.Expr], Expr]
     checked: Callable[[Expr, exp.Expr], Expr]
-    whole: Callable[[int], Expr]
+    rows: WholeRows
 
     def function(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
         """
@@ -77,7 +90,7 @@ class AggregateBinding:
             return Aggregate(name, self._taken(name, call, args), order=order, at=at)
         if isinstance(args[0], exp.Distinct):
             return Aggregate(name, self._distinct(name, args[0]), distinct=True, at=at)
-        if isinstance(args[0], exp.Star):
+        if isinstance(args[0], exp.Star) or (name == "count" and self._is_row(args[0])):
             if name != "count":
                 raise self._error(f"{name.upper()} takes a value, not *", call, fix="name a field", example="SUM(delay)")
             return Aggregate(name, None, at=at)
@@ -95,7 +108,7 @@ class AggregateBinding:
 
     def _taken(self, name: str, call: exp.Expr, args: list[exp.Expr]) -> Expr:
         if not args:
-            return self.whole(offset_of(call))
+            return self.rows.whole(offset_of(call))
         if isinstance(args[0], exp.Star):
             raise self._error(f"{name.upper()} takes a value, not *", call, fix="leave * out for whole rows", example=_EXAMPLES[name])
         return self.bind(args[0])
@@ -108,7 +121,11 @@ class AggregateBinding:
             raise self._error(f"{name.upper()} takes no DISTINCT", distinct, fix=fix, example=example)
         if len(distinct.expressions) != 1 or isinstance(distinct.expressions[0], exp.Star):
             raise self._error("COUNT(DISTINCT ...) takes one value", distinct, fix="count values", example=_EXAMPLES[name])
-        return self.bind(distinct.expressions[0])
+        value = distinct.expressions[0]
+        return self.rows.whole(offset_of(value)) if self._is_row(value) else self.bind(value)
+
+    def _is_row(self, node: exp.Expr) -> bool:
+        return isinstance(node, exp.Column) and len(node.parts) == 1 and self.rows.means_row(node.name)
 
     def _comparable(self, arg: Expr, node: exp.Expr, *, numbers: bool) -> Expr:
         if static_kind(arg) in (Kind.BIGINT, Kind.FLOAT):

@@ -116,6 +116,10 @@ class Names(Protocol):
         """
         ...
 
+    def means_row(self, name: str) -> bool:
+        """Tell whether a name that stands alone means a whole row rather than a column."""
+        ...
+
     def whole(self, at: int) -> Expr:
         """
         Return a whole row as a record; *at* is the offset of the word that takes it.
@@ -144,6 +148,10 @@ class InputNames:
     def find(self, path: tuple[str, ...], at: int) -> Expr:
         """Return the field, perhaps behind an alias."""
         return self.field(path[1:] if len(path) > 1 and path[0].lower() in self.aliases else path, at)
+
+    def means_row(self, name: str) -> bool:
+        """Tell whether *name* is the input's, and no field is known that is called so too."""
+        return name.lower() in self.aliases and self.schema.kind((name,)) is None and not (self.schema.closed and self.schema.has((name,)))
 
     def whole(self, at: int) -> Expr:
         """Return the event's payload."""
@@ -491,7 +499,7 @@ class ScalarBinder:
             )
         self._inside_aggregate = True
         try:
-            return AggregateBinding(self.source, self._bind, self._checked, self.names.whole).function(name, call, over)
+            return AggregateBinding(self.source, self._bind, self._checked, self.names).function(name, call, over)
         finally:
             self._inside_aggregate = False
 
@@ -501,7 +509,14 @@ class ScalarBinder:
             return self._analytic(name, node.this, node)
         if name in AGGREGATES:
             return self._aggregate(name, node.this, node)
-        raise self._not_yet(node, "OVER in SELECT is")
+        self._bind(node.this)
+        raise self.source.error(
+            f"{node.this.name or self._words(node.this)} takes no OVER",
+            code="FUNCTION",
+            at=offset_of(node),
+            fix="leave it out, or take a function that looks back",
+            example="LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
+        )
 
     def _within_group(self, node: exp.Expr) -> Expr:
         raise self.source.error(
@@ -516,7 +531,7 @@ class ScalarBinder:
         # It is computed before any aggregate, so it may stand inside of one.
         inside, self._inside_aggregate = self._inside_aggregate, False
         try:
-            return AnalyticBinding(self.source, self.bind, self.condition).function(name, call, over)
+            return AnalyticBinding(self.source, self.bind, self.condition, self.names.whole).function(name, call, over)
         finally:
             self._inside_aggregate = inside
 
