@@ -9,7 +9,7 @@ and no result depends on how rows were cut into batches or panes (a plain float 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +23,12 @@ _BLOCK = 16_384
 LIMB_BITS = 16
 """Between two limbs lie so many binary places."""
 _LIMB_SHIFT = 4
+_CARRY_LIMBS = 5
+"""As many more as a sum of 64 bits can reach beyond its limb."""
 SCALE = 1_136
 """The smallest positive float is 2**-1074 and its mantissa has 53 bits: no bit lies below 2**-1126. Limb 0 stands for 2**-SCALE."""
+_ONES = SCALE // LIMB_BITS
+"""The limb of whole numbers."""
 
 
 def pieces(values: Floats, places: Whole | int = 0) -> list[tuple[npt.NDArray[np.int16], Whole]]:
@@ -57,25 +61,69 @@ def _pieces(values: Floats, shift: Whole | int) -> list[tuple[Whole, Whole]]:
     return found
 
 
-def rounded(limbs: Mapping[int, Whole], whole: Sequence[int]) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def rounded(limbs: Mapping[int, Whole], high: Whole, low: Whole) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """
     Put sums of pieces together, add integers, and round each total once.
 
     Args:
         limbs: For each limb the sums of its pieces, one per total.
-        whole: The integers, one per total.
+        high: The upper halves of the integers, one per total; an integer is ``high * 2**32 + low``.
+        low: Their lower halves, 0 to ``2**32 - 1``.
 
     Returns:
         The nearest floats, and which of them are finite.
     """
-    lowest = min([*limbs, SCALE // LIMB_BITS])
-    exact = np.array(whole, dtype=object) << (SCALE - LIMB_BITS * lowest)
-    for limb, sums in limbs.items():
-        exact = exact + (sums.astype(object) << (LIMB_BITS * (limb - lowest)))
-    divisor = 1 << (SCALE - LIMB_BITS * lowest)
-    floats = [divided(value, divisor) for value in exact.tolist()]
-    finite = np.array([value is not None for value in floats], dtype=np.bool_)
-    return np.array([value or 0.0 for value in floats]), finite
+    # Four more below, so that five can be taken from any limb downwards.
+    lowest = min([*limbs, _ONES]) - 4
+    highest = max([*limbs, _ONES + 4]) + _CARRY_LIMBS
+    found = np.zeros(len(high))
+    # Block by block: see pieces.
+    for start in range(0, len(high), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        digits = np.zeros((highest - lowest + 1, len(high[part])), dtype=np.int64)
+        for limb, sums in limbs.items():
+            digits[limb - lowest] = sums[part]
+        digits[_ONES - lowest] += low[part]
+        digits[_ONES + 2 - lowest] += high[part] & 0xFFFFFFFF
+        digits[_ONES + 4 - lowest] += high[part] >> 32
+        found[part] = _nearest(digits, lowest)
+    finite = np.isfinite(found)
+    return np.where(finite, found, 0.0), finite
+
+
+def _nearest(digits: Whole, lowest: int) -> Floats:
+    """Round totals to floats: row i of *digits*, which are used up, counts limb *lowest* + i."""
+    negative = _carried(digits) < 0
+    if negative.any():
+        digits[:, negative] *= -1
+        _carried(digits)
+    count, totals = digits.shape
+    top, bottom = np.full(totals, 4), np.full(totals, 4)
+    for at in range(4, count):
+        top[digits[at] != 0] = at
+        bottom[digits[count + 3 - at] != 0] = count + 3 - at
+    first, *following = (digits[top - back, np.arange(totals)].view(np.uint64) for back in range(5))
+    # 64 bits from the first that is set, and in the last of them whether any bit after them is: enough to round once.
+    size = np.frexp(first.astype(np.float64))[1].astype(np.uint64)
+    spare = np.uint64(LIMB_BITS) - size
+    mantissa = (first << np.uint64(48)) | (following[0] << np.uint64(32)) | (following[1] << np.uint64(16)) | following[2]
+    mantissa = (mantissa << spare) | (following[3] >> size)
+    more = ((following[3] & ((np.uint64(1) << size) - np.uint64(1))) != 0) | (bottom < top - 4)
+    mantissa |= more.astype(np.uint64)
+    place = LIMB_BITS * (top + lowest - 3) - SCALE - spare.astype(np.int64)
+    # Below the normal floats nothing is rounded: no total has a bit that the smallest float does not have.
+    with np.errstate(over="ignore"):
+        found = np.ldexp(mantissa.astype(np.float64), place)
+    return np.where(negative, -found, found)
+
+
+def _carried(digits: Whole) -> Whole:
+    """Carry, so that all digits but the last lie in [0, 2**16); return the last, which has the sign of the total."""
+    for at in range(len(digits) - 1):
+        digits[at + 1] += digits[at] >> LIMB_BITS
+        digits[at] &= (1 << LIMB_BITS) - 1
+    last: Whole = digits[-1]
+    return last
 
 
 def divided(value: int, divisor: int) -> float | None:

@@ -151,8 +151,7 @@ def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:
     if len(slow):
         prefix = f"x{value}_"
         limbs = {int(name[len(prefix) :]): _column(windows, name)[slow] for name in windows.column_names if name.startswith(prefix)}
-        whole = [(a << _HALF_BITS) + b for a, b in zip(high[slow].tolist(), low[slow].tolist(), strict=True)]
-        sums[slow], known[slow] = rounded(limbs, whole)
+        sums[slow], known[slow] = rounded(limbs, high[slow], low[slow])
     return pa.array(sums + 0.0, mask=~known)
 
 
