@@ -412,8 +412,8 @@ def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: l
 
 def _between(system_us: int, value: bytes) -> Events:
     """Return a row between two operators as an event; it comes from no partition."""
-    nowhere = np.array([-1])
-    return Events(nowhere, nowhere, np.array([system_us]), to_objects([b""]), to_objects([value]), np.zeros(1, dtype=np.uint16))
+    nowhere, instant = np.array([-1]), np.array([system_us])
+    return Events(nowhere, nowhere, instant, to_objects([b""]), to_objects([value]), np.zeros(1, dtype=np.uint16), instant)
 
 
 _HELD = pa.schema(
@@ -452,5 +452,5 @@ def events_of(table: pa.Table) -> Events:
     arrival_us = table["system_us"]
     if "arrival_us" in table.column_names:
         arrival_us = pc.coalesce(table["arrival_us"], arrival_us)
-    columns = (table[name].to_numpy() for name in ("number", "offset", "system_us"))
-    return Events(*columns, key, value, flags, arrival_us.to_numpy())
+    number, offset, system_us = (table[name].to_numpy() for name in ("number", "offset", "system_us"))
+    return Events(number, offset, system_us, key, value, flags, arrival_us.to_numpy())

@@ -22,10 +22,7 @@ Objects = NDArray[np.object_]
 
 @dataclass(slots=True)
 class Events:
-    """
-    Events of an ordered partition as columns: roster number, origin offset, s in microseconds, key, payload, flags and
-    arrival in microseconds, which is s where nobody has said it.
-    """
+    """Events of an ordered partition as columns: roster number, origin offset, s, key, payload, flags, arrival; times in microseconds."""
 
     number: Ints
     offset: Ints
@@ -33,11 +30,7 @@ class Events:
     key: Objects
     value: Objects
     flags: NDArray[np.uint16]
-    arrival_us: Ints = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        if self.arrival_us is None:
-            self.arrival_us = self.system_us
+    arrival_us: Ints
 
     def __len__(self) -> int:
         return len(self.number)
@@ -63,7 +56,7 @@ class Events:
     def none() -> Events:
         """Return no events."""
         ints, objects = np.empty(0, dtype=np.int64), np.empty(0, dtype=object)
-        return Events(ints, ints, ints, objects, objects, np.empty(0, dtype=np.uint16))
+        return Events(ints, ints, ints, objects, objects, np.empty(0, dtype=np.uint16), ints)
 
 
 _COLUMNS = ("number", "offset", "system_us", "key", "value", "flags", "arrival_us")

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from ordering import keys
 from ordering.ticks import DAY_US, format_tick
+from query.splicing import STAR, spliced
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.variant import Variant
 
@@ -30,7 +31,11 @@ _ESCAPED = '["\\\\\\x00-\\x1f]'
 
 
 def encode_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
-    """Encode *length* rows as JSON objects (binary)."""
+    """Encode *length* rows as JSON objects (binary); of a column named ``*`` see :mod:`query.splicing`."""
+    return spliced(names, columns, length, _objects, _strings) if STAR in names else _objects(names, columns, length)
+
+
+def _objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
     pieces: list[pa.Array | pa.Scalar] = []
     for at, (name, column) in enumerate(zip(names, columns, strict=True)):
         pieces += [pa.scalar(("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"), json_values(column)]

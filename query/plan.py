@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ordering.ticks import INFINITY, format_duration
+from query.operators.bounds import Bounds
 from query.operators.windows import AnyWindow, Several
 from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Aggregate, Expr
+from tidegate.runtime.scalars.expressions import Aggregate, Analytic, Call, Expr, Slot
 from tidegate.runtime.scalars.kinds import Kind
 
 UNBOUNDED = INFINITY
@@ -207,6 +208,200 @@ class Union:
         return "Union"
 
 
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """
+    Each row below with each element of an array, or each member of a record, that it holds, in their order.
+
+    Args:
+        child: Where rows come from.
+        value: The array or record, as a call of ``array`` or ``record``.
+        outer: Whether a row without elements is given once, with NULL.
+        name: What the script calls the elements.
+    """
+
+    child: Rows
+    value: Call
+    outer: bool
+    name: str
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those of the rows below, then the element's."""
+        width = len(self.child.columns)
+        added = (Column(f"{self.name}.{name}", Slot(width + at, name, kind)) for at, (name, kind) in enumerate(brings(self.value)))
+        return (*self.child.columns, *added)
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node below."""
+        return (self.child,)
+
+    @property
+    def reach_us(self) -> int:
+        """Nothing."""
+        return 0
+
+    def describe(self) -> str:
+        """Return one line."""
+        return f"{'OuterApply' if self.outer else 'CrossApply'} {self.value} AS {self.name}"
+
+
+def brings(value: Call) -> tuple[tuple[str, Kind | None], ...]:
+    """Return the columns that the elements of an array, or the members of a record, have, and their kinds."""
+    if value.name == "array":
+        return ("ArrayIndex", Kind.BIGINT), ("ArrayValue", None)
+    return ("PropertyName", Kind.NVARCHAR), ("PropertyValue", None)
+
+
+@dataclass(frozen=True, slots=True)
+class Analyze:
+    """
+    The rows below, each with one more column for each analytic function.
+
+    Args:
+        child: Where rows come from.
+        analytics: The functions, computed from the columns of the rows below.
+    """
+
+    child: Rows
+    analytics: tuple[Analytic, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """Those of the rows below, then one for each function."""
+        return (*self.child.columns, *(Column(str(analytic), analytic) for analytic in self.analytics))
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node below."""
+        return (self.child,)
+
+    @property
+    def reach_us(self) -> int:
+        """How far back the functions look."""
+        return max(analytic.limit_us for analytic in self.analytics)
+
+    def describe(self) -> str:
+        """Return one line."""
+        return f"Analyze {', '.join(map(str, self.analytics))}"
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """
+    Pairs of a left and a right row that match, each at the later of its two times; see :mod:`query.operators.temporal_join`.
+
+    Args:
+        left: Gives the left rows.
+        right: Gives the right rows.
+        outer: Whether left rows without any match are given too, with NULL on the right.
+        bounds: How far apart in time rows may be that match.
+        keys: What must be equal: an expression over the left row, and one over the right.
+        residual: What else must be true, over the columns of both; None: nothing.
+        columns: The left row's, then the right row's.
+        left_time: Which column of the left row is the time that is compared, None: its System.Timestamp.
+        left_spread_us: How much older than its System.Timestamp that time may be, microseconds.
+    """
+
+    left: Rows
+    right: Rows
+    outer: bool
+    bounds: Bounds
+    keys: tuple[tuple[Expr, Expr], ...]
+    residual: Expr | None
+    columns: tuple[Column, ...]
+    left_time: Slot | None = None
+    left_spread_us: int = 0
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """Both sides."""
+        return self.left, self.right
+
+    @property
+    def reach_us(self) -> int:
+        """How far apart matches may be; and that a left row stays alone depends on all right rows that could have matched it."""
+        apart = max(0, self.bounds.after_us, self.bounds.before_us + self.left_spread_us)
+        return max(apart, self.bounds.width_us) if self.outer else apart
+
+    def describe(self) -> str:
+        """Return one line."""
+        on = [str(self.bounds), *(f"{left} = {right}" for left, right in self.keys), *([str(self.residual)] if self.residual else [])]
+        return f"{'LeftJoin' if self.outer else 'Join'} on {' AND '.join(on)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """The records of a table of reference data; no operator of its own reads them, :class:`ReferenceJoin` looks them up."""
+
+    name: str
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """None."""
+        return ()
+
+    @property
+    def reach_us(self) -> int:
+        """Nothing."""
+        return 0
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """None: it has fields, as events have."""
+        return ()
+
+    def describe(self) -> str:
+        """Return one line."""
+        return f"Reference {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceJoin:
+    """
+    Rows, each with the records of a table that it matches, at its own time; see :mod:`query.operators.reference_join`.
+
+    Args:
+        left: Gives the rows.
+        reference: Gives the records: a projection of a :class:`Reference`, perhaps filtered.
+        outer: Whether rows without any match are given too, with NULL on the right.
+        keys: What must be equal: an expression over the row, and one over the record's columns.
+        residual: What else must be true, over the columns of both; None: nothing.
+        columns: The row's, then the record's.
+    """
+
+    left: Rows
+    reference: Project
+    outer: bool
+    keys: tuple[tuple[Expr, Expr], ...]
+    residual: Expr | None
+    columns: tuple[Column, ...]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node that gives the rows: a table is no stream."""
+        return (self.left,)
+
+    @property
+    def reach_us(self) -> int:
+        """Nothing."""
+        return 0
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        table = source_of(self.reference)
+        assert isinstance(table, Reference)
+        return table.name
+
+    def describe(self) -> str:
+        """Return one line."""
+        on = [*(f"{left} = {right}" for left, right in self.keys), *([str(self.residual)] if self.residual else [])]
+        where = [f" where {' AND '.join(map(str, conditions))}"] if (conditions := predicates_of(self.reference)) else []
+        return f"{'LeftReferenceJoin' if self.outer else 'ReferenceJoin'} {self.name}{''.join(where)} on {' AND '.join(on) or 'all'}"
+
+
 def scan_of(node: Node) -> Scan | None:
     """Return the scan whose events a node takes with nothing but a filter between, None where it takes other nodes' rows."""
     below = source_of(node) if len(node.children) == 1 else node
@@ -264,6 +459,11 @@ class Plan:
     def inputs(self) -> tuple[str, ...]:
         """The names of all inputs."""
         return tuple(dict.fromkeys(scan.input for scan in self.scans))
+
+    @property
+    def references(self) -> tuple[str, ...]:
+        """The names of the tables of reference data that are looked up."""
+        return tuple(dict.fromkeys(node.name for node in walk(self.root) if isinstance(node, ReferenceJoin)))
 
     @property
     def over(self) -> Expr | None:

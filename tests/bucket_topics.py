@@ -193,7 +193,7 @@ def columns_of(lines: Sequence[Line]) -> tuple[Log, Events]:
     key[:], value[:] = [each.key for _, each in found], [each.value for _, each in found]
     ctis = [(at, record) for at, record in lines if isinstance(record, Cti)]
     flags = np.zeros(len(found), dtype=np.uint16)
-    return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value, flags)
+    return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value, flags, system_us)
 
 
 def middle_of(lines: Sequence[Line], read_from_us: int, back: int) -> list[Line]:

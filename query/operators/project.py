@@ -39,11 +39,11 @@ class Projection:
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        return _due(alone(retained), closing).drop_columns(["position"])
+        return due_rows(alone(retained), closing).drop_columns(["position"])
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
-        return _open(retained, horizon)
+        return open_rows(retained, horizon)
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,15 @@ class EncodedProjection:
 
     def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        return _due(alone(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
+        return due_rows(alone(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
-        return _open(retained, horizon)
+        return open_rows(retained, horizon)
 
 
-def _due(retained: pa.Table, closing: pa.Table) -> pa.Table:
+def due_rows(retained: pa.Table, closing: pa.Table) -> pa.Table:
+    """Return the rows with from_us <= system_us < to_us of their substream, ordered by (system_us, position)."""
     subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
     due = (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
     rows: Ticks = np.flatnonzero(due)
@@ -91,6 +92,7 @@ def _due(retained: pa.Table, closing: pa.Table) -> pa.Table:
     return retained.take(pa.array(rows))
 
 
-def _open(retained: pa.Table, horizon: pa.Table) -> pa.Table:
+def open_rows(retained: pa.Table, horizon: pa.Table) -> pa.Table:
+    """Return the rows with system_us >= to_us of their substream."""
     subs = ticks(retained, "sub")
     return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(subs, horizon, "to_us", 0)))

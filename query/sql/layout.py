@@ -9,11 +9,10 @@ them; the columns of joined relations stand one after the other, in the order of
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from query.plan import Column, Filter, Project, Rows, Scan
 from query.sql.scopes import Of, Relation, slot
-from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Cast, Expr, Slot, SystemTimestamp, replaced
 
 
@@ -41,12 +40,19 @@ class Layout:
         places: dict[Expr, Slot] = {}
         shift = 0
         for index, relation in enumerate(relations):
-            below = _below(relation, [part for part in named if _relation_of(part) == index])
-            for place, column in enumerate(below.columns):
-                places[_naming(index, relation, column, place)] = slot(below, place, shift=shift)
+            below, naming = _below(index, relation, [part for part in named if _relation_of(part) == index])
+            of = f"{relation.name}." if len(relations) > 1 else ""
+            for place, name in enumerate(naming):
+                column = slot(below, place, shift=shift)
+                places[name] = replace(column, title=f"{of}{column.title}")
             rows.append(below)
             shift += len(below.columns)
         return cls(tuple(rows), places)
+
+    def first(self, count: int) -> Layout:
+        """Return what is laid out of the first *count* relations alone."""
+        width = sum(len(rows.columns) for rows in self.rows[:count] if not isinstance(rows, (Scan, Filter)))
+        return Layout(self.rows[:count], {named: column for named, column in self.places.items() if column.index < width})
 
     def settled(self, expr: Expr) -> Expr:
         """Return *expr* over the rows below."""
@@ -78,22 +84,16 @@ def _bare(named: Expr) -> Expr:
     return replaced(named, lambda part: part.leaf if isinstance(part, Of) else None)
 
 
-def _below(relation: Relation, named: Sequence[Expr]) -> Rows:
-    """Return the node that gives a relation's rows with the columns that are named."""
+def _below(index: int, relation: Relation, named: Sequence[Expr]) -> tuple[Rows, Sequence[Expr]]:
+    """Return the node that gives a relation's rows with the columns that are named, and the expression that names each column."""
     if relation.schema is not None:
-        return Project(relation.rows, tuple(Column(str(part), _bare(part)) for part in named))
+        # A projection without columns would pass whole payloads on.
+        naming = named or [Of(index, "System.Timestamp()", None, SystemTimestamp())]
+        return Project(relation.rows, tuple(Column(str(part), _bare(part)) for part in naming)), naming
     assert not isinstance(relation.rows, (Scan, Filter))
-    if all(isinstance(_bare(part), Slot) for part in named):
-        return relation.rows
-    everything = tuple(Column(column.name, slot(relation.rows, place)) for place, column in enumerate(relation.rows.columns))
-    return Project(relation.rows, (*everything, Column("System.Timestamp()", SystemTimestamp())))
-
-
-def _naming(index: int, relation: Relation, column: Column, place: int) -> Expr:
-    """Return the expression that names a column of a relation."""
-    if relation.schema is None:
-        leaf: Expr = SystemTimestamp() if isinstance(column.expr, SystemTimestamp) else Slot(place, column.name, None)
-        return Of(index, column.name, None, leaf)
-    if isinstance(column.expr, Cast):
-        return Cast(Of(index, "", static_kind(column.expr.arg), column.expr.arg), column.expr.kind, declared=True)
-    return Of(index, "", None, column.expr)
+    own = [leaf for _, leaf in relation.everything(index)]
+    added = [part for part in named if not isinstance(_bare(part), Slot)]
+    if not added:
+        return relation.rows, own
+    everything = [Column(column.name, slot(relation.rows, place)) for place, column in enumerate(relation.rows.columns)]
+    return Project(relation.rows, (*everything, *(Column(str(part), _bare(part)) for part in added))), [*own, *added]

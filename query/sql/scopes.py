@@ -8,14 +8,15 @@ A name that several relations may have must say which one it means.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from query.plan import Filter, Rows, Scan
+from query.plan import Filter, Reference, Rows, Scan
+from query.splicing import STAR
 from tidegate.runtime.scalars.bind import InputNames
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Expr, Leaf, Numbered, Payload, Property, Slot, replaced
+from tidegate.runtime.scalars.expressions import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replaced
 from tidegate.runtime.scalars.kinds import Kind
 
 
@@ -36,17 +37,22 @@ class Relation:
         names: What may stand before a column of it, in lower case.
         rows: The input's events, or the step's rows.
         schema: What is known of an input's fields; None for a step.
+        is_applied: Whether APPLY brings it.
+        star: What is known of the members that a step's column ``*`` brings; None where it has none.
     """
 
     name: str
     names: frozenset[str]
     rows: Scan | Filter | Rows
     schema: InputSchema | None = None
+    is_applied: bool = False
+    star: InputSchema | None = None
 
     @property
     def is_open(self) -> bool:
         """Tell whether it may have any column."""
-        return self.schema is not None and not self.schema.closed
+        schema = self.schema or self.star
+        return schema is not None and not schema.closed
 
     @property
     def known(self) -> tuple[str, ...]:
@@ -63,7 +69,7 @@ class Relation:
 
     def whole(self, index: int) -> Of:
         """Return the leaf that is a whole row of relation number *index*, as a record."""
-        if isinstance(self.rows, (Scan, Filter)):
+        if isinstance(self.rows, (Scan, Filter, Reference)):
             return Of(index, self.name, Kind.RECORD, Payload())
         columns = tuple(slot(self.rows, place) for place in range(len(self.rows.columns)))
         return Of(index, self.name, Kind.RECORD, Payload(self.known, columns))
@@ -72,7 +78,7 @@ class Relation:
         """Tell whether it may have this column."""
         if self.schema is not None:
             return self.schema.has(path)
-        return path[0].lower() in (name.lower() for name in self.known)
+        return path[0].lower() in (name.lower() for name in self.known) or (self.star is not None and self.star.has(path))
 
 
 @dataclass(frozen=True)
@@ -127,19 +133,11 @@ class ScopeNames:
         return InputNames(self.source, relation.schema, relation.names).means_row(name)
 
     def whole(self, at: int) -> Expr:
-        """
-        Return a row of the only relation as a record.
-
-        Raises:
-            QueryError: There are several.
-        """
-        if len(self.relations) > 1:
-            raise self.source.not_yet("taking whole rows of a join is", at=at, fix="name the columns, or join in a step and select from it")
-        relation = self.relations[0]
-        if relation.schema is not None:
-            return _of(0, Payload(at=at))
-        columns = relation.everything(0)
-        return Payload(tuple(name for name, _ in columns), tuple(expr for _, expr in columns), at=at)
+        """Return a row as a record, as SELECT * gives it: of several relations a record of each one's record."""
+        if len(self.relations) == 1:
+            return replace(self.relations[0].whole(0), title="*", at=at)
+        records = tuple(record_of(relation, index) for index, relation in enumerate(self.relations))
+        return Payload(tuple(relation.name for relation in self.relations), records, at=at)
 
     def _refuse_relation(self, name: str, at: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
@@ -162,11 +160,32 @@ class ScopeNames:
     def _column(self, index: int, relation: Relation, path: tuple[str, ...], at: int) -> Expr:
         names = [name.lower() for name in relation.known]
         if path[0].lower() not in names:
+            if relation.star is not None and relation.star.has(path):
+                return self._in_star(index, relation, relation.star, path, at)
             fix = suggest(path[0], relation.known, f"its columns are {', '.join(relation.known)}")
             raise self.source.error(f"{relation.name} has no column {path[0]}", code="FIELD", at=at, fix=fix)
         assert not isinstance(relation.rows, (Scan, Filter))
         column = _of(index, slot(relation.rows, names.index(path[0].lower()), at))
         return Property(column, path[1:], at=at) if len(path) > 1 else column
+
+    def _in_star(self, index: int, relation: Relation, schema: InputSchema, path: tuple[str, ...], at: int) -> Expr:
+        """Return what a star brings under this path, converted to the type that is declared for it."""
+        stars = [place for place, name in enumerate(relation.known) if name == STAR]
+        if len(stars) > 1:
+            what = f"{'.'.join(path)} may be a member of each * of {relation.name}"
+            raise self.source.error(what, code="FIELD", at=at, fix="name it in the step")
+        assert not isinstance(relation.rows, (Scan, Filter))
+        found = Property(_of(index, slot(relation.rows, stars[0], at)), path, at=at)
+        kind = schema.kind(path)
+        return found if kind is None else Cast(found, kind, declared=True, at=at)
+
+
+def record_of(relation: Relation, index: int) -> Expr:
+    """Return a row of relation number *index* as a record."""
+    if not relation.is_applied:
+        return relation.whole(index)
+    names, columns = zip(*relation.everything(index), strict=True)
+    return Payload(names, columns)
 
 
 def of_relation(index: int, expr: Expr) -> Expr:

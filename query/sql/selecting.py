@@ -7,28 +7,33 @@ Expressions are bound over the names of all relations first; only then is it set
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from query.operators.windows import AnyWindow, Several
-from query.plan import Column, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of
+from query.plan import Column, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
+from query.splicing import STAR
+from query.sql.analyzing import Analyzed, analytics_of, refuse_long
+from query.sql.applying import bind_applies
+from query.sql.choosing import Choosing
 from query.sql.grouping import WINDOW_EXAMPLE, Grouping, Lifting
+from query.sql.joining import OnBinding, joins_of, told_apart
 from query.sql.layout import Layout
 from query.sql.reading import Reading, spelled_name
-from query.sql.scopes import Relation, ScopeNames
+from query.sql.scopes import Relation, ScopeNames, of_relation
 from query.sql.windowing import WINDOW_US_MAX
 from tidegate.runtime.scalars.bind import ScalarBinder
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Aggregate, Expr, Slot, WindowId
+from tidegate.runtime.scalars.expressions import Aggregate, Expr, Payload, Slot, WindowId
 from tidegate.runtime.scalars.parse import offset_of
 
-_CLAUSES = frozenset({"expressions", "into", "from_", "where", "group", "having", "with_", "kind"})
-_CLAUSE_NAMES = {"joins": "JOIN", "distinct": "DISTINCT", "limit": "TOP", "order": "ORDER BY", "laterals": "APPLY"}
+_CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
+_CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "TOP", "order": "ORDER BY", "laterals": "APPLY"}
 
 
 @dataclass(frozen=True)
@@ -83,16 +88,37 @@ class Selecting:
 
     def _select(self, select: exp.Select) -> Rows:
         self._refuse_other_clauses(select)
-        relations = self._relations(select)
-        bound = self._bound(select, relations)
-        layout = Layout.alone(relations[0])
-        settled = bound.over(layout)
-        child = layout.rows[0]
+        joins = joins_of(select, self.source)
+        relations = self._relations(select, joins)
+        joining = OnBinding(self.source, self.window_us_max).bind(joins, relations)
+        applying = bind_applies(select, relations, self.source)
+        bound = self._bound(select, [*relations, *applying.relations])
+        looking_back = analytics_of(bound.exprs)
+        through_columns = joins or applying.applied or looking_back
+        named = [*bound.exprs, *joining.exprs, *applying.exprs]
+        layout = Layout.of([*joining.relations, *applying.relations], named) if through_columns else Layout.alone(relations[0])
+        settled = bound.changed(layout.settled)
+        child = joining.rows(layout.first(len(relations))) if joins else layout.rows[0]
+        if applying.applied:
+            assert not isinstance(child, (Scan, Filter))
+            child = applying.rows(child, layout)
+        if looking_back:
+            child, settled = self._analyzed(child, settled)
         if settled.where:
             child = Filter(child, settled.where)
         if settled.group is not None:
-            return self._grouped(settled, child)
+            return self._grouped(settled, child, self._over(relations, layout))
         return Project(child, settled.columns)
+
+    def _analyzed(self, child: Scan | Filter | Rows, bound: _Bound) -> tuple[Rows, _Bound]:
+        """Add a column for each analytic function to the rows; return also the expressions over them."""
+        refuse_long(analytics_of(bound.exprs), self.source, self.window_us_max)
+        if bound.group is None and not bound.columns:
+            at = next(analytic.at for analytic in analytics_of(bound.exprs))
+            raise self.source.not_yet("an analytic function beside SELECT * is", at=at, fix="name the columns")
+        assert not isinstance(child, (Scan, Filter))
+        analyzed = Analyzed.over(child, bound.exprs)
+        return analyzed.rows, bound.changed(analyzed.settled)
 
     def _bound(self, select: exp.Select, relations: Sequence[Relation]) -> _Bound:
         """Bind every expression over the names of the relations."""
@@ -101,10 +127,7 @@ class Selecting:
         condition = binder.condition(where.this, "WHERE") if where else None
         if group:
             window, keys = Grouping(self.source, self.window_us_max).bind(group, binder)
-            if len(select.expressions) == 1 and isinstance(star := select.expressions[0], exp.Star):
-                fix = "name the keys and aggregates"
-                raise self.source.error("* cannot be selected from groups", code="GROUP", at=offset_of(star), fix=fix)
-            chosen = self._chosen(select, binder, [])
+            chosen = Choosing(self.source, binder, relations).columns(select, grouped=True)
             return _Bound(condition, group, window, keys, chosen, binder.condition(having.this, "HAVING") if having else None)
         if having:
             raise self.source.error(
@@ -121,18 +144,16 @@ class Selecting:
 
     # FROM
 
-    def _relations(self, select: exp.Select) -> list[Relation]:
+    def _relations(self, select: exp.Select, joins: Sequence[exp.Join]) -> list[Relation]:
         clause = select.args.get("from_")
         table = clause.this if clause else None
         if table is None:
             raise self.source.error("SELECT needs FROM", code="INPUT", at=offset_of(select), fix="name an input", example="FROM flights")
-        return [self._relation(table)]
+        return told_apart([self._relation(each) for each in (table, *(join.this for join in joins))], joins, self.source, offset_of(table))
 
     def _relation(self, table: exp.Expr) -> Relation:
         if not isinstance(table, exp.Table):
             raise self.source.not_yet("FROM with a subquery is", at=offset_of(table))
-        if table.args.get("joins"):
-            raise self.source.not_yet("JOIN is", at=offset_of(table.args["joins"][0]))
         for name in ("pivots", "hints", "sample", "version", "laterals", "when"):
             if table.args.get(name):
                 raise self.source.not_yet(f"{name} after an input is", at=offset_of(table))
@@ -143,7 +164,7 @@ class Selecting:
         reading = Reading(self.source, self.inputs)
         schema = reading.schema(table, [name for name, _ in self.steps.values()])
         names |= {schema.name.lower()}
-        return Relation(table.alias or schema.name, names, reading.scan(table, schema, names), schema)
+        return Relation(table.alias or schema.name, names, reading.rows(table, schema, names), schema)
 
     def _step(self, table: exp.Table, names: frozenset[str]) -> Relation:
         for clause in (TIMESTAMP_BY, OVER):
@@ -157,18 +178,30 @@ class Selecting:
         name, step = self.steps[table.name.lower()]
         scan = scan_of(step) if isinstance(step, Project) and not step.columns else None
         if scan is None or not isinstance(step, Project):
-            return Relation(table.alias or name, names, step)
+            return Relation(table.alias or name, names, step, star=self._star(step))
         # SELECT * of an input: its events pass as they are, and whatever fields they have can be asked for.
         schema = next(schema for schema in self.inputs if schema.name == scan.input)
         return Relation(table.alias or name, names, step.child, schema)
+
+    def _star(self, step: Rows) -> InputSchema | None:
+        """Return what is known of the members that a step's column ``*`` brings."""
+        star = next((column for column in step.columns if column.name == STAR), None)
+        if star is None:
+            return None
+        scan = scan_of(step) if isinstance(step, Project) and isinstance(star.expr, Payload) else None
+        if scan is not None:
+            return next(schema for schema in self.inputs if schema.name == scan.input)
+        below = source_of(step) if isinstance(step, Project) and isinstance(star.expr, Slot) else None
+        return self._star(below) if isinstance(below, Project) else InputSchema(STAR)  # of a record nothing is known
 
     # SELECT and GROUP BY
 
     def _single(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation]) -> tuple[Column, ...]:
         """Bind the columns of a SELECT whose results are single rows; none for whole payloads."""
-        if len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star) and relations[0].schema is not None:
+        is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
+        if is_star and len(relations) == 1 and relations[0].schema is not None:
             return ()
-        chosen = self._chosen(select, binder, relations)
+        chosen = Choosing(self.source, binder, relations).columns(select)
         found = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
         if found:
             raise self.source.error(
@@ -180,31 +213,22 @@ class Selecting:
             )
         return chosen
 
-    def _chosen(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation]) -> tuple[Column, ...]:
-        """Bind the columns of SELECT; ``*`` stands for the columns of *relations*."""
-        chosen: dict[str, Expr] = {}
+    def _over(self, relations: Sequence[Relation], layout: Layout) -> Expr | None:
+        """Return the substream key over the rows below, None without OVER, over steps and joined rows."""
+        if len(relations) > 1:
+            return None
+        rows = relations[0].rows
+        scan = scan_of(rows) if isinstance(rows, Filter) else rows
+        if not isinstance(scan, Scan) or scan.over is None:
+            return None
+        return layout.settled(of_relation(0, scan.over))
 
-        def choose(name: str, expr: Expr, node: exp.Expr) -> None:
-            if name.lower() in {other.lower() for other in chosen}:
-                fix = f"rename it with AS, e.g. AS {name}_{len(chosen) + 1}"
-                raise self.source.error(f"two columns are named {name}", code="NAME", at=offset_of(node), fix=fix)
-            chosen[name] = expr
-
-        for number, node in enumerate(select.expressions, start=1):
-            if isinstance(node, exp.Star) and len(relations) == 1 and relations[0].schema is None:
-                for name, expr in relations[0].everything(0):
-                    choose(name, expr, node)
-            else:
-                choose(_name(node, number), binder.bind(node.this if isinstance(node, exp.Alias) else node), node)
-        return tuple(Column(name, expr) for name, expr in chosen.items())
-
-    def _grouped(self, bound: _Bound, child: Scan | Filter | Rows) -> WindowedAggregate:
+    def _grouped(self, bound: _Bound, child: Scan | Filter | Rows, over: Expr | None) -> WindowedAggregate:
         assert bound.group is not None
         assert bound.window is not None
         everything = [*(column.expr for column in bound.columns), *([bound.having] if bound.having else [])]
         totals = tuple(dict.fromkeys(part for expr in everything for part in expr.walk() if isinstance(part, Aggregate)))
         lifting = Lifting(self.source, bound.keys, totals)
-        scan = scan_of(child) if isinstance(child, Filter) else child
         return WindowedAggregate(
             child,
             bound.window,
@@ -212,7 +236,7 @@ class Selecting:
             totals,
             lifting.lift(bound.having) if bound.having else None,
             tuple(Column(column.name, lifting.lift(column.expr)) for column in bound.columns),
-            self._over_key(scan.over if isinstance(scan, Scan) else None, bound.keys, bound.group),
+            self._over_key(over, bound.keys, bound.group),
         )
 
     def _over_key(self, over: Expr | None, keys: tuple[Expr, ...], group: exp.Expr) -> int | None:
@@ -240,14 +264,20 @@ class _Bound:
     columns: tuple[Column, ...]
     having: Expr | None
 
-    def over(self, layout: Layout) -> _Bound:
-        """Return the expressions over the rows of a layout."""
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """All of them."""
+        conditions = [condition for condition in (self.where, self.having) if condition is not None]
+        return (*conditions, *self.keys, *(column.expr for column in self.columns))
+
+    def changed(self, change: Callable[[Expr], Expr]) -> _Bound:
+        """Return what *change* makes of each expression."""
         return replace(
             self,
-            where=layout.settled(self.where) if self.where else None,
-            keys=tuple(map(layout.settled, self.keys)),
-            columns=tuple(Column(column.name, layout.settled(column.expr)) for column in self.columns),
-            having=layout.settled(self.having) if self.having else None,
+            where=change(self.where) if self.where else None,
+            keys=tuple(map(change, self.keys)),
+            columns=tuple(Column(column.name, change(column.expr)) for column in self.columns),
+            having=change(self.having) if self.having else None,
         )
 
 
@@ -259,13 +289,3 @@ def _sides(union: exp.Union) -> list[exp.Expr]:
         sides.append(node.expression)
         node = node.this
     return [node, *reversed(sides)]
-
-
-def _name(node: exp.Expr, number: int) -> str:
-    """Return the name of an output column: its alias, else the field's or function's own, else Column and its number."""
-    if isinstance(node, exp.Alias):
-        return str(node.alias)
-    inner = node.expression if isinstance(node, exp.Dot) else node
-    if isinstance(inner, (exp.Column, exp.Identifier, exp.Anonymous)) and inner.name:
-        return str(inner.name)
-    return f"Column{number}"

@@ -202,6 +202,8 @@ _SPELLINGS = {
     "number": "{0}",
     "comparable": "{0}",
     "fold": "{0}",
+    "array": "{0}",
+    "record": "{0}",
     "negate": "-({0})",
     "not": "NOT ({0})",
     "in": "{0} IN ({rest})",
@@ -210,7 +212,7 @@ _SPELLINGS = {
 
 
 def _is_infix(expr: Expr) -> bool:
-    return isinstance(expr, Call) and expr.name not in _SPELLINGS and (expr.name in ("and", "or", "like") or not expr.name.isidentifier())
+    return isinstance(expr, Call) and expr.name not in _SPELLINGS and (expr.name in ("and", "or", "like") or not expr.name[0].isalpha())
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +233,7 @@ class Call(Expr):
         args = [str(arg) for arg in self.args]
         if self.name in _SPELLINGS:
             return _SPELLINGS[self.name].format(*args, rest=", ".join(args[1:]))
-        if self.name in ("and", "or", "like") or not self.name.isidentifier():
+        if _is_infix(self):
             return f" {self.name.upper()} ".join(f"({arg})" if _is_infix(part) else arg for part, arg in zip(self.args, args, strict=True))
         return f"{self.name.upper()}({', '.join(args)})"
 

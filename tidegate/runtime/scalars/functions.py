@@ -190,7 +190,9 @@ FUNCTIONS: dict[str, Function] = {
 }
 """Every function and operator by its name in lower case, but for column functions."""
 
-INTERNAL = frozenset({"negate", "and", "or", "not", "is null", "in", "like", "between", "condition", "number", "comparable", "fold"})
+INTERNAL = frozenset(
+    {"negate", "and", "or", "not", "is null", "in", "like", "between", "condition", "number", "comparable", "fold", "array", "record"}
+)
 """Operators that are no functions of the language."""
 CALLABLE = tuple(name for name in FUNCTIONS if name.isidentifier() and name not in INTERNAL)
 """What a script can call by name."""

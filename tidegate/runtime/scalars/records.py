@@ -98,7 +98,13 @@ def _of_kind(kind: Kind, template: str, result: Kind) -> Rule:
     return rule
 
 
+def _must_be(kind: Kind) -> Rule:
+    return _of_kind(kind, "CAST({} AS VARCHAR)", kind)
+
+
 RECORD_FUNCTIONS: dict[str, Function] = {
+    "array": Function(1, 1, _must_be(Kind.ARRAY), Kind.ARRAY),
+    "record": Function(1, 1, _must_be(Kind.RECORD), Kind.RECORD),
     "getarraylength": Function(
         1, 1, _of_kind(Kind.ARRAY, "CAST(json_array_length(CAST({} AS VARCHAR)) AS BIGINT)", Kind.BIGINT), Kind.BIGINT
     ),

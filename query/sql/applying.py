@@ -1,0 +1,114 @@
+"""
+Binding of CROSS APPLY and OUTER APPLY: each row with each element of an array, or each member of a record, of its own.
+
+``FROM x CROSS APPLY GetArrayElements(x.a) AS e`` brings the relation ``e`` with the columns ArrayIndex and ArrayValue,
+``GetRecordProperties(x.r) AS p`` one with PropertyName and PropertyValue. What is applied may name everything before it, so
+arrays in arrays are applied one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from query.plan import Apply, Column, Project, Rows, Scan, brings
+from query.sql.layout import Layout
+from query.sql.scopes import Relation, ScopeNames
+from tidegate.runtime.scalars.bind import ScalarBinder
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.evaluate import check_kinds
+from tidegate.runtime.scalars.expressions import Call, Expr, Slot
+from tidegate.runtime.scalars.kinds import KindMismatch
+from tidegate.runtime.scalars.parse import offset_of
+
+_TAKES = {"getarrayelements": "array", "getrecordproperties": "record"}
+_EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"
+
+
+@dataclass(frozen=True)
+class Applied:
+    """
+    One APPLY.
+
+    Args:
+        name: What its columns are called by.
+        value: The array or record, over what stands before.
+        outer: Whether a row without elements is kept, with NULL.
+    """
+
+    name: str
+    value: Call
+    outer: bool
+
+    @property
+    def relation(self) -> Relation:
+        """What it brings into scope."""
+        columns = tuple(Column(name, Slot(place, name, kind)) for place, (name, kind) in enumerate(brings(self.value)))
+        return Relation(self.name, frozenset({self.name.lower()}), Project(Scan(self.name), columns), is_applied=True)
+
+
+@dataclass(frozen=True)
+class Applying:
+    """The APPLYs of one SELECT, in the order of the script."""
+
+    applied: tuple[Applied, ...]
+
+    @property
+    def relations(self) -> list[Relation]:
+        """What they bring into scope."""
+        return [each.relation for each in self.applied]
+
+    @property
+    def exprs(self) -> list[Expr]:
+        """All that has to be computed of the rows before."""
+        return [each.value for each in self.applied]
+
+    def rows(self, child: Rows, layout: Layout) -> Rows:
+        """Return the node that gives the rows; *layout* is that of everything before, and of what they bring."""
+        for each in self.applied:
+            value = layout.settled(each.value)
+            assert isinstance(value, Call)
+            child = Apply(child, value, each.outer, each.name)
+        return child
+
+
+def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Source) -> Applying:
+    """
+    Bind the APPLYs of a SELECT over what stands before them.
+
+    Raises:
+        QueryError: One applies what it cannot, has no name or another's, or stands before a JOIN.
+    """
+    clause = select.args.get("from_")
+    table = clause.this if clause else None
+    joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]
+    laterals = [join.this for join in joins if isinstance(join.this, exp.Lateral)]
+    if laterals and not isinstance(joins[-1].this, exp.Lateral):
+        fix = "write JOINs first, or APPLY in a step"
+        raise source.error("a JOIN stands after an APPLY", code="SYNTAX", at=offset_of(joins[-1]), fix=fix, example=_EXAMPLE)
+    known, applied = list(relations), []
+    for lateral in laterals:
+        applied.append(_applied(lateral, known, source))
+        known.append(applied[-1].relation)
+    return Applying(tuple(applied))
+
+
+def _applied(lateral: exp.Lateral, relations: Sequence[Relation], source: Source) -> Applied:
+    call, at = lateral.this, offset_of(lateral)
+    name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
+    if name not in _TAKES or len(call.expressions) != 1:
+        fix = suggest(name, ["GetArrayElements", "GetRecordProperties"], "apply GetArrayElements(array) or GetRecordProperties(record)")
+        raise source.error("APPLY takes elements of an array or a record", code="FUNCTION", at=at, fix=fix, example=_EXAMPLE)
+    alias = str(lateral.alias)
+    if not alias or any(alias.lower() in relation.names for relation in relations):
+        what = f"there is already an input, step or APPLY named {alias}" if alias else f"{call.name} in APPLY needs a name"
+        raise source.error(what, code="NAME", at=at, fix="write AS and a name of its own", example=_EXAMPLE)
+    bound = ScalarBinder(source, ScopeNames(source, relations)).bind(call.expressions[0], aggregates="APPLY")
+    value = Call(_TAKES[name], (bound,), at=bound.at)
+    try:
+        check_kinds(value)
+    except KindMismatch as problem:
+        raise source.error(f"{problem}: {value}", code="TYPE", at=at, fix="convert with CAST or TRY_CAST", example=_EXAMPLE) from None
+    return Applied(alias, value, not lateral.args.get("cross_apply"))

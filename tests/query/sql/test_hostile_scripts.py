@@ -1,0 +1,56 @@
+"""Scripts that are meant to do harm are refused by what they measure, before anything could drown in them."""
+
+from __future__ import annotations
+
+import pytest
+from query_running import values
+
+from ordering.errors import QueryError
+from query.sql.bind import bind_outputs
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.parse import parse_script
+
+SCRIPTS = {
+    "ten megabytes": "SELECT '" + "a" * 10_000_000 + "' AS x FROM i",
+    "many words": "SELECT " + "a," * 100_000 + "a FROM i",
+    "many columns": "SELECT " + ",".join(f"c{n}" for n in range(5_000)) + " FROM i",
+    "a list of a million": "SELECT a FROM i WHERE a IN (" + ",".join(map(str, range(1_000_000))) + ")",
+    "a list of ten thousand": "SELECT a FROM i WHERE a IN (" + ",".join(map(str, range(10_000))) + ")",
+    "a deep record": "SELECT " + "CAST(" * 10_000 + "a" + " AS record)" * 10_000 + " AS x FROM i",
+    "text that grows": "SELECT " + "STUFF(" * 30 + "a" + ",1,1,'x')" * 30 + " AS x FROM i",
+    "macros in macros": "SELECT " + "CAST(CAST(" * 12 + "a" + " AS datetime) AS nvarchar(max))" * 12 + " AS x FROM i",
+    "records in records": "SELECT " + "CAST(CAST(" * 12 + "a" + " AS record) AS nvarchar(max))" * 12 + " AS x FROM i",
+    "inside a column function": "SELECT GetArrayElement(a, " + "STUFF(" * 30 + "a" + ",1,1,'x')" * 30 + ") AS x FROM i",
+}
+PATTERNS = {
+    "LIKE": "SELECT a FROM i WHERE a LIKE '" + "%a" * 10_000 + "'",
+    "REGEXMATCH": "SELECT REGEXMATCH(a, '" + "(a+)+" * 3_000 + "') AS x FROM i",
+    "repetitions": "SELECT REGEXMATCH(a, '((((a{100}){100}){100}){100})') AS x FROM i",
+    "back references": r"SELECT REGEXMATCH(a, '(a)\1') AS x FROM i",
+    "look-ahead": "SELECT REGEXMATCH(a, '(?=a)') AS x FROM i",
+    "a bracket too many": "SELECT REGEXMATCH(a, 'a)|(b') AS x FROM i",
+}
+
+
+def code_of(script: str) -> str:
+    """The code of the error that a script gives."""
+    with pytest.raises(QueryError) as caught:
+        bind_outputs(parse_script(script), [InputSchema("i")], into="out")
+    return caught.value.code
+
+
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=list(SCRIPTS))
+def test_what_is_too_big_is_refused_for_its_size(script: str) -> None:
+    """Sizes are looked at before trees are built from text, and before statements are built from trees."""
+    assert code_of(script) == "TG-QUERY-SIZE"
+
+
+@pytest.mark.parametrize("script", PATTERNS.values(), ids=list(PATTERNS))
+def test_a_pattern_that_cannot_be_matched_in_linear_time_is_refused(script: str) -> None:
+    """Patterns are constants; each is tried before anything starts."""
+    assert code_of(script) == "TG-QUERY-TYPE"
+
+
+def test_a_pattern_known_to_explode_does_not() -> None:
+    """Nested repetitions over a text that almost matches."""
+    assert values("SELECT REGEXMATCH(s, '(a+)+$') AS x FROM arrivals", [{"s": "a" * 100_000 + "b"}]) == ['{"x":0}']
