@@ -76,16 +76,14 @@ class WindowAggregation:
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return one row per window and group, ordered by (system_us, key bytes, keys, number of the window, sub)."""
-        rows = alone(retained)
-        windows = each(self.node.window)
         found = [
             self._results(framed, number)
-            for number, window in enumerate(windows)
-            for framed in self._framing(window).windows(rows, closing)
+            for number, window in enumerate(each(self.node.window))
+            for framed in self._framing(window).windows(alone(retained), closing)
         ]
         if not found:
             return no_rows()
-        return _side_by_side(found) if len(windows) > 1 else concat_rows(found)
+        return _side_by_side(found) if isinstance(self.node.window, Several) else concat_rows(found)
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows that a result at or after to_us can depend on."""

@@ -97,6 +97,15 @@ def test_groups_within_the_sessions_of_a_key() -> None:
     ]
 
 
+def test_aggregates_that_need_the_rows_get_those_of_the_session() -> None:
+    """Values count once in each session, whatever group or session they had before."""
+    events = [
+        Event(0, us, {"k": k, "v": v}) for us, k, v in ((1, "x", 1), (2, "y", 1), (4, "x", 1), (5, "x", 2), (30, "x", 2), (31, "x", 1))
+    ]
+    sql = "SELECT k, COUNT(DISTINCT v) AS d, COUNT(*) AS n FROM a GROUP BY k, SessionWindow(mcs, 5, 100)"
+    assert answers_of(sql, {"a": events}).values() == ['{"k":"x","d":2,"n":3}', '{"k":"y","d":1,"n":1}', '{"k":"x","d":2,"n":2}']
+
+
 def test_a_plan_says_how_far_it_looks_back() -> None:
     """Twice the maximum duration and the timeout: no session lasts longer, nor does its beginning need to be looked for further back."""
     text = "SELECT k, COUNT(*) AS n FROM a GROUP BY k, SessionWindow(minute, 5, 60) OVER (PARTITION BY k)"

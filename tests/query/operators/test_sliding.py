@@ -66,6 +66,18 @@ def test_having_asks_the_groups_there_are() -> None:
     assert ends(sql, [at(10, k="x"), at(20, k="x"), at(40, k="x"), at(50, k="y")]) == [(40, '{"k":"x"}')]
 
 
+def test_aggregates_that_need_the_rows_get_those_of_the_window() -> None:
+    """Values count once in each window they are in."""
+    sql = "SELECT COUNT(DISTINCT v) AS d, COUNT(*) AS n FROM a GROUP BY SlidingWindow(second, 10)"
+    assert ends(sql, [at(1, v=1), at(5, v=2), at(9, v=1)]) == [
+        (1, '{"d":1,"n":1}'),
+        (5, '{"d":2,"n":2}'),
+        (9, '{"d":2,"n":3}'),
+        (11, '{"d":2,"n":2}'),
+        (15, '{"d":1,"n":1}'),
+    ]
+
+
 def test_a_plan_says_how_far_it_looks_back() -> None:
     """As far as the window is long."""
     script = parse_script("SELECT COUNT(*) AS n FROM a GROUP BY SlidingWindow(hour, 2)")

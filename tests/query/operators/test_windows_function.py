@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_running import answers_of
 from query_oracle import Event
-from query_running import SECOND
+from query_running import EVER, SECOND, compiled, table, times
 from windows_oracle import COLUMNS, CUTS, EVENTS, Kind, hopping, results, session, sliding
 
 from query.operators.windows import SNAPSHOT, Several, Window
@@ -94,3 +95,35 @@ def test_any_cut_gives_what_the_oracle_gives(
     read_later = [event for event in events if event.system_us >= start_us - max(reach for _, _, reach in kinds)]
     begun = answers_of(sql, {"a": read_later}, cuts, start_us=start_us)
     assert begun.results["out"].get(0, []) == [row for row in expected if row[0] >= start_us]
+
+
+SUBS = {"x": 0, "y": 1, "zz": 2, None: 3}
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.sampled_from(KINDS), min_size=1, max_size=2),
+    EVENTS,
+    st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40)), max_size=12),
+)
+def test_substreams_advance_each_on_its_own(kinds: list[tuple[str, Kind, int]], events: list[Event], steps: list[tuple[int, int]]) -> None:
+    """With OVER each is finished as far as it has come, and gives what it would give alone."""
+    sql = f"SELECT {COLUMNS} FROM a TIMESTAMP BY t OVER k GROUP BY k, Windows({', '.join(text for text, _, _ in kinds)})"
+    query = compiled(sql, InputSchema("a", "t", "k"))
+    keyed = [Event(SUBS[event.payload["k"]], event.system_us, event.payload) for event in events]
+    retained, _ = query.prepare(table(keyed))
+    found: dict[int, list[tuple[int, bytes, bytes]]] = {sub: [] for sub in SUBS.values()}
+    done = dict.fromkeys(SUBS.values(), 0)
+
+    def finish(to_us: dict[int, int]) -> pa.Table:
+        for row in query.finish(retained, times({sub: (done[sub], end) for sub, end in to_us.items()}, "from_us", "to_us")).to_pylist():
+            found[row["sub"]].append((row["system_us"], row["key"], row["value"]))
+        done.update(to_us)
+        return query.expire(retained, times({sub: (end,) for sub, end in to_us.items()}, "to_us"))
+
+    for sub, further in steps:
+        retained = finish({sub: done[sub] + further})
+    retained = finish(dict.fromkeys(done, EVER))
+    for sub in done:
+        assert found[sub] == results([event for event in keyed if event.sub == sub], *(kind for _, kind, _ in kinds))
+    assert retained.num_rows == 0
