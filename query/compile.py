@@ -6,24 +6,34 @@ Plan node -> the operator that computes it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from query.operators.aggregate import WindowAggregation
 from query.operators.analytic import Analysis
+from query.operators.apply import Application
 from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows, encoded, parted
 from query.operators.project import EncodedProjection, Projection
+from query.operators.reference_join import ReferenceJoining
 from query.operators.temporal_join import TemporalJoin
 from query.operators.union import Uniting
-from query.plan import Analyze, Join, Plan, Project, Rows, Union, WindowedAggregate
+from query.plan import Analyze, Apply, Join, Plan, Project, ReferenceJoin, Rows, Union, WindowedAggregate
+from query.reference import NO_REFERENCES, ReferenceTable
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 
 __all__ = ["BAD_SCHEMA", "EVENTS_SCHEMA", "RESULT_SCHEMA", "CompiledQuery", "compile_plan", "operator_of"]
 
 EVENTS_SCHEMA = pa.schema(
-    [("position", pa.int64()), ("sub", pa.int64()), ("system_us", pa.int64()), ("partition_id", pa.int32()), ("value", pa.binary()), ("arrival_us", pa.int64())]
+    [
+        ("position", pa.int64()),
+        ("sub", pa.int64()),
+        ("system_us", pa.int64()),
+        ("partition_id", pa.int32()),
+        ("value", pa.binary()),
+        ("arrival_us", pa.int64()),
+    ]
 )
 """
 Events as operators take them, in order: ``position`` rises and is unique; ``sub`` is the dense number of the
@@ -32,7 +42,9 @@ arrival time.
 """
 
 
-def operator_of(node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = False) -> Operator:
+def operator_of(
+    node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = False, references: Mapping[str, ReferenceTable] = NO_REFERENCES
+) -> Operator:
     """
     Return the operator that computes a node.
 
@@ -40,6 +52,7 @@ def operator_of(node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = F
         node: The node.
         payloads: How payloads are written, where the node takes events.
         is_last: Whether it takes events and nothing but its encoded results are asked for.
+        references: The tables of reference data, by name.
     """
     if isinstance(node, WindowedAggregate):
         return WindowAggregation(node, payloads)
@@ -47,8 +60,12 @@ def operator_of(node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = F
         return Uniting(node)
     if isinstance(node, Join):
         return TemporalJoin(node)
+    if isinstance(node, ReferenceJoin):
+        return ReferenceJoining(node, references[node.name])
     if isinstance(node, Analyze):
         return Analysis(node)
+    if isinstance(node, Apply):
+        return Application(node)
     assert isinstance(node, Project), f"no operator for {node.describe()}"
     return EncodedProjection(node, payloads) if is_last else Projection(node, payloads)
 

@@ -23,6 +23,7 @@ from query.encode import encode_objects
 from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Condensing, Operator, concat_rows, encoded, parted
 from query.operators.project import EncodedProjection
 from query.plan import Node, Plan, Rows, lookback_of, scan_of, source_of
+from query.reference import ReferenceTable
 from query.retention import Retention, largest
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.scalars.variant import from_columns
@@ -61,12 +62,14 @@ class Program:
         payloads: How the payloads of each input are written; JSON where none is said.
         start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
         until_us: E: nor one from here on; ``INFINITY`` for all of them.
+        references: The tables of reference data that are looked up, by name.
     """
 
     plans: tuple[Plan, ...]
     payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
     start_us: int = NEVER
     until_us: int = INFINITY
+    references: Mapping[str, ReferenceTable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._stages: list[Stage] = []
@@ -92,7 +95,8 @@ class Program:
         kind = node, is_last and scan is not None
         if kind not in self._number:
             below = () if scan is not None else tuple(self._add(child) for child in _taken(node))
-            operator = operator_of(node, self.payloads.get(scan.input, JSON) if scan else JSON, is_last=kind[1])
+            payloads = self.payloads.get(scan.input, JSON) if scan else JSON
+            operator = operator_of(node, payloads, is_last=kind[1], references=self.references)
             number = len(self._stages)
             names = tuple(_name(number, side) for side in range(operator.sides))
             self._stages.append(Stage(node, operator, below, scan.input if scan else None, names))

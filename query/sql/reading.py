@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from query.plan import Scan
+from query.plan import Reference, Scan
 from tidegate.runtime.scalars.bind import InputNames, ScalarBinder
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.configured import bind_configured
@@ -52,13 +52,18 @@ class Reading:
             raise self.source.error(f"there is no input {spelled}", code="INPUT", at=offset_of(table), fix=fix)
         return found
 
-    def scan(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan:
+    def rows(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan | Reference:
         """
-        Return the scan of an input, its TIMESTAMP BY and OVER checked.
+        Return what reads an input, its TIMESTAMP BY and OVER checked.
 
         Raises:
             QueryError: They contradict the input's.
         """
+        if schema.is_reference:
+            if table.args.get(TIMESTAMP_BY) or table.args.get(OVER):
+                fix = "leave TIMESTAMP BY and OVER out"
+                raise self.source.error(f"{schema.name} is reference data and has no time", code="TIMESTAMP", at=offset_of(table), fix=fix)
+            return Reference(schema.name)
         names_of = InputNames(self.source, schema, names)
         binder = ScalarBinder(self.source, names_of)
         over = self._over(table, schema, binder, names_of)

@@ -59,7 +59,7 @@ class Layer:
         return out
 
     def names(self, section: str) -> set[str]:
-        """Return the names of the tables in *section* (inputs or outputs)."""
+        """Return the names of the tables in *section* (inputs, outputs or references)."""
         return {key[1] for key in self.entries if len(key) > 1 and key[0] == section}
 
 
@@ -70,10 +70,13 @@ def as_key(steps: Iterable[str]) -> Key:
     return path if depth is None or len(path) <= depth else (*path[:depth], ".".join(path[depth:]))
 
 
+_FREE_TABLES = {("inputs", "fields"), ("references", "fields"), ("references", "effective")}
+
+
 def _free_depth(path: Key) -> int | None:
     if path[:2] in {("kafka", "client"), ("spark", "conf")}:
         return 2
-    return 3 if len(path) > 2 and path[0] == "inputs" and path[2] == "fields" else None
+    return 3 if len(path) > 2 and (path[0], path[2]) in _FREE_TABLES else None
 
 
 def dotted(key: Iterable[str]) -> str:
@@ -189,7 +192,7 @@ def read_environment(env: Mapping[str, str], known_names: Mapping[str, set[str]]
 
     Args:
         env: The environment.
-        known_names: Inputs and outputs of the file, by section: their case is restored.
+        known_names: Inputs, outputs and references of the file, by section: their case is restored.
         keys_of: The keys allowed below a path, to recognise a variable with one underscore too few.
     """
     layer = Layer()
@@ -344,7 +347,7 @@ def _resolve(entry: Entry, env: Mapping[str, str]) -> Entry:
 def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]:
     """Find variables and flags that address an input or output written nowhere and not made by them: a misspelled name."""
     problems = []
-    for section, making in (("inputs", {"topic"}), ("outputs", {"topic", "files"})):
+    for section, making in (("inputs", {"topic"}), ("outputs", {"topic", "files"}), ("references", {"path"})):
         made = {key[1] for layer in layers for key in layer.entries if len(key) == 3 and key[0] == section and key[2] in making}
         known = file_layer.names(section) | made
         for layer in layers:
@@ -357,5 +360,5 @@ def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]
 
 def _unknown_table(section: str, name: str, layer: Layer, known: set[str]) -> SettingError:
     entry = next(entry for key, entry in layer.entries.items() if key[:2] == (section, name))
-    fix = choice_fix(name, known) + f"; a new one needs {section}.{name}.topic as well"
+    fix = choice_fix(name, known) + f"; a new one needs {section}.{name}.{'path' if section == 'references' else 'topic'} as well"
     return SettingError(f"there is no {section[:-1]} {name}", code="TG-SETTING-NAME", where=entry.origin, fix=fix)

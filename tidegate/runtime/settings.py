@@ -22,6 +22,7 @@ from tidegate.runtime.masking import shown
 from tidegate.runtime.setting_docs import keys_below
 from tidegate.runtime.setting_errors import choice_fix, refuse
 from tidegate.runtime.setting_inputs import InputSettings
+from tidegate.runtime.setting_references import ReferenceSettings
 from tidegate.runtime.setting_registry import SchemaRegistrySettings
 from tidegate.runtime.setting_report import explain
 from tidegate.runtime.setting_sources import (
@@ -86,6 +87,7 @@ class Settings(BaseSettings):
     spark: SparkSettings = SparkSettings()
     inputs: dict[Name, InputSettings] = Field(default_factory=dict)
     outputs: dict[Name, OutputSettings] = Field(default_factory=dict)
+    references: dict[Name, ReferenceSettings] = Field(default_factory=dict)
     query: QuerySettings = QuerySettings()
     metrics: MetricsSettings = MetricsSettings()
     logging: LoggingSettings = LoggingSettings()
@@ -111,7 +113,7 @@ class Settings(BaseSettings):
     @classmethod
     def _name_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
         named = dict(data)
-        for section in ("inputs", "outputs"):
+        for section in ("inputs", "outputs", "references"):
             tables = named.get(section)
             if isinstance(tables, dict):
                 named[section] = {name: {**table, "__name__": name} if isinstance(table, dict) else table for name, table in tables.items()}
@@ -235,7 +237,7 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     """
     env = os.environ if env is None else env
     file_layer = _file_layer(path, env)
-    names = {section: file_layer.names(section) for section in ("inputs", "outputs")}
+    names = {section: file_layer.names(section) for section in ("inputs", "outputs", "references")}
     layers = [file_layer, read_environment(env, names, lambda key: keys_below(Settings, key)), read_flags(overrides or {})]
     problems = unknown_tables(layers, file_layer)
     for layer, private in zip(layers, (False, True, False), strict=True):  # files are copied around, flags shown by `ps`

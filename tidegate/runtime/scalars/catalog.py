@@ -14,6 +14,24 @@ from tidegate.runtime.scalars.kinds import DECLARABLE, Kind
 ANY = "any"
 """A field that is known to exist but has the kind each event gives it."""
 
+_TYPE_NAMES = [kind.asa_name for kind in (Kind.BIGINT, Kind.FLOAT, Kind.NVARCHAR, Kind.DATETIME, Kind.BIT, Kind.RECORD, Kind.ARRAY)]
+_INSTEAD = {
+    "int": "bigint",
+    "smallint": "bigint",
+    "tinyint": "bigint",
+    "integer": "bigint",
+    "decimal": "float",
+    "numeric": "float",
+    "real": "float",
+}
+
+
+def instead_of_type(spelled: str) -> str:
+    """Return what to write instead of a type that there is not."""
+    word = spelled.lower().partition("(")[0].strip()
+    instead = "nvarchar(max)" if word == "text" or "char" in word else _INSTEAD.get(word)
+    return f"write {instead}" if instead else suggest(spelled, _TYPE_NAMES, f"types are {', '.join(_TYPE_NAMES)}")
+
 
 @dataclass(frozen=True)
 class InputSchema:
@@ -27,6 +45,7 @@ class InputSchema:
         fields: Declared types by field path (``a.b``), as names of types, or ``any``. Others may occur.
         is_result: It is the result of another query: event time is its system timestamp.
         closed: No field occurs but those in ``fields``.
+        is_reference: It is reference data: a table that JOIN looks records up in, without time of its own.
         is_free: Nothing has ordered it yet: the script decides on its event time and its substreams.
 
     Raises:
@@ -40,6 +59,7 @@ class InputSchema:
     is_result: bool = False
     closed: bool = False
     is_free: bool = False
+    is_reference: bool = False
 
     def __post_init__(self) -> None:
         for name, declared in self.fields.items():

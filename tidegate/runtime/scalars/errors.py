@@ -15,7 +15,8 @@ A script is known only by its text, so a place is an offset into it until it is 
 ``TG-QUERY-FUNCTION``     no such function, or a wrong number of arguments
 ``TG-QUERY-TYPE``         an operation cannot work on values of this type
 ``TG-QUERY-GROUP``        a selected value is neither grouped nor aggregated, or grouping lacks a window
-``TG-QUERY-WINDOW``       a window's arguments are wrong
+``TG-QUERY-WINDOW``       a window's or a duration's arguments are wrong, or LIMIT DURATION is missing
+``TG-QUERY-JOIN``         ON leaves the time between two rows without limit, or the join is of a kind that is not there
 ``TG-QUERY-NAME``         two output columns have the same name
 ``TG-QUERY-SIZE``         the script is too big or nested too deeply
 ``TG-QUERY-SQLGLOT``      the installed sqlglot is the compiled one
