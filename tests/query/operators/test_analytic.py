@@ -145,6 +145,16 @@ def test_lag_over_a_union() -> None:
     assert answers.values() == ['{"v":1,"x":null}', '{"v":3,"x":1}', '{"v":2,"x":3}']
 
 
+def test_lag_over_a_join() -> None:
+    """The pairs are the rows, each at the later of its times; both sides may be named."""
+    sql = """SELECT a.v, b.w, LAG(a.v + b.w) OVER (PARTITION BY a.k LIMIT DURATION(minute, 1)) AS x INTO out
+             FROM a JOIN b ON a.k = b.k AND DATEDIFF(second, a, b) BETWEEN 0 AND 1 WHERE LAG(b.w) OVER (LIMIT DURATION(minute, 1)) > 2"""
+    a, b = ([at(second, k=1, **{name: second}) for second in seconds] for name, seconds in (("v", (1, 3, 5)), ("w", (2, 4, 6))))
+    answers = answers_of(sql, {"a": a, "b": b})
+    assert answers.values() == ['{"v":5,"w":6,"x":7}']
+    assert answers.times() == [6 * SECOND]
+
+
 # ISFIRST
 
 
