@@ -20,7 +20,7 @@ SCRIPTS = {
     "text that grows": "SELECT " + "STUFF(" * 30 + "a" + ",1,1,'x')" * 30 + " AS x FROM i",
     "macros in macros": "SELECT " + "CAST(CAST(" * 12 + "a" + " AS datetime) AS nvarchar(max))" * 12 + " AS x FROM i",
     "records in records": "SELECT " + "CAST(CAST(" * 12 + "a" + " AS record) AS nvarchar(max))" * 12 + " AS x FROM i",
-    "inside a column function": "SELECT GetArrayElement(a, " + "STUFF(" * 30 + "a" + ",1,1,'x')" * 30 + ") AS x FROM i",
+    "inside a column function": "SELECT GetRecordPropertyValue(a, " + "STUFF(" * 30 + "a" + ",1,1,'x')" * 30 + ") AS x FROM i",
 }
 PATTERNS = {
     "LIKE": "SELECT a FROM i WHERE a LIKE '" + "%a" * 10_000 + "'",

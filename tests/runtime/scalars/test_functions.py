@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from program_running import answers_of
+from query_oracle import Event
 from query_running import reasons, values
 
 from tidegate.runtime.scalars.catalog import InputSchema
@@ -156,3 +158,12 @@ def test_an_element_has_the_kind_it_has_in_its_row() -> None:
         '{"v":null}',
         '{"v":null}',
     ]
+
+
+def test_an_event_knows_when_it_arrived() -> None:
+    """EventEnqueuedUtcTime is the arrival, whatever the policies made of the event time; a declared field of that name is a field."""
+    sql = "SELECT EventEnqueuedUtcTime AS arrived, System.Timestamp() AS at INTO out FROM i"
+    events = [Event(0, 1_000_000, {"eventenqueuedutctime": "2001-01-01"}, arrival_us=3_000_000)]
+    assert answers_of(sql, {"i": events}).values() == ['{"arrived":"1970-01-01T00:00:03Z","at":"1970-01-01T00:00:01Z"}']
+    declared = [InputSchema("i", fields={"EventEnqueuedUtcTime": "nvarchar(max)"})]
+    assert answers_of(sql, {"i": events}, schemas=declared).values() == ['{"arrived":"2001-01-01","at":"1970-01-01T00:00:01Z"}']

@@ -14,7 +14,7 @@ from sqlglot import exp
 from tidegate.runtime.scalars import columns
 from tidegate.runtime.scalars.aggregates import AggregateBinding
 from tidegate.runtime.scalars.analytic import AnalyticBinding
-from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.catalog import InputSchema, instead_of_type
 from tidegate.runtime.scalars.conversions import TooLong
 from tidegate.runtime.scalars.dates import DATE_PART_FUNCTIONS, DATE_PARTS
 from tidegate.runtime.scalars.errors import Source, suggest
@@ -88,15 +88,6 @@ _TYPES = {
     "BIT": Kind.BIT,
     "BOOLEAN": Kind.BIT,
     "ARRAY": Kind.ARRAY,
-}
-_TYPE_NAMES = "bigint, float, nvarchar(max), datetime, bit, record, array"
-_INSTEAD_OF_TYPE = {
-    "INT": "bigint",
-    "SMALLINT": "bigint",
-    "TINYINT": "bigint",
-    "DECIMAL": "float",
-    "VARCHAR": "nvarchar(max)",
-    "TEXT": "nvarchar(max)",
 }
 
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
@@ -213,6 +204,7 @@ class ScalarBinder:
         found = next((part for part in bound.walk() if isinstance(part, refused)), None)
         if aggregates and found is not None:
             fix = "put the condition on groups into HAVING" if aggregates == "WHERE" else "name the aggregate in SELECT"
+            fix = "compute it in a step" if isinstance(found, Analytic) else fix
             raise self.source.error(
                 f"{aggregates} works on single events, so {found} cannot stand there", code="GROUP", at=found.at, fix=fix
             )
@@ -373,7 +365,11 @@ class ScalarBinder:
             raise self.source.error(f"the pattern of {name.upper()} is text", code="TYPE", at=pattern.at, fix="quote it", example=example)
         if pattern.value is not None and (problem := problem_of(name, str(pattern.value))):
             raise self.source.error(
-                f"{name.upper()} has {problem}", code="TYPE", at=pattern.at, fix="write another pattern", example=PATTERN_EXAMPLES[name]
+                f"the pattern of {name.upper()} {problem}",
+                code="TYPE",
+                at=pattern.at,
+                fix="write another pattern",
+                example=PATTERN_EXAMPLES[name],
             )
         return pattern
 
@@ -402,9 +398,8 @@ class ScalarBinder:
         if name in _TYPES and not limited:
             return _TYPES[name]
         spelled = self._spelled_type(node)
-        instead = _INSTEAD_OF_TYPE.get(name) or ("nvarchar(max)" if limited and "CHAR" in name else "")
-        fix = f"write {instead}" if instead else suggest(spelled, _TYPE_NAMES.split(", "), f"types are {_TYPE_NAMES}")
-        raise self.source.error(f"there is no type {spelled}", code="TYPE", at=offset_of(node), fix=fix, example="CAST(delay AS bigint)")
+        what, fix = f"there is no type {spelled}", instead_of_type(spelled if name == "USERDEFINED" else name)
+        raise self.source.error(what, code="TYPE", at=offset_of(node), fix=fix, example="CAST(delay AS bigint)")
 
     def _spelled_type(self, node: exp.Expr) -> str:
         """Return the type as the script spells it, which the tree has forgotten."""
@@ -472,8 +467,8 @@ class ScalarBinder:
         spelled = args[0].sql(dialect="tsql").lower()
         kind = DECLARABLE.get(spelled)
         if kind is None:
-            fix, example = suggest(spelled, _TYPE_NAMES.split(", "), f"types are {_TYPE_NAMES}"), f"{name}(bigint, delay)"
-            raise self.source.error(f"there is no type {spelled}", code="TYPE", at=offset_of(node), fix=fix, example=example)
+            what, fix, example = f"there is no type {spelled}", instead_of_type(spelled), f"{name}(bigint, delay)"
+            raise self.source.error(what, code="TYPE", at=offset_of(node), fix=fix, example=example)
         cast = Cast(self._bind(args[1]), kind, lenient=name.lower() == "try_convert", at=offset_of(node))
         return self._checked(cast, node)
 

@@ -50,13 +50,13 @@ def regex_of(name: str, pattern: str) -> str:
 def problem_of(name: str, pattern: str) -> str:
     """Return what is wrong with the pattern of a function; empty when nothing is."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
-        return f"a pattern of {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
+        return f"has {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
     try:
         # By itself first: what closes a bracket of ours would not be noticed inside it.
         for regex in (pattern if name == "regexmatch" else "", regex_of(name, pattern)):
             run(f"SELECT regexp_matches('', {quoted(regex)}, 's')")
     except duckdb.Error as error:
-        return f"no pattern: {str(error).split(': ', 1)[-1].splitlines()[0]}"
+        return f"is not understood: {str(error).split(': ', 1)[-1].splitlines()[0]}"
     return ""
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.catalog import InputSchema, instead_of_type
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.kinds import DECLARABLE
 
@@ -197,8 +197,8 @@ class _Reading:
             spelled += f"({self._name('max').text.lower()})" if not self._next_is(TokenType.NUMBER) else f"({self._take().text})"
             self._need(TokenType.R_PAREN, ")")
         if spelled not in DECLARABLE:
-            fix = suggest(spelled, DECLARABLE, f"types are {', '.join(DECLARABLE)}")
-            raise self._source.error(f"there is no type {spelled}", code="TYPE", at=word.start, fix=fix, example=_CREATE_EXAMPLE)
+            what, fix = f"there is no type {spelled}", instead_of_type(spelled)
+            raise self._source.error(what, code="TYPE", at=word.start, fix=fix, example=_CREATE_EXAMPLE)
         return spelled
 
     def _name(self, what: str) -> Token:
