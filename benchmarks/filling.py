@@ -24,10 +24,11 @@ _PIECE = 100_000
 Progress = Callable[[int], None]
 
 
-def fill(bootstrap: str, topic: str, events: int, partitions: int, progress: Progress) -> None:
+def fill(bootstrap: str, topic: str, events: int, partitions: int, progress: Progress, seed: int = 1) -> None:
     """Have *topic* hold JSON events of about 60 bytes: 1,000 devices, one event a millisecond, lateness exponential with mean 2 s."""
     if is_new(bootstrap, topic, events, partitions):
-        write(bootstrap, topic, (made(start, min(_PIECE, events - start), partitions) for start in range(0, events, _PIECE)), progress)
+        pieces = (made(start, min(_PIECE, events - start), partitions, seed) for start in range(0, events, _PIECE))
+        write(bootstrap, topic, pieces, progress)
 
 
 def is_new(bootstrap: str, topic: str, events: int, partitions: int) -> bool:
@@ -48,9 +49,9 @@ def write(bootstrap: str, topic: str, pieces: Iterator[Columns], progress: Progr
     producer.discard()
 
 
-def made(start: int, count: int, partitions: int) -> Columns:
+def made(start: int, count: int, partitions: int, seed: int = 1) -> Columns:
     """Return the events *start* to *start* + *count*."""
-    rng = np.random.default_rng(start)
+    rng = np.random.default_rng(start if seed == 1 else [seed, start])
     arrival_ms = FIRST_ARRIVAL_MS + start + np.arange(count)
     stamp_ms = arrival_ms - rng.exponential(2000, count).astype(np.int64)
     device, value = rng.integers(0, DEVICES, count), rng.integers(0, 1_000_000, count)

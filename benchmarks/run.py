@@ -7,6 +7,7 @@ Usage: make bench, or python benchmarks/run.py [--events 20000000] [--runs 3] [-
 - ingest: raw topic to ordered topic through Kafka and Spark, --runs times, each time beside two plain copies of the topic.
 - growth: one long run, its cost told by the stretch: does an event cost the same at the end as at the beginning?
 - partitions: the same events in 1, 4, 16 and 64 partitions.
+- queries: tumbling and hopping windows, an interval join and LAG over the ordered topic, each --runs times.
 - flights: real flights of a Parquet file (--flights FILE, or TIDEGATE_BENCH_FLIGHTS), raw to ordered to departures per hour.
 
 Without --only all of them run, flights where there is a file. Everything is pinned to --cores cores, the brokers too. The
@@ -39,13 +40,26 @@ from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.stack import EmbeddedStack
 
 HERE = Path(__file__).parent
-PARTS = ("kernel", "ingest", "growth", "partitions", "flights")
+PARTS = ("kernel", "ingest", "growth", "partitions", "queries", "flights")
 STEADY = 0.30, 0.97
 GROWTH = 1 / 30, 4 / 30, 10 / 30, 20 / 30, 29 / 30
 """Ends of the stretches of the long run, as shares of its events: 1, 4, 10, 20 and 29 of 30 million; the rest is its end."""
 COUNTS = "events_in", "events"
 """What ingest and query call the events they have taken."""
 Figures = dict[str, Any]
+QUERIES = {
+    "tumbling 10 s count and sum by key": "SELECT device, COUNT(*) AS n, SUM(value) AS total INTO results "
+    "FROM bench TIMESTAMP BY ts OVER device GROUP BY device, TumblingWindow(second, 10)",
+    "hopping 60 s by 1 s count by key": "SELECT device, COUNT(*) AS n INTO results "
+    "FROM bench TIMESTAMP BY ts OVER device GROUP BY device, HoppingWindow(second, 60, 1)",
+    "LAG by key": "SELECT device, ts, value, LAG(value) OVER (LIMIT DURATION(minute, 1)) AS before INTO results "
+    "FROM bench TIMESTAMP BY ts OVER device",
+}
+"""What peers are measured with: see docs/performance.md."""
+JOIN = """
+SELECT l.device, l.ts AS at, r.ts AS followed, l.value, r.value AS following INTO results
+FROM bench TIMESTAMP BY ts l JOIN right TIMESTAMP BY ts r ON l.device = r.device AND DATEDIFF(second, l, r) BETWEEN 0 AND 1
+"""
 console = Console(stderr=True)
 
 SETTINGS = """
@@ -56,6 +70,17 @@ over = "device"
 early = "5m"
 late = "5s"
 reorder = "2s"
+
+[inputs.right]
+topic = "right"
+timestamp_by = "ts"
+over = "device"
+early = "5m"
+late = "5s"
+reorder = "2s"
+
+[outputs.results]
+topic = "results"
 
 [inputs.flights]
 topic = "flights"
@@ -161,11 +186,19 @@ class Bench:
         for done in client.delete_topics(list(topics), operation_timeout=60).values():
             done.result(90)
 
-    def filled(self, events: int, partitions: int) -> str:
+    def filled(self, events: int, partitions: int, seed: int = 1) -> str:
         """Return a raw topic with so many events."""
-        topic = f"bench-{events}-{partitions}"
-        fill(self.stack.bootstrap, topic, events, partitions, lambda sent: progress(f"producing {sent:,} of {events:,}"))
+        topic = f"bench-{events}-{partitions}" + (f"-{seed}" if seed > 1 else "")
+        fill(self.stack.bootstrap, topic, events, partitions, lambda sent: progress(f"producing {sent:,} of {events:,}"), seed)
         return topic
+
+    def query(self, name: str, script: str, events: int, reads: list[str]) -> Figures:
+        """Run a script into a new result topic; return its figures."""
+        (self.work / "query.sql").write_text(script)
+        results = self.fresh("results")
+        run = self.job(name, events, "query", "query.sql", *reads, "--set", f"outputs.results.topic={results}")
+        self.forget(results)
+        return {**run.figures(), "results": run.last["results"]}
 
     def job(self, name: str, events: int, *arguments: str) -> Run:
         """Run a tidegate command over *events* and measure it."""
@@ -232,6 +265,27 @@ def partitions(bench: Bench, options: argparse.Namespace) -> list[Figures]:
     return rows
 
 
+def queries(bench: Bench, options: argparse.Namespace) -> list[Figures]:
+    """Queries over the ordered topic, the middle of several runs each; the join reads two topics of half as many events."""
+    events, rows = options.query_events, []
+    _, ordered = bench.ingest("ingest for queries", bench.filled(events, options.partitions), events)
+    for name, script in QUERIES.items():
+        reads = ["--set", f"inputs.bench.ordered_topic={ordered}"]
+        rows.append(middle([bench.query(f"{name}, run {run}", script, events, reads) for run in range(1, options.runs + 1)]))
+    bench.forget(ordered)
+    half = events // 2
+    sides = [
+        bench.ingest(f"ingest for the join: {side}", bench.filled(half, options.partitions, seed), half, side)[1]
+        for seed, side in enumerate(("bench", "right"), start=1)
+    ]
+    reads = [
+        part for side, topic in zip(("bench", "right"), sides, strict=True) for part in ("--set", f"inputs.{side}.ordered_topic={topic}")
+    ]
+    rows.append(middle([bench.query(f"interval join within 2 s, run {run}", JOIN, events, reads) for run in range(1, options.runs + 1)]))
+    bench.forget(*sides)
+    return rows
+
+
 def flights(bench: Bench, options: argparse.Namespace) -> list[Figures]:
     """Real flights, from raw to results."""
     topic = bench.fresh("flights")
@@ -256,6 +310,7 @@ MEASURE: dict[str, Callable[[Bench, argparse.Namespace], list[Figures]]] = {
     "ingest": ingest,
     "growth": growth,
     "partitions": partitions,
+    "queries": queries,
     "flights": flights,
 }
 
@@ -289,6 +344,7 @@ def options_of(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--growth-events", type=int, default=30_000_000)
     parser.add_argument("--partition-events", type=int, default=20_000_000)
     parser.add_argument("--partition-counts", type=lambda text: [int(part) for part in text.split(",")], default=[1, 4, 16, 64])
+    parser.add_argument("--query-events", type=int, default=10_000_000)
     parser.add_argument("--kernel-events", type=int, default=10_000_000)
     parser.add_argument("--flights", type=Path, default=os.environ.get("TIDEGATE_BENCH_FLIGHTS") or None, help="a Parquet file")
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(PARTS), help=f"parts to run, of {', '.join(PARTS)}")

@@ -121,9 +121,11 @@ def plan(script: Script, into: Into = None, config: Config = None, assign: Assig
     from tidegate.runtime.settings import load
 
     settings = load(config, parse_assignments(assign or []))
-    for made in job.read_plans(settings, script, into):
+    plans = job.read_plans(settings, script, into)
+    for made in plans:
         output = settings.outputs.get(made.output)
-        typer.echo(made.explain() + (f"\npace: {output.pace()}" if output else ""))
+        typer.echo(made.explain())
+        typer.echo(f"parallelism: {job.parallelism_of(settings, plans)}" + (f"\npace: {output.pace()}" if output else ""))
 
 
 if __name__ == "__main__":

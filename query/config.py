@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from ordering.punctuation import Roster, Spread
 from query.plan import UNBOUNDED, Plan
 from query.program import Program
+from query.reference import ReferenceTable
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.setting_tables import OutputSettings
 
@@ -66,8 +67,9 @@ class QueryPlan:
         outputs: Where the results of each plan go.
         kafka: librdkafka properties, secrets included (so they are kept out of the repr).
         feeds: The ordered topics that are read, in the order in which the script names their inputs.
-        over: Whether time advances substream by substream; each ordered partition is then a bucket of its own, else
-            one bucket merges them all by their CTIs.
+        over: Whether time advances substream by substream; each ordered partition is then a bucket of its own.
+        by_partition: Whether, without that, each partition of the ordered topics is a bucket (:mod:`query.spreading`); else one
+            bucket merges them all by their CTIs.
         labels: Spark key of each bucket.
         starts: First offset to read of each partition.
         start_us: S: results from this instant on, microseconds; None: all of them.
@@ -76,6 +78,7 @@ class QueryPlan:
         until_end: Whether the job reads to the present end, closes everything and stops.
         events_per_batch: Most events one batch reads.
         checkpoint: Name under which workers keep this job's state in memory.
+        references: The tables of reference data that are looked up, by name.
     """
 
     plans: tuple[Plan, ...]
@@ -83,6 +86,7 @@ class QueryPlan:
     kafka: Mapping[str, str] = field(repr=False)
     feeds: tuple[Feed, ...]
     over: bool
+    by_partition: bool
     labels: tuple[int, ...]
     starts: Mapping[Partition, int]
     start_us: int | None
@@ -91,6 +95,7 @@ class QueryPlan:
     until_end: bool
     events_per_batch: int
     checkpoint: str
+    references: Mapping[str, ReferenceTable] = field(default_factory=dict, repr=False)
 
     @property
     def name(self) -> str:
@@ -110,15 +115,15 @@ class QueryPlan:
     @property
     def buckets(self) -> int:
         """Number of buckets, which is the number of partitions of the result topics."""
-        return len(self.logs) if self.over else 1
+        return self.feeds[0].partitions if self.over or self.by_partition else 1
 
     def bucket_of(self, log: int) -> int:
         """Return the bucket that reads a log."""
-        return log if self.over else 0
+        return self.logs[log][1] if self.over or self.by_partition else 0
 
     def logs_of(self, bucket: int) -> tuple[int, ...]:
         """Return the logs that a bucket reads."""
-        return (bucket,) if self.over else tuple(range(len(self.logs)))
+        return tuple(log for log in range(len(self.logs)) if self.bucket_of(log) == bucket)
 
     @property
     def roster(self) -> Roster:
@@ -150,7 +155,7 @@ class QueryPlan:
 
     def program(self) -> Program:
         """Return the query ready to run."""
-        return Program(self.plans, {feed.input: feed.payloads for feed in self.feeds})
+        return Program(self.plans, {feed.input: feed.payloads for feed in self.feeds}, references=self.references)
 
 
 def _resumed_at(output: OutputSettings, promise: Promise | None, start_us: int | None) -> int | None:

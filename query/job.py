@@ -12,7 +12,7 @@ With OVER each ordered partition is a bucket, and buckets run side by side; with
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,12 +22,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.frontier import Pace
 from ordering.ticks import INFINITY
-from query import extensions
-from query.api import Query
 from query.config import Feed, Partition, QueryPlan
 from query.offsets import RANGE_SCHEMA, Offset
 from query.plan import Plan, Project, Scan
+from query.reference_files import load_references
+from query.script import read_script
+from query.spreading import spreading_of
 from query.sql.bind import bind_outputs
+from query.sql.reading import names_in
 from query.starting import beginning, start_bound
 from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
 from tidegate.runtime.deferred import Deferred
@@ -41,8 +43,10 @@ from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.recovery import How, Recovery
 from tidegate.runtime.rights import query_rights
+from tidegate.runtime.scalars.bind import InputNames
 from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.runtime.scalars.errors import Source
+from tidegate.runtime.scalars.expressions import Expr
 from tidegate.runtime.setting_tables import OutputSettings
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_stage
@@ -68,27 +72,15 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
 
     Raises:
         QueryError: The script is wrong, or cannot be read.
+        RefusedError: Reference data that it names cannot be read.
     """
-    text = _text_of(script)
-    extensions.load_functions()
+    parsed = read_script(script)
     inputs = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
-    parsed = parse_script(text, str(script))
-    plans = bind_outputs(parsed, [*inputs, *results], into=into, window_us_max=settings.query.window_max_us)
+    references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]
+    plans = bind_outputs(parsed, [*inputs, *results, *references], into=into, window_us_max=settings.query.window_max_us)
     _check_over(settings, plans, str(script))
     return plans
-
-
-def _text_of(script: Path) -> str:
-    if not script.suffix and not script.exists():
-        offered = extensions.query_named(str(script))
-        return offered.sql if isinstance(offered, Query) else str(offered)
-    try:
-        return script.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise QueryError(
-            f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script), fix="give the path of a text file in UTF-8"
-        ) from None
 
 
 def _check_over(settings: Settings, plans: Sequence[Plan], where: str) -> None:
@@ -135,10 +127,11 @@ def prepare(
     ordered = [admin.require(*_topic_of(settings, name)) for name in inputs]
     feeds = tuple(Feed(name, topic.name, topic.partitions, payloads[name]) for name, topic in zip(inputs, ordered, strict=True))
     over = plans[0].over is not None
-    buckets = sum(feed.partitions for feed in feeds) if over else 1
+    by_partition = not over and _spreads(settings, plans, outputs, feeds, admin)
+    buckets = feeds[0].partitions if over or by_partition else 1
     record_bytes_max = max(*(int(topic.config.get("max.message.bytes", 1_048_588)) - HEADER_ROOM_BYTES for topic in ordered), 1_048_588)
     for output in outputs:
-        _check_partitions(output, buckets, over)
+        _check_partitions(output, buckets)
         if output.topic:
             admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
         if output.plain_topic:
@@ -155,6 +148,7 @@ def prepare(
         kafka=kafka,
         feeds=feeds,
         over=over,
+        by_partition=by_partition,
         labels=tuple(even_labels(buckets, settings.spark.shuffle_partitions)),
         starts={},
         start_us=began.start.start_us,
@@ -163,6 +157,7 @@ def prepare(
         until_end=until_end,
         events_per_batch=settings.query.max_events_per_batch,
         checkpoint=str(folder),
+        references=load_references(settings.references, {name for plan in plans for name in plan.references}),
     )
     prepared = replace(planned, starts=_starts(admin, list(planned.partitions), planned.read_from_us))
     admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, outputs[0].replication_factor)
@@ -283,10 +278,40 @@ def _topic_of(settings: Settings, name: str) -> tuple[str, str]:
     return str(settings.output(name).topic), f"start the query that writes INTO {name} first: it makes the topic"
 
 
-def _check_partitions(output: OutputSettings, buckets: int, over: bool) -> None:
+def overs_of(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]:
+    """Return the substream key of each input, as expressions name it; None where it has none, or is the result of a query."""
+    overs: dict[str, Expr | None] = dict.fromkeys(names)
+    for name in overs:
+        table = settings.inputs.get(name)
+        if table is not None and table.over:
+            schema = InputSchema(name, table.timestamp_by, table.over, table.fields)
+            overs[name] = InputNames(Source("", name), schema).field(tuple(table.over.split(".")))
+    return overs
+
+
+def parallelism_of(settings: Settings, plans: Sequence[Plan]) -> str:
+    """Return into how many buckets the work of a query is split and why, as far as settings tell, in words."""
+    if plans[0].over is not None:
+        return "one bucket for each partition of the ordered topic: time advances substream by substream"
+    names = tuple(dict.fromkeys(scan.input for scan in scans_of(plans)))
+    return spreading_of(plans, overs_of(settings, names), dict.fromkeys(names, 1)).why
+
+
+def _spreads(settings: Settings, plans: Sequence[Plan], outputs: Sequence[OutputSettings], feeds: Sequence[Feed], admin: Admin) -> bool:
+    """Decide whether each ordered partition is a bucket: where the plan allows it, and no result topic was made for one bucket."""
+    overs, partitions = overs_of(settings, [feed.input for feed in feeds]), {feed.input: feed.partitions for feed in feeds}
+    if not spreading_of(plans, overs, partitions).by_partition:
+        return False
+    if any(output.partitions == 1 for output in outputs):
+        return False
+    topics = [topic for output in outputs if output.topic and (topic := admin.find(output.topic)) is not None]
+    return not any(topic.partitions == 1 for topic in topics)
+
+
+def _check_partitions(output: OutputSettings, buckets: int) -> None:
     if output.partitions in (None, buckets):
         return
-    why = "as many as the ordered topic it reads" if over else "one, as the query has no substreams to spread"
+    why = "as many as the ordered topic it reads" if buckets > 1 else "one, as its work is not spread (tidegate plan says why)"
     raise SettingError(
         f"the result topic of this query has {buckets} partitions: {why}",
         code="TG-SETTING-PARTITIONS",

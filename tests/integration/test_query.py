@@ -53,6 +53,9 @@ file_span = "1m"
 [outputs.totals]
 topic = "{topic}.totals"
 
+[outputs.spread]
+topic = "{topic}.spread"
+
 [outputs.later]
 topic = "{topic}.later"
 files = "later"
@@ -72,6 +75,10 @@ TOTALS = """
 SELECT System.Timestamp() AS w, SUM(n) AS n, COUNT(*) AS results
 FROM counts
 GROUP BY TumblingWindow(minute, 1)
+"""
+
+SPREAD = """
+SELECT k, COUNT(*) AS n, SUM(v) AS total FROM events TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 10)
 """
 
 Result = tuple[int, bytes, bytes]
@@ -286,6 +293,22 @@ def test_a_query_over_the_results_of_another_gives_what_both_together_give(chain
     found = chain.read("totals", 1)
     assert [event.value for event in found.events[0, 0]] == lines
     assert {found.c(channel) for channel in found.ctis} == {INFINITY}
+
+
+def test_a_query_whose_keys_stay_apart_is_spread_over_partitions(chain: Chain) -> None:
+    """Law, level 3: without OVER, each ordered partition a bucket; its results in (s, key), the same bytes as plain Python's."""
+    chain.space.start("query", chain.space.script("spread.sql", SPREAD), "--into", "spread").finish()
+    found = chain.read("spread", PARTITIONS)
+    for bucket in range(PARTITIONS):
+        values: defaultdict[tuple[int, bytes], list[int]] = defaultdict(list)
+        for event, payload, _ in payloads(chain.ordered_events, bucket):
+            values[end_of(event.system_us, WINDOW_US), event.key or b""].append(payload["v"])
+        lines = [
+            json.dumps({"k": key.decode() or None, "n": len(each), "total": sum(each)}, separators=(",", ":"), ensure_ascii=False).encode()
+            for (_, key), each in sorted(values.items())
+        ]
+        assert [event.value for event in found.events[bucket, bucket]] == lines
+    check_promises(found)
 
 
 def test_a_start_in_the_middle_gives_the_suffix(chain: Chain) -> None:

@@ -1,0 +1,52 @@
+"""
+A package that plugs into tidegate: a query job, a scalar function and a sink, each one entry point in pyproject.toml.
+
+Installed beside tidegate, ``tidegate query far_flights`` runs the job, any script may call ``udf.kilometres(miles)``, and an
+output with ``sink = "lines"`` writes lines of text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.api import Query, call, column, count, max_, stream, tumbling, window_end
+from query.extensions import ScalarFunction
+from sinks.base import Sink, in_order
+from sinks.registry import Context
+
+kilometres = ScalarFunction(lambda miles: pc.multiply(miles.cast(pa.float64()), 1.609344), takes=("bigint",), gives="float")
+"""Statute miles to kilometres."""
+
+
+def far_flights() -> Query:
+    """Return how many flights of a thousand miles and more leave each airport in an hour, and how far the farthest goes."""
+    flights = stream("flights", timestamp_by="scheduled", over="origin")
+    far = flights.where(column("distance") >= 1000).group_by("origin", tumbling("1h"))
+    return far.select(
+        origin="origin", hour_end=window_end(), flights=count(), farthest_km=call("ROUND", call("udf.kilometres", max_("distance")), 1)
+    ).into("far_flights")
+
+
+class Lines:
+    """The sink: a text file for each span and partition, written anew whenever the span is published."""
+
+    def __init__(self, folder: Path, span_us: int) -> None:
+        self._folder, self._span_us = folder, span_us
+
+    def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
+        """Put the span's rows where readers look for them, in one step."""
+        ordered = in_order(rows, span_start_us, self._span_us)
+        if ordered:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft = self._folder / f".{span_start_us}.{partition}"
+            draft.write_bytes(b"".join(row.value + b"\n" for row in ordered))
+            draft.rename(self._folder / f"{span_start_us}.{partition}.txt")
+
+
+def lines(context: Context) -> Sink:
+    """Make the sink; ``sink_options = { folder = "out" }`` says where it writes."""
+    return Lines(Path(context.options.get("folder", "lines")), context.span_us)

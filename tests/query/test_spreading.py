@@ -1,0 +1,113 @@
+"""Spreading: which queries without OVER may be worked on partition by partition, and that it changes no result."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from program_running import Row, answers_of
+from query_oracle import Event
+
+from query.spreading import Spreading, spreading_of
+from query.sql.bind import bind_outputs
+from tidegate.runtime.scalars.bind import InputNames
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.errors import Source
+from tidegate.runtime.scalars.parse import parse_script
+
+TEXT = {"k": "nvarchar(max)"}
+A, B = InputSchema("a", "t", "k", TEXT), InputSchema("b", "t", "k", TEXT)
+UNTYPED, NUMBER = InputSchema("a", "t", "k"), InputSchema("a", "t", "k", {"k": "bigint"})
+PLAIN = InputSchema("a", "t")
+
+
+def spread(sql: str, *schemas: InputSchema, partitions: tuple[int, ...] = (4, 4)) -> Spreading:
+    """Decide for a script."""
+    plans = bind_outputs(parse_script(sql), schemas, into="out")
+    overs = {schema.name: InputNames(Source(""), schema).field((schema.over,)) if schema.over else None for schema in schemas}
+    return spreading_of(plans, overs, dict(zip(overs, partitions, strict=False)))
+
+
+SPREAD = [
+    "SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, v, TumblingWindow(second, 10)",
+    "SELECT v FROM a TIMESTAMP BY t WHERE v > 1",
+    "SELECT LAG(v) OVER (PARTITION BY k LIMIT DURATION(second, 10)) AS p FROM a TIMESTAMP BY t",
+    "WITH s AS (SELECT k AS renamed, SUM(v) AS v FROM a TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 1)) "
+    "SELECT renamed, MAX(v) AS m FROM s GROUP BY renamed, TumblingWindow(second, 10)",
+    "WITH s AS (SELECT k, v FROM a TIMESTAMP BY t UNION SELECT k, w FROM b TIMESTAMP BY t) "
+    "SELECT k, SUM(v) AS v FROM s GROUP BY k, TumblingWindow(second, 10)",
+    "SELECT x.v FROM a TIMESTAMP BY t x JOIN b TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.k = y.k",
+    "SELECT k, v, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, v, SessionWindow(second, 5, 20) OVER (PARTITION BY k)",
+]
+ALONE = [
+    (
+        "SELECT v, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY v, TumblingWindow(second, 10)",
+        "groups hold rows of different substream keys",
+    ),
+    ("SELECT UPPER(k) AS k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY UPPER(k), TumblingWindow(second, 10)", "different substream keys"),
+    ("SELECT LAG(v) OVER (LIMIT DURATION(second, 10)) AS p FROM a TIMESTAMP BY t", "not partitioned by the substream key"),
+    ("SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, SessionWindow(second, 5, 20)", "different substream keys"),
+    (
+        "WITH s AS (SELECT k, v FROM a TIMESTAMP BY t UNION SELECT v, k FROM b TIMESTAMP BY t) "
+        "SELECT k, COUNT(*) AS n FROM s GROUP BY k, TumblingWindow(second, 10)",
+        "different substream keys",
+    ),
+    ("SELECT x.v FROM a TIMESTAMP BY t x JOIN b TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.v = y.v", "meet"),
+]
+
+
+@pytest.mark.parametrize("sql", SPREAD)
+def test_what_keeps_keys_apart_is_spread(sql: str) -> None:
+    """Through steps, unions, joins, sessions and functions that look back."""
+    assert spread(sql, A, B) == Spreading(True, "one bucket for each partition: everything keeps rows of different k apart")
+
+
+@pytest.mark.parametrize(("sql", "why"), ALONE)
+def test_what_brings_keys_together_is_not(sql: str, why: str) -> None:
+    """And the plan says where they meet."""
+    found = spread(sql, A, B)
+    assert not found.by_partition
+    assert why in found.why
+
+
+def test_equal_values_must_have_equal_bytes() -> None:
+    """A declared number has many spellings; an undeclared key groups by kind and value, but a join compares across kinds."""
+    counting = "SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 10)"
+    assert not spread(counting, NUMBER).by_partition
+    assert spread(counting, UNTYPED).by_partition
+    joining = "SELECT x.v FROM a TIMESTAMP BY t x JOIN a TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.k = y.k"
+    assert 'declare the key of the join as "nvarchar(max)"' in spread(joining, UNTYPED).why
+    assert spread(joining, A).by_partition
+
+
+def test_topics_must_be_spread_alike() -> None:
+    """By substreams, into as many partitions."""
+    assert "no substreams" in spread("SELECT v FROM a TIMESTAMP BY t", PLAIN).why
+    assert "different numbers of partitions (a 4, b 2)" in spread(SPREAD[4], A, B, partitions=(4, 2)).why
+
+
+EVENTS = st.lists(
+    st.builds(lambda at, k, v: Event(0, at, {"k": k, "v": v, "w": v}), st.integers(1, 60), st.sampled_from("pqrs"), st.integers(-3, 3)),
+    max_size=25,
+).map(lambda events: sorted(events, key=lambda event: event.system_us))
+
+
+@settings(max_examples=40)
+@given(st.sampled_from([sql.replace("second", "mcs") for sql in SPREAD]), EVENTS, EVENTS)
+def test_buckets_together_give_what_one_gives(sql: str, a: list[Event], b: list[Event]) -> None:
+    """Level 3 of the law: every row, and the order of each key's rows, whatever number of buckets."""
+
+    def rows(given: dict[str, list[Event]]) -> list[Row]:
+        return answers_of(sql, given, schemas=(A, B)).results["out"].get(0, [])
+
+    def by_bucket(events: list[Event]) -> dict[int, list[Event]]:
+        buckets: defaultdict[int, list[Event]] = defaultdict(list)
+        for event in events:
+            buckets[ord(event.payload["k"]) % 2].append(event)
+        return buckets
+
+    spread_a, spread_b = by_bucket(a), by_bucket(b)
+    together = [row for bucket in range(2) for row in rows({"a": spread_a[bucket], "b": spread_b[bucket]})]
+    assert sorted(together) == sorted(rows({"a": a, "b": b}))
