@@ -113,8 +113,9 @@ def _nearest(digits: Whole, lowest: int) -> Floats:
     place = LIMB_BITS * (top + lowest - 3) - SCALE - spare.astype(np.int64)
     # Below the normal floats nothing is rounded: no total has a bit that the smallest float does not have.
     with np.errstate(over="ignore"):
-        found = np.ldexp(mantissa.astype(np.float64), place)
-    return np.where(negative, -found, found)
+        found: Floats = np.ldexp(mantissa.astype(np.float64), place)
+    found[negative] *= -1
+    return found
 
 
 def _carried(digits: Whole) -> Whole:

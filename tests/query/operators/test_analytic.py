@@ -73,6 +73,15 @@ def test_partitions_are_apart_by_kind_and_value() -> None:
     assert column("LAG(v) OVER (PARTITION BY k, 1 LIMIT DURATION(minute, 1))", events) == found
 
 
+def test_many_keys_of_many_values_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where their numbers would grow too large, groups are numbered anew."""
+    monkeypatch.setattr("query.operators.lookback._ROOM", 4)
+    rows = [(a, b, c) for a in range(3) for b in "xyz" for c in (None, True, 1.5)] * 2
+    events = [at(second, a=a, b=b, c=c, v=second) for second, (a, b, c) in enumerate(rows, start=1)]
+    found = column("LAG(v) OVER (PARTITION BY a, b, c LIMIT DURATION(minute, 1))", events)
+    assert found == [None] * 27 + list(range(1, 28))
+
+
 def test_when_says_which_rows_are_seen() -> None:
     """The row itself need not meet it; to LAST a row that does is itself the last."""
     events = [at(1, v=1, ok=1), at(2, v=2, ok=0), at(3, v=3, ok=0), at(4, v=4, ok=1), at(5, v=5)]
