@@ -93,6 +93,6 @@ def test_a_star_over_other_formats_is_refused(tmp_path: Path) -> None:
     file.write_text('[inputs.lines]\nformat = "csv"\ncsv_columns = ["at", "k"]\n')
     settings = load(file, env={})
     with pytest.raises(QueryError) as caught:
-        payloads_of(settings, bind_script(parse_script("SELECT * INTO o FROM lines"), [InputSchema("lines")]))
+        payloads_of(settings, [bind_script(parse_script("SELECT * INTO o FROM lines"), [InputSchema("lines")])], "lines")
     assert caught.value.code == "TG-QUERY-NOT-YET"
-    assert payloads_of(settings, bind_script(parse_script("SELECT k INTO o FROM lines"), [InputSchema("lines")])).name == "csv"
+    assert payloads_of(settings, [bind_script(parse_script("SELECT k INTO o FROM lines"), [InputSchema("lines")])], "lines").name == "csv"
