@@ -10,6 +10,7 @@ the script and the settings alone; a script without findings is not thereby righ
 ``TG-LINT-KEY``         a grouping key that is not selected: rows of different groups look alike
 ``TG-LINT-ALIAS``       a column without a name of its own
 ``TG-LINT-OVER``        OVER without PartitionId, which Stream Analytics demands
+``TG-LINT-PARTITION``   a function that looks back on the events of all keys
 ``TG-LINT-RETENTION``   a topic keeps its events for less time than a restart reads back
 ``TG-LINT-LIKE``        LIKE without a wildcard
 ``TG-LINT-LOOKBACK``    a restart must read from the beginning
@@ -34,7 +35,7 @@ from query.sql.reading import spelled_name
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.dialect import OVER
 from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Call, Expr, Key, Literal
+from tidegate.runtime.scalars.expressions import Analytic, Call, Expr, Key, Literal
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.parse import Script, offset_of
 
@@ -69,12 +70,14 @@ class Surroundings:
 
     Args:
         schemas: The inputs that are configured; None: whatever FROM names may be read.
+        references: The names of tables of reference data among what FROM and JOIN name, where nothing is configured.
         retentions_us: How long the topic of each input keeps its events, microseconds; those without an end are left out.
         topics: The outputs that are topics, so that others may read them.
         settings: Further arguments of :func:`query.sql.bind.bind_outputs`.
     """
 
     schemas: Sequence[InputSchema] | None = None
+    references: Sequence[str] = ()
     retentions_us: Mapping[str, int] = field(default_factory=dict)
     topics: frozenset[str] = frozenset()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -102,7 +105,7 @@ class _Bound:
 
 def lint(script: Script, around: Surroundings) -> list[Finding]:
     """Return what there is to say of a script, in the order of places; of one that cannot be run its first error alone."""
-    schemas = around.schemas if around.schemas is not None else _free(script)
+    schemas = around.schemas if around.schemas is not None else _free(script, around.references)
     try:
         plans = bind_outputs(script, schemas, **around.settings)
     except QueryError as error:
@@ -118,12 +121,14 @@ def error_of(error: QueryError) -> Finding:
     return Finding(error.code, error.where, error.what, " ".join(part for part in (error.fix, error.example) if part), is_error=True)
 
 
-def _free(script: Script) -> list[InputSchema]:
-    """Return whatever FROM names and is no step."""
+def _free(script: Script, references: Sequence[str]) -> list[InputSchema]:
+    """Return whatever FROM and JOIN name and is no step."""
     trees = script.statements
     steps = {str(step.alias).lower() for tree in trees for step in tree.find_all(exp.CTE)}
     names = {name.lower(): name for tree in trees for table in tree.find_all(exp.Table) if (name := _source_name(table))}
-    return [InputSchema(name, is_free=True) for lower, name in names.items() if lower not in steps]
+    tables = {name.lower() for name in references}
+    streams = [InputSchema(name, is_free=True) for lower, name in names.items() if lower not in steps | tables]
+    return streams + [InputSchema(name, is_reference=True) for name in references]
 
 
 def _source_name(table: exp.Table) -> str:
@@ -196,6 +201,14 @@ def _over(bound: _Bound) -> Iterator[Finding]:
                 yield bound.warning("TG-LINT-OVER", what, offset_of(keys[0]), fix)
 
 
+def _partition(bound: _Bound) -> Iterator[Finding]:
+    is_over = any(plan.over is not None for plan in bound.plans)
+    for part in bound.exprs():
+        if isinstance(part, Analytic) and not part.partition and not is_over:
+            what = f"{part} looks back on the events of all keys"
+            yield bound.warning("TG-LINT-PARTITION", what, part.at, "add PARTITION BY, where each key is meant for itself")
+
+
 def _retention(bound: _Bound) -> Iterator[Finding]:
     for plan in bound.plans:
         for scan in plan.scans:
@@ -226,4 +239,4 @@ def _place(plan: Plan) -> int:
     return next((expr.at for expr in exprs if expr.at >= 0), -1)
 
 
-RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (_star, _float, _key, _alias, _over, _retention, _like, _lookback)
+RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (_star, _float, _key, _alias, _over, _partition, _retention, _like, _lookback)

@@ -1,28 +1,38 @@
-"""A script as it stands in a file."""
+"""A script: the text of a file, or of a query that an installed package offers by name."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from ordering.errors import QueryError
+from query import extensions
+from query.api import Query
 from tidegate.runtime.scalars.parse import Script, parse_script
 
 
-def read_script(path: Path, name: str | None = None) -> Script:
+def read_script(script: Path, name: str | None = None) -> Script:
     """
-    Read and parse a script.
+    Read and parse a script; make the functions of installed packages known to it.
 
     Args:
-        path: Its file.
+        script: A file, or the name under which an installed package offers a query.
         name: What errors call it; by default the path.
 
     Raises:
         QueryError: It cannot be read, or is no SQL of this dialect.
     """
+    text = _text_of(script)
+    extensions.load_functions()
+    return parse_script(text, name or str(script))
+
+
+def _text_of(script: Path) -> str:
+    if not script.suffix and not script.exists():
+        offered = extensions.query_named(str(script))
+        return offered.sql if isinstance(offered, Query) else str(offered)
     try:
-        text = path.read_text(encoding="utf-8")
+        return script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise QueryError(
-            f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(path), fix="give the path of a text file in UTF-8"
+            f"the script cannot be read: {error}", code="TG-QUERY-FILE", where=str(script), fix="give the path of a text file in UTF-8"
         ) from None
-    return parse_script(text, name or str(path))

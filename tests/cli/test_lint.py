@@ -42,6 +42,9 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'abc'", [("TG-LINT-LIKE", "1:48")]),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'ab[c]'", []),
+        ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", [("TG-LINT-PARTITION", "1:8")]),
+        ("SELECT LAG(v) OVER (PARTITION BY k LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", []),
+        ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
         ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at", [("TG-QUERY-GROUP", "1:8")]),
         ("SELECT k INTO out FRM a", [("TG-QUERY-SYNTAX", "1:19")]),
     ],
@@ -96,6 +99,16 @@ def test_warnings_leave_the_exit_code_unless_it_is_strict(tmp_path: Path) -> Non
     assert (code, "error TG-QUERY-OUTPUT" in told) == (1, True)
     assert run(tmp_path, "SELECT k FROM a TIMESTAMP BY at", "--into", "out")[0] == 0
     assert CliRunner().invoke(APP, [str(tmp_path / "missing.sql")]).exit_code == 1
+
+
+def test_reference_data_is_named_or_configured(tmp_path: Path) -> None:
+    """Without its name a table would be taken for a stream, which needs a distance in time."""
+    sql = "SELECT p.city AS city INTO out FROM a TIMESTAMP BY at JOIN places p ON a.origin = p.code"
+    assert run(tmp_path, sql)[0] == 1
+    assert run(tmp_path, sql, "--reference", "places")[0] == 0
+    config = tmp_path / "tidegate.toml"
+    config.write_text('[inputs.a]\ntimestamp_by = "at"\n[references.places]\npath = "places.csv"\n')
+    assert run(tmp_path, sql, "--config", str(config))[0] == 0
 
 
 def test_a_configuration_says_which_inputs_there_are(tmp_path: Path) -> None:

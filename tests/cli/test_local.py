@@ -173,6 +173,23 @@ def test_a_configuration_must_be_agreed_with(tmp_path: Path) -> None:
     assert (refused.code, "a is ordered by ts, not by at" in refused.errors) == (2, True)
 
 
+def test_reference_data_is_looked_up(tmp_path: Path) -> None:
+    """A table is whole or refused; a configuration says the types of its fields."""
+    sql = "SELECT a.v AS v, p.size AS size INTO out FROM a TIMESTAMP BY at JOIN places p ON a.k = p.code"
+    script = written(tmp_path, "q.sql", sql)
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x", v=1), at(2, k="y", v=2)]))
+    table = written(tmp_path, "places.csv", "code,size\nx,07\nz,9\n")
+    given = (script, "--input", f"a={file}", "--reference", f"places={table}")
+    assert run(*given).lines == [{"v": 1, "size": "07"}]
+    config = written(
+        tmp_path, "tidegate.toml", '[references.places]\npath = "elsewhere.csv"\n[references.places.fields]\nsize = "bigint"\n'
+    )
+    assert run(*given, "--config", config).lines == [{"v": 1, "size": 7}]
+    written(tmp_path, "places.csv", "code,size\nx\n")
+    assert run(*given).code == 3
+    assert "TG-SETTING-CONFLICT" in run(*given[:3], "--reference", f"A={table}").errors
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -249,11 +266,10 @@ RECORDS = st.lists(
 
 def results_of(folder: Path, script: str, inputs: Sequence[str], flags: PolicyFlags, block_bytes: int) -> list[list[tuple[int, bytes]]]:
     """Run a script over the files of a folder; return time and value of what each output gives."""
-    files = files_of([f"{name}={folder / name}.ndjson" for name in inputs])
-    given = Given.of(files, flags)
+    given = Given.of(files_of([f"{name}={folder / name}.ndjson" for name in inputs]), flags)
     reads = bound_script(Path(script), given.settings, into="out")
     found: list[list[tuple[int, bytes]]] = [[] for _ in reads.plans]
-    with opened_run(reads, files, given, block_bytes) as one:
+    with opened_run(reads, given, block_bytes) as one:
         for piece in one.slices():
             for rows, results in zip(found, piece.results, strict=True):
                 rows += zip(results["system_us"].to_pylist(), results["value"].to_pylist(), strict=True)

@@ -4,6 +4,7 @@ Cases: a script, the events it is given, and the results it must give, side by s
 =============================================  ======================================================================
 ``query.sql``                                  the script
 ``input.NAME.ndjson`` (or csv, tsv, parquet)   the events of input NAME
+``reference.NAME.ndjson`` (or csv, ...)        the records of a table that JOIN looks up
 ``expected.OUTPUT.ndjson``                     the results of OUTPUT, line by line; empty: none
 ``expected.dead.ndjson``                       records that cannot be used, in any order; where it is missing: none
 ``expected.error``                             instead of results: the whole text of the error
@@ -32,7 +33,7 @@ from tidegate.cli.order_flags import ENDINGS
 SCRIPT = "query.sql"
 ERROR = "expected.error"
 SETTINGS = "case.toml"
-_INPUT = re.compile(rf"input\.(.+)(\.(?:{'|'.join(ending.removeprefix('.') for ending in ENDINGS)}))", re.IGNORECASE)
+_INPUT = re.compile(rf"(input|reference)\.(.+)(\.(?:{'|'.join(ending.removeprefix('.') for ending in ENDINGS)}))", re.IGNORECASE)
 _EXPECTED = re.compile(r"expected\.(.+)\.ndjson")
 _READ_BY_PEOPLE = (".md", ".txt")
 
@@ -55,6 +56,7 @@ class Case:
         description: What it shows.
         flags: Time policies.
         files: The events of each input.
+        references: The records of each table of reference data.
         expected: The lines that each output must give.
         dead: What must be said of records that cannot be used.
         error: The text of the error that must come instead; None: no error.
@@ -65,6 +67,7 @@ class Case:
     description: str
     flags: PolicyFlags
     files: tuple[LocalFile, ...]
+    references: tuple[LocalFile, ...]
     expected: Mapping[str, tuple[bytes, ...]]
     dead: tuple[bytes, ...]
     error: str | None
@@ -91,11 +94,11 @@ def read_case(folder: Path, root: Path) -> Case:
     Raises:
         CaseError: A file of it is not what it should be; names the file.
     """
-    files: list[LocalFile] = []
+    files: dict[str, list[LocalFile]] = {"input": [], "reference": []}
     expected: dict[str, tuple[bytes, ...]] = {}
     for path in sorted(one for one in folder.iterdir() if one.is_file()):
         if named := _INPUT.fullmatch(path.name):
-            files.append(LocalFile(named[1], str(path), ENDINGS[named[2].lower()]))
+            files[named[1].lower()].append(LocalFile(named[2], str(path), ENDINGS[named[3].lower()]))
         elif named := _EXPECTED.fullmatch(path.name):
             expected[named[1]] = _lines(path)
         elif path.name not in (SCRIPT, ERROR, SETTINGS) and path.suffix not in _READ_BY_PEOPLE:
@@ -108,7 +111,7 @@ def read_case(folder: Path, root: Path) -> Case:
     description, flags = _settings(folder / SETTINGS)
     dead = expected.pop(DEAD, ())
     name = "." if folder == root else folder.relative_to(root).as_posix()
-    return Case(name, folder, description, flags, tuple(files), expected, dead, error)
+    return Case(name, folder, description, flags, tuple(files["input"]), tuple(files["reference"]), expected, dead, error)
 
 
 def _lines(path: Path) -> tuple[bytes, ...]:

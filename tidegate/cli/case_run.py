@@ -73,7 +73,7 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
         CaseError: It expects results of an output that the script does not have, or the other way about.
         TidegateError: A file or a setting of it is wrong.
     """
-    given = Given.of(case.files, case.flags)
+    given = Given.of(case.files, case.flags, references=case.references)
     try:
         reads = bound_script(case.folder / SCRIPT, given.settings, name=SCRIPT)
     except QueryError as error:
@@ -95,7 +95,7 @@ def results_of(case: Case, reads: Reads, given: Given, block_bytes: int = BLOCK_
         raise CaseError(what, where=str(case.folder), fix=fix)
     found: dict[str, list[str]] = {name: [] for name in outputs}
     dead: list[str] = []
-    with opened_run(reads, case.files, given, block_bytes) as run:
+    with opened_run(reads, given, block_bytes) as run:
         for piece in run.slices():
             for name, results in zip(outputs, piece.results, strict=True):
                 found[name] += [value.decode() for value in results["value"].to_pylist()]

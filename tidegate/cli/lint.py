@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def lint(
     script: Annotated[Path, typer.Argument(help="The query, a .sql file.")],
     config: Annotated[Path | None, typer.Option(help="Configuration with the inputs; without it any input may be named.")] = None,
+    reference: Annotated[list[str] | None, typer.Option("--reference", help="A name that is reference data, without --config.")] = None,
     into: Annotated[str | None, typer.Option(help="The output of a script without INTO.")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 upon a warning too.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How findings are printed; json: one object.")] = Format.TEXT,
@@ -32,7 +33,7 @@ def lint(
     from query.lint import lint as found_in
     from query.script import read_script
 
-    around = _surroundings(config, into)
+    around = _surroundings(config, reference or [], into)
     try:
         findings = found_in(read_script(script), around)
     except QueryError as error:
@@ -45,7 +46,7 @@ def lint(
         raise typer.Exit(1)
 
 
-def _surroundings(config: Path | None, into: str | None) -> Surroundings:
+def _surroundings(config: Path | None, references: list[str], into: str | None) -> Surroundings:
     """
     Return what is known beside the script.
 
@@ -56,20 +57,21 @@ def _surroundings(config: Path | None, into: str | None) -> Surroundings:
     from tidegate.runtime.scalars.catalog import InputSchema
 
     if config is None:
-        return Surroundings(settings={"into": into})
+        return Surroundings(references=references, settings={"into": into})
     from tidegate.runtime.settings import load
 
     settings = load(config)
     schemas = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]
     topics = {name: table for name, table in settings.outputs.items() if table.topic}
     schemas += [InputSchema(name, is_result=True) for name in topics]
+    schemas += [InputSchema(name, fields=table.fields, is_reference=True) for name, table in settings.references.items()]
     kept = {name: table.retention_us for name, table in settings.inputs.items()}
     kept |= {name: table.retention_us for name, table in topics.items()}
     return Surroundings(
         schemas,
-        {name: retention_us for name, retention_us in kept.items() if retention_us is not None},
-        frozenset(topics),
-        {"into": into, "window_us_max": settings.query.window_max_us},
+        retentions_us={name: retention_us for name, retention_us in kept.items() if retention_us is not None},
+        topics=frozenset(topics),
+        settings={"into": into, "window_us_max": settings.query.window_max_us},
     )
 
 

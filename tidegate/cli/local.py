@@ -19,13 +19,14 @@ if TYPE_CHECKING:  # numpy, Arrow and SQL are loaded only by a run, not by --hel
     from tidegate.cli.local_files import LocalFile
     from tidegate.cli.local_given import Given
 
-BLOCK_BYTES = 16 * 2**20
+BLOCK_BYTES = 4 * 2**20
 """About how much is read at a time."""
 
 
 def local(
     script: Annotated[Path, typer.Argument(help="The query, a .sql file.")],
     input: Annotated[list[str], typer.Option("--input", help="NAME=FILE: the records of one input; .ndjson, .csv, .parquet; - is stdin.")],
+    reference: Annotated[list[str] | None, typer.Option("--reference", help="NAME=FILE: a table that JOIN looks up.")] = None,
     output_dir: Annotated[Path | None, typer.Option(help="Folder for OUTPUT.ndjson and dead.ndjson; default: standard output.")] = None,
     config: Annotated[Path | None, typer.Option(help="Configuration that the script must agree with, where it names an input.")] = None,
     early: Annotated[str | None, typer.Option(help="Drop an event further ahead of its arrival; off: none. Default: 5m.")] = None,
@@ -42,14 +43,14 @@ def local(
     from tidegate.cli.local_given import Given, PolicyFlags
 
     flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
-    files = files_of(input)
-    given = Given.of(files, flags, config)
-    bad = _run(script, files, given, into, output_dir, as_json=format is Format.JSON)
+    files, tables = files_of(input), files_of(reference or [], "--reference")
+    given = Given.of(files, flags, config, tables)
+    bad = _run(script, given, [*files, *tables], into, output_dir, as_json=format is Format.JSON)
     if strict and bad:
         raise typer.Exit(1)
 
 
-def _run(script: Path, files: list[LocalFile], given: Given, into: str | None, folder: Path | None, *, as_json: bool) -> int:
+def _run(script: Path, given: Given, read: list[LocalFile], into: str | None, folder: Path | None, *, as_json: bool) -> int:
     """Run the script; return how many records could not be used."""
     from tidegate.cli.local_given import opened_run
     from tidegate.cli.local_output import Files, Printed
@@ -60,7 +61,7 @@ def _run(script: Path, files: list[LocalFile], given: Given, into: str | None, f
     reads = bound_script(script, given.settings, into=into)
     outputs = [plan.output for plan in reads.plans]
     report = LocalReport(str(script), outputs, as_json=as_json)
-    with opened_run(reads, files, given, BLOCK_BYTES) as run, Files(folder, outputs, files) if folder else Printed(outputs) as sink:
+    with opened_run(reads, given, BLOCK_BYTES) as run, Files(folder, outputs, read) if folder else Printed(outputs) as sink:
         try:
             with report.progress(run) as show:
                 for piece in run.slices():

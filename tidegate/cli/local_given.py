@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies, Shape
 from query.program import Program
+from query.reference import ReferenceTable
+from query.sql.windowing import WINDOW_US_MAX
 from tidegate.cli import order_flags
 from tidegate.cli.local_files import LocalFile
 from tidegate.cli.local_input import FileInput, Rules
 from tidegate.cli.local_run import LocalRun
 from tidegate.cli.local_script import Reads, ScriptSettings
 from tidegate.runtime.scalars.catalog import InputSchema
+
+if TYPE_CHECKING:
+    from tidegate.runtime.setting_inputs import InputSettings
+    from tidegate.runtime.setting_references import ReferenceSettings
+    from tidegate.runtime.settings import Settings
+
+Named = TypeVar("Named")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,54 +74,91 @@ class Given:
     Args:
         settings: What the script is bound with.
         rules: How the time of each input is told, by its name.
+        files: The records of each input.
+        references: The tables of reference data, by name.
     """
 
     settings: ScriptSettings
-    rules: Mapping[str, Rules] = field(default_factory=dict)
+    rules: Mapping[str, Rules]
+    files: Sequence[LocalFile]
+    references: Mapping[str, ReferenceTable]
 
     @classmethod
-    def of(cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None) -> Given:
+    def of(cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()) -> Given:
         """
-        Put together flags and configuration.
+        Put together files, flags and configuration.
 
         Raises:
             SettingError: One of them is wrong, or asks for what there is not on files.
+            RefusedError: A table of reference data cannot be read.
         """
+        both = {file.name.lower() for file in files} & {file.name.lower() for file in references}
+        if both:
+            what, fix = f"{', '.join(sorted(both))} is both an input and reference data", "name it once"
+            raise SettingError(what, code="TG-SETTING-CONFLICT", where="--reference", fix=fix)
+        configured = _configured(config)
+        known = _by_name(configured.inputs if configured else {})
         default = Rules(flags.over(Policies()))
-        if config is None:
-            free = [InputSchema(file.name, is_free=True) for file in files]
-            return cls(ScriptSettings(free), {file.name: default for file in files})
-        from tidegate.runtime.settings import load
-
-        configured = load(config)
-        schemas, rules, longest_us = [], {}, configured.query.window_max_us
+        schemas, rules = [], {}
         for file in files:
-            table = next((table for name, table in configured.inputs.items() if name.lower() == file.name.lower()), None)
-            if table is None:
-                schemas.append(InputSchema(file.name, is_free=True))
-                rules[file.name] = default
-                continue
-            if table.event_shape is Shape.EDGE:
-                what, fix = f"{table.name} has edges, which files cannot hold yet", "order the file with tidegate order --shape edge"
-                raise SettingError(what, code="TG-LOCAL-INPUT", where=f"inputs.{table.name}.shape", fix=fix)
-            schemas.append(InputSchema(file.name, table.timestamp_by, table.over, table.fields))
-            rules[file.name] = Rules(flags.over(table.policies()), table.timestamp_format)
-        return cls(ScriptSettings(schemas, longest_us), rules)
+            table = known.get(file.name.lower())
+            schemas.append(_schema(file, table))
+            rules[file.name] = default if table is None else Rules(flags.over(table.policies()), table.timestamp_format)
+        tables = _tables(references, _by_name(configured.references if configured else {}))
+        schemas += [table.schema for table in tables.values()]
+        longest_us = configured.query.window_max_us if configured else WINDOW_US_MAX
+        return cls(ScriptSettings(schemas, longest_us), rules, files, tables)
+
+
+def _configured(config: Path | None) -> Settings | None:
+    if config is None:
+        return None
+    from tidegate.runtime.settings import load
+
+    return load(config)
+
+
+def _by_name(tables: Mapping[str, Named]) -> dict[str, Named]:
+    return {name.lower(): table for name, table in tables.items()}
+
+
+def _schema(file: LocalFile, table: InputSettings | None) -> InputSchema:
+    """Return what is known of an input: what a configuration says of it, else that the script decides."""
+    if table is None:
+        return InputSchema(file.name, is_free=True)
+    if table.event_shape is Shape.EDGE:
+        what, fix = f"{table.name} has edges, which files cannot hold yet", "order the file with tidegate order --shape edge"
+        raise SettingError(what, code="TG-LOCAL-INPUT", where=f"inputs.{table.name}.shape", fix=fix)
+    return InputSchema(file.name, table.timestamp_by, table.over, table.fields)
+
+
+def _tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettings]) -> dict[str, ReferenceTable]:
+    """Read tables of reference data; a configuration may say of which types their fields are."""
+    if not files:
+        return {}
+    from query.reference_files import load_reference
+    from tidegate.runtime.setting_references import ReferenceSettings
+
+    found = {}
+    for file in files:
+        settings = known.get(file.name.lower(), ReferenceSettings.model_validate({"path": file.path}))
+        found[file.name] = load_reference(settings.model_copy(update={"name": file.name, "path": file.path, "effective": {}}))
+    return found
 
 
 @contextmanager
-def opened_run(reads: Reads, files: Sequence[LocalFile], given: Given, block_bytes: int) -> Iterator[LocalRun]:
+def opened_run(reads: Reads, given: Given, block_bytes: int) -> Iterator[LocalRun]:
     """
     Open the files that a script reads, in the order in which it names them.
 
     Raises:
         OrderFileError: A file is not what its name says.
     """
-    file_of = {file.name: file for file in files}
+    file_of = {file.name: file for file in given.files}
     with ExitStack() as stack:
         inputs = []
         for scan in reads.scans:
             source = FileInput(file_of[scan.input], scan, given.rules[scan.input], block_bytes)
             stack.callback(source.close)
             inputs.append(source)
-        yield LocalRun(Program(reads.plans), inputs, over=reads.over)
+        yield LocalRun(Program(reads.plans, references=given.references), inputs, over=reads.over)

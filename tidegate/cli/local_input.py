@@ -32,6 +32,7 @@ from tidegate.cli.local_files import LocalFile, opened
 from tidegate.cli.order_fields import well_known
 from tidegate.cli.order_files import Block, OrderFileError, Records
 from tidegate.runtime.payloads.formats import JSON, reader_of
+from tidegate.runtime.scalars.configured import path_of
 from tidegate.runtime.scalars.expressions import Expr, Field
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.variant import Variant
@@ -160,8 +161,8 @@ class FileInput:
 
     def _wanted(self) -> dict[str, Expr]:
         wanted: dict[str, Expr | None] = {
-            "time": self._scan.timestamp_by,
-            "over": self._scan.over,
+            "time": _untyped(self._scan.timestamp_by),
+            "over": _untyped(self._scan.over),
             "arrival": Field((ARRIVAL,)) if self.has_arrival else None,
             "partition": Field((PARTITION,)) if self.has_partition else None,
         }
@@ -303,6 +304,12 @@ def partitions_of(values: Variant) -> tuple[Ints, Mask]:
         fine = (found >= 0) & (found <= PARTITION_MAX)
         numbers[fine], valid[fine] = found[fine], True
     return numbers, valid
+
+
+def _untyped(expr: Expr | None) -> Expr | None:
+    """Return an expression as ingest reads it: a field alone counts as it stands in the record, whatever type it is declared to have."""
+    path = path_of(expr) if expr is not None else None
+    return expr if path is None else Field(path)
 
 
 def _values(reader: ByReader, block: Block, name: str) -> Variant:

@@ -83,7 +83,8 @@ def bound_script(path: Path, settings: ScriptSettings, *, name: str | None = Non
                 at=_place(_said(scan, scans[0])),
                 fix="write OVER after each input, or after none",
             )
-    unread = [schema.name for schema in settings.schemas if schema.name not in {scan.input for scan in scans}]
+    named = {*(scan.input for scan in scans), *(name for plan in plans for name in plan.references)}
+    unread = [schema.name for schema in settings.schemas if schema.name not in named]
     if unread:
         raise SettingError(
             f"the script does not read {', '.join(unread)}",

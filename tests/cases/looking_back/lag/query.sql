@@ -1,0 +1,2 @@
+SELECT k, v, LAG(v) OVER (PARTITION BY k LIMIT DURATION(second, 5)) AS before, LAG(v, 2, 0) OVER (PARTITION BY k LIMIT DURATION(minute, 1)) AS two_before
+INTO out FROM a TIMESTAMP BY at

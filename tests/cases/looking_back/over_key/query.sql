@@ -1,0 +1,1 @@
+SELECT k, v, LAG(v) OVER (LIMIT DURATION(minute, 1)) AS before INTO out FROM a TIMESTAMP BY at OVER k
