@@ -98,9 +98,10 @@ class _Members:
         names, values = (found[name].combine_chunks() for name in ("k", "m"))
         counts = pc.fill_null(pc.list_value_length(names), 0).to_numpy(zero_copy_only=False)
         self._owner = np.repeat(np.arange(len(self._rows), dtype=np.int64), counts)
-        keys = names.flatten().cast(pa.string())
-        self.folded = pc.utf8_lower(keys)
-        self._written = pc.binary_join_element_wise(quote(keys), values.flatten().cast(pa.string()), pa.scalar(":"))
+        keys = names.flatten().cast(pa.string()).dictionary_encode()
+        self.folded = pc.utf8_lower(keys.dictionary).take(keys.indices)
+        written = pc.binary_join_element_wise(quote(keys.dictionary), pa.scalar(":"), pa.scalar("")).take(keys.indices)
+        self._written = pc.binary_join_element_wise(written, values.flatten().cast(pa.string()), pa.scalar(""))
 
     def among(self, other: _Members) -> npt.NDArray[np.bool_]:
         """Tell of each member whether *other* has one of that name in the same row."""

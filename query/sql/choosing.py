@@ -22,7 +22,6 @@ from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.expressions import Expr
 from tidegate.runtime.scalars.parse import offset_of
 
-
 COLUMNS_MAX = 1_000
 """Most columns of one SELECT."""
 

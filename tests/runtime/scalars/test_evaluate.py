@@ -210,6 +210,15 @@ def test_a_null_does_not_take_the_kind_of_its_neighbours() -> None:
     assert values(sql, [{"v": None}]) == ['{"v":1}']
 
 
+def test_an_expression_may_name_many_fields() -> None:
+    """However many there are, each row is computed by the kinds of its own."""
+    fields = [f"f{at}" for at in range(45)]
+    payloads = [dict.fromkeys(fields, 1), dict.fromkeys(fields, 1.0), dict.fromkeys(fields, "1") | {"f0": 1}, {"f0": 1.5, "f44": True}]
+    first = values(f"SELECT COALESCE({', '.join(reversed(fields))}) AS v FROM arrivals", payloads[:2] + payloads[3:])
+    assert first == ['{"v":1}', '{"v":1.0}', '{"v":1.0}']
+    assert values(f"SELECT {' + '.join(fields)} AS v FROM arrivals", payloads) == ['{"v":45}', '{"v":45.0}', '{"v":45}', '{"v":null}']
+
+
 def test_where_keeps_what_is_true() -> None:
     """False and NULL are left out; a condition that is no condition fails its row."""
     payloads = [{"f": True}, {"f": False}, {"f": None}, {"f": 1}]

@@ -42,7 +42,6 @@ from tidegate.runtime.scalars.expressions import (
     PartitionId,
     Payload,
     Property,
-    SideTime,
     SystemTimestamp,
     WindowEnd,
     WindowId,
@@ -52,6 +51,8 @@ from tidegate.runtime.scalars.lifted import Lifting
 from tidegate.runtime.scalars.variant import Variant, finite, gather
 
 _KINDS = tuple(Kind)
+_CODES_IN_INT64 = 10
+"""So many kinds are told apart by 30 bits, which leaves more than 30 for the number of a row."""
 
 
 def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:
@@ -107,7 +108,7 @@ def static_kind(expr: Expr) -> Kind | None:
     """Return the one kind the values of *expr* have, or None when it differs from row to row."""
     if isinstance(expr, (Literal, Cast, Numbered)):
         return expr.kind
-    if isinstance(expr, (SystemTimestamp, SideTime, WindowEnd, Arrival)):
+    if isinstance(expr, (SystemTimestamp, WindowEnd, Arrival)):
         return Kind.DATETIME
     if isinstance(expr, PartitionId):
         return Kind.BIGINT
@@ -209,16 +210,15 @@ def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iter
         if all(_full(column) for column in columns) or _hides_nulls(expr, merged):
             yield everything, merged
             return
+    codes = [column.codes() for column in columns]
     combined = np.zeros(length, dtype=np.int64)
-    for column in columns:
-        combined = combined * len(_KINDS) + column.codes()
-    for code in np.unique(combined):
-        kinds = []
-        rest = int(code)
-        for _ in columns:
-            rest, number = divmod(rest, len(_KINDS))
-            kinds.append(_KINDS[number])
-        yield np.flatnonzero(combined == code).astype(np.int64), tuple(reversed(kinds))
+    for at, code in enumerate(codes, start=1):
+        combined = combined * len(_KINDS) + code
+        if at % _CODES_IN_INT64 == 0:
+            # There are no more numbers than rows: renumbered, they leave room for the columns that follow.
+            combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
+    for number, first in zip(*np.unique(combined, return_index=True), strict=True):
+        yield np.flatnonzero(combined == number).astype(np.int64), tuple(_KINDS[code[first]] for code in codes)
 
 
 def _full(column: Variant) -> bool:
