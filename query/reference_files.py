@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -49,6 +49,17 @@ class _Read:
     texts: pa.Array
     place: Callable[[int], str]
     fields: Mapping[str, str] | None
+
+
+def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[str]) -> dict[str, ReferenceTable]:
+    """
+    Read those of the tables that a script names, in whatever case.
+
+    Raises:
+        RefusedError: As :func:`load_reference`.
+    """
+    wanted = {name.lower() for name in names}
+    return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted}
 
 
 def load_reference(settings: ReferenceSettings) -> ReferenceTable:
@@ -253,7 +264,7 @@ def _check(schema: InputSchema, declared: Iterable[str], read: _Read) -> None:
     exprs: list[Expr] = [names.field(tuple(name.split("."))) for name in declared]
     leaves = list(dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field)))
     extracted = reader_of(JSON).extract(read.texts.cast(pa.binary()), leaves)
-    columns: dict[Expr, Variant] = {**extracted.columns}
+    columns: dict[Expr, Variant] = {leaf: extracted.columns[leaf] for leaf in leaves}
     _, failures = evaluate(exprs, columns, len(read.texts))
     found = [(int(failure.rows.min()), failure.reason) for failure in failures if len(failure.rows)]
     found += [(int(row), reason) for row, reason in zip(extracted.bad, extracted.reasons, strict=True)]

@@ -16,6 +16,7 @@ from query_oracle import Event
 from query_running import EVER, table, times
 
 from query.program import Program
+from query.reference import ReferenceTable
 from query.retention import Retention
 from query.sql.bind import bind_outputs
 from tidegate.runtime.scalars.catalog import InputSchema
@@ -41,10 +42,11 @@ class Answers:
         return [system_us for system_us, _, _ in self.results[output].get(sub, [])]
 
 
-def program_of(sql: str, inputs: Sequence[InputSchema], **settings: Any) -> Program:
+def program_of(sql: str, inputs: Sequence[InputSchema], references: Sequence[ReferenceTable] = (), **settings: Any) -> Program:
     """Compile a script; its only output may be left out, and is then called ``out``."""
     into = None if "INTO" in sql.upper() else "out"
-    return Program(bind_outputs(parse_script(sql, "q.sql"), inputs, into=into, **settings))
+    plans = bind_outputs(parse_script(sql, "q.sql"), [*inputs, *(table.schema for table in references)], into=into, **settings)
+    return Program(plans, references={table.schema.name: table for table in references})
 
 
 def answers_of(
@@ -65,7 +67,7 @@ def answers_of(
         cuts: Instants up to which time is finished, one after the other, before everything is.
         start_us: No result below this is asked for.
         schemas: What is known of inputs.
-        settings: Further arguments of ``bind_outputs``.
+        settings: The tables of reference data, as ``references``; further arguments of ``bind_outputs``.
     """
     named = {schema.name for schema in schemas}
     program = program_of(sql, [*schemas, *(InputSchema(name) for name in events if name not in named)], **settings)

@@ -24,6 +24,7 @@ INPUTS = [
     InputSchema("flights", "scheduled", "origin"),
     InputSchema("taxis", "at", "car"),
     InputSchema("departures", is_result=True),
+    InputSchema("airports", is_reference=True),
 ]
 """What the scripts in the pages read."""
 QUERY_PREFIX = "TG-QUERY-"

@@ -77,11 +77,9 @@ def told_apart(relations: Sequence[Relation], joins: Sequence[exp.Join], source:
         QueryError: Two have the same, or the first is no stream.
     """
     if _is_reference(relations[0]):
-        what, fix = (
-            f"{relations[0].name} is reference data, and FROM needs a stream",
-            "name the stream in FROM and the reference data in JOIN",
-        )
-        raise source.error(what, code="JOIN", at=at, fix=fix, example=f"FROM a JOIN {relations[0].name} r ON a.k = r.k")
+        name = relations[0].schema.name if relations[0].schema else ""
+        what, fix = f"{name} is reference data, and FROM needs a stream", "name the stream in FROM and the reference data in JOIN"
+        raise source.error(what, code="JOIN", at=at, fix=fix, example=f"FROM a JOIN {name} r ON a.k = r.k")
     if not joins:
         return list(relations)
     named = [replace(relation, names=frozenset({relation.name.lower()})) for relation in relations]

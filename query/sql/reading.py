@@ -19,7 +19,7 @@ from tidegate.runtime.scalars.configured import bind_configured
 from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.expressions import Expr, PartitionId, SystemTimestamp
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.runtime.scalars.parse import Script, offset_of
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,11 @@ class Reading:
         if setting == "over":
             return names.field(tuple(text.split(".")))
         return replace(bind_configured(text, f"inputs.{schema.name}.{setting}", schema, names.aliases), at=-1)
+
+
+def names_in(script: Script) -> set[str]:
+    """Return all names that stand after FROM and JOIN, as the script spells them."""
+    return {spelled_name(table) for statement in script.statements for table in statement.find_all(exp.Table)}
 
 
 def spelled_name(table: exp.Table) -> str:

@@ -137,6 +137,15 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
+    def _are_named_apart(self) -> Self:
+        taken = {name.lower(): name for name in self.inputs}
+        twice = [(name, taken[name.lower()]) for name in self.references if name.lower() in taken]
+        fix = "rename one of them: queries tell them apart by name"
+        if twice:
+            raise Contradiction([(f"references.{name}", f"there is an input {other} too", fix) for name, other in twice])
+        return self
+
+    @model_validator(mode="after")
     def _import_from_inputs(self) -> Self:
         drivers = {name: given.import_ctis_from for name, given in self.inputs.items() if given.import_ctis_from}
         conflicts = [

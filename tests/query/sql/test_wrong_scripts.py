@@ -14,6 +14,7 @@ from tidegate.runtime.scalars.parse import parse_script
 INPUTS = [
     InputSchema("flights", timestamp_by="scheduled", over="origin", fields={"delay": "bigint", "note": "record"}),
     InputSchema("arrivals"),
+    InputSchema("airports", is_reference=True),
     InputSchema("departures", is_result=True, closed=True, fields={"origin": "any", "window_end": "datetime", "departures": "bigint"}),
 ]
 
