@@ -98,7 +98,10 @@ def test_a_function_of_ones_own_is_called_by_name() -> None:
     events = [Event(0, at * SECOND, {"v": v}) for at, v in enumerate([2, None, 13, "text", 5], start=1)]
     answers = answers_of(query.sql, {"arrivals": events}, [3 * SECOND])
     assert answers.values() == ['{"s":5}', '{"s":null}', '{"s":26}']
-    assert answers.reasons == ["a bigint is needed, not nvarchar(max): v", "udf.squares failed: ValueError: unlucky: v"]
+    assert answers.reasons == [
+        "a bigint is needed, not nvarchar(max): UDF.SQUARES(v)",
+        "udf.squares failed: ValueError: unlucky: UDF.SQUARES(v)",
+    ]
 
 
 def test_a_function_of_a_wrong_type_is_refused() -> None:
