@@ -25,10 +25,11 @@ demo: install  ## order 100,000 real flights and query them, through a real Kafk
 	@$(BIN)/python examples/flights/demo.py
 
 test: install  ## run every test; real services in containers if Docker answers, else the embedded ones
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
-test-deep: install  ## the laws of the time model with 20,000 examples and more (about 25 minutes)
-	@$(BIN)/python -m pytest tests/ordering --hypothesis-profile=deep $(ARGS)
+test-deep: install  ## the laws with 20,000 examples and more, and every case through Kafka and Spark (about an hour)
+	@TIDEGATE_TEST_ALL_CASES=1 $(BIN)/python -m pytest tests/ordering tests/query tests/integration/test_cases_on_kafka.py \
+	  --hypothesis-profile=deep $(ARGS)
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
 	@$(BIN)/python tests/simulation/run.py $(SEEDS)

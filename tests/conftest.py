@@ -1,5 +1,5 @@
 """
-What every test shares: how hard Hypothesis tries, and how hard it did.
+What every test shares: how hard Hypothesis tries, and how hard it did; and which process runs it where there are several.
 
 ``pytest --hypothesis-profile=deep`` is for a night or a release, ``ci`` draws the same examples on every machine, the
 default draws others each time and prints what reproduces a failure. The summary tells how many examples were run.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -38,6 +39,25 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         told = _RUN.findall(getattr(item, "hypothesis_statistics", ""))
         if told:
             item.config.stash[_EXAMPLES].append(sum(int(passed) + int(failed) for passed, failed in told))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep together what shares a Kafka and a Redis: ``make test`` runs two processes, and one stack is enough."""
+    for item in items:
+        if item.get_closest_marker("integration"):
+            item.add_marker(pytest.mark.xdist_group("services"))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that began this one how many examples were run."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["examples"] = session.config.stash[_EXAMPLES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear it from a process that ran tests."""
+    node.config.stash[_EXAMPLES].extend(getattr(node, "workeroutput", {}).get("examples", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

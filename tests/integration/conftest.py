@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
 
@@ -85,6 +85,18 @@ def _embedded(folder: Path, reason: str) -> Iterator[Stack]:
     with EmbeddedStack(folder, heap="512m") as running:
         yield running
         running.stop(wipe=True)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Tell the process that began this one, where several run tests side by side."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["services"] = list(_taken)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Hear it from a process that ran tests."""
+    _taken.extend(getattr(node, "workeroutput", {}).get("services", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
