@@ -136,16 +136,17 @@ def _signatures(side: Keyed) -> list[_Signature]:
     """Return the rows of each combination of kinds, in a fixed order."""
     if not len(side.rows):
         return []
-    codes = np.zeros(len(side.rows), dtype=np.int64)
+    codes = [key.codes() for key in side.keys]
+    combined = np.zeros(len(side.rows), dtype=np.int64)
     known = np.ones(len(side.rows), dtype=np.bool_)
-    for key in side.keys:
-        code = key.codes()
-        codes = codes * len(Kind) + code
+    for code in codes:
+        # Numbered anew with each key, combinations are never more than there are rows.
+        combined = np.unique(combined * len(Kind) + code, return_inverse=True)[1].astype(np.int64)
         known &= code > 0
     found = []
-    for code in np.unique(codes[known]).tolist():
-        kinds = [tuple(Kind)[code // len(Kind) ** place % len(Kind)] for place in reversed(range(len(side.keys)))]
-        found.append(_Signature(np.flatnonzero(known & (codes == code)), tuple(kinds)))
+    for number, first in zip(*np.unique(combined, return_index=True), strict=True):
+        if known[first]:
+            found.append(_Signature(np.flatnonzero(combined == number), tuple(tuple(Kind)[code[first]] for code in codes)))
     return found
 
 

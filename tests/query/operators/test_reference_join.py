@@ -62,6 +62,13 @@ def test_conditions_need_not_be_equalities() -> None:
     assert answers.reasons == []
 
 
+def test_the_records_of_one_row_come_in_the_order_of_their_file() -> None:
+    """However many there are, and whatever kinds of values are equal to the row's."""
+    table = reference((NEVER, [{"k": 1 if number % 3 else "1", "n": number} for number in range(300)]))
+    answers = answers_of("SELECT r.n AS n INTO out FROM a JOIN r ON a.k = r.k", {"a": [at(1, k=1)]}, references=[table])
+    assert answers.values() == [line(n=number) for number in range(300)]
+
+
 def test_fields_are_read_as_those_of_events_are() -> None:
     """Members of records, declared types, names in another case; everything of a record stands under the table's name."""
     table = reference((NEVER, [{"Code": "1", "deep": {"er": 5}, "from": "2001-02-03"}]), **{"code": "bigint", "from": "datetime"})
@@ -91,7 +98,7 @@ def test_tables_stream_and_windows_can_be_joined_together() -> None:
 
 # Against nested loops
 
-RECORDS = st.lists(st.fixed_dictionaries({"k": st.sampled_from([None, 1, 2, "x"]), "v": st.integers(0, 3)}), max_size=4)
+RECORDS = st.lists(st.fixed_dictionaries({"k": st.sampled_from([None, 1, 2, "x", "1"]), "v": st.integers(0, 3)}), max_size=4)
 TABLE = st.lists(st.tuples(st.integers(0, 30), RECORDS), max_size=3, unique_by=lambda version: version[0]).map(sorted)
 EVENTS = st.lists(
     st.builds(

@@ -138,16 +138,6 @@ class Slot(Numbered):
 
 
 @dataclass(frozen=True, slots=True)
-class SideTime(Leaf):
-    """System.Timestamp() of one side of a join, 0 being the left one; DATEDIFF in ON names it by the side's name."""
-
-    side: int
-
-    def __str__(self) -> str:
-        return f"System.Timestamp() of side {self.side + 1}"
-
-
-@dataclass(frozen=True, slots=True)
 class WindowEnd(Leaf):
     """System.Timestamp() of a window's result: the window's end."""
 
