@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from program_running import Answers, answers_of
+from program_running import Answers, answers_of, program_of
 from query_oracle import Event
+from query_running import EVER, table, times
 
+from query.retention import Retention
 from tidegate.runtime.scalars.catalog import InputSchema
 
 SECOND = 1_000_000
@@ -285,6 +287,25 @@ def test_an_input_over_substreams_is_joined_with_itself(events: list[Event], out
     events = [Event(event.sub, event.system_us, {**event.payload, "sub": event.sub}) for event in events]
     expected = nested_loops(events, events, MILLISECOND, 0, 2, outer, CONDITIONS[" AND x.k = y.k"])
     _holds(sql, {"a": events}, expected, cuts, start_us, [schema])
+
+
+@settings(max_examples=30, deadline=None)
+@given(events_of((1, 2), subs=3), st.lists(st.tuples(st.integers(0, 2), st.integers(1, 25_000)), max_size=12))
+def test_each_substream_advances_on_its_own(events: list[Event], moves: list[tuple[int, int]]) -> None:
+    """One moves, the others stand still; each gives its own sequence."""
+    over = "a TIMESTAMP BY t OVER sub"
+    sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {over} x LEFT JOIN {over} y ON DATEDIFF(ms, x, y) BETWEEN -1 AND 2 AND x.k = y.k"
+    program, retention = program_of(sql, [InputSchema("a", is_free=True)]), Retention()
+    for name, rows in program.prepare("a", table(events))[0]:
+        retention.add(name, rows)
+    done = dict.fromkeys(range(3), 0)
+    found: dict[int, list[tuple[int, str]]] = {}
+    for sub, to_us in [*moves, *((sub, EVER) for sub in done)]:
+        (results,) = program.finish(retention, times({sub: (done[sub], max(done[sub], to_us))}, "from_us", "to_us"))
+        done[sub] = max(done[sub], to_us)
+        for row in results.to_pylist():
+            found.setdefault(row["sub"], []).append((row["system_us"], row["value"].decode()))
+    assert found == nested_loops(events, events, MILLISECOND, -1, 2, True, CONDITIONS[" AND x.k = y.k"])
 
 
 def _holds(
