@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from query.sql.bind import bind_script
+from query.sql.bind import bind_outputs
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.parse import parse_script
 from tidegate.runtime.settings import load
@@ -120,4 +120,4 @@ SCRIPTS = [
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_every_script_of_a_page_is_understood(script: str) -> None:
     """What the manual shows can be typed in."""
-    assert bind_script(parse_script(script), INPUTS).columns
+    assert all(plan.columns for plan in bind_outputs(parse_script(script), INPUTS))
