@@ -3,6 +3,7 @@ Extensions: what other packages add to queries, found by their entry points.
 
 ============================  ==================================================================================
 ``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`
+``tidegate.aggregates``       aggregates, called in scripts as ``uda.name(...)``: :class:`AggregateFunction`
 ``tidegate.queries``          whole queries, run by name as ``tidegate query name``: a function that returns a
                               :class:`query.api.Query`, or a script's text
 ============================  ==================================================================================
@@ -22,14 +23,15 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.errors import QueryError
-from tidegate.runtime.scalars import columns
+from tidegate.runtime.scalars import columns, offered
 from tidegate.runtime.scalars.columns import ColumnFunction, Failure, unfit
 from tidegate.runtime.scalars.errors import suggest
 from tidegate.runtime.scalars.kinds import DECLARABLE, Kind
+from tidegate.runtime.scalars.offered import OfferedAggregate, Whole
 from tidegate.runtime.scalars.variant import Variant, finite
 
-FUNCTIONS, QUERIES = "tidegate.functions", "tidegate.queries"
-PREFIX = "udf."
+FUNCTIONS, AGGREGATES, QUERIES = "tidegate.functions", "tidegate.aggregates", "tidegate.queries"
+PREFIX, AGGREGATE_PREFIX = "udf.", "uda."
 
 
 @dataclass(frozen=True)
@@ -57,8 +59,8 @@ class ScalarFunction:
         Raises:
             QueryError: It names a type there is not (TG-QUERY-EXTENSION).
         """
-        kinds = tuple(_kind(name, each) for each in self.takes)
-        gives = _kind(name, self.gives)
+        kinds = tuple(_kind(f"{PREFIX}{name}", each) for each in self.takes)
+        gives = _kind(f"{PREFIX}{name}", self.gives)
 
         def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
             failures = unfit(args, kinds)
@@ -90,19 +92,83 @@ class ScalarFunction:
             return pa.concat_arrays(pieces) if pieces else pa.nulls(0, gives.arrow), failures
 
     def _called(self, args: Sequence[pa.Array], gives: Kind, length: int) -> pa.Array:
-        found = self.compute(*args)
-        values = found if isinstance(found, pa.Array) else pa.array(found)
-        values = values.cast(gives.arrow)
-        if len(values) != length:
-            raise ValueError(f"it gave {len(values)} values for {length} rows")
-        return finite(values) if gives is Kind.FLOAT else values
+        return _usable(self.compute(*args), gives, length, "rows")
+
+
+@dataclass(frozen=True)
+class AggregateFunction:
+    """
+    An aggregate, computed for many groups and windows at once.
+
+    Args:
+        compute: Takes an Arrow array for each argument - the rows of one group after the other, those of a group by time -
+            and two int64 numpy arrays, the numbers of the first and of the last row (inclusive) of each result; returns an
+            Arrow array with a value for each result. Runs of rows may overlap, and none is empty. A value may depend on the
+            rows of its own run and their order alone. NULLs are passed on. An exception makes dead letters of the results
+            it cannot compute: then each is asked for alone.
+        takes: The ASA type of each argument, one at least, as :class:`ScalarFunction` has them.
+        gives: The ASA type of the result.
+    """
+
+    compute: Callable[..., Any]
+    takes: tuple[str, ...]
+    gives: str
+
+    def offered(self, name: str) -> OfferedAggregate:
+        """
+        Return the aggregate as queries call it.
+
+        Raises:
+            QueryError: It takes nothing, or names a type there is not (TG-QUERY-EXTENSION).
+        """
+        called = f"{AGGREGATE_PREFIX}{name}"
+        if not self.takes:
+            what, fix = f"{called} takes no argument", "let it take one: COUNT(*) counts rows"
+            raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
+        gives = _kind(called, self.gives)
+
+        def rule(args: Sequence[pa.Array], first: Whole, last: Whole) -> tuple[pa.Array, list[Failure]]:
+            some = np.flatnonzero(last >= first)
+            values, failed = self._computed(called, args, gives, first[some], last[some])
+            places = np.full(len(first), -1, dtype=np.int64)
+            places[some] = np.arange(len(some))
+            failures = [Failure(some[each.rows], each.reason) for each in failed]
+            return values.take(pa.array(places, mask=places < 0)), failures
+
+        return OfferedAggregate(tuple(_kind(called, each) for each in self.takes), gives, rule)
+
+    def _computed(self, called: str, args: Sequence[pa.Array], gives: Kind, first: Whole, last: Whole) -> tuple[pa.Array, list[Failure]]:
+        """Return the results; where the whole call fails, each is asked for alone, of nothing but its own rows."""
+        if not len(first):
+            return pa.nulls(0, gives.arrow), []
+        try:
+            return _usable(self.compute(*args, first, last), gives, len(first), "results"), []
+        except Exception:  # whatever a user's function raises, it is that result's fate and not the job's
+            pieces, failures = [], []
+            for number, (low, count) in enumerate(zip(first.tolist(), (last - first + 1).tolist(), strict=True)):
+                try:
+                    alone = self.compute(*(arg.slice(low, count) for arg in args), np.array([0]), np.array([count - 1]))
+                    pieces.append(_usable(alone, gives, 1, "results"))
+                except Exception as error:
+                    pieces.append(pa.nulls(1, gives.arrow))
+                    failures.append(Failure(np.array([number]), f"{called} failed: {type(error).__name__}: {error}"))
+            return pa.concat_arrays(pieces), failures
+
+
+def _usable(found: Any, gives: Kind, length: int, of: str) -> pa.Array:
+    """Return what a function of a package gave as an array of its kind."""
+    values = found if isinstance(found, pa.Array) else pa.array(found)
+    values = values.cast(gives.arrow)
+    if len(values) != length:
+        raise ValueError(f"it gave {len(values)} values for {length} {of}")
+    return finite(values) if gives is Kind.FLOAT else values
 
 
 def _kind(name: str, spelled: str) -> Kind:
     kind = DECLARABLE.get(spelled.lower())
     if kind is None:
         raise QueryError(
-            f"{PREFIX}{name} has a type {spelled!r}, which there is not",
+            f"{name} has a type {spelled!r}, which there is not",
             code="TG-QUERY-EXTENSION",
             where=name,
             fix=suggest(spelled, DECLARABLE, f"types are {', '.join(DECLARABLE)}"),
@@ -110,24 +176,28 @@ def _kind(name: str, spelled: str) -> Kind:
     return kind
 
 
-def register(name: str, function: ScalarFunction) -> None:
-    """Make a function known as ``udf.name``, for tests and for scripts that are run from Python."""
-    columns.register(f"{PREFIX}{name}", function.column_function(name))
+def register(name: str, extension: ScalarFunction | AggregateFunction) -> None:
+    """Make a function known as ``udf.name``, or an aggregate as ``uda.name``, for tests and for scripts that are run from Python."""
+    if isinstance(extension, AggregateFunction):
+        offered.register(f"{AGGREGATE_PREFIX}{name}", extension.offered(name))
+    else:
+        columns.register(f"{PREFIX}{name}", extension.column_function(name))
 
 
 @cache
-def load_functions() -> None:
+def load() -> None:
     """
-    Register the functions of all installed packages; once in a process.
+    Register what all installed packages add to the language; once in a process.
 
     Raises:
-        QueryError: One cannot be imported, or is none (TG-QUERY-EXTENSION).
+        QueryError: Something cannot be imported, or is not what its entry point says (TG-QUERY-EXTENSION).
     """
-    for entry in entry_points(group=FUNCTIONS):
-        function = _loaded(entry)
-        if not isinstance(function, ScalarFunction):
-            raise _useless(entry, f"it is a {type(function).__name__}, not a ScalarFunction")
-        register(entry.name, function)
+    for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction)):
+        for entry in entry_points(group=group):
+            extension = _loaded(entry)
+            if not isinstance(extension, wanted):
+                raise _useless(entry, f"it is a {type(extension).__name__}, not a {wanted.__name__}")
+            register(entry.name, extension)
 
 
 def query_named(name: str) -> Any:

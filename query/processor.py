@@ -69,7 +69,7 @@ class QueryStage:
 
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
-    extensions.load_functions()
+    extensions.load()
     kind = SubstreamBucket if plan.over else MergedBucket
     spans_us = [output.file_span_us if output.has_sheets else None for output in plan.outputs]
     read = plan.logs_of(number)

@@ -22,7 +22,7 @@ def read_script(script: Path, name: str | None = None) -> Script:
         QueryError: It cannot be read, or is no SQL of this dialect.
     """
     text = _text_of(script)
-    extensions.load_functions()
+    extensions.load()
     return parse_script(text, name or str(script))
 
 

@@ -32,6 +32,7 @@ from query.operators.totals import finish_total
 from query.operators.windows import AnyWindow, Several, each, id_of
 from query.plan import WindowedAggregate, predicates_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
+from tidegate.runtime.scalars import offered
 from tidegate.runtime.scalars.columns import Failure
 from tidegate.runtime.scalars.evaluate import evaluate
 from tidegate.runtime.scalars.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
@@ -105,8 +106,8 @@ class WindowAggregation:
         chosen = keys if self.node.over_key is None else [keys[self.node.over_key]]
         groups = framed.groups.append_column("key", encode_keys(chosen, framed.groups.num_rows))
         framed = Framed(_in_order(framed.windows, groups), groups, framed.rows)
-        leaves, windows = self._leaves(framed, number), framed.windows
-        kept, refused = self._kept(leaves, windows.num_rows)
+        (leaves, failing), windows = self._leaves(framed, number), framed.windows
+        kept, refused = self._kept(leaves, failing, windows.num_rows)
         leaves = {leaf: column.filter(kept) for leaf, column in leaves.items()}
         windows, count = windows.filter(pa.array(kept)), int(kept.sum())
         columns, failed = evaluate([column.expr for column in self.node.columns], leaves, count)
@@ -119,18 +120,20 @@ class WindowAggregation:
             results = results.append_column("window", pa.array(np.full(count, number)))
         return results
 
-    def _kept(self, leaves: Mapping[Expr, Variant], count: int) -> tuple[npt.NDArray[np.bool_], list[Failure]]:
-        """Return which groups meet HAVING or fail in it, and the failures, numbered among those groups."""
+    def _kept(self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int) -> tuple[npt.NDArray[np.bool_], list[Failure]]:
+        """Return which groups meet HAVING or fail, in it or before, and the failures, numbered among those groups."""
         if self.node.having is None:
-            return np.ones(count, dtype=np.bool_), []
-        (verdict,), failures = evaluate([self.node.having], leaves, count)
+            return np.ones(count, dtype=np.bool_), list(failing)
+        (verdict,), found = evaluate([self.node.having], leaves, count)
+        failures = [*failing, *found]
         kept = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False).copy()
         for failure in failures:
             kept[failure.rows] = True
         number = np.cumsum(kept) - 1
         return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
 
-    def _leaves(self, framed: Framed, number: int) -> dict[Expr, Variant]:
+    def _leaves(self, framed: Framed, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
+        """Return what results are computed from, and the results of which an aggregate could not be computed."""
         windows = framed.windows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(windows.num_rows, {Kind.DATETIME: windows["system_us"]})}
         leaves[WindowId()] = _constant(windows.num_rows, id_of(self.node.window, number))
@@ -138,16 +141,23 @@ class WindowAggregation:
         for leaf in dict.fromkeys(leaf for expr in asked for leaf in expr.leaves()):
             if isinstance(leaf, Key):
                 leaves[leaf] = from_columns(framed.groups, f"g{leaf.index}").take(ticks(windows, "group"))
+        failing: list[Failure] = []
         for at, total in enumerate(self.node.totals):
-            leaves[Total(at, "", None)] = self._total(framed, total)
-        return leaves
+            leaves[Total(at, "", None)], failures = self._total(framed, total)
+            failing += failures
+        return leaves, failing
 
-    def _total(self, framed: Framed, total: Aggregate) -> Variant:
+    def _total(self, framed: Framed, total: Aggregate) -> tuple[Variant, list[Failure]]:
         if not is_holistic(total):
-            return finish_total(framed.windows, total, self._number_of(total))
+            return finish_total(framed.windows, total, self._number_of(total)), []
         assert framed.rows is not None, "rows are asked for where aggregates need them"
         values = [from_columns(framed.rows, f"v{self.values.index(value)}") for value in arguments(total)]
-        return holistic(total, values, ticks(framed.windows, "first_row"), ticks(framed.windows, "last_row"))
+        first, last = ticks(framed.windows, "first_row"), ticks(framed.windows, "last_row")
+        own = offered.find(total.function)
+        if own is None:
+            return holistic(total, values, first, last), []
+        found, failures = own.rule([value.only(kind) for value, kind in zip(values, own.takes, strict=True)], first, last)
+        return Variant.of(len(first), {own.gives: found}), [Failure(each.rows, f"{each.reason}: {total}") for each in failures]
 
     def _number_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)

@@ -1,9 +1,10 @@
 """
 Holistic aggregates: those for which a window needs its rows, because states of parts do not add up to the whole.
 
-COUNT(DISTINCT x), COLLECT, CollectTop, TopOne and percentiles are; STDEV and VAR are counted among them, though exact sums
-make them (:mod:`query.operators.moments`). Rows lie sorted by (substream, group, system_us, position), so the rows of a
-window are a run of row numbers; runs may overlap. Law: a value depends on the rows of its run and their order alone.
+COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles and those of other packages are; STDEV and VAR are counted among
+them, though exact sums make them (:mod:`query.operators.moments`). Rows lie sorted by (substream, group, system_us,
+position), so the rows of a window are a run of row numbers; runs may overlap. Law: a value depends on the rows of its run
+and their order alone.
 
 Runs are spelled out row by row, a bounded number of rows at a time; that takes time and memory in proportion to rows where
 windows do not overlap. What depends on all rows - their places in ORDER BY - is worked out once.

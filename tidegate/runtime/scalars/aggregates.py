@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
+from tidegate.runtime.scalars import offered
 from tidegate.runtime.scalars.dialect import LIMIT
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.evaluate import static_kind
@@ -80,6 +81,8 @@ class AggregateBinding:
             QueryError: An argument or a clause is wrong or missing.
         """
         at, args = offset_of(call), call.expressions
+        if (own := offered.find(name)) is not None:
+            return self._offered(name, own, call)
         self._check_count(name, call)
         order = self._order(name, call, over.args if over is not None else {})
         if name in _PERCENTILES:
@@ -98,6 +101,22 @@ class AggregateBinding:
         return Aggregate(name, arg if name == "count" else self._comparable(arg, call, numbers=name in _NUMBERS), at=at)
 
     # Arguments
+
+    def _offered(self, name: str, own: offered.OfferedAggregate, call: exp.Expr) -> Aggregate:
+        """Bind an aggregate of another package."""
+        args, wanted = call.expressions, len(own.takes)
+        if len(args) != wanted:
+            takes = f"{wanted} argument{'s' if wanted != 1 else ''}"
+            raise self._error(f"{name} takes {takes}, not {len(args)}", call, fix=f"give it {takes}")
+        star = next((arg for arg in args if isinstance(arg, (exp.Star, exp.Distinct))), None)
+        if star is not None:
+            what = "*" if isinstance(star, exp.Star) else "DISTINCT"
+            raise self._error(f"{name} takes values, not {what}", call, fix="name fields")
+        bound = [self._only(self.bind(arg), kind, arg) for arg, kind in zip(args, own.takes, strict=True)]
+        return Aggregate(name, bound[0], more=tuple(bound[1:]), at=offset_of(call))
+
+    def _only(self, arg: Expr, kind: Kind, node: exp.Expr) -> Expr:
+        return arg if static_kind(arg) is kind else self.checked(offered.only(arg, kind), node)
 
     def _check_count(self, name: str, call: exp.Expr) -> None:
         least, most = _ARGUMENTS.get(name, (1, 1))

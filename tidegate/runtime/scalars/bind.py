@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from tidegate.runtime.scalars import columns
+from tidegate.runtime.scalars import columns, offered
 from tidegate.runtime.scalars.aggregates import AggregateBinding
 from tidegate.runtime.scalars.analytic import AnalyticBinding
 from tidegate.runtime.scalars.catalog import InputSchema, instead_of_type
@@ -269,13 +269,25 @@ class ScalarBinder:
         owner, name = node.this, str(node.expression.name)
         if columns.find(called := f"{owner.name}.{name}".lower()):
             return self._column_function(called, node.expression)
+        if offered.find(called):
+            return self._aggregate(called, node.expression)
         if isinstance(owner, exp.Identifier) and owner.name.lower() == "system" and name.lower() == "timestamp":
             return SystemTimestamp(at=offset_of(node))
         if name.lower() in ("window", *KNOWN_LATER):
             raise self._not_yet(node, f"{owner.name}.{name}() is")
         raise self.source.error(
-            f"there is no function {owner.name}.{name}()", code="FUNCTION", at=offset_of(node), fix=suggest(name, ["System.Timestamp()"])
+            f"there is no function {owner.name}.{name}()",
+            code="FUNCTION",
+            at=offset_of(node),
+            fix=self._instead(called, name),
         )
+
+    def _instead(self, called: str, name: str) -> str:
+        """Return what to write instead of a dotted function that there is not."""
+        if called.startswith(("udf.", "uda.")):
+            known = (*offered.names(), *(known for known in columns.names() if "." in known))
+            return suggest(called, known, "install the package that offers it")
+        return suggest(name, ["System.Timestamp()"])
 
     def _property(self, node: exp.Expr) -> Expr:
         """Bind a dotted name, or a member of what is no name: ``f(x).a.b``."""
@@ -430,7 +442,7 @@ class ScalarBinder:
                 raise self.source.error(f"{spelled} {what}", code="FUNCTION", at=at, fix=fix)
             if name in KNOWN_LATER:
                 raise self.source.not_yet(f"{spelled} is", at=at)
-            known = [known.upper() for known in (*CALLABLE, *columns.names(), *AGGREGATES, *ANALYTICS)]
+            known = [known.upper() for known in (*CALLABLE, *columns.names(), *AGGREGATES, *ANALYTICS) if " " not in known]
             raise self.source.error(
                 f"there is no function {spelled}", code="FUNCTION", at=at, fix=suggest(spelled, known, "see the list of functions")
             )

@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.runtime.scalars import columns as column_functions
-from tidegate.runtime.scalars import functions
+from tidegate.runtime.scalars import functions, offered
 from tidegate.runtime.scalars.columns import Failure, Rows
 from tidegate.runtime.scalars.conversions import DUCK_TYPES, TooLong, Typed, convert, refuse_long, unify
 from tidegate.runtime.scalars.duck import quoted, run, run_each
@@ -139,6 +139,8 @@ _AGGREGATE_KINDS = {
 
 
 def _aggregate_kind(expr: Aggregate) -> Kind | None:
+    if (own := offered.find(expr.function)) is not None:
+        return own.gives
     fixed = _AGGREGATE_KINDS.get(expr.function)
     return fixed or (static_kind(expr.parts[0]) if expr.parts else None)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
-from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.kinds import VALUE_KINDS, Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +194,7 @@ _SPELLINGS = {
     "fold": "{0}",
     "array": "{0}",
     "record": "{0}",
+    **{f"only {kind.value}": "{0}" for kind in VALUE_KINDS},
     "negate": "-({0})",
     "not": "NOT ({0})",
     "in": "{0} IN ({rest})",
@@ -302,11 +303,13 @@ class Aggregate(Expr):
 
     Args:
         function: ``count``, ``sum``, ``avg``, ``min``, ``max``, ``stdev``, ``stdevp``, ``var``, ``varp``, ``collect``,
-            ``collecttop``, ``topone``, ``percentile_cont`` or ``percentile_disc``.
+            ``collecttop``, ``topone``, ``percentile_cont`` or ``percentile_disc``, or the name of
+            an aggregate of another package.
         arg: What is taken of each row; None for COUNT(*) and percentiles, which take what they are ordered by.
         distinct: Whether equal values count once.
         order: By what rows are ordered, and whether the largest come first.
         parameter: Of CollectTop how many rows, of percentiles which part of them.
+        more: What else is taken of each row, by an aggregate of another package (``uda.name``).
     """
 
     function: str
@@ -314,15 +317,17 @@ class Aggregate(Expr):
     distinct: bool = False
     order: tuple[tuple[Expr, bool], ...] = ()
     parameter: Decimal | None = None
+    more: tuple[Expr, ...] = ()
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        return (*([] if self.arg is None else [self.arg]), *(key for key, _ in self.order))
+        return (*([] if self.arg is None else [self.arg]), *self.more, *(key for key, _ in self.order))
 
     def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
         keys = parts[len(parts) - len(self.order) :]
         order = tuple((key, descending) for key, (_, descending) in zip(keys, self.order, strict=True))
-        return replace(self, arg=None if self.arg is None else parts[0], order=order)
+        more = parts[1 : 1 + len(self.more)]
+        return replace(self, arg=None if self.arg is None else parts[0], order=order, more=more)
 
     def __str__(self) -> str:
         parameter = [] if self.parameter is None else [str(self.parameter)]
@@ -331,6 +336,7 @@ class Aggregate(Expr):
         else:
             # COLLECT() takes whole rows, which print as *.
             arg = [text] if (text := str(self.arg)) != "*" else []
+            arg += map(str, self.more)
         over = ", ".join(f"{key} DESC" if descending else str(key) for key, descending in self.order)
         inside = f"{'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)}"
         return f"{self.function.upper()}({inside})" + (f" OVER (ORDER BY {over})" if over else "")
