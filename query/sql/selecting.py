@@ -113,9 +113,6 @@ class Selecting:
     def _analyzed(self, child: Scan | Filter | Rows, bound: _Bound) -> tuple[Rows, _Bound]:
         """Add a column for each analytic function to the rows; return also the expressions over them."""
         refuse_long(analytics_of(bound.exprs), self.source, self.window_us_max)
-        if bound.group is None and not bound.columns:
-            at = next(analytic.at for analytic in analytics_of(bound.exprs))
-            raise self.source.not_yet("an analytic function beside SELECT * is", at=at, fix="name the columns")
         assert not isinstance(child, (Scan, Filter))
         analyzed = Analyzed.over(child, bound.exprs)
         return analyzed.rows, bound.changed(analyzed.settled)
@@ -128,12 +125,14 @@ class Selecting:
         if group:
             window, keys = Grouping(self.source, self.window_us_max).bind(group, binder)
             chosen = Choosing(self.source, binder, relations).columns(select, grouped=True)
-            return _Bound(condition, group, window, keys, chosen, binder.condition(having.this, "HAVING") if having else None)
+            over_groups = ScalarBinder(self.source, binder.names, _aliases(chosen, keys))
+            return _Bound(condition, group, window, keys, chosen, over_groups.condition(having.this, "HAVING") if having else None)
         if having:
             raise self.source.error(
                 "HAVING needs GROUP BY", code="GROUP", at=offset_of(having), fix="use WHERE, or group", example=WINDOW_EXAMPLE
             )
-        return _Bound(condition, None, None, (), self._single(select, binder, relations), None)
+        looks_back = condition is not None and bool(analytics_of([condition]))
+        return _Bound(condition, None, None, (), self._single(select, binder, relations, looks_back=looks_back), None)
 
     def _refuse_other_clauses(self, select: exp.Select) -> None:
         for name, value in select.args.items():
@@ -196,10 +195,10 @@ class Selecting:
 
     # SELECT and GROUP BY
 
-    def _single(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation]) -> tuple[Column, ...]:
-        """Bind the columns of a SELECT whose results are single rows; none for whole payloads."""
+    def _single(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation], *, looks_back: bool) -> tuple[Column, ...]:
+        """Bind the columns of a SELECT whose results are single rows; none for whole payloads, which pass where nothing looks back."""
         is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
-        if is_star and len(relations) == 1 and relations[0].schema is not None:
+        if is_star and len(relations) == 1 and relations[0].schema is not None and not looks_back:
             return ()
         chosen = Choosing(self.source, binder, relations).columns(select)
         found = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
@@ -279,6 +278,12 @@ class _Bound:
             columns=tuple(Column(column.name, change(column.expr)) for column in self.columns),
             having=change(self.having) if self.having else None,
         )
+
+
+def _aliases(columns: Sequence[Column], keys: Sequence[Expr]) -> dict[str, Expr]:
+    """Return what HAVING may call by the name that SELECT gives it; a key of that name counts before it."""
+    names_of_keys = {str(key).lower() for key in keys}
+    return {column.name.lower(): column.expr for column in columns if column.name.lower() not in names_of_keys}
 
 
 def _sides(union: exp.Union) -> list[exp.Expr]:

@@ -5,7 +5,7 @@ Binding of expressions: sqlglot's tree of words -> :mod:`tidegate.runtime.scalar
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -181,10 +181,13 @@ class ScalarBinder:
     Args:
         source: The script, for error places.
         names: What the names in them mean.
+        aliases: Expressions by the names that the script gave them, in lower case; outside of aggregates and of functions
+            that look back these count before *names*.
     """
 
-    def __init__(self, source: Source, names: Names) -> None:
+    def __init__(self, source: Source, names: Names, aliases: Mapping[str, Expr] | None = None) -> None:
         self.source, self.names = source, names
+        self._aliases = aliases or {}
         self._inside_aggregate = False
 
     def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
@@ -259,7 +262,8 @@ class ScalarBinder:
             raise self._not_yet(node, "* beside other columns is")
         if [name.lower() for name in names] == ["system", "timestamp"]:
             return SystemTimestamp(at=at)
-        return self.names.find(tuple(names), at)
+        named = self._aliases.get(names[0].lower()) if len(names) == 1 and not self._inside_aggregate else None
+        return named or self.names.find(tuple(names), at)
 
     def _dot(self, node: exp.Expr) -> Expr:
         if is_window_id(node):
@@ -536,11 +540,8 @@ class ScalarBinder:
 
     def _analytic(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Expr:
         # It is computed before any aggregate, so it may stand inside of one.
-        inside, self._inside_aggregate = self._inside_aggregate, False
-        try:
-            return AnalyticBinding(self.source, self.bind, self.condition, self.names.whole).function(name, call, over)
-        finally:
-            self._inside_aggregate = inside
+        binder = ScalarBinder(self.source, self.names)
+        return AnalyticBinding(self.source, binder.bind, binder.condition, self.names.whole).function(name, call, over)
 
     def _subquery(self, node: exp.Expr) -> Expr:
         raise self._not_yet(node, "a subquery is")
