@@ -13,6 +13,8 @@ the script and the settings alone; a script without findings is not thereby righ
 ``TG-LINT-PARTITION``   a function that looks back on the events of all keys
 ``TG-LINT-RETENTION``   a topic keeps its events for less time than a restart reads back
 ``TG-LINT-LIKE``        LIKE without a wildcard
+``TG-LINT-NULL``        a comparison with NULL, which never holds
+``TG-LINT-QUOTES``      a field in double quotes, where a text may be meant
 ``TG-LINT-LOOKBACK``    a restart must read from the beginning
 ======================  ================================================================================================
 """
@@ -40,6 +42,7 @@ from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.parse import Script, offset_of
 
 _UNNAMED = re.compile(r"Column\d+")
+_COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _WILDCARDS = re.compile(r"[%_\[]")
 
 
@@ -225,6 +228,21 @@ def _like(bound: _Bound) -> Iterator[Finding]:
             yield bound.warning("TG-LINT-LIKE", f"{part} has no wildcard", part.at, "write =, or a pattern with % or _")
 
 
+def _null(bound: _Bound) -> Iterator[Finding]:
+    for part in bound.exprs():
+        if isinstance(part, Call) and part.name in _COMPARISONS and Kind.NULL in map(static_kind, part.args):
+            yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL equals nothing", part.at, "write IS NULL or IS NOT NULL")
+
+
+def _quotes(bound: _Bound) -> Iterator[Finding]:
+    for tree in bound.script.statements:
+        for column in tree.find_all(exp.Column):
+            at = offset_of(column)
+            if len(column.parts) == 1 and at >= 0 and bound.script.source.text[at] == '"':
+                fix = f"write '{column.name}' for the text, [{column.name}] for the field"
+                yield bound.warning("TG-LINT-QUOTES", f'"{column.name}" is a field, not a text', at, fix)
+
+
 def _lookback(bound: _Bound) -> Iterator[Finding]:
     for plan in bound.plans:
         if lookback_of(plan.root) == UNBOUNDED:
@@ -239,4 +257,16 @@ def _place(plan: Plan) -> int:
     return next((expr.at for expr in exprs if expr.at >= 0), -1)
 
 
-RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (_star, _float, _key, _alias, _over, _partition, _retention, _like, _lookback)
+RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (
+    _star,
+    _float,
+    _key,
+    _alias,
+    _over,
+    _partition,
+    _retention,
+    _like,
+    _null,
+    _quotes,
+    _lookback,
+)

@@ -87,16 +87,20 @@ class Lifting:
     keys: tuple[Expr, ...]
     totals: tuple[Aggregate, ...]
 
-    def lift(self, expr: Expr) -> Expr:
+    def lift(self, expr: Expr, called: str = "") -> Expr:
         """
         Return *expr* over keys, totals, the window's end and its id.
+
+        Args:
+            expr: The expression.
+            called: The name that SELECT gives it, for the message.
 
         Raises:
             QueryError: It names something that a group has many of.
         """
-        return replaced(expr, self._of_group)
+        return replaced(expr, lambda part: self._of_group(part, called))
 
-    def _of_group(self, expr: Expr) -> Expr | None:
+    def _of_group(self, expr: Expr, called: str) -> Expr | None:
         if isinstance(expr, SystemTimestamp):
             return WindowEnd(at=expr.at)
         if isinstance(expr, WindowId):
@@ -106,10 +110,14 @@ class Lifting:
         if isinstance(expr, Aggregate):
             return Total(self.totals.index(expr), str(expr), static_kind(expr), at=expr.at)
         if isinstance(expr, Leaf) or (isinstance(expr, Cast) and expr.declared):
-            raise self._not_grouped(expr)
+            raise self._not_grouped(expr, called)
         return None
 
-    def _not_grouped(self, expr: Expr) -> Exception:
+    def _not_grouped(self, expr: Expr, called: str) -> Exception:
+        what = f"{expr} is neither grouped nor aggregated"
+        if called and str(expr).lower() != called.lower() and called.lower() in [str(key).lower() for key in self.keys]:
+            fix = f"GROUP BY {called} takes the input's {called}, not what SELECT calls so: repeat the expression there"
+            return self.source.error(what, code="GROUP", at=expr.at, fix=fix)
         grouped = [str(key) for key in self.keys if isinstance(key, (Field, Cast, Slot))]
         fix = suggest(str(expr), grouped, f"add {expr} to GROUP BY, or aggregate it")
-        return self.source.error(f"{expr} is neither grouped nor aggregated", code="GROUP", at=expr.at, fix=fix, example=f"MAX({expr})")
+        return self.source.error(what, code="GROUP", at=expr.at, fix=fix, example=f"MAX({expr})")

@@ -234,7 +234,7 @@ class Selecting:
             bound.keys,
             totals,
             lifting.lift(bound.having) if bound.having else None,
-            tuple(Column(column.name, lifting.lift(column.expr)) for column in bound.columns),
+            tuple(Column(column.name, lifting.lift(column.expr, column.name)) for column in bound.columns),
             self._over_key(over, bound.keys, bound.group),
         )
 

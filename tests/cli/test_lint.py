@@ -41,6 +41,8 @@ def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
         ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k", [("TG-LINT-OVER", "1:47")]),
         ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'abc'", [("TG-LINT-LIKE", "1:48")]),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = NULL OR k IS NULL", [("TG-LINT-NULL", "1:48")]),
+        ('SELECT k AS "b" INTO out FROM a TIMESTAMP BY at WHERE k = "red" AND [k] = \'red\'', [("TG-LINT-QUOTES", "1:59")]),
         ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'ab[c]'", []),
         ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", [("TG-LINT-PARTITION", "1:8")]),
         ("SELECT LAG(v) OVER (PARTITION BY k LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", []),

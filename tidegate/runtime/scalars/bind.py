@@ -529,6 +529,11 @@ class ScalarBinder:
             example="LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
         )
 
+    def _filter(self, node: exp.Expr) -> Expr:
+        raise self.source.not_yet(
+            "FILTER is", at=offset_of(node), fix="write CASE in the aggregate: SUM(CASE WHEN delay > 0 THEN delay END)"
+        )
+
     def _within_group(self, node: exp.Expr) -> Expr:
         raise self.source.error(
             "WITHIN GROUP is not written here",
@@ -595,6 +600,7 @@ _HANDLERS: dict[type[Any], Callable[[ScalarBinder, exp.Expr], Expr]] = {
     exp.Cast: ScalarBinder._cast,
     exp.Anonymous: ScalarBinder._function,
     exp.Window: ScalarBinder._window_function,
+    exp.Filter: ScalarBinder._filter,
     exp.WithinGroup: ScalarBinder._within_group,
     exp.Query: ScalarBinder._subquery,
     exp.Exists: ScalarBinder._subquery,

@@ -86,6 +86,8 @@ class AsaParser(TSQLParser):
                 table.set("alias", alias)
             for join in self._parse_joins():
                 table.append("joins", join)
+        if isinstance(table, exp.Table) and self._curr and self._curr.token_type is TokenType.PARTITION_BY:
+            self.raise_error("an input takes no PARTITION BY")
         return table
 
     def _parse_timestamp_by(self) -> exp.Expr | None:

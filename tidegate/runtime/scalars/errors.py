@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 
 from ordering.errors import QueryError
 
@@ -72,6 +72,11 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
     known = {candidate.lower(): candidate for candidate in candidates}
     matches = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     return known[matches[0]] if matches else ""
+
+
+def likeness(name: str, other: str) -> float:
+    """Return how alike two names are, ignoring case: 1 the same, 0 no letter in common."""
+    return SequenceMatcher(None, other.lower(), name.lower()).ratio()
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:

@@ -219,6 +219,7 @@ _CLOCK = "would differ between replays", "write System.Timestamp(), the event's 
 REFUSED = {
     **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp"), _CLOCK),
     "newid": ("would differ between replays", "use a field that tells events apart"),
+    "median": ("is no function here", "write PERCENTILE_CONT(0.5) OVER (ORDER BY x)"),
     "rand": ("would differ between replays", "use a field of the event"),
     "getarrayelements": ("stands after CROSS APPLY and OUTER APPLY only", "write FROM i CROSS APPLY GetArrayElements(i.readings) AS r"),
 }

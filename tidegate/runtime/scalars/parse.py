@@ -7,6 +7,7 @@ a person to have written it (both found before the parser could drown in them).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -14,7 +15,7 @@ from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
 from tidegate.runtime.scalars.dialect import Asa
-from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.errors import Source, likeness, nearest
 from tidegate.runtime.scalars.statements import Declaration, split
 
 SCRIPT_CHARACTERS_MAX = 262_144
@@ -31,9 +32,19 @@ _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _KEYWORDS = ("SELECT", "INTO", "FROM", "TIMESTAMP BY", "OVER", "WHERE", "GROUP BY", "HAVING", "CASE", "WHEN", "THEN", "ELSE", "END", "AS")
+_OTHER_WORDS = (
+    *("AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "BETWEEN", "ON", "BY", "WITH", "UNION", "JOIN", "LEFT", "INNER", "OUTER", "CROSS"),
+    *("APPLY", "PARTITION", "PARTITION BY", "LIMIT", "ORDER BY", "BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY"),
+)
+"""Words that are spelled right, and mean no keyword that looks like them."""
+_NAME_LIKENESS_MIN = 0.7
+"""How alike a keyword must be to what may be a name after all."""
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
     "Required keyword": "an operand is missing",
+}
+_FIXES = {
+    "an input takes no PARTITION BY": "leave it out: tidegate plan shows how the work is spread",
 }
 _EXAMPLE = "SELECT origin, COUNT(*) AS n INTO out FROM flights TIMESTAMP BY scheduled GROUP BY origin, TumblingWindow(hour, 1)"
 
@@ -117,6 +128,9 @@ def _tokens(source: Source) -> list[Token]:
     try:
         return Asa().tokenize(source.text)
     except TokenError as error:
+        comment = source.text.rfind("/*")
+        if comment >= 0 and "*/" not in source.text[comment:]:
+            raise source.error("a comment is never closed", code="SYNTAX", at=comment, fix="close it by */") from error
         at = max(source.text.rfind("'"), source.text.rfind("["), source.text.rfind('"'))
         raise source.error(f"{source.text[at]} is never closed", code="SYNTAX", at=at, fix="close every quote and bracket") from error
 
@@ -163,9 +177,30 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
     reason = str(first.get("description") or "this is no SQL").rstrip(".")
     reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
     near = f" near {word!r}" if word else ""
-    fix = (
-        suggest(word, _KEYWORDS, "correct the script at this place")
-        if word.upper() not in _KEYWORDS
-        else "correct the script at this place"
-    )
+    if reason in _FIXES:
+        return source.error(reason, code="SYNTAX", at=at, fix=_FIXES[reason])
+    fix = _meant(source.text[: max(at, 0)], word) or "correct the script at this place"
     return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=_EXAMPLE)
+
+
+def _meant(before: str, word: str) -> str:
+    """
+    Return which keyword was meant: by *word*, at which the parser stopped, or by the one before it, which it took for a name.
+
+    Args:
+        before: The script up to the word.
+        word: The word.
+    """
+    if word.upper() == "INTO":
+        return "write INTO right after the columns, before FROM"
+    last = re.search(r"(\w{3,})\s+$", before)
+    name = last[1] if last else ""
+    of_name, of_word = _misspelled(name), _misspelled(word)
+    how_alike = likeness(name, of_name) if of_name else 0
+    if how_alike >= _NAME_LIKENESS_MIN and (not of_word or how_alike > likeness(word, of_word)):
+        return f"did you mean {of_name} instead of {name}?"
+    return f"did you mean {of_word}?" if of_word else ""
+
+
+def _misspelled(word: str) -> str:
+    return "" if word.upper() in (*_KEYWORDS, *_OTHER_WORDS) else nearest(word, _KEYWORDS)
