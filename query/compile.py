@@ -19,7 +19,7 @@ from query.operators.project import EncodedProjection, Projection
 from query.operators.reference_join import ReferenceJoining
 from query.operators.temporal_join import TemporalJoin
 from query.operators.union import Uniting
-from query.plan import Analyze, Apply, Join, Plan, Project, ReferenceJoin, Rows, Union, WindowedAggregate
+from query.plan import Analyze, Apply, Custom, Join, Plan, Project, ReferenceJoin, Rows, Union, WindowedAggregate
 from query.reference import NO_REFERENCES, ReferenceTable
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 
@@ -66,6 +66,8 @@ def operator_of(
         return Analysis(node)
     if isinstance(node, Apply):
         return Application(node)
+    if isinstance(node, Custom):
+        return node.operator
     assert isinstance(node, Project), f"no operator for {node.describe()}"
     return EncodedProjection(node, payloads) if is_last else Projection(node, payloads)
 

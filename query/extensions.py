@@ -4,6 +4,7 @@ Extensions: what other packages add to queries, found by their entry points.
 ============================  ==================================================================================
 ``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`
 ``tidegate.aggregates``       aggregates, called in scripts as ``uda.name(...)``: :class:`AggregateFunction`
+``tidegate.operators``        operators, called in FROM as ``name(step, ...)``: :class:`query.operators.offered.OfferedOperator`
 ``tidegate.queries``          whole queries, run by name as ``tidegate query name``: a function that returns a
                               :class:`query.api.Query`, or a script's text
 ============================  ==================================================================================
@@ -23,6 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.errors import QueryError
+from query.operators import offered as operators
+from query.operators.offered import OfferedOperator
+from query.sql.calling import OURS
 from tidegate.runtime.scalars import columns, offered
 from tidegate.runtime.scalars.columns import ColumnFunction, Failure, unfit
 from tidegate.runtime.scalars.errors import suggest
@@ -30,7 +34,7 @@ from tidegate.runtime.scalars.kinds import DECLARABLE, Kind
 from tidegate.runtime.scalars.offered import OfferedAggregate, Whole
 from tidegate.runtime.scalars.variant import Variant, finite
 
-FUNCTIONS, AGGREGATES, QUERIES = "tidegate.functions", "tidegate.aggregates", "tidegate.queries"
+FUNCTIONS, AGGREGATES, OPERATORS, QUERIES = "tidegate.functions", "tidegate.aggregates", "tidegate.operators", "tidegate.queries"
 PREFIX, AGGREGATE_PREFIX = "udf.", "uda."
 
 
@@ -176,9 +180,19 @@ def _kind(name: str, spelled: str) -> Kind:
     return kind
 
 
-def register(name: str, extension: ScalarFunction | AggregateFunction) -> None:
-    """Make a function known as ``udf.name``, or an aggregate as ``uda.name``, for tests and for scripts that are run from Python."""
-    if isinstance(extension, AggregateFunction):
+def register(name: str, extension: ScalarFunction | AggregateFunction | OfferedOperator) -> None:
+    """
+    Make a function known as ``udf.name``, an aggregate as ``uda.name``, an operator as ``name``; packages need not call it.
+
+    Raises:
+        QueryError: It cannot be used, or an operator of ours has its name (TG-QUERY-EXTENSION).
+    """
+    if isinstance(extension, OfferedOperator):
+        if name.lower() in OURS:
+            what, fix = f"there is an operator {name} already", "give it another name"
+            raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
+        operators.register(name, extension)
+    elif isinstance(extension, AggregateFunction):
         offered.register(f"{AGGREGATE_PREFIX}{name}", extension.offered(name))
     else:
         columns.register(f"{PREFIX}{name}", extension.column_function(name))
@@ -192,7 +206,7 @@ def load() -> None:
     Raises:
         QueryError: Something cannot be imported, or is not what its entry point says (TG-QUERY-EXTENSION).
     """
-    for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction)):
+    for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction), (OPERATORS, OfferedOperator)):
         for entry in entry_points(group=group):
             extension = _loaded(entry)
             if not isinstance(extension, wanted):

@@ -33,7 +33,7 @@ from ordering.errors import QueryError
 from ordering.ticks import format_duration
 from query.plan import UNBOUNDED, Column, Node, Plan, WindowedAggregate, lookback_of, walk
 from query.sql.bind import bind_outputs
-from query.sql.reading import spelled_name
+from query.sql.reading import named_table, spelled_name
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.dialect import OVER
 from tidegate.runtime.scalars.evaluate import static_kind
@@ -135,7 +135,7 @@ def _free(script: Script, references: Sequence[str]) -> list[InputSchema]:
 
 
 def _source_name(table: exp.Table) -> str:
-    return "" if isinstance(table.parent, exp.Into) else spelled_name(table)
+    return "" if isinstance(table.parent, exp.Into) else spelled_name(named_table(table))
 
 
 def _exprs_in(value: object) -> Iterator[Expr]:

@@ -13,10 +13,11 @@ events can still count for it; ``UNBOUNDED`` where only the beginning is enough.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from ordering.ticks import INFINITY, format_duration
+from query.operators.base import Operator
 from query.operators.bounds import Bounds
 from query.operators.windows import AnyWindow, Several
 from tidegate.runtime.scalars.evaluate import static_kind
@@ -400,6 +401,40 @@ class ReferenceJoin:
         on = [*(f"{left} = {right}" for left, right in self.keys), *([str(self.residual)] if self.residual else [])]
         where = [f" where {' AND '.join(map(str, conditions))}"] if (conditions := predicates_of(self.reference)) else []
         return f"{'LeftReferenceJoin' if self.outer else 'ReferenceJoin'} {self.name}{''.join(where)} on {' AND '.join(on) or 'all'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """
+    Rows that an operator gives which scripts call by name; see :mod:`query.operators.offered`.
+
+    Args:
+        child: Gives the rows it takes.
+        name: What scripts call it.
+        arguments: What it was given beside the rows, as scripts write it.
+        columns: What it gives.
+        operator: What computes it; name and arguments say which one it is.
+    """
+
+    child: Rows
+    name: str
+    arguments: tuple[str, ...]
+    columns: tuple[Column, ...]
+    operator: Operator = field(compare=False, repr=False)
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node below."""
+        return (self.child,)
+
+    @property
+    def reach_us(self) -> int:
+        """What the operator says."""
+        return self.operator.reach_us
+
+    def describe(self) -> str:
+        """Return one line."""
+        return f"Custom {self.name}({', '.join(self.arguments)}): {', '.join(column.name for column in self.columns)}"
 
 
 def scan_of(node: Node) -> Scan | None:

@@ -21,8 +21,9 @@ from ordering.ticks import INFINITY, NEVER
 from query.compile import operator_of
 from query.encode import encode_objects
 from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Condensing, Operator, concat_rows, encoded, parted
+from query.operators.offered import refuse_unfinished
 from query.operators.project import EncodedProjection
-from query.plan import Node, Plan, Rows, lookback_of, scan_of, source_of
+from query.plan import Custom, Node, Plan, Rows, lookback_of, scan_of, source_of
 from query.reference import ReferenceTable
 from query.retention import Retention, largest
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
@@ -183,7 +184,10 @@ class Program:
         if isinstance(stage.operator, EncodedProjection):
             return None, stage.operator.encoded(retained, from_start)
         # What other stages take must begin before the first instant that is asked for.
-        rows, failed = parted(stage.operator.rows(retained, clipped if is_taken else from_start))
+        asked = clipped if is_taken else from_start
+        rows, failed = parted(stage.operator.rows(retained, asked))
+        if isinstance(stage.node, Custom):
+            refuse_unfinished(stage.node.name, rows, asked)
         leaving, failed = (self._leaving(each) if is_taken else each for each in (rows, failed))
         if failed.num_rows:
             self._note(stage.node, failed, failed["reason"])

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from query.operators.windows import Session, each
-from query.plan import Analyze, Filter, Join, Node, Plan, Project, Rows, Scan, Union, WindowedAggregate, source_of, walk
+from query.plan import Analyze, Custom, Filter, Join, Node, Plan, Project, Rows, Scan, Union, WindowedAggregate, source_of, walk
 from tidegate.runtime.scalars.expressions import Cast, Expr, Field, Key, Slot
 from tidegate.runtime.scalars.kinds import Kind
 
@@ -72,6 +72,10 @@ def _obstacle(node: Node, overs: Mapping[str, Expr | None]) -> str:
             return f"rows of different substream keys meet: {node.describe()}"
         if not any(_is_text(node.left, left) and _is_text(node.right, right) for left, right in pairs):
             return 'a number may equal another one that is written differently: declare the key of the join as "nvarchar(max)" in fields'
+    if isinstance(node, Custom):
+        telling: Sequence[int] | None = getattr(node.operator, "apart", ())
+        if telling is not None and not any(_is_key(node.child, Slot(at, "", None), overs) for at in telling):
+            return f"rows of different substream keys may meet: {node.describe()}"
     if not isinstance(node, (Analyze, Join, Project, Filter, Scan, Union)) and len(node.children) != 1:
         return f"{node.describe()} is not spread"
     return ""
@@ -123,6 +127,8 @@ def _origins_of_column(node: Node, index: int) -> list[tuple[str, Expr] | None]:
         return _origins(source_of(node), node.keys[column.index]) if isinstance(column, Key) else [None]
     if isinstance(node, Project) and node.columns:
         return _origins(source_of(node), node.columns[index].expr)
+    if isinstance(node, Custom) and not getattr(node.operator, "passes", False):
+        return [None]
     if isinstance(node, Join):
         width = len(node.left.columns)
         return _origins_of_column(node.left, index) if index < width else _origins_of_column(node.right, index - width)

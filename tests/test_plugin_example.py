@@ -48,3 +48,17 @@ def test_its_query_is_found_by_name(installed: dict[str, str], tmp_path: Path) -
     assert "WindowedAggregate tumbling 1h by origin" in done.stdout
     assert "udf.kilometres" in done.stdout.lower()
     assert "Output far_flights" in done.stdout
+
+
+def test_its_aggregate_and_its_operator_are_found_by_name(installed: dict[str, str], tmp_path: Path) -> None:
+    """By any script."""
+    (tmp_path / "tidegate.toml").write_text(CONFIG)
+    (tmp_path / "q.sql").write_text(
+        "SELECT carrier, uda.spread(CAST(delay AS bigint)) AS s INTO far_flights "
+        "FROM debounce(flights, carrier, minute, 5) TIMESTAMP BY scheduled OVER origin GROUP BY carrier, TumblingWindow(hour, 1)"
+    )
+    command = [sys.executable, "-m", "tidegate", "plan", "q.sql"]
+    done = subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Custom debounce(carrier, 5m): *, carrier" in done.stdout
+    assert "UDA.SPREAD" in done.stdout

@@ -1,8 +1,8 @@
 """
-A package that plugs into tidegate: a query job, a scalar function and a sink, each one entry point in pyproject.toml.
+A package that plugs into tidegate: a query job, a scalar function, an aggregate and a sink, each one entry point in pyproject.toml.
 
-Installed beside tidegate, ``tidegate query far_flights`` runs the job, any script may call ``udf.kilometres(miles)``, and an
-output with ``sink = "lines"`` writes lines of text.
+Installed beside tidegate, ``tidegate query far_flights`` runs the job, any script may call ``udf.kilometres(miles)`` and
+``uda.spread(miles)``, and an output with ``sink = "lines"`` writes lines of text. :mod:`debounce` adds an operator.
 """
 
 from __future__ import annotations
@@ -10,16 +10,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.api import Query, call, column, count, max_, stream, tumbling, window_end
-from query.extensions import ScalarFunction
+from query.extensions import AggregateFunction, ScalarFunction
 from sinks.base import Sink, in_order
 from sinks.registry import Context
 
 kilometres = ScalarFunction(lambda miles: pc.multiply(miles.cast(pa.float64()), 1.609344), takes=("bigint",), gives="float")
 """Statute miles to kilometres."""
+
+
+def _spread(miles: pa.Array, first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> pa.Array:
+    """Greatest less least of the numbers of each run of rows, NULL where there is none."""
+    ranges = (pc.min_max(miles.slice(low, high - low + 1)).as_py() for low, high in zip(first.tolist(), last.tolist(), strict=True))
+    return pa.array([None if each["max"] is None else each["max"] - each["min"] for each in ranges], pa.int64())
+
+
+spread = AggregateFunction(_spread, takes=("bigint",), gives="bigint")
+"""How far apart values are."""
 
 
 def far_flights() -> Query:

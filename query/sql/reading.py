@@ -21,6 +21,9 @@ from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.expressions import Expr, PartitionId, SystemTimestamp
 from tidegate.runtime.scalars.parse import Script, offset_of
 
+_CALLED = "called"
+"""In the meta of a table that a call takes: what the script has in its place, shortened."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -82,15 +85,16 @@ class Reading:
         wanted = self._configured(schema, "timestamp_by", schema.timestamp_by, names)
         if written == wanted:
             return wanted
+        read = table.meta.get(_CALLED, schema.name)
         if written is None:
             what = f"{schema.name} has the event time {wanted}, and the query does not say so"
-            fix, example = "add TIMESTAMP BY", f"FROM {schema.name} TIMESTAMP BY {wanted}"
+            fix, example = "add TIMESTAMP BY", f"FROM {read} TIMESTAMP BY {wanted}"
         elif wanted is None:
             what = f"{schema.name} is ordered by arrival, not by {written}"
-            fix, example = "leave TIMESTAMP BY out, or set timestamp_by of the input and order it anew", f"FROM {schema.name}"
+            fix, example = "leave TIMESTAMP BY out, or set timestamp_by of the input and order it anew", f"FROM {read}"
         else:
             what = f"{schema.name} is ordered by {wanted}, not by {written}"
-            fix, example = "write the input's event time", f"FROM {schema.name} TIMESTAMP BY {wanted}"
+            fix, example = "write the input's event time", f"FROM {read} TIMESTAMP BY {wanted}"
         raise self.source.error(what, code="TIMESTAMP", at=offset_of(node if node is not None else table), fix=fix, example=example)
 
     def _over(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
@@ -118,9 +122,21 @@ class Reading:
 
 def names_in(script: Script) -> set[str]:
     """Return all names that stand after FROM and JOIN, as the script spells them."""
-    return {spelled_name(table) for statement in script.statements for table in statement.find_all(exp.Table)}
+    return {spelled_name(named_table(table)) for statement in script.statements for table in statement.find_all(exp.Table)}
 
 
 def spelled_name(table: exp.Table) -> str:
     """Return a name after FROM as the script spells it."""
     return ".".join(part.name for part in table.parts)
+
+
+def named_table(table: exp.Table) -> exp.Table:
+    """Return the table whose rows a call after FROM takes, with the call's TIMESTAMP BY and OVER; of no call *table* itself."""
+    if not isinstance(table.this, exp.Anonymous):
+        return table
+    first = next(iter(table.this.expressions), None)
+    parts = [part.copy() for part in first.parts] if isinstance(first, exp.Column) else []
+    clauses = {clause: table.args[clause] for clause in (TIMESTAMP_BY, OVER) if table.args.get(clause)}
+    found = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)), **clauses)
+    found.meta[_CALLED] = f"{table.this.name}({spelled_name(found)}, ...)"
+    return found

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from query.operators.windows import AnyWindow, Several
-from query.plan import Column, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
+from query.plan import Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
 from query.splicing import STAR
 from query.sql.analyzing import Analyzed, analytics_of, refuse_long
 from query.sql.applying import bind_applies
+from query.sql.calling import Calling
 from query.sql.choosing import Choosing
 from query.sql.grouping import WINDOW_EXAMPLE, Grouping, Lifting
 from query.sql.joining import OnBinding, joins_of, told_apart
@@ -156,6 +157,8 @@ class Selecting:
         for name in ("pivots", "hints", "sample", "version", "laterals", "when"):
             if table.args.get(name):
                 raise self.source.not_yet(f"{name} after an input is", at=offset_of(table))
+        if isinstance(table.this, exp.Anonymous):
+            return self._called(table)
         spelled = spelled_name(table)
         names = frozenset(name.lower() for name in (spelled, table.alias) if name)
         if spelled.lower() in self.steps:
@@ -164,6 +167,12 @@ class Selecting:
         schema = reading.schema(table, [name for name, _ in self.steps.values()])
         names |= {schema.name.lower()}
         return Relation(table.alias or schema.name, names, reading.rows(table, schema, names), schema)
+
+    def _called(self, table: exp.Table) -> Relation:
+        """Bind a call of an operator that packages offer, or we do."""
+        custom = Calling(self.source, self._relation, self.window_us_max).bind(table)
+        names = frozenset(name.lower() for name in (custom.name, table.alias) if name)
+        return Relation(table.alias or custom.name, names, custom, star=self._star(custom))
 
     def _step(self, table: exp.Table, names: frozenset[str]) -> Relation:
         for clause in (TIMESTAMP_BY, OVER):
@@ -187,11 +196,13 @@ class Selecting:
         star = next((column for column in step.columns if column.name == STAR), None)
         if star is None:
             return None
+        if isinstance(step, Custom):
+            return self._star(step.child) or InputSchema(STAR)
         scan = scan_of(step) if isinstance(step, Project) and isinstance(star.expr, Payload) else None
         if scan is not None:
             return next(schema for schema in self.inputs if schema.name == scan.input)
         below = source_of(step) if isinstance(step, Project) and isinstance(star.expr, Slot) else None
-        return self._star(below) if isinstance(below, Project) else InputSchema(STAR)  # of a record nothing is known
+        return self._star(below) if isinstance(below, (Project, Custom)) else InputSchema(STAR)  # of a record nothing is known
 
     # SELECT and GROUP BY
 

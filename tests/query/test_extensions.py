@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import pickle
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from program_running import answers_of
 from query_oracle import Event
@@ -17,6 +22,18 @@ from query_oracle import Event
 from ordering.errors import QueryError
 from query import extensions
 from query.extensions import AggregateFunction
+from query.operators import offered as operators
+from query.operators.base import BAD_SCHEMA, Retained, alone
+from query.operators.offered import OfferedOperator, RowColumn
+from query.plan import walk
+from query.program import Program
+from query.spreading import spreading_of
+from query.sql.bind import bind_outputs
+from tidegate.runtime.scalars import offered as aggregates
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.expressions import Cast, Field
+from tidegate.runtime.scalars.kinds import Kind
+from tidegate.runtime.scalars.parse import parse_script
 
 SECOND = 1_000_000
 
@@ -34,8 +51,12 @@ def span(values: pa.Array, weights: pa.Array, first: Any, last: Any) -> pa.Array
 
 
 @pytest.fixture(autouse=True)
-def _offered() -> None:
+def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What packages offer is known to these tests alone."""
+    monkeypatch.setattr(aggregates, "_REGISTERED", {})
+    monkeypatch.setattr(operators, "_REGISTERED", {})
     extensions.register("Span", AggregateFunction(span, ("bigint", "float"), "float"))
+    extensions.register("debounce", _debounce())
 
 
 def events_of(payloads: Sequence[tuple[int, dict[str, Any]]], sub: int = 0) -> list[Event]:
@@ -111,3 +132,200 @@ def test_an_aggregate_that_gives_too_few_values_or_takes_nothing_is_refused() ->
     ]
     with pytest.raises(QueryError, match=r"uda\.none takes no argument"):
         extensions.register("none", AggregateFunction(np.add, (), "bigint"))
+
+
+# Operators
+
+
+PLUGIN = Path(__file__).resolve().parents[2] / "examples" / "plugin" / "debounce.py"
+
+
+def _debounce() -> OfferedOperator:
+    spec = importlib.util.spec_from_file_location("debounce", PLUGIN)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    found = module.debounce
+    assert isinstance(found, OfferedOperator)
+    return found
+
+
+COMINGS = st.lists(st.tuples(st.integers(0, 1), st.integers(1, 40), st.sampled_from(["a", "b", None, 1]), st.integers(0, 3)), max_size=25)
+
+
+def comings_of(rows: Sequence[Any]) -> list[Event]:
+    """Events of two substreams, in order of time."""
+    return [Event(sub, at * SECOND, {"k": k, "v": v, "n": number}) for number, (sub, at, k, v) in enumerate(rows)]
+
+
+def found_of(sql: str, rows: Sequence[Any], cuts: Sequence[int], **settings: Any) -> dict[int, list[Any]]:
+    """The results of each substream: time in seconds, then the values."""
+    answers = answers_of(sql, {"arrivals": comings_of(rows)}, cuts, **settings)
+    assert answers.reasons == []
+    return {
+        sub: [(at // SECOND, *json.loads(value).values()) for at, _, value in results]
+        for sub, results in answers.results["out"].items()
+        if results
+    }
+
+
+def agree(sql: str, rows: Sequence[Any], cuts: Sequence[int], expected: dict[int, list[Any]]) -> None:
+    """Whole, cut, and from the middle on."""
+    assert found_of(sql, rows, []) == expected
+    assert found_of(sql, rows, cuts) == expected
+    late = {sub: [row for row in given if row[0] >= 20] for sub, given in expected.items()}
+    assert found_of(sql, rows, cuts, start_us=20 * SECOND) == {sub: given for sub, given in late.items() if given}
+
+
+STEP = "WITH few AS (SELECT k, n FROM arrivals WHERE v > 0) "
+
+
+@settings(max_examples=40)
+@given(COMINGS, CUTS, st.integers(1, 8))
+def test_debounce_is_the_same_however_time_is_cut(rows: list[Any], cuts: list[int], seconds: int) -> None:
+    """Each row against all before it; over a step, whose rows are some of the events."""
+    rows.sort(key=lambda row: row[1])
+    for step, sql in (
+        (False, "SELECT n FROM debounce(arrivals, k, second, {})"),
+        (True, STEP + "SELECT n FROM debounce(few, k, second, {})"),
+    ):
+        expected: dict[int, list[Any]] = {}
+        for number, (sub, at, k, v) in enumerate(rows):
+            before = [row for row in rows[:number] if row[0] == sub and row[2] == k and (not step or row[3]) and at - row[1] <= seconds]
+            if not before and (not step or v):
+                expected.setdefault(sub, []).append((at, number))
+        agree(sql.format(seconds), rows, cuts, expected)
+
+
+@settings(max_examples=40)
+@given(COMINGS, CUTS, st.integers(1, 30))
+def test_shift_is_the_same_however_time_is_cut(rows: list[Any], cuts: list[int], seconds: int) -> None:
+    """Every row, later."""
+    rows.sort(key=lambda row: row[1])
+    expected: dict[int, list[Any]] = {}
+    for number, (sub, at, k, v) in enumerate(rows):
+        if v:
+            expected.setdefault(sub, []).append((at + seconds, k, number))
+    agree(f"{STEP}SELECT k, n FROM shift(few, second, {seconds}) AS later", rows, cuts, expected)
+    agree(f"SELECT l.k, n FROM shift(arrivals, second, {seconds}) AS l WHERE v > 0", rows, cuts, expected)
+
+
+@settings(max_examples=40)
+@given(COMINGS, CUTS, st.integers(1, 12))
+def test_active_is_the_same_however_time_is_cut(rows: list[Any], cuts: list[int], seconds: int) -> None:
+    """Every instant at which something begins or ends, counted by itself."""
+    rows.sort(key=lambda row: row[1])
+    expected: dict[int, list[Any]] = {}
+    for sub in (0, 1):
+        mine = [row for row in rows if row[0] == sub]
+        for at in range(60):
+            for k in (1, "a", "b", None):
+                times = [row[1] for row in mine if row[2] == k]
+                if any(at in (time, time + seconds) for time in times):
+                    expected.setdefault(sub, []).append((at, k, sum(time <= at < time + seconds for time in times)))
+    agree(f"SELECT k, active FROM active(arrivals, second, {seconds}, k)", rows, cuts, expected)
+
+
+def test_rows_that_are_moved_join_with_those_of_now() -> None:
+    """What happened five seconds ago beside what happens now; System.Timestamp is the moved time."""
+    rows = [(0, 1, "a", 1), (0, 6, "a", 2), (0, 7, "a", 3)]
+    sql = """SELECT now.v AS v, b.v AS old, System.Timestamp() AS at FROM arrivals now
+    JOIN shift(arrivals, second, 5) AS b ON DATEDIFF(second, now, b) = 0 AND now.k = b.k"""
+    assert found_of(sql, rows, [6 * SECOND]) == {0: [(6, 2, 1, "1970-01-01T00:00:06Z")]}
+
+
+def test_calls_stand_on_calls_through_steps() -> None:
+    """And a star goes through with what is known of it."""
+    schema = InputSchema("arrivals", fields={"v": "nvarchar(max)"})
+    sql = "WITH l AS (SELECT * FROM shift(arrivals, second, 5)) SELECT v, n FROM debounce(l, k, second, 1) AS d WHERE v = '1'"
+    answers = answers_of(sql, {"arrivals": comings_of([(0, 1, "a", 1), (0, 2, "a", 1)])}, schemas=[schema])
+    assert answers.values() == ['{"v":"1","n":0}']
+
+
+class Stray:
+    """An operator that gives rows at the wrong time."""
+
+    sides, reach_us = 1, 0
+
+    def __init__(self, moved_us: int) -> None:
+        self._moved_us = moved_us
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Keep them."""
+        return below, BAD_SCHEMA.empty_table()
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Ignore what is asked for."""
+        rows = alone(retained).drop_columns(["position"])
+        return rows.set_column(1, "system_us", pc.add(rows["system_us"], self._moved_us))
+
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
+        """Keep them."""
+        return retained
+
+
+def test_rows_outside_of_the_slice_stop_the_query() -> None:
+    """They could not be final."""
+    extensions.register("stray", OfferedOperator(lambda columns, arguments: (columns, Stray(0)), "stray(x)"))
+    with pytest.raises(QueryError, match="the operator stray gave rows outside of the slice") as caught:
+        answers_of("SELECT k FROM stray(arrivals) AS s", {"arrivals": comings_of([(0, 1, "a", 1), (0, 9, "a", 1)])}, [5 * SECOND])
+    assert caught.value.code == "TG-QUERY-EXTENSION"
+
+
+@pytest.mark.parametrize(
+    ("make", "what"),
+    [
+        (lambda columns, arguments: ([], Stray(0)), "it says that it gives no columns"),
+        (lambda columns, arguments: ([RowColumn("a", "int")], Stray(0)), "it says that it gives a int"),
+        (lambda columns, arguments: 1 / 0, "making it raised ZeroDivisionError: division by zero"),
+        (lambda columns, arguments: ([RowColumn("a")], _with(reach_us=-1)), "it says reach_us -1 and sides 1"),
+        (lambda columns, arguments: ([RowColumn("a")], _with(passes=True)), "it says that it passes columns on, and does not begin"),
+        (lambda columns, arguments: (columns, _with(reach_us=10**15)), "bad looks 11574d1h46m40s back, longer than 7d"),
+    ],
+)
+def test_an_operator_that_cannot_be_used_is_refused(make: Any, what: str) -> None:
+    """When the script is bound, at its place."""
+    extensions.register("bad", OfferedOperator(make, "bad(x)"))
+    with pytest.raises(QueryError) as caught:
+        answers_of("SELECT a FROM bad(arrivals) AS b", {"arrivals": []})
+    assert what in caught.value.what
+    assert caught.value.where == "q.sql:1:15"
+
+
+def _with(**attributes: Any) -> Stray:
+    stray = Stray(0)
+    for name, value in attributes.items():
+        setattr(stray, name, value)
+    return stray
+
+
+def test_our_own_names_are_not_taken() -> None:
+    """A script means the same wherever it runs."""
+    with pytest.raises(QueryError, match="there is an operator Shift already"):
+        extensions.register("Shift", OfferedOperator(lambda columns, arguments: (columns, Stray(0)), "shift(x)"))
+
+
+def test_a_plan_with_an_operator_goes_to_workers() -> None:
+    """Pickled; and two calls that are given the same are computed once."""
+    sql = "SELECT k INTO one FROM shift(arrivals, second, 5); SELECT k, n INTO two FROM shift(arrivals, second, 5)"
+    plans = bind_outputs(parse_script(sql), [InputSchema("arrivals")])
+    assert pickle.loads(pickle.dumps(plans)) == plans
+    assert len(Program(plans).names) == len([*walk(plans[0].root)])
+
+
+def test_work_is_spread_where_rows_of_different_keys_never_meet() -> None:
+    """shift keeps all rows apart, debounce those that differ in its column; active gives other columns."""
+    schema = InputSchema("flights", timestamp_by="at", over="origin", fields={"origin": "nvarchar(max)"})
+    for sql, by_partition in {
+        "SELECT d INTO o FROM shift(flights, second, 5) TIMESTAMP BY at": True,
+        "SELECT d INTO o FROM debounce(flights, origin, second, 5) TIMESTAMP BY at": True,
+        "SELECT d INTO o FROM debounce(flights, d, second, 5) TIMESTAMP BY at": False,
+        "SELECT origin, active INTO o FROM active(flights, second, 5, origin) TIMESTAMP BY at": True,
+        "SELECT active INTO o FROM active(flights, second, 5) TIMESTAMP BY at": False,
+        "SELECT COUNT(*) AS n INTO o FROM debounce(flights, origin, second, 5) TIMESTAMP BY at GROUP BY d, TumblingWindow(hour, 1)": False,
+    }.items():
+        plans = bind_outputs(parse_script(sql), [schema])
+        overs = {"flights": Cast(Field(("origin",)), Kind.NVARCHAR, declared=True)}
+        assert spreading_of(plans, overs, {"flights": 4}).by_partition is by_partition, sql

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
-from far_flights import Lines, far_flights, kilometres
+from far_flights import Lines, far_flights, kilometres, spread
 
 MINUTE_US = 60_000_000
 
@@ -13,6 +14,12 @@ MINUTE_US = 60_000_000
 def test_miles_become_kilometres() -> None:
     """Whole columns at once; NULL stays NULL."""
     assert kilometres.compute(pa.array([1000, None])).to_pylist() == [1609.344, None]
+
+
+def test_each_run_of_rows_has_its_spread() -> None:
+    """Runs may overlap; NULL is left out."""
+    found = spread.compute(pa.array([100, None, 700, 50]), np.array([0, 1, 1]), np.array([3, 2, 1]))
+    assert found.to_pylist() == [650, 0, None]
 
 
 def test_the_query_is_a_script_that_can_be_read() -> None:

@@ -1,0 +1,203 @@
+"""
+Binding of operators that FROM and JOIN call by name: ``FROM shift(flights, minute, 5) AS later``.
+
+First stands the step or the input whose rows it takes, by name; of an input TIMESTAMP BY and OVER follow the call. After it come
+columns of these rows, constants, and lengths of time (a unit and a number). Over an input the rows are the events as
+records - a column ``*``, whose members can be asked for by name - and the columns that the call names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from ordering.ticks import format_duration
+from query.operators.active import ACTIVE
+from query.operators.base import Operator
+from query.operators.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, find, names
+from query.operators.shift import SHIFT
+from query.plan import Column, Custom, Project, Reference, Rows, type_name
+from query.sql.layout import Layout
+from query.sql.lengths import UNITS_US
+from query.sql.reading import named_table
+from query.sql.scopes import Relation, ScopeNames, slot
+from tidegate.runtime.scalars.bind import ScalarBinder
+from tidegate.runtime.scalars.catalog import ANY
+from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.evaluate import static_kind
+from tidegate.runtime.scalars.expressions import Cast, Expr, Literal, Property, Slot
+from tidegate.runtime.scalars.kinds import DECLARABLE
+from tidegate.runtime.scalars.parse import offset_of
+
+OURS = {"active": ACTIVE, "shift": SHIFT}
+"""The operators that need no package."""
+_Given = Expr | Length
+"""An argument: a length of time, or what is bound over the rows below."""
+
+
+@dataclass(frozen=True)
+class Calling:
+    """
+    Binds one call.
+
+    Args:
+        source: The script, for error places.
+        relation: Binds a name after FROM.
+        length_us_max: Longest time that may be named, or looked back on, microseconds.
+    """
+
+    source: Source
+    relation: Callable[[exp.Table], Relation]
+    length_us_max: int
+
+    def bind(self, table: exp.Table) -> Custom:
+        """
+        Return the rows that the operator gives.
+
+        Raises:
+            QueryError: There is none of that name, or what it is given will not do.
+        """
+        name, at = ".".join(part.name for part in table.parts), offset_of(table)
+        offered = OURS.get(name.lower()) or find(name)
+        if offered is None:
+            fix = suggest(name, (*OURS, *names()), "install the package that offers it")
+            raise self.source.error(f"there is no operator {name}", code="FUNCTION", at=at, fix=fix)
+        below = self._below(table, name, offered)
+        scope = ScopeNames(self.source, [below])
+        given = list(self._arguments(table.this.expressions[1:], name, offered, scope))
+        exprs = [each for each in given if not isinstance(each, (Length, Literal))]
+        layout = Layout.of([below], [scope.whole(at), *exprs] if below.schema is not None else exprs)
+        settled = [each if isinstance(each, Length) else layout.settled(each) for each in given]
+        rows, settled = self._with_members(layout.rows[0], settled)  # type: ignore[arg-type]
+        columns = tuple(RowColumn(column.name, _kind_of(column)) for column in rows.columns)
+        arguments = [self._argument(each, name, offered, at) for each in settled]
+        found, operator = self._made(offered, name, columns, arguments, at)
+        shown = tuple(_shown(each, columns) for each in arguments)
+        return Custom(rows, name.lower(), shown, self._columns(found, name, operator, columns, at), operator)
+
+    # What it takes
+
+    def _below(self, table: exp.Table, name: str, offered: OfferedOperator) -> Relation:
+        first = next(iter(table.this.expressions), None)
+        if not isinstance(first, exp.Column) or first.find(exp.Star):
+            at = offset_of(table)
+            what = f"{name} takes the name of a step or an input first"
+            raise self.source.error(what, code="FUNCTION", at=at, fix="put what it works on into a step", example=offered.example)
+        relation = self.relation(named_table(table))
+        if isinstance(relation.rows, Reference):
+            what = f"{relation.name} is reference data, and {name} needs a stream"
+            raise self.source.error(what, code="INPUT", at=offset_of(first), fix="name a step or an input")
+        return relation
+
+    def _arguments(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator, scope: ScopeNames) -> Iterator[_Given]:
+        left = list(nodes)
+        while left:
+            node = left.pop(0)
+            if left and _is_unit(node) and _is_number(left[0]):
+                yield self._length(node, left.pop(0), name, offered)
+            elif isinstance(node, (exp.Column, exp.Literal, exp.National, exp.Neg, exp.Null, exp.Boolean)):
+                yield ScalarBinder(self.source, scope).bind(node, aggregates="FROM")
+            else:
+                raise self._unfit(name, offered, offset_of(node))
+
+    def _length(self, unit: exp.Expr, number: exp.Expr, name: str, offered: OfferedOperator) -> Length:
+        us = UNITS_US[unit.name.lower()] * int(number.name)
+        if not 0 < us <= self.length_us_max:
+            least = "above 0" if us <= 0 else f"of {format_duration(self.length_us_max)} at most"
+            fix = "give a positive number" if us <= 0 else "shorten it, or raise query.window_max in the settings"
+            what = f"{name} takes lengths of time {least}"
+            raise self.source.error(what, code="WINDOW", at=offset_of(unit), fix=fix, example=offered.example)
+        return Length(us)
+
+    def _with_members(self, rows: Rows, given: Sequence[_Given]) -> tuple[Rows, list[_Given]]:
+        """Add a column to the rows for each argument that is a member of a record, a star's above all."""
+        members = list(dict.fromkeys(each for each in given if not isinstance(each, Length) and _path(each)))
+        taken = {column.name.lower() for column in rows.columns}
+        members = [each for each in members if _path(each).lower() not in taken]
+        if not members:
+            return rows, list(given)
+        own = tuple(Column(column.name, slot(rows, place)) for place, column in enumerate(rows.columns))
+        added = Project(rows, (*own, *(Column(_path(each), each) for each in members)))
+        places = {each: slot(added, len(own) + at) for at, each in enumerate(members)}
+        return added, [each if isinstance(each, Length) else places.get(each, each) for each in given]
+
+    def _argument(self, given: _Given, name: str, offered: OfferedOperator, at: int) -> Argument:
+        if isinstance(given, Length):
+            return given
+        if isinstance(given, Literal):
+            return given.value
+        if not isinstance(given, Slot):
+            raise self._unfit(name, offered, given.at if given.at >= 0 else at)
+        return ColumnArgument(given.index)
+
+    def _unfit(self, name: str, offered: OfferedOperator, at: int) -> Exception:
+        what, fix = f"{name} takes columns, constants, and lengths of time", "compute it in a step, and name its column"
+        return self.source.error(what, code="FUNCTION", at=at, fix=fix, example=offered.example)
+
+    # What it gives
+
+    def _made(
+        self, offered: OfferedOperator, name: str, columns: Sequence[RowColumn], arguments: Sequence[Argument], at: int
+    ) -> tuple[Sequence[RowColumn], Operator]:
+        try:
+            found, operator = offered.make(columns, arguments)
+        except ValueError as problem:
+            raise self.source.error(str(problem), code="FUNCTION", at=at, fix="call it as shown", example=offered.example) from None
+        except Exception as error:  # a package's mistake must show where it was met
+            raise self._useless(name, f"making it raised {type(error).__name__}: {error}", at) from error
+        if operator.reach_us > self.length_us_max:
+            what = f"{name} looks {format_duration(operator.reach_us)} back, longer than {format_duration(self.length_us_max)}"
+            fix = "shorten it, or raise query.window_max in the settings"
+            raise self.source.error(what, code="WINDOW", at=at, fix=fix)
+        if operator.reach_us < 0 or operator.sides != 1:
+            raise self._useless(name, f"it says reach_us {operator.reach_us} and sides {operator.sides}", at)
+        return found, operator
+
+    def _columns(
+        self, found: Sequence[RowColumn], name: str, operator: Operator, below: Sequence[RowColumn], at: int
+    ) -> tuple[Column, ...]:
+        """Return what it gives as columns of a plan."""
+        spelled = [column.name.lower() for column in found]
+        unknown = [column.kind for column in found if column.kind != ANY and column.kind.lower() not in DECLARABLE]
+        if not found or len(set(spelled)) < len(spelled) or unknown:
+            raise self._useless(name, f"it says that it gives {', '.join(f'{one.name} {one.kind}' for one in found) or 'no columns'}", at)
+        if getattr(operator, "passes", False) and tuple(found[: len(below)]) != tuple(below):
+            raise self._useless(name, "it says that it passes columns on, and does not begin with them", at)
+        return tuple(
+            Column(column.name, Slot(place, column.name, DECLARABLE.get(column.kind.lower()))) for place, column in enumerate(found)
+        )
+
+    def _useless(self, name: str, why: str, at: int) -> Exception:
+        fix = "mend or remove the package that offers it"
+        return self.source.error(f"the operator {name} cannot be used: {why}", code="EXTENSION", at=at, fix=fix)
+
+
+def _path(expr: Expr) -> str:
+    """Return the path of a member of a record, converted to its declared type or not; empty for all else."""
+    inner = expr.arg if isinstance(expr, Cast) and expr.declared else expr
+    return ".".join(inner.path) if isinstance(inner, Property) and isinstance(inner.arg, Slot) else ""
+
+
+def _is_unit(node: exp.Expr) -> bool:
+    if not isinstance(node, exp.Column) or len(node.parts) != 1:
+        return False
+    return not node.parts[0].args.get("quoted") and node.name.lower() in UNITS_US
+
+
+def _is_number(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit() and len(str(node.this)) <= 18
+
+
+def _kind_of(column: Column) -> str:
+    return type_name(static_kind(column.expr))
+
+
+def _shown(argument: Argument, columns: Sequence[RowColumn]) -> str:
+    """Write an argument as a script does."""
+    if isinstance(argument, Length):
+        return format_duration(argument.us)
+    if isinstance(argument, ColumnArgument):
+        return columns[argument.index].name
+    return "NULL" if argument is None else repr(argument)
