@@ -132,6 +132,11 @@ def call(function: str, *args: Expression) -> Value:
     return Value(f"{function}({', '.join(map(_expression, args))})")
 
 
+def length(time: str) -> Value:
+    """Return a length of time such as ``5m``, as operators take it (:meth:`Stream.through`)."""
+    return Value("{}, {}".format(*_length(time)))
+
+
 def window_end() -> Value:
     """Return System.Timestamp(): of a group its window's end, of an event its own time."""
     return Value("System.Timestamp()")
@@ -224,16 +229,42 @@ class Stream:
     Args:
         source: What stands after FROM.
         steps: The streams it is built on, by the name it gives them.
+        condition: What its rows must meet; None: nothing.
+        reading: TIMESTAMP BY and OVER of an input.
     """
 
     source: str
     steps: tuple[tuple[str, Step], ...] = ()
     condition: Value | None = None
+    reading: str = ""
 
     def where(self, condition: Expression) -> Stream:
         """Keep the rows for which *condition* is true."""
         met = Value(f"({_expression(condition)})")
         return replace(self, condition=met if self.condition is None else self.condition & met)
+
+    def through(self, operator: str, *arguments: Operand) -> Stream:
+        """
+        Return the rows that an operator gives: one of ours, or one that a package offers.
+
+        Args:
+            operator: Its name.
+            arguments: Columns (:func:`column`), constants, and lengths of time (:func:`length`).
+
+        Raises:
+            ValueError: The rows are filtered; name what is left first, ``.select().named("few")``.
+        """
+        if self.condition is not None:
+            raise ValueError(f'{operator} takes all rows of a stream: name those that are left first, .select().named("few")')
+        return replace(self, source=f"{operator}({', '.join([self.source, *map(_operand, arguments)])})")
+
+    def shifted(self, by: str) -> Stream:
+        """Return the rows, each later by a length of time such as ``5m``."""
+        return self.through("shift", length(by))
+
+    def active(self, lifetime: str, *keys: str) -> Stream:
+        """Return how many rows of each group are alive, whenever one begins or ends to live: columns *keys* and ``active``."""
+        return self.through("active", length(lifetime), *map(column, keys))
 
     def group_by(self, *keys: Expression) -> Groups:
         """Group by expressions and one window."""
@@ -292,7 +323,7 @@ class Step:
         """Return the SELECT."""
         where = f"\nWHERE {self.stream.condition.sql}" if self.stream.condition is not None else ""
         target = f"\nINTO {_quoted(into)}" if into else ""
-        own = f"SELECT {self.columns}{target}\nFROM {self.stream.source}{where}{self.grouping}"
+        own = f"SELECT {self.columns}{target}\nFROM {self.stream.source}{self.stream.reading}{where}{self.grouping}"
         return "\nUNION\n".join([own, *(other.text() for other in self.united)])
 
     def below(self) -> Iterator[tuple[str, Step]]:
@@ -339,7 +370,7 @@ def stream(name: str, *, timestamp_by: Expression = None, over: Expression = Non
         over: The key of its substreams.
     """
     by = f" TIMESTAMP BY {_expression(timestamp_by)}" if timestamp_by is not None else ""
-    return Stream(_quoted(name) + by + (f" OVER {_expression(over)}" if over is not None else ""))
+    return Stream(_quoted(name), reading=by + (f" OVER {_expression(over)}" if over is not None else ""))
 
 
 def _columns(columns: dict[str, Expression]) -> str:

@@ -84,6 +84,20 @@ def test_windows_and_durations_are_written_in_whole_units() -> None:
     )
 
 
+def test_operators_stand_after_from() -> None:
+    """Over an input, whose TIMESTAMP BY follows the call, and over a step."""
+    flights = stream("flights", timestamp_by="scheduled", over="origin")
+    far = flights.where(column("distance") > 100).select(origin="origin").named("far")
+    query = flights.shifted("90s").select(delay="delay").into("late") + far.active("5m", "origin").where("active > 3").into("busy")
+    written = """WITH far AS (SELECT origin FROM flights TIMESTAMP BY scheduled OVER origin WHERE distance > 100)
+        SELECT delay INTO late FROM shift(flights, second, 90) TIMESTAMP BY scheduled OVER origin;
+        SELECT * INTO busy FROM active(far, minute, 5, origin) WHERE active > 3"""
+    plans = [[plan.explain() for plan in bind_outputs(parse_script(sql), [FLIGHTS])] for sql in (query.sql, written)]
+    assert plans[0] == plans[1]
+    with pytest.raises(ValueError, match="shift takes all rows of a stream"):
+        flights.where("delay > 1").shifted("5m")
+
+
 def squares(values: pa.Array) -> pa.Array:
     """Square numbers; refuses 13."""
     if 13 in values.to_pylist():
