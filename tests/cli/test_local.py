@@ -113,6 +113,8 @@ def test_a_folder_takes_a_file_for_each_output_and_one_for_bad_records(tmp_path:
     file = written(tmp_path, "a.ndjson", ndjson([at(1, v="1"), at(2, v="x")]) + "nonsense\n")
     folder = tmp_path / "deep" / "out"
     arguments = (script, "--input", f"a={file}", "--output-dir", str(folder))
+    told = run(script, "--input", f"a={file}")
+    assert (told.code, "2 records could not be used; with --output-dir dead.ndjson has each of them:" in told.errors) == (0, True)
     assert run(*arguments).code == 0
     assert sorted(path.name for path in folder.iterdir()) == ["all_of_them.ndjson", "dead.ndjson", "good.ndjson"]
     assert (folder / "good.ndjson").read_bytes() == b'{"v":1}\n'

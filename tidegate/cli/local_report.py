@@ -124,7 +124,7 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
         yield f"  output {name}: {count:,} results"
     reasons = sorted(numbers["bad"].items(), key=lambda one: (-one[1], one[0]))
     if reasons:
-        yield f"  {sum(numbers['bad'].values()):,} records could not be used:"
+        yield f"  {sum(numbers['bad'].values()):,} records could not be used; with --output-dir dead.ndjson has each of them:"
         yield from (f"    {count:,} {reason}" for reason, count in reasons[:_REASONS_SHOWN])
         if len(reasons) > _REASONS_SHOWN:
             yield f"    and {len(reasons) - _REASONS_SHOWN} other reasons"

@@ -37,6 +37,10 @@ _OTHER_WORDS = (
     *("APPLY", "PARTITION", "PARTITION BY", "LIMIT", "ORDER BY", "BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY"),
 )
 """Words that are spelled right, and mean no keyword that looks like them."""
+_ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
+"""The text before a place where an array's element ends that is written as other languages do: ``a[0]``."""
+_ELEMENT_OF = re.compile(r"[\w\])]$")
+"""The text before a place where such an index begins."""
 _NAME_LIKENESS_MIN = 0.7
 """How alike a keyword must be to what may be a name after all."""
 _REASONS = {
@@ -179,6 +183,9 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
     near = f" near {word!r}" if word else ""
     if reason in _FIXES:
         return source.error(reason, code="SYNTAX", at=at, fix=_FIXES[reason])
+    if at >= 0 and (_ELEMENT_BEFORE.search(source.text[:at]) or (word.startswith("[") and _ELEMENT_OF.search(source.text[:at]))):
+        fix, example = "write GetArrayElement(array, index) for an element of an array", "GetArrayElement(readings, 0)"
+        return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=example)
     fix = _meant(source.text[: max(at, 0)], word) or "correct the script at this place"
     return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=_EXAMPLE)
 
