@@ -109,6 +109,7 @@ class ScopeNames:
             self._refuse_relation(path[0], at)
         having = [index for index, relation in enumerate(self.relations) if relation.has(path)]
         if len(having) > 1:
+            self._refuse_hidden(path, at)
             names = [self.relations[index].name for index in having]
             raise self.source.error(
                 f"{'.'.join(path)} may be a column of {' or of '.join(names)}",
@@ -138,6 +139,14 @@ class ScopeNames:
             return replace(self.relations[0].whole(0), title="*", at=at)
         records = tuple(record_of(relation, index) for index, relation in enumerate(self.relations))
         return Payload(tuple(relation.name for relation in self.relations), records, at=at)
+
+    def _refuse_hidden(self, path: tuple[str, ...], at: int) -> None:
+        """Refuse the name of an input that goes by another one here."""
+        name = path[0].lower() if len(path) > 1 else None
+        hidden = next((relation for relation in self.relations if relation.schema and relation.schema.name.lower() == name), None)
+        if hidden is not None:
+            example = ".".join((hidden.name, *path[1:]))
+            raise self.source.error(f"{path[0]} is called {hidden.name} here", code="FIELD", at=at, fix="write that name", example=example)
 
     def _refuse_relation(self, name: str, at: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
