@@ -52,6 +52,8 @@ class Reading:
         if found is None:
             known = [*(schema.name for schema in self.inputs), *steps]
             fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else "configure it under [inputs]")
+            if any(str(step.alias).lower() == spelled.lower() for step in table.root().find_all(exp.CTE)):
+                fix = f"a step can be read by what follows it: write {spelled} before this place"
             raise self.source.error(f"there is no input {spelled}", code="INPUT", at=offset_of(table), fix=fix)
         return found
 
