@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordering.segments import first_above
+from ordering.segments import first_above, sorted_places
 from query.encode import canonical
 from query.operators.base import BAD_SCHEMA, Retained, alone, by_substream, rows_table, ticks
 from query.operators.lookback import Groups, Whole, group_numbers
 from query.operators.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn
 from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.variant import Variant, from_columns
+from tidegate.runtime.scalars.variant import from_columns
 
 
 @dataclass(frozen=True)
@@ -41,28 +41,24 @@ class Active:
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the counts at from_us <= system_us < to_us, ordered by (system_us, key bytes, grouping columns, sub)."""
-        every = alone(retained)
-        subs = ticks(every, "sub")
-        keys = [from_columns(every, f"s{place}") for place in range(len(self.apart))]
-        # Within a group the order of equals does not matter, but times must rise.
-        by_time = np.argsort(ticks(every, "system_us"), kind="stable")
-        every, subs, keys = every.take(pa.array(by_time)), subs[by_time], [key.take(by_time) for key in keys]
-        groups = Groups.of(group_numbers(subs, keys), ticks(every, "system_us"))
-        sub = subs[groups.order]
-        begin, end = (by_substream(sub, closing, name, 0) for name in ("from_us", "to_us"))
-        instants, owners = [], []
-        for system_us in (groups.system_us, groups.system_us + self.reach_us):
-            due = (system_us >= begin) & (system_us < end)
-            instants.append(system_us[due])
-            owners.append(groups.group[due])
-        at, group = _distinct(np.concatenate(instants), np.concatenate(owners))
-        begun, ended = (first_above(groups.system_us, groups.group, groups.starts, till, group) for till in (at, at - self.reach_us))
-        first = groups.order[groups.starts[group]]
-        found = every.take(pa.array(first)).drop_columns(["position"])
-        found = found.set_column(found.schema.get_field_index("system_us"), "system_us", pa.array(at))
-        found = found.append_column(f"s{len(self.apart)}_{Kind.BIGINT.value}", pa.array(begun - ended))
-        names = ["system_us", "key", *sorted(_columns(keys)), "sub"]
-        return found.take(pc.sort_indices(found, sort_keys=[(name, "ascending") for name in names]))
+        every, groups = self._grouped(alone(retained))
+        at, group, alive = _instants(groups, self.reach_us)
+        sub = ticks(every, "sub")[groups.order[groups.starts[group]]]
+        due = (at >= by_substream(sub, closing, "from_us", 0)) & (at < by_substream(sub, closing, "to_us", 0))
+        at, group, alive = at[due], group[due], alive[due]
+        owners = every.take(pa.array(groups.order[groups.starts[:-1]])).drop_columns(["position", "system_us"])
+        order = sorted_places(at, _ranks(owners)[group], np.arange(len(at)), len(at))
+        found = owners.take(pa.array(group[order]))
+        found = found.append_column("system_us", pa.array(at[order]))
+        return found.append_column(f"s{len(self.apart)}_{Kind.BIGINT.value}", pa.array(alive[order]))
+
+    def _grouped(self, rows: pa.Table) -> tuple[pa.Table, Groups]:
+        """Return the rows in the order of time, and their groups."""
+        system_us = ticks(rows, "system_us")
+        if (np.diff(system_us) < 0).any():
+            rows = rows.take(pa.array(np.argsort(system_us, kind="stable")))
+        keys = [from_columns(rows, f"s{place}") for place in range(len(self.apart))]
+        return rows, Groups.of(group_numbers(ticks(rows, "sub"), keys), ticks(rows, "system_us"))
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows that end to live at or after to_us."""
@@ -70,17 +66,40 @@ class Active:
         return retained.filter(pa.array(ends >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
 
 
-def _columns(keys: Sequence[Variant]) -> list[str]:
-    return [name for place, key in enumerate(keys) for name in key.columns(f"s{place}")]
+def _instants(groups: Groups, lifetime_us: int) -> tuple[Whole, Whole, Whole]:
+    """
+    Return the instants at which rows begin or end to live, each once for its group.
+
+    Returns:
+        The instants, the numbers of their groups, and how many rows are alive then.
+    """
+    is_first = np.ones(len(groups.order), dtype=np.bool_)
+    is_first[1:] = (groups.system_us[1:] != groups.system_us[:-1]) | (groups.group[1:] != groups.group[:-1])
+    first = np.flatnonzero(is_first)
+    begins, group = groups.system_us[first], groups.group[first]
+    # The place after the rows that have begun at an instant is the one after those that have ended a lifetime later.
+    upto = np.append(first[1:], len(is_first))
+    ended = _until(groups, begins - lifetime_us, group)
+    ends = begins + lifetime_us
+    begun = _until(groups, ends, group)
+    # An end at which another row begins is an instant already.
+    only = groups.system_us[begun - 1] != ends
+    alive = np.concatenate([upto - ended, (begun - upto)[only]])
+    return np.concatenate([begins, ends[only]]), np.concatenate([group, group[only]]), alive
 
 
-def _distinct(at: Whole, group: Whole) -> tuple[Whole, Whole]:
-    """Return each pair once."""
-    order = np.lexsort((at, group))
-    at, group = at[order], group[order]
-    fresh = np.ones(len(at), dtype=np.bool_)
-    fresh[1:] = (at[1:] != at[:-1]) | (group[1:] != group[:-1])
-    return at[fresh], group[fresh]
+def _until(groups: Groups, till: Whole, group: Whole) -> Whole:
+    """Return the place after the last row of each group that is no later than an instant."""
+    return first_above(groups.system_us, groups.group, groups.starts, till, group)
+
+
+def _ranks(owners: pa.Table) -> Whole:
+    """Return the rank of each group in the order of (key bytes, grouping columns, sub)."""
+    columns = sorted(name for name in owners.column_names if name not in ("sub", "key"))
+    order = pc.sort_indices(owners, sort_keys=[(name, "ascending") for name in ("key", *columns, "sub")]).to_numpy()
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
 
 
 def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Active]:

@@ -95,6 +95,7 @@ ROWS = st.lists(
 CUTS = st.lists(st.integers(0, 60).map(lambda at: at * SECOND), max_size=4)
 
 
+@settings(max_examples=40)
 @given(ROWS, CUTS, st.sampled_from([(10, 10), (20, 5)]))
 def test_an_aggregate_is_the_same_however_time_is_cut(rows: list[Any], cuts: list[int], window: tuple[int, int]) -> None:
     """Against every window looked at by itself."""
@@ -132,6 +133,23 @@ def test_an_aggregate_that_gives_too_few_values_or_takes_nothing_is_refused() ->
     ]
     with pytest.raises(QueryError, match=r"uda\.none takes no argument"):
         extensions.register("none", AggregateFunction(np.add, (), "bigint"))
+
+
+@pytest.mark.parametrize(
+    ("call", "code", "what"),
+    [
+        ("uda.span(v)", "FUNCTION", "uda.span takes 2 arguments, not 1"),
+        ("uda.span(*, 1.0)", "FUNCTION", "uda.span takes values, not *"),
+        ("uda.span('far', 1.0)", "TYPE", "a bigint is needed, not nvarchar(max): 'far'"),
+        ("uda.span(uda.span(v, 1.0), 1.0)", "GROUP", "UDA.SPAN cannot stand inside an aggregate"),
+        ("uda.spam(v, 1.0)", "FUNCTION", "there is no function uda.spam()"),
+    ],
+)
+def test_a_wrong_call_of_an_aggregate_is_refused(call: str, code: str, what: str) -> None:
+    """When the script is bound."""
+    with pytest.raises(QueryError) as caught:
+        answers_of(f"SELECT {call} AS s FROM arrivals GROUP BY TumblingWindow(hour, 1)", {"arrivals": []})
+    assert (caught.value.code, caught.value.what) == (f"TG-QUERY-{code}", what)
 
 
 # Operators
