@@ -108,6 +108,8 @@ def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[S
     if not arguments or not isinstance(arguments[0], Length) or len(keys) < len(arguments) - 1:
         raise ValueError("active takes a length of time - a unit and a number - and the columns that rows are counted by")
     given = [columns[key.index] for key in keys]
+    if len({column.name.lower() for column in given} | {"active"}) <= len(given):
+        raise ValueError("active takes each column once, and none that is called active")
     return (*given, RowColumn("active", "bigint")), Active(arguments[0].us, tuple(key.index for key in keys))
 
 
