@@ -25,7 +25,7 @@ demo: install  ## order 100,000 real flights and query them, through a real Kafk
 	@$(BIN)/python examples/flights/demo.py
 
 test: install  ## run every test; real services in containers if Docker answers, else the embedded ones
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
 
 test-deep: install  ## the laws with 20,000 examples and more, and every case through Kafka and Spark (about an hour)
 	@TIDEGATE_TEST_ALL_CASES=1 $(BIN)/python -m pytest tests/ordering tests/query tests/integration/test_cases_on_kafka.py \

@@ -1,5 +1,5 @@
 """
-What every test shares: how hard Hypothesis tries, and how hard it did; and which process runs it where there are several.
+What every test shares: how hard Hypothesis tries, and how hard it did.
 
 ``pytest --hypothesis-profile=deep`` is for a night or a release, ``ci`` draws the same examples on every machine, the
 default draws others each time and prints what reproduces a failure. The summary tells how many examples were run.
@@ -39,13 +39,6 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         told = _RUN.findall(getattr(item, "hypothesis_statistics", ""))
         if told:
             item.config.stash[_EXAMPLES].append(sum(int(passed) + int(failed) for passed, failed in told))
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep together what shares a Kafka and a Redis: ``make test`` runs two processes, and one stack is enough."""
-    for item in items:
-        if item.get_closest_marker("integration"):
-            item.add_marker(pytest.mark.xdist_group("services"))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -101,6 +101,6 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what the integration tests ran on."""
-    for path in _taken:
+    for path in dict.fromkeys(_taken):
         terminalreporter.section("services")
         terminalreporter.write_line(f"the integration tests ran on {path}")
