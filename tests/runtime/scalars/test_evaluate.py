@@ -210,6 +210,17 @@ def test_a_null_does_not_take_the_kind_of_its_neighbours() -> None:
     assert values(sql, [{"v": None}]) == ['{"v":1}']
 
 
+@pytest.mark.parametrize("expression", ["v - u", "v = u", "v - CAST(u AS bigint)", "v + u - 'x'", "v < CAST(u AS datetime)"])
+@pytest.mark.parametrize("others", [[{"v": 1}], [{"v": "3", "u": "4"}], [{"u": 2}, {"v": 1.5}]])
+def test_a_null_spares_the_rest_of_its_row_a_conversion_whatever_stands_beside_it(expression: str, others: list[dict[str, object]]) -> None:
+    """Level 2: whether a row fails depends on that row alone, not on those that a batch brings with it."""
+    sql, row = f"SELECT {expression} AS o FROM arrivals", {"v": None, "u": "text"}
+    alone = values(sql, [row]), reasons(sql, [row])
+    found, failed = values(sql, [row, *others]), reasons(sql, [row, *others])
+    assert [reason for position, reason in failed if position == 0] == [reason for _, reason in alone[1]]
+    assert found[: len(alone[0])] == alone[0]
+
+
 def test_an_expression_may_name_many_fields() -> None:
     """However many there are, each row is computed by the kinds of its own."""
     fields = [f"f{at}" for at in range(45)]

@@ -63,6 +63,8 @@ _TEMPLATES = {
 }
 # A regular expression holds braces of its own.
 _TEMPLATES = {pair: re.sub(r"(\{[0-9]\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
+_STRICT = re.compile(r"(?<!TRY_)CAST(?:_json\(|\((?:regexp_extract|trunc)\()")
+"""How the conversions begin that may fail."""
 
 
 class TooLong(KindMismatch):
@@ -121,6 +123,11 @@ def convert(value: Typed, to: Kind, *, lenient: bool = False) -> str:
             return f"CAST(NULL AS {DUCK_TYPES[to]})"
         raise KindMismatch(f"{value.kind.asa_name} cannot be converted to {to.asa_name}")
     return template.format(x=value.sql, cast="TRY_CAST" if lenient else "CAST")
+
+
+def can_fail(sql: str) -> bool:
+    """Tell whether a DuckDB expression holds a conversion that not every value survives; constants may raise a false alarm."""
+    return _STRICT.search(sql) is not None
 
 
 def unify(values: Sequence[Typed]) -> tuple[tuple[str, ...], Kind]:

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from tidegate.runtime.scalars import columns as column_functions
 from tidegate.runtime.scalars import functions, offered
 from tidegate.runtime.scalars.columns import Failure, Rows
-from tidegate.runtime.scalars.conversions import DUCK_TYPES, TooLong, Typed, convert, refuse_long, unify
+from tidegate.runtime.scalars.conversions import DUCK_TYPES, TooLong, Typed, can_fail, convert, refuse_long, unify
 from tidegate.runtime.scalars.duck import quoted, run, run_each
 from tidegate.runtime.scalars.expressions import (
     Aggregate,
@@ -232,7 +232,16 @@ def _hides_nulls(expr: Expr, signature: tuple[Kind, ...]) -> bool:
     """Tell whether a NULL leaf may be treated as a NULL of the kind *signature* gives it."""
     if any(isinstance(node, Case) or (isinstance(node, Call) and _blends(node)) for node in expr.walk()):
         return False
-    return not isinstance(_statement(expr, signature), str)
+    statement = _statement(expr, signature)
+    return not isinstance(statement, str) and (not can_fail(statement.sql) or not _skips_conversions(expr))
+
+
+def _skips_conversions(expr: Expr) -> bool:
+    """Tell whether a NULL may spare something else in the row a conversion: ``NULL - 'x'`` is NULL, ``1 - 'x'`` fails."""
+    nodes, leaves = list(expr.walk()), set(expr.leaves())
+    others = len(leaves) > 1 or any(isinstance(node, Literal) and node.kind is Kind.NVARCHAR for node in nodes)
+    # What is cast has its kind even where it is NULL.
+    return others and any(part in leaves for node in nodes if not isinstance(node, Cast) for part in node.parts)
 
 
 def _blends(call: Call) -> bool:
