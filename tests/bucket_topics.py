@@ -151,13 +151,14 @@ def topic_of(
     output_partitions: int,
     finish: bool,
     vouched: bool = False,
+    payloads: Sequence[dict[int, bytes]] | None = None,
 ) -> Topic:
-    """Let the ingest jobs of some input partitions write onto one ordered topic."""
+    """Let the ingest jobs of some input partitions write onto one ordered topic; *payloads* by offset, else made up."""
     chance = random.Random(seed)
     truth: list[Event] = []
     streams = []
     for number, raw in enumerate(raws):
-        values = {record.offset: payload_of(chance, record.key) for record in raw}
+        values = payloads[number] if payloads else {record.offset: payload_of(chance, record.key) for record in raw}
         keyed = [Record(each.offset, each.arrival_us, each.event_time_us, key_bytes(KEY_VALUES[each.key])) for each in raw]
         model = Model(rules, over, output_partitions, number, inputs=len(raws), generation=generation(chance, over, vouched))
         records = [item for item in written_by(model, keyed, values, [0, len(keyed)], finish) if not isinstance(item, int)]

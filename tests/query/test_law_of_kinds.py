@@ -1,0 +1,209 @@
+"""
+The law, for queries of every kind: their results are the same bytes however time is cut, whoever wrote the topic, wherever a run
+begins and ends, and into however many buckets the work is spread.
+
+The scripts are those of ``kind_scripts``. No oracle is asked what is right - each operator has its own for that - only
+whether a bucket says the same again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pytest
+from bucket_topics import Line, Topic, middle_of, starts
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from kind_running import Query, Raw, Row, dense, promise_of, raws, walked
+from kind_scripts import INPUT, KINDS, plans_of, schema_of
+
+from ordering.frontier import Pace
+from ordering.ticks import INFINITY
+from query.spreading import spreading_of
+from tidegate.runtime.scalars.bind import InputNames
+from tidegate.runtime.scalars.errors import Source
+
+FEW = settings(max_examples=max(settings().max_examples // 75, 1))
+"""So often each kind is tried; an example takes buckets through whole topics."""
+SOME = settings(max_examples=max(settings().max_examples // 6, 1))
+"""So often kinds are drawn."""
+SEEDS = st.integers(0, 2**32)
+PACES = st.sampled_from([Pace(), Pace(), Pace(4, None, 2), Pace(None, 9, 0)])
+KIND = st.sampled_from(sorted(KINDS))
+Drawn = st.DataObject
+
+
+def drawn_topic(data: Drawn, *, over: bool, vouched: bool = False) -> tuple[Raw, Topic]:
+    """Draw an ordered topic, and what it was written from."""
+    raw = data.draw(raws(over))
+    return raw, raw.topic(data.draw(SEEDS), data.draw(st.integers(1, 3)), over=over, vouched=vouched)
+
+
+def logs_of(topic: Topic, work: Iterable[int]) -> dict[int, list[Line]]:
+    """Return the logs of some partitions."""
+    return {at: topic.partitions[at] for at in work}
+
+
+def by_key(rows: Sequence[Row]) -> dict[bytes, list[Row]]:
+    """Return the results of each key in their order."""
+    found: dict[bytes, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[1], []).append(row)
+    return found
+
+
+def is_part(rows: Sequence[Row], whole: Sequence[Row]) -> bool:
+    """Tell whether rows stand in *whole* in their order."""
+    rest = iter(whole)
+    return all(row in rest for row in rows)
+
+
+BOTH = pytest.mark.parametrize(("kind", "over"), [(kind, over) for kind in KINDS for over in (False, True)])
+
+
+@BOTH
+def test_every_kind_says_something(kind: str, over: bool) -> None:
+    """The laws are not kept by silence: of a topic of some size there are results in each output."""
+    query, topic = Query(kind, over), dense(7).topic(7, 2, over=True)
+    said = [walked(lambda work=work: query.bucket(topic, work), logs_of(topic, work)) for work in query.works(topic)]
+    assert all(sum(len(each.rows[output]) for each in said) > 9 for output in range(len(said[0].rows)))
+
+
+@BOTH
+@FEW
+@given(data=st.data())
+def test_cuts_cannot_be_seen(kind: str, over: bool, data: Drawn) -> None:
+    """Level 2: any batches, with the state saved and restored between them, give the sequence of one batch, and keep their CTIs."""
+    query = Query(kind, over, data.draw(st.booleans()))
+    _, topic = drawn_topic(data, over=over or data.draw(st.booleans()))
+    end, pace = data.draw(st.booleans()), data.draw(PACES)
+    for work in query.works(topic):
+        lines = logs_of(topic, work)
+        whole = walked(lambda work=work: query.bucket(topic, work, pace=pace), lines, end=end)
+        cut = walked(lambda work=work: query.bucket(topic, work, pace=pace), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
+        event(f"results {any(whole.rows)}")
+        assert cut.rows == whole.rows
+        assert Counter(cut.bad) == Counter(whole.bad)
+        whole.check()
+        cut.check()
+
+
+@SOME
+@given(KIND, st.data())
+def test_the_events_alone_decide(kind: str, data: Drawn) -> None:
+    """Level 3: without OVER, whoever wrote the topic, however often it crashed, into however many partitions: the same sequence."""
+    over, query = data.draw(st.booleans()), Query(kind, False, data.draw(st.booleans()))
+    raw, topic = drawn_topic(data, over=over)
+    other = raw.topic(data.draw(SEEDS), data.draw(st.integers(1, 4)), over=over)
+    said = [walked(lambda each=each: query.bucket(each, query.works(each)[0]), dict(enumerate(each.partitions))) for each in (topic, other)]
+    assert said[0].rows == said[1].rows
+    assert Counter(said[0].bad) == Counter(said[1].bad)
+
+
+@SOME
+@given(KIND, st.data())
+def test_the_events_of_a_substream_alone_decide(kind: str, data: Drawn) -> None:
+    """Level 3: with OVER, whoever wrote the topic: the same rows, and those of a substream in the same order."""
+    query = Query(kind, True, data.draw(st.booleans()))
+    raw, topic = drawn_topic(data, over=True)
+    other = raw.topic(data.draw(SEEDS), data.draw(st.integers(1, 3)), over=True)
+    told: list[list[list[Row]]] = []
+    for each in (topic, other):
+        works = [walked(lambda each=each, work=work: query.bucket(each, work), logs_of(each, work)) for work in query.works(each)]
+        told.append([[row for work in works for row in work.rows[output]] for output in range(len(works[0].rows))])
+    for rows, again in zip(*told, strict=True):
+        assert Counter(rows) == Counter(again)
+        if topic.inputs == 1:
+            assert by_key(rows) == by_key(again)
+
+
+@SOME
+@given(KIND, st.booleans(), st.data(), st.sampled_from([0, 3, 1000]))
+def test_a_start_in_the_middle_gives_the_rest(kind: str, over: bool, data: Drawn, back: int) -> None:
+    """Level 3: begun at S with its look-back a run gives the results from S on of one from the beginning."""
+    query = Query(kind, over, data.draw(st.booleans()))
+    _, topic = drawn_topic(data, over=over, vouched=True)
+    start_us = data.draw(starts(topic))
+    for work in query.works(topic):
+        lines = logs_of(topic, work)
+        whole = walked(lambda work=work: query.bucket(topic, work), lines)
+        read_from_us = start_us - query.lookback_us
+        lines = {at: middle_of(topic.partitions[at], read_from_us, back) for at in work}
+        since = start_us, read_from_us
+        rest = walked(lambda work=work, since=since: query.bucket(topic, work, since), lines)
+        for rows, every in zip(rest.rows, whole.rows, strict=True):
+            expected = [row for row in every if row[0] >= start_us]
+            assert rows == expected if not over else Counter(rows) == Counter(expected)
+            if topic.inputs == 1:
+                assert by_key(rows) == by_key(expected)
+
+
+@SOME
+@given(KIND, st.booleans(), st.data())
+def test_a_run_stops_where_it_is_told(kind: str, over: bool, data: Drawn) -> None:
+    """Level 2: with an end E the results are those below it, in their order, whatever comes after; and the last CTI says so."""
+    query = Query(kind, over, data.draw(st.booleans()))
+    _, topic = drawn_topic(data, over=over)
+    until_us = data.draw(starts(topic))
+    for work in query.works(topic):
+        lines = logs_of(topic, work)
+        whole = walked(lambda work=work: query.bucket(topic, work), lines)
+        cut = walked(lambda work=work: query.bucket(topic, work, until_us=until_us), lines, cuts=random.Random(data.draw(SEEDS)))
+        assert cut.rows == [[row for row in rows if row[0] < until_us] for rows in whole.rows]
+        cut.check()
+        assert all(channel.ctis[-1][1].c == until_us for channel in cut.channels)
+
+
+@SOME
+@given(KIND, st.booleans(), st.data(), st.sampled_from([0, 3, 1000]))
+def test_a_run_goes_on_after_its_last_promise(kind: str, over: bool, data: Drawn, back: int) -> None:
+    """Level 2: what lost its state goes on from the last CTI of each channel, and writes what is missing, with its numbers."""
+    query = Query(kind, over, data.draw(st.booleans()))
+    _, topic = drawn_topic(data, over=over, vouched=True)
+    for work in query.works(topic):
+        lines = logs_of(topic, work)
+        whole = walked(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(SEEDS)))
+        batch = data.draw(st.integers(0, max(len(channel.ctis) for channel in whole.channels) - 1))
+        lasts = [channel.ctis[min(batch, len(channel.ctis) - 1)][1] for channel in whole.channels]
+        start_us = min(cti.c for cti in lasts)
+        if start_us == INFINITY:
+            continue
+        event(f"ahead {any(cti.ahead for cti in lasts)}")
+        since, promises = (start_us, start_us - query.lookback_us), [promise_of(cti) for cti in lasts]
+        rest = {at: middle_of(topic.partitions[at], start_us - query.lookback_us, back) for at in work}
+        said = walked(lambda work=work, since=since, promises=promises: query.bucket(topic, work, since, promises=promises), rest)
+        for channel, every, cti in zip(said.channels, whole.channels, lasts, strict=True):
+            assert channel.rows == every.rows[cti.n :]
+            channel.check(cti.n)
+
+
+SPREAD = [
+    kind
+    for kind in KINDS
+    if spreading_of(
+        plans_of(kind, over=False, typed=True), {INPUT: InputNames(Source(""), schema_of(typed=True)).field(("k",))}, {INPUT: 3}
+    ).by_partition
+]
+
+
+@SOME
+@given(st.sampled_from(SPREAD), st.data())
+def test_spreading_cannot_be_seen(kind: str, data: Drawn) -> None:
+    """Level 3: where a query may be spread, the buckets of all partitions give what one gives, each in its order."""
+    query = Query(kind, False, True)
+    _, topic = drawn_topic(data, over=True)
+    every = list(range(len(topic.partitions)))
+    whole = walked(lambda: query.bucket(topic, every), logs_of(topic, every))
+    parts = [walked(lambda at=at: query.bucket(topic, [at]), logs_of(topic, [at])) for at in every]
+    event(f"buckets {len(every)}")
+    for output, rows in enumerate(whole.rows):
+        assert Counter(row for part in parts for row in part.rows[output]) == Counter(rows)
+        assert all(is_part(part.rows[output], rows) for part in parts)
+
+
+def test_most_kinds_are_spread() -> None:
+    """Level 3: rows of different keys meet only where a script puts them together."""
+    assert len(SPREAD) >= len(KINDS) // 2
+    assert "joined_across_keys" not in SPREAD
