@@ -139,9 +139,10 @@ def prepare(
             admin.ensure(output.plain_topic, buckets, retention, output.replication_factor)
     folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
     began = beginning(start, folder, outputs, kafka, settings.redis)
-    _bind(folder, settings, plans, outputs, feeds, ordered, began.start, until_us)
     for output, promises in zip(outputs, began.promises, strict=True):
         _check_unwritten(admin, kafka, output, buckets, folder, promised=bool(promises))
+    # Only what is not refused binds the folder: it is then free for whichever way out is taken.
+    _bind(folder, settings, plans, outputs, feeds, ordered, began.start, until_us)
     planned = QueryPlan(
         plans=plans,
         outputs=outputs,
