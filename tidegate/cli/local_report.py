@@ -6,7 +6,6 @@ Law: numbers add up: every record of an input was taken in order, dropped by a p
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
@@ -16,6 +15,7 @@ from typing import Any
 
 from tidegate.cli.local_input import ARRIVAL, PARTITION, FileInput
 from tidegate.cli.local_run import LocalRun, Slice
+from tidegate.cli.summary import say_summary
 
 _REASONS_SHOWN = 10
 
@@ -75,14 +75,7 @@ class LocalReport:
     def say(self, run: LocalRun) -> None:
         """Write the summary on standard error."""
         numbers = self._numbers(run)
-        if self._as_json:
-            print(json.dumps(numbers), file=sys.stderr)
-            return
-        from rich.console import Console
-
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        for line in _sentences(numbers):
-            console.print(line, markup=False)
+        say_summary(numbers, _sentences, as_json=self._as_json)
 
     def _numbers(self, run: LocalRun) -> dict[str, Any]:
         return {

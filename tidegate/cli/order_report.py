@@ -6,7 +6,6 @@ Law: numbers add up: every record is in order, dropped or unreadable.
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from tidegate.cli.order_fields import FieldPath, shown_path
 from tidegate.cli.order_files import OpenQuote, OrderFileError, Records
 from tidegate.cli.order_rows import Names
 from tidegate.cli.order_walk import Summary, Walk
+from tidegate.cli.summary import say_summary
 
 _NAMES_SHOWN = 12
 _TEXT_SHOWN = 120
@@ -85,14 +85,7 @@ class Report:
     def say(self, walk: Walk, open_quote: OpenQuote | None = None) -> None:
         """Write the summary on standard error."""
         numbers = self._numbers(walk) | {"open_quote": asdict(open_quote) if open_quote else None}
-        if self._as_json:
-            print(json.dumps(numbers), file=sys.stderr)
-            return
-        from rich.console import Console
-
-        console = Console(stderr=True, highlight=False, soft_wrap=True)
-        for line in _sentences(numbers):
-            console.print(line, markup=False)
+        say_summary(numbers, _sentences, as_json=self._as_json)
 
     def _numbers(self, walk: Walk) -> dict[str, Any]:
         summary, names = walk.summary, walk.names
