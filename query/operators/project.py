@@ -16,6 +16,7 @@ from query.operators.base import RESULT_SCHEMA, Retained, Ticks, alone, by_subst
 from query.operators.rows import RowStage
 from query.plan import Project, predicates_of, scan_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
+from tidegate.runtime.scalars.variant import Variant
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,9 @@ class Projection:
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position and the rows that pass, and the bad rows."""
-        scan = scan_of(self.node)
-        over = () if scan is None or scan.over is None else (scan.over,)
-        exprs = tuple(column.expr for column in self.node.columns)
-        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *exprs), self.payloads).apply(below)
-        key = kept["key"] if "key" in kept.column_names else encode_keys(columns[: len(over)], kept.num_rows)
-        rows = rows_table(kept["sub"], kept["system_us"], key, columns[len(over) :])
+        kept, over, columns, bad = _computed(self.node, self.payloads, below)
+        key = kept["key"] if "key" in kept.column_names else encode_keys(over, kept.num_rows)
+        rows = rows_table(kept["sub"], kept["system_us"], key, columns)
         return rows.append_column("position", kept["position"]), bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
@@ -60,15 +58,12 @@ class EncodedProjection:
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us and the encoded key and value of the rows kept, and the bad rows."""
-        scan = scan_of(self.node)
-        over = () if scan is None or scan.over is None else (scan.over,)
-        exprs = tuple(column.expr for column in self.node.columns)
-        kept, columns, bad = RowStage(predicates_of(self.node), (*over, *exprs), self.payloads).apply(below)
+        kept, over, columns, bad = _computed(self.node, self.payloads, below)
         count = kept.num_rows
         names = [column.name for column in self.node.columns]
-        value = encode_objects(names, columns[len(over) :], count) if names else kept["value"].cast(pa.binary())
+        value = encode_objects(names, columns, count) if names else kept["value"].cast(pa.binary())
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
-        return pa.table({**retained, "key": encode_keys(columns[: len(over)], count), "value": value}), bad
+        return pa.table({**retained, "key": encode_keys(over, count), "value": value}), bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Not asked for: its results leave the query."""
@@ -81,6 +76,15 @@ class EncodedProjection:
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
         return open_rows(retained, horizon)
+
+
+def _computed(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
+    """Return the rows that pass, their substream key where events have one, their columns, and the bad rows."""
+    scan = scan_of(node)
+    over = () if scan is None or scan.over is None else (scan.over,)
+    exprs = tuple(column.expr for column in node.columns)
+    kept, columns, bad = RowStage(predicates_of(node), (*over, *exprs), payloads).apply(below)
+    return kept, columns[: len(over)], columns[len(over) :], bad
 
 
 def due_rows(retained: pa.Table, closing: pa.Table) -> pa.Table:

@@ -19,6 +19,7 @@ from query.operators.base import Retained, Ticks, by_substream, concat_rows, no_
 from query.operators.base import alone as only
 from query.operators.matching import Keyed, Pairs, matches
 from query.operators.pairing import alone, have_keys, joined, keys_of, meeting, with_keys
+from query.operators.project import open_rows
 from query.operators.rows import RowStage
 from query.plan import ReferenceJoin, predicates_of
 from query.reference import ReferenceTable
@@ -73,7 +74,7 @@ class ReferenceJoining:
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
-        return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
+        return open_rows(retained, horizon)
 
     def _keys(self, side: int) -> tuple[Expr, ...]:
         return tuple(pair[side] for pair in self.node.keys)

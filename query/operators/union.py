@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.base import BAD_SCHEMA, Retained, by_substream, concat_rows, ticks
+from query.operators.base import BAD_SCHEMA, Retained, concat_rows
+from query.operators.project import due_rows, open_rows
 from query.plan import Union
 
 
@@ -30,11 +31,8 @@ class Uniting:
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, side, position)."""
         every = concat_rows([rows for rows in retained if rows is not None]).drop_columns(["position"])
-        subs, system_us = ticks(every, "sub"), ticks(every, "system_us")
-        due = (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
-        rows = np.flatnonzero(due)
-        return every.take(pa.array(rows[np.argsort(system_us[rows], kind="stable")]))
+        return due_rows(every.append_column("position", pa.array(np.arange(every.num_rows))), closing).drop_columns(["position"])
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
-        return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
+        return open_rows(retained, horizon)
