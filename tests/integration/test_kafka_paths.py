@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ from integration.topics import ANY_TIME, create, fresh, records
 
 from ordering.errors import RefusedError, TidegateError
 from ordering.wire import EVENT_HEADER_BYTES, HEADER_NAME
-from tidegate.runtime.kafka import NATIVE_SWITCH, native
+from tidegate.runtime.kafka import NATIVE_SWITCH, native, ranges
 from tidegate.runtime.kafka.messages import MessageConsumer
 from tidegate.runtime.kafka.native import NativeSource
 from tidegate.runtime.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
@@ -131,6 +133,48 @@ def test_partitions_read_through_the_same_connections_do_not_meet(properties: di
             drop_reader(properties, topic, chance.randrange(4))
     for partition in range(4):
         drop_reader(properties, topic, partition)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_reader_that_hears_nothing_connects_anew(properties: dict[str, str], monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    """A client that has stopped fetching, as librdkafka may after leaders changed, is replaced; others of the process go on."""
+    monkeypatch.setattr(ranges, "_START_OVER_AFTER_S", 0.2)
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 2)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"%d" % row, None, row % 2, 1 + row, []) for row in range(20)])
+    producer.flush(topic)
+    producer.discard()
+    reader, other = (RangeReader(properties, topic, partition, alone=alone) for partition in range(2))
+    first = [rows_of(each.read(0, 5)) for each in (reader, other)]
+    monkeypatch.setattr(reader._consumer, "take", lambda *_: (None, False, None, 0))
+    found = [[*before, *rows_of(each.read(5, 10))] for before, each in zip(first, (reader, other), strict=True)]
+    assert [[value for _, _, _, value in rows] for rows in found] == [[b"%d" % row for row in range(odd, 20, 2)] for odd in range(2)]
+    reader.close()
+    other.close()
+
+
+_GARBAGE = """
+import gc, sys
+from tidegate.runtime.kafka.ranges import RangeReader
+reader = RangeReader({"bootstrap.servers": sys.argv[1]}, sys.argv[2], 0)
+assert sum(len(records) for records in reader.read(0, 1)) == 1
+reader.circle = reader
+del reader
+gc.collect()
+print("left")
+"""
+
+
+def test_connections_found_as_garbage_with_their_readers_are_left(properties: dict[str, str]) -> None:
+    """As in an error's traceback: librdkafka waits for ever where connections are closed before what is read through them."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"value", None, 0, 1, [])])
+    producer.flush(topic)
+    producer.discard()
+    program = [sys.executable, "-c", _GARBAGE, properties["bootstrap.servers"], topic]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "left\n"), ended.stderr
 
 
 def test_nothing_is_waited_for_that_comes_after_a_range(properties: dict[str, str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -24,6 +23,7 @@ from tidegate.cli.watermarks import watermarks
 from tidegate.runtime.console import reporting
 from tidegate.runtime.progress_store import ProgressStore
 from tidegate.runtime.setting_tables import RedisSettings
+from tidegate.runtime.stack import free_port
 
 if TYPE_CHECKING:
     from integration.conftest import Stack
@@ -51,13 +51,6 @@ explanations = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 explanations.command()(reporting(explain))
 
 Samples = dict[str, dict[tuple[str, ...], float]]
-
-
-def free_port() -> int:
-    """A port that nobody has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def fetched(port: int) -> Samples:

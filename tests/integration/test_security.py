@@ -40,7 +40,7 @@ from tidegate.runtime.redis import connect
 from tidegate.runtime.rights import Right, ingest_rights, query_rights, rights
 from tidegate.runtime.setting_tables import RedisSettings
 from tidegate.runtime.settings import Settings, load
-from tidegate.runtime.stack import _free_port
+from tidegate.runtime.stack import free_port
 from tidegate.runtime.stack_security import SUPER_USER
 
 pytestmark = pytest.mark.integration
@@ -181,7 +181,7 @@ def test_jobs_run_with_exactly_the_rights_listed_and_leave_no_secret(locked: Loc
     locked.allow("ingest", may_ingest)
     locked.allow("query", query_rights([ordered], [f"{topic}.counts"], f"{topic}.counts.dead"))
     scratch = Path(tempfile.mkdtemp(prefix="tidegate-test-"))  # a short path: sockets are made below
-    port = _free_port()
+    port = free_port()
     environment = {**secrets_of(locked), "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "TIDEGATE_METRICS__PORT": str(port)}
     left: list[tuple[str, bytes]] = []
     with locked_workspace(tmp_path / "space", locked, topic) as space:

@@ -124,6 +124,12 @@ def test_a_failure_without_a_python_error_is_told_too() -> None:
     assert error_of("", "f").code == "TG-SPARK"
 
 
+def test_a_worker_that_died_is_told_as_what_it_is() -> None:
+    """What py4j raised around it says nothing."""
+    text = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.collect.\n: Python worker exited unexpectedly (crashed)."
+    assert error_of(text, "f").what == "a Python worker of the job has ended by itself, or was killed"
+
+
 def test_a_zombie_is_told_that_another_job_goes_on() -> None:
     """Spark finds the other one's entry in its log: an own code and a refusal's exit code, nothing of Spark's words."""
     logged = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7. SQLSTATE: 40000"

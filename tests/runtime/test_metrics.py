@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import socket
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from ordering.errors import SettingError
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.runtime.delays import CAUSES, Tolerances, delay_causes
 from tidegate.runtime.metrics import REASONS, Metrics
+from tidegate.runtime.stack import free_port
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NOW_US = 1_700_000_000 * SECOND_US
@@ -97,13 +97,6 @@ def test_the_causes_of_a_delay_are_not_negative_and_add_up_to_it(data: st.DataOb
     assert tuple(parts) == CAUSES
     assert min(parts.values()) >= 0
     assert sum(parts.values()) == max(NOW_US - made["watermark_us"], 0)
-
-
-def free_port() -> int:
-    """A port that nobody has."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def fetch(port: int) -> dict[str, dict[tuple[str, ...], float]]:

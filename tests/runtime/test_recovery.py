@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, UnreachableError
-from tidegate.runtime.recovery import CatchingUp, How, Lookout, Recovery, in_words
+from tidegate.runtime.recovery import CatchingUp, How, Lookout, Recovery, Replay, in_words
 
 ONE, OTHER = ("raw", 0), ("raw", 1)
 
@@ -133,3 +133,24 @@ def test_a_lookout_asks_again_after_failures_and_ends_with_a_refusal() -> None:
         with pytest.raises(RefusedError, match="gone"):
             lookout.news()
     assert answers == []
+
+
+def test_how_fast_a_replay_was_is_known_from_its_first_batch_until_it_has_caught_up() -> None:
+    """Cold workers are told apart, what comes afterwards does not count, and a replay of little tells nothing."""
+    job, clock = catching_up(ends=50_000)
+    clock.now_s += 8
+    job.walked({ONE: 1_000})
+    assert job.replay is None
+    for read in (21_000, 50_000):
+        clock.now_s += 1
+        job.walked({ONE: read, OTHER: read})
+    assert job.replay == Replay(99_000, 2.0, 8.0)
+    assert job.replay.rate == 49_500
+    clock.now_s += 100
+    job.walked({ONE: 50_001})
+    assert job.replay.seconds == 2.0
+    small, clock = catching_up(ends=4_000)
+    for _ in range(3):
+        clock.now_s += 1
+        small.walked({ONE: 4_000, OTHER: 4_000})
+    assert small.replay is None

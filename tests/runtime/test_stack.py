@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from ordering.errors import RefusedError
-from tidegate.runtime.stack import EmbeddedStack
+from tidegate.runtime.stack import EmbeddedStack, free_port
 from tidegate.runtime.stack_jars import StackError
 
 pytestmark = pytest.mark.integration
@@ -121,7 +121,8 @@ def test_the_command_line_shows_the_running_stack(stack: EmbeddedStack) -> None:
 def test_up_outlives_its_process_and_down_with_wipe_leaves_nothing(tmp_path: Path) -> None:
     """The servers run on after ``tidegate up`` ended, on the ports given; ``down --wipe`` stops them and deletes their files."""
     folder = str(tmp_path / "stack")
-    kafka_port, redis_port = free_ports(2)
+    kafka_port = free_port()
+    redis_port = free_port({kafka_port})
     started = tidegate("up", "--dir", folder, "--kafka-port", str(kafka_port), "--redis-port", str(redis_port), "--heap", "256m")
     assert started.returncode == 0, started.stderr
     stack = EmbeddedStack.find(tmp_path / "stack")
@@ -179,15 +180,6 @@ def test_a_java_that_is_too_old_or_missing_is_refused(tmp_path: Path, monkeypatc
     with pytest.raises(StackError, match="is Java 11, which is too old") as refused:
         EmbeddedStack(tmp_path / "stack").start()
     assert refused.value.code == "TG-STACK-JAVA"
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on at the moment."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports
 
 
 def test_the_stack_folder_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
 _SLOW_START = "failed to connect back"
 _NO_SPACE = "No space left on device"
+_WORKER_GONE = "Python worker exited unexpectedly"
 _TAKEN = "CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
 """What a call of a JVM that has ended raises."""
@@ -198,6 +199,14 @@ def error_of(text: str, report: str) -> TidegateError:
     if _NO_SPACE in text:
         return TidegateError(
             "no space is left on a disk that the job needs", code="TG-SPARK-DISK", where=report, fix="make room; starting again resumes"
+        )
+    if _WORKER_GONE in text:
+        return TidegateError(
+            "a Python worker of the job has ended by itself, or was killed",
+            code="TG-SPARK",
+            where=report,
+            fix="start again: the job resumes; if nobody killed it, see the system's log for want of memory, and what the script calls of "
+            "other packages",
         )
     raised = _RAISED.findall(text)
     what = raised[-1] if raised else text.strip().partition("\n")[0][:500]

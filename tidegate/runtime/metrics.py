@@ -66,6 +66,7 @@ _QUERY_COUNTERS = (
     ("query_events", "Events of the ordered topic accepted by the query.", "events"),
     ("query_results", "Results written.", "results"),
     ("query_bad_rows", "Events on which the query failed, written to its dead-letter topic.", "bad_rows"),
+    ("query_late_reference_versions", "Versions of reference data that came when their time was finished.", "late_reference_versions"),
 )
 
 

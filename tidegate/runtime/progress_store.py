@@ -2,7 +2,8 @@
 Progress of a running job, kept in Redis for whoever wants to look: ``tidegate status``, ``tidegate watermarks``, planners.
 
 One hash for each ordered topic, ``tidegate:{ORDERED_TOPIC}:progress``: a field ``topic/partition`` for each input partition
-with the last report of its stage, and a field ``job`` about the job as a whole. All values are JSON.
+with the last report of its stage, a field ``job`` about the job as a whole, and a field ``replay``, how fast it or a run before
+it has caught up. All values are JSON.
 
 Law: a job never waits for this and never fails by it. What is published is kept in memory, the newest of each field, and
 written by a thread of its own, at most once a second; what Redis did not take is written when it answers again. What is read
@@ -15,7 +16,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +26,7 @@ import redis
 from ordering.errors import TidegateError
 from tidegate.runtime.asking import ASKED_FOR_S, leave_question
 from tidegate.runtime.logs import get_logger
+from tidegate.runtime.recovery import Replay
 from tidegate.runtime.redis import connect, translated
 from tidegate.runtime.setting_tables import RedisSettings
 
@@ -35,7 +37,7 @@ HEARTBEAT_S = 2.0
 SILENT_AFTER_S = 15.0
 """A job that has not written for longer is gone, or cannot reach Redis."""
 
-_JOB = "job"
+_JOB, _REPLAY = "job", "replay"
 _CLOSE_WAIT_S = 2.0
 _log = get_logger(__name__)
 
@@ -59,11 +61,13 @@ class JobProgress:
         ordered_topic: The topic it writes.
         job: About the job: ``input``, ``state`` (starting, replaying, live, stopped), ``started_ms``, ``at_ms``, and more.
         partitions: The last report of each input partition, by (topic, partition). Of a query: by ("bucket", number).
+        replay: How fast this run or one before it has caught up; None where none had enough to tell.
     """
 
     ordered_topic: str
     job: Mapping[str, Any]
     partitions: Mapping[tuple[str, int], Mapping[str, Any]]
+    replay: Replay | None = None
 
     def alive(self, now_ms: int) -> bool:
         """Return whether the job runs, as far as can be seen at the wall clock *now_ms*, milliseconds."""
@@ -140,7 +144,8 @@ def _parsed(ordered_topic: str, fields: Mapping[str, str]) -> JobProgress:
         topic, slash, partition = name.rpartition("/")
         if slash:
             partitions[topic, int(partition)] = json.loads(text)
-    return JobProgress(ordered_topic, json.loads(fields.get(_JOB, "{}")), dict(sorted(partitions.items())))
+    replay = Replay(**json.loads(fields[_REPLAY])) if _REPLAY in fields else None
+    return JobProgress(ordered_topic, json.loads(fields.get(_JOB, "{}")), dict(sorted(partitions.items())), replay)
 
 
 @dataclass(slots=True)
@@ -149,6 +154,7 @@ class _Pending:
 
     job: dict[str, Any] = field(default_factory=dict)
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    replay: Replay | None = None
     job_is_news: bool = False
 
 
@@ -214,6 +220,11 @@ class ProgressPublisher:
                 self._pending.job_is_news = True
                 self._news.notify()
 
+    def remember(self, replay: Replay) -> None:
+        """Keep how fast the job has caught up: later runs do not take it back, until they have caught up themselves."""
+        with self._news:
+            self._pending.replay = replay
+
     def _write_on(self) -> None:
         while True:
             with self._news:
@@ -222,6 +233,8 @@ class ProgressPublisher:
                 self._pending.job_is_news = False
                 fields = {name: _json(report) for name, report in reports.items()}
                 fields[_JOB] = _json({**self._pending.job, "at_ms": self._wall_ms()})
+                if self._pending.replay is not None:
+                    fields[_REPLAY] = _json(asdict(self._pending.replay))
             if not self._write(fields):
                 with self._news:
                     self._pending.reports = {**reports, **self._pending.reports}

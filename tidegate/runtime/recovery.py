@@ -27,6 +27,8 @@ _WINDOW_S = 30.0
 """Over how much of the past a rate is told."""
 _LEAST_S = 0.5
 """Over less than this no rate is told."""
+_TELLING = 10_000
+"""A replay of fewer records says nothing about the next one."""
 
 Positions = Mapping[tuple[str, int], int]
 """An offset for each (topic, partition)."""
@@ -97,6 +99,27 @@ class Recovery:
         return f"new{since}"
 
 
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """
+    How fast a job has replayed, for whoever wants to know how long the next replay takes.
+
+    Args:
+        records: How many records it has read from the end of its first batch until it had caught up.
+        seconds: How long that took.
+        start_s: Seconds from the start of the job to the end of its first batch.
+    """
+
+    records: int
+    seconds: float
+    start_s: float
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return self.records / self.seconds
+
+
 class _Rate:
     """How fast a number rises, over the last half minute."""
 
@@ -131,6 +154,9 @@ class CatchingUp:
         self._at, self._ends = dict(recovery.starts), dict(recovery.ends)
         self._reading, self._coming = _Rate(), _Rate()
         self._coming.take(self._began_s, sum(self._ends.values()))
+        self._first: tuple[float, int] | None = None
+        self.replay: Replay | None = None
+        """How fast it has replayed so far; None where that was too little to tell."""
         self.caught_up_s: float | None = 0.0 if recovery.ahead == 0 else None
         """Seconds from the start until the job had caught up; None while it has not."""
 
@@ -139,7 +165,12 @@ class CatchingUp:
         # Batches are told by one thread, looks by another: what one of them goes through is never changed under it.
         self._at = {**self._at, **positions}
         # The first batch pays for cold workers: the rate counts from its end.
-        self._reading.take(self._clock_s(), sum(self._at.values()))
+        now_s, read = self._clock_s(), sum(self._at.values())
+        self._reading.take(now_s, read)
+        if self.caught_up_s is None:
+            self._first = since_s, before = self._first or (now_s, read)
+            if now_s - since_s >= _LEAST_S and read - before >= _TELLING:
+                self.replay = Replay(read - before, now_s - since_s, since_s - self._began_s)
         self._see()
 
     def looked(self, ends: Positions) -> None:

@@ -68,6 +68,8 @@ class RecoveryWatch:
         caught_up_s = self.catching_up.caught_up_s
         state = "live" if caught_up_s is not None else "replaying" if self._batches else "starting"
         self._published.tell(state=state, recovery=self.catching_up.as_dict(), lag=self.catching_up.behind)
+        if self.catching_up.replay is not None:
+            self._published.remember(self.catching_up.replay)
         if caught_up_s is not None and not self._told_caught_up:
             self._told_caught_up = True
             self._log.info(f"caught up after {in_words(caught_up_s)}", events=self.catching_up.recovery.ahead)

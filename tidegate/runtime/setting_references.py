@@ -38,6 +38,11 @@ class ReferenceSettings(Table):
         default_factory=dict, description="Types of fields; of others each value's own, and those of a Parquet file's columns."
     )
 
+    @property
+    def has_pattern(self) -> bool:
+        """Whether files that come are versions by their names; else the settings name each file."""
+        return self.path is not None and "{date}" in self.path
+
     @model_validator(mode="after")
     def _hold_together(self) -> Self:
         conflicts = []

@@ -295,7 +295,7 @@ class QuerySettings(Table):
     window_max_us: Duration = Field(
         default=7 * DAY_US, description="Longest window a query may have; its events are kept as state for that long."
     )
-    max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch of a query reads, over all partitions.")
+    max_events_per_batch: Count = Field(default=2_500_000, description="Most events one batch of a query reads, over all partitions.")
 
 
 class MetricsSettings(Table):

@@ -187,6 +187,12 @@ class Settings(BaseSettings):
         """
         return _named(self.outputs, name, "output")
 
+    def retentions_us(self) -> dict[str, int]:
+        """Return how long the topic of each input and output keeps its events, microseconds; those without an end are left out."""
+        kept = {name: table.retention_us for name, table in self.inputs.items()}
+        kept |= {name: table.retention_us for name, table in self.outputs.items() if table.topic}
+        return {name: retention_us for name, retention_us in kept.items() if retention_us is not None}
+
     def origins(self) -> dict[str, tuple[str, str]]:
         """Return every setting's (value as text, origin) by dotted key: secrets masked, empty what is not in force."""
         shown_as = dict(_flat(self.model_dump(mode="json", by_alias=True), ()))

@@ -7,10 +7,13 @@ maximum over all partitions and moves per batch), nor its timers: the source's o
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
+import shutil
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -42,6 +45,9 @@ _NO_PROGRAM = "no-lookup-of-data-sources"
 WORKER_LOG_BYTES_MAX = 16 * 2**20
 _STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+SOCKETS = "/tmp"
+"""Where Spark's sockets are. Not the JVM's own folder: Spark 4.3 takes all letters of their paths for small ones, and 108 is the most."""
+
 _LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
 JAVA_OPTIONS = " ".join(
     (
@@ -66,6 +72,10 @@ _FIXED = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
+    # On a port of loopback the JVM takes whoever connects for a worker of its own: the first four bytes of a scraper's
+    # request for a length of a gigabyte, which ends the job; and the server of the state asks nobody who he is.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.unix.domain.socket.dir": SOCKETS,
     # Only some of Spark's workers are told of it, and those that are would need a daemon of their own.
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.python.daemon.module": "tidegate.runtime.daemon",
@@ -82,7 +92,27 @@ _LOCAL_CHECKPOINT = {
     ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
 }
-_LOCAL = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Else every user of the machine could send objects to the driver's ports. Spark makes a secret of its own.
+    "spark.authenticate": "true",
+}
+
+
+def _local() -> dict[str, str]:
+    """Return what a job on one machine adds: loopback only, and a folder for sockets that is this user's whatever the umask."""
+    try:
+        sockets = tempfile.mkdtemp(prefix="tidegate-", dir=SOCKETS)
+    except OSError as error:
+        raise TidegateError(
+            f"no folder for the sockets between Spark and its workers can be made: {error}",
+            code="TG-SPARK-START",
+            where=SOCKETS,
+            fix=f"let this user write to {SOCKETS}",
+        ) from error
+    atexit.register(shutil.rmtree, sockets, ignore_errors=True)
+    return {**_LOCAL, "spark.python.unix.domain.socket.dir": sockets}
 
 
 def session(settings: Settings, job: str, folder: Path) -> SparkSession:
@@ -93,7 +123,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     the jobs' own events from there to the terminal.
 
     Raises:
-        TidegateError: Java is missing or Spark does not start.
+        TidegateError: Java is missing, or Spark does not start or has no room for its sockets.
     """
     # On a cluster workers run on other machines, which have no program of ours.
     python = lean_python() if settings.spark.master.startswith("local") else sys.executable
@@ -117,7 +147,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         **_FIXED,
         **(_LOCAL_CHECKPOINT if "://" not in spark.checkpoint_dir else {}),
         # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
-        **(_LOCAL if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
+        **(_local() if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
     builder: Any = SparkSession.builder

@@ -210,7 +210,7 @@ class EmbeddedStack:
         port = self._choose_port("kafka", keep_port)
         folder = self.directory / "kafka"
         tls_port = self._choose_port("kafka_tls", keep_port) if self._security is not None else 0
-        properties = stack_config.write_kafka(folder, port, tls_port, _free_port({port, tls_port}), self._security)
+        properties = stack_config.write_kafka(folder, port, tls_port, free_port({port, tls_port}), self._security)
         stack_config.format_kafka(java, jars, properties, self._security)
         progress(f"Kafka: starting on port {port}")
         server = launch(stack_config.kafka_command(java, jars, properties, self._heap), properties, folder / "kafka.out")
@@ -250,14 +250,14 @@ class EmbeddedStack:
     def _choose_port(self, name: str, keep_port: bool) -> int:
         wanted, remembered = self._wanted_ports.get(name), self._remembered_port(name)
         fixed = wanted or (remembered if keep_port else None)
-        port = fixed or (remembered if remembered and is_free(remembered) else _free_port())
+        port = fixed or (remembered if remembered and is_free(remembered) else free_port())
         if not is_free(port):
             raise StackError(
                 f"port {port} for {name} is taken by another program",
                 code="TG-STACK-PORT",
                 where=f"127.0.0.1:{port}",
                 fix="stop that program, give another port, or give none and a free one is found",
-                example=f"tidegate up --{name}-port {_free_port()}",
+                example=f"tidegate up --{name}-port {free_port()}",
             )
         self._update({f"{name}_port": port})
         return port
@@ -341,7 +341,16 @@ class EmbeddedStack:
         return ServiceStatus(name, self._address(name), pid, self._healthy(name), round(time.time() - server.started_s, 1))
 
 
-def _free_port(other_than: Collection[int] = ()) -> int:
+def free_port(other_than: Collection[int] = ()) -> int:
+    """
+    Return a loopback port that nobody has, below those that connections are given: so a server that ends finds it free again.
+
+    Args:
+        other_than: Ports that are spoken for.
+
+    Raises:
+        StackError: All are taken.
+    """
     for port in random.sample(_PORTS, len(_PORTS)):
         if port not in other_than and is_free(port):
             return port

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
+from tidegate.runtime.kafka import STEADY
 from tidegate.runtime.kafka.failures import LastWords, beyond_waiting, kafka_denial, kafka_failure, told
 from tidegate.runtime.masking import scrub
 from tidegate.runtime.rights import Right
@@ -55,6 +57,8 @@ _NO_LEADER = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError._NOENT,  # so librdkafka answers for a topic without leader, and for one that it may not see
 }
 _NO_ANSWER = {
@@ -103,7 +107,7 @@ class Admin:
         self._properties, self._words = properties, LastWords(properties)
         own: dict[str, Any] = {"log_level": 2, "error_cb": self._words.hear}
         try:
-            self._client = AdminClient({**properties, **own})
+            self._client = AdminClient({**STEADY, **properties, **own})
         except (KafkaException, TypeError, ValueError) as error:
             raise _unusable(error) from None
 
@@ -263,8 +267,24 @@ class Admin:
             return {(asked.topic, asked.partition): self._wait(future, "Describe", asked.topic) for asked, future in futures.items()}
 
         # A topic that was just made, or whose leader moves, has no leader for a moment.
-        settled = Retrying(retry=retry_if_exception(_passes), stop=stop_after_delay(self._timeout_s), wait=wait_fixed(0.1), reraise=True)
+        settled = Retrying(
+            retry=retry_if_exception(_passes),
+            stop=stop_after_delay(self._timeout_s),
+            wait=wait_fixed(0.1),
+            before_sleep=lambda _: self._learn_leaders(),
+            reraise=True,
+        )
         return settled(ask) if wanted else {}
+
+    def _learn_leaders(self) -> None:
+        """
+        Ask who leads what.
+
+        librdkafka asks partitions for offsets in the name of the leadership it knows of, and where a broker has meanwhile lost
+        and won it back it goes on asking so, and is refused, for minutes.
+        """
+        with suppress(KafkaException):
+            self._client.list_topics(timeout=_TRY_S)
 
     def ends(self, partitions: Iterable[tuple[str, int]], committed: bool = True) -> dict[tuple[str, int], int]:
         """Return the offset after the last record of each partition."""

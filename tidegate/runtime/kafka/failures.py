@@ -19,8 +19,11 @@ from tidegate.runtime.tls import why_untrusted
 
 _DENIED = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED}
 _NOT_LET_IN = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
-_TLS_ALERT = re.compile(r"SSL routines:.*\balert\b")
-"""The brokers' way to say that they do not accept our certificate; librdkafka takes it for a broken connection."""
+_TLS_REFUSAL = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
+"""
+That one side does not accept the other's certificate. The brokers' alert librdkafka takes for a broken connection, and now and
+then also its own refusal.
+"""
 BEYOND_WAITING = frozenset({"TG-KAFKA-DENIED", "TG-KAFKA-AUTH", "TG-KAFKA-TLS"})
 
 
@@ -54,7 +57,7 @@ def kafka_failure(
         return _denied(error, where, given)
     if error.code() in _NOT_LET_IN:
         return _not_let_in(error, given)
-    if error.code() == KafkaError._SSL or _TLS_ALERT.search(error.str()):
+    if error.code() == KafkaError._SSL or _TLS_REFUSAL.search(error.str()):
         return _untrusted(error, given)
     return TidegateError(f"Kafka refused: {told(error)}", code="TG-KAFKA", where=where, fix="see the broker's log")
 

@@ -156,15 +156,22 @@ class MessageProducer:
         self._producer.purge()
 
     def _served(self, serve: Callable[[], int]) -> int:
-        """Return what *serve* returns; a fatal error is raised there instead of being told to ``error_cb``."""
+        """
+        Return what *serve* returns; a fatal error is raised there instead of being told to ``error_cb``.
+
+        confluent-kafka raises it before it tells what failed with it, and Python calls :meth:`_on_failure` with that exception
+        pending: what comes out is a ``SystemError`` that has it for its cause, or none where several records failed and the last
+        call's exception took its place. No callback here raises by itself, so such an error says that the client has failed, and
+        :meth:`_on_failure` has heard with what.
+        """
         try:
             return serve()
         except (KafkaException, SystemError) as raised:
-            # Where a record failed at the same moment, Python reports a mistake in the call, and the error as its cause.
             cause = raised if isinstance(raised, KafkaException) else raised.__cause__
-            if not isinstance(cause, KafkaException):
+            if isinstance(cause, KafkaException):
+                self.failed = self.failed or cause.args[0]
+            elif self.failed is None:
                 raise
-            self.failed = self.failed or cause.args[0]
             return 0
 
     def _on_failure(self, error: KafkaError | None, message: Message) -> None:

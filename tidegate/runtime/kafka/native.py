@@ -203,7 +203,8 @@ class NativeSource(_Client):
     """
 
     def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
-        self._consumers: weakref.WeakSet[NativeConsumer] = weakref.WeakSet()
+        # Of their handles, not of the consumers: where both are garbage, weak references are gone before either is closed.
+        self._consumers: set[int] = set()
         super().__init__(native, lambda text: native.tg_source_new(*_properties(properties), text), native.tg_source_close)
 
     def consumer(self, topic: str, partition: int, headers: bool, rows: int) -> NativeConsumer:
@@ -217,13 +218,24 @@ class NativeSource(_Client):
             rows: Most records taken at once.
         """
         made = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows)
-        self._consumers.add(made)
+        self._consumers.add(made.handle)
         return made
 
+    def reads(self, consumer: int | None) -> bool:
+        """Tell whether the consumer of this handle is open."""
+        return consumer in self._consumers
+
+    def leave(self, consumer: int) -> None:
+        """Close the consumer of this handle, unless it is closed."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+            self._native.tg_consumer_close(consumer)
+
     def close(self) -> None:
-        """Leave the brokers; all partitions are left too."""
-        for consumer in list(self._consumers):
-            consumer.close()
+        """Leave the brokers; all partitions are left before, as librdkafka waits for them for ever."""
+        if self._process == os.getpid():
+            for consumer in list(self._consumers):
+                self.leave(consumer)
         super().close()
 
 
@@ -231,14 +243,22 @@ class NativeConsumer(_Client):
     """Takes the records of one partition as columns; made by :meth:`NativeSource.consumer`."""
 
     def __init__(self, source: NativeSource, native: ctypes.CDLL, opened: int, of: tuple[str, int], headers: bool, rows: int) -> None:
-        self._source, self._headers = source, headers
+        self.source, self._headers = source, headers
         topic, partition = of[0].encode(), of[1]
         # The native part keeps pointers to these names.
         self._names = (HEADER_NAME.encode(), FACTS_HEADER_NAME.encode()) if headers else (None, None)
         self._piece = _Piece()
-        super().__init__(
-            native, lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, text), native.tg_consumer_close
-        )
+        super().__init__(native, lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, text), source.leave)
+
+    @property
+    def handle(self) -> int:
+        """The native part's name for it."""
+        return super()._open
+
+    @property
+    def _open(self) -> int:
+        assert self.source.reads(self._handle), "a closed client is not used"
+        return self.handle
 
     def assign(self, offset: int) -> None:
         """Take from *offset* on."""

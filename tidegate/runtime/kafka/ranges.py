@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from ordering.errors import RefusedError
-from tidegate.runtime.kafka import native
+from tidegate.runtime.kafka import STEADY, native
 from tidegate.runtime.kafka.admin import kafka_failure, raise_if_hopeless
 from tidegate.runtime.kafka.failures import is_denial
 from tidegate.runtime.kafka.messages import MessageConsumer
@@ -40,6 +40,8 @@ _NEAR = 50_000
 _WAIT_MS = 500
 _MORE_MS = 50
 _COMPLAIN_AFTER_S = 10.0
+_START_OVER_AFTER_S, _START_OVER_AFTER_MAX_S = 20.0, 120.0
+"""Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come through."""
 
 _CONSUMER = {
     "enable.auto.commit": "false",
@@ -48,6 +50,8 @@ _CONSUMER = {
     "enable.partition.eof": "true",
     "isolation.level": "read_committed",
     "fetch.error.backoff.ms": "100",
+    # Where a broker lost its partitions and won them back, librdkafka may fetch nothing more until it looks for leaders again.
+    "topic.metadata.refresh.interval.ms": "10000",
     # A consumer that starts elsewhere first waits for the answer to what it had asked for.
     "fetch.wait.max.ms": "100",
     # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
@@ -88,17 +92,21 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        own = {**properties, **_CONSUMER, **ahead}
+        self._settings, self._headers, self._alone = {**STEADY, **properties, **_CONSUMER, **ahead}, headers, alone
+        self._connect()
+        self._position = -1
+
+    def _connect(self) -> None:
         library = native.usable()
         self._consumer: NativeConsumer | MessageConsumer
         self._own: NativeConsumer | MessageConsumer | NativeSource
         if library is None:
-            self._consumer = self._own = MessageConsumer({**own, "group.id": "tidegate"}, topic, partition, headers)
+            settings = {**self._settings, "group.id": "tidegate"}
+            self._consumer = self._own = MessageConsumer(settings, self._topic, self._partition, self._headers)
         else:
-            source = NativeSource(library, own) if alone else _shared(library, own, headers)
-            self._consumer = source.consumer(topic, partition, headers, _CHUNK_EVENTS_MAX)
-            self._own = source if alone else self._consumer
-        self._position = -1
+            source = NativeSource(library, self._settings) if self._alone else _shared(library, self._settings, self._headers)
+            self._consumer = source.consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX)
+            self._own = source if self._alone else self._consumer
 
     def read(self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Records]:
         """
@@ -127,7 +135,8 @@ class RangeReader:
                 raise
 
     def _pieces(self, end: int, chunk: int, chunk_bytes: int) -> Iterator[Records]:
-        silent_since_s = time.monotonic()
+        said_s = since_s = time.monotonic()
+        patience_s = _START_OVER_AFTER_S
         while self._position < end:
             records, beyond, error, told = self._consumer.take(end, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, _WAIT_MS, _MORE_MS)
             if error is not None:
@@ -137,13 +146,32 @@ class RangeReader:
             if beyond:
                 # What lies between the last record and `end` are holes: transaction markers or compacted records.
                 self._position = end
+            now_s = time.monotonic()
             if records is not None:
                 yield records
-                silent_since_s = time.monotonic()
-            elif time.monotonic() - silent_since_s > _COMPLAIN_AFTER_S:
+                said_s = since_s = time.monotonic()
+                patience_s = _START_OVER_AFTER_S
+            elif now_s - since_s > patience_s:
+                self._start_over()
+                since_s, patience_s = now_s, min(2 * patience_s, _START_OVER_AFTER_MAX_S)
+            elif now_s - said_s > _COMPLAIN_AFTER_S:
                 raise_if_hopeless(self._properties, Right("Read", self._topic))
                 _log.warning("waiting for records", topic=self._topic, partition=self._partition, offset=self._position)
-                silent_since_s = time.monotonic()
+                said_s = time.monotonic()
+
+    def _start_over(self) -> None:
+        """
+        Read on from here through new connections.
+
+        Every record of a range was there when it was planned. Where a broker lost its partitions and won them back, librdkafka at
+        times fetches nothing more of them, and nobody can tell that from a broker which is slow.
+        """
+        _log.warning("connecting anew", topic=self._topic, partition=self._partition, offset=self._position)
+        self.close()
+        if isinstance(self._consumer, NativeConsumer):
+            _forget(self._consumer.source)
+        self._connect()
+        self._consumer.assign(self._position)
 
     def close(self) -> None:
         """Read no more."""
@@ -176,6 +204,12 @@ def _shared(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) 
     if name not in _sources:
         _sources[name] = NativeSource(library, properties)
     return _sources[name]
+
+
+def _forget(source: NativeSource) -> None:
+    """Have readers that connect from now on do so through others than these connections."""
+    for name in [name for name, known in _sources.items() if known is source]:
+        del _sources[name]
 
 
 _readers: dict[tuple[str, str, int, bool], RangeReader] = {}

@@ -25,7 +25,7 @@ from ordering.step import Released
 from ordering.ticks import MILLISECOND_US
 from ordering.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_header_column
 from tidegate.runtime.fault_points import armed
-from tidegate.runtime.kafka import native
+from tidegate.runtime.kafka import STEADY, native
 from tidegate.runtime.kafka.admin import kafka_failure, raise_if_hopeless
 from tidegate.runtime.kafka.failures import is_denial
 from tidegate.runtime.kafka.messages import MessageProducer
@@ -92,7 +92,7 @@ class GaplessProducer:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties, self._topics = properties, set[str]()
-        own = {**properties, **_PRODUCER}
+        own = {**STEADY, **properties, **_PRODUCER}
         library = native.usable()
         self._producer: NativeProducer | MessageProducer = MessageProducer(own) if library is None else NativeProducer(library, own)
 
