@@ -3,6 +3,7 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS build
+LABEL tidegate.image=build
 # UV_SYSTEM_CERTS: trust whom the base trusts, as pip does.
 ENV UV_SYSTEM_CERTS=1 UV_NO_CACHE=1 VIRTUAL_ENV=/opt/tidegate
 RUN python3 -c "import ensurepip" || (apt-get update && apt-get install -y --no-install-recommends python3-venv)
@@ -25,6 +26,7 @@ COPY tidegate tidegate
 RUN /opt/uv/bin/uv pip install --quiet --no-deps --build-constraint requirements.lock .
 
 FROM ${BASE}
+LABEL tidegate.image=stages
 # Java runs Spark; jemalloc saves the workers a third of their CPU.
 RUN packages="$(command -v java >/dev/null || echo openjdk-17-jre-headless) $(ldconfig -p | grep -q libjemalloc || echo libjemalloc2)"; \
     [ "$packages" = " " ] || (apt-get update && apt-get install -y --no-install-recommends $packages && rm -rf /var/lib/apt/lists/*)

@@ -1,5 +1,5 @@
 """
-Compiles the native parts - Kafka by whole columns, fields of plain JSON - when the project is built or installed.
+Compiles the native parts - Kafka by whole columns, fields of plain JSON, rows into JSON - when the project is built or installed.
 
 Law: a build never fails for want of them. Without a C compiler the wheel is pure Python and everything works, slower.
 ``python hatch_build.py`` compiles them in place; an editable install does so too.
@@ -24,6 +24,7 @@ ROOT = Path(__file__).resolve().parent
 PARTS = {
     Path("tidegate/runtime/kafka/native.c"): Path("tidegate/runtime/kafka/_native.so"),
     Path("tidegate/runtime/payloads/plain_json.c"): Path("tidegate/runtime/payloads/_plain_json.so"),
+    Path("tidegate/runtime/payloads/json_rows.c"): Path("tidegate/runtime/payloads/_json_rows.so"),
 }
 """Each source with what becomes of it."""
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
@@ -39,7 +40,7 @@ def compiled(source: Path, target: Path) -> bool:
     # A job may be using the old one: it keeps it, since this is another file under the same name.
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     try:
-        subprocess.run([*compiler.split(), *FLAGS, str(ROOT / source), "-o", str(fresh), "-ldl"], check=True)
+        subprocess.run([*compiler.split(), *FLAGS, str(ROOT / source), "-o", str(fresh), "-ldl", "-lm"], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         print(f"{source} was not compiled: everything works, but slower ({error})", file=sys.stderr)
         return False

@@ -21,7 +21,7 @@ Payload = Any
 """A numpy array of objects (bytes or None), or an Arrow binary column."""
 
 
-_SMALL_BYTES_MAX = 2**31 - 1
+BYTES_MAX = 2**31 - 1
 """So many bytes of payload an Arrow column with offsets of 32 bits can hold."""
 
 
@@ -48,7 +48,7 @@ def take_from_two(first: Payload, second: Payload, rows: Ints) -> Payload:
         return take(second, rows)
     if not isinstance(second, np.ndarray):
         first = to_arrow(first)
-        kind = second.type if first.nbytes + second.nbytes <= _SMALL_BYTES_MAX else pa.large_binary()
+        kind = second.type if first.nbytes + second.nbytes <= BYTES_MAX else pa.large_binary()
         return take(pa.concat_arrays([first.cast(kind), second.cast(kind)]), rows)
     if second.dtype != object:
         return np.concatenate([first, second])[rows]

@@ -33,6 +33,11 @@ class Lift:
         return lifted
 
 
+def stable_order(number: Ints, count: int) -> Ints:
+    """Return the order that sorts numbers from 0 to below *count*, equal ones as they come; few distinct ones take no comparison."""
+    return np.argsort(number.astype(np.uint16) if count <= 1 << 16 else number, kind="stable")
+
+
 def running_max(values: Ints, segment: Ints) -> Ints:
     """Return, for each row, the largest value of its segment so far (itself included). *segment* is 0,0,..,1,1,.. rising."""
     if len(values) == 0:

@@ -25,7 +25,7 @@ def test_entries_are_taken_from_two_columns_of_any_kind(first: pa.DataType | Non
 
 def test_more_bytes_than_small_offsets_reach_make_a_large_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that was held may leave at once, gigabytes of it, beside a small batch."""
-    monkeypatch.setattr(columns, "_SMALL_BYTES_MAX", 3)
+    monkeypatch.setattr(columns, "BYTES_MAX", 3)
     taken = columns.take_from_two(pa.array(FIRST, pa.large_binary()), pa.array(SECOND, pa.binary()), ROWS)
     assert taken.type == pa.large_binary()
     assert taken.tolist() == CHOSEN

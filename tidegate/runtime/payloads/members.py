@@ -7,8 +7,9 @@ number without point and exponent that fits 64 bits is a bigint, any other a flo
 true and false are bit; an object is a record and an array an array, kept as compact JSON text.
 
 A payload that is missing, is no UTF-8, no JSON, or no JSON object is bad: flagged, with a reason, and NULL in every
-column. All payloads of a block are parsed by one DuckDB call; only rows with names spelled otherwise are looked at one
-by one.
+column. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.runtime.payloads.plain_json` where it
+was compiled; all others of a block are parsed by one DuckDB call, and only those with names spelled otherwise are looked at
+one by one.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.runtime.payloads.extracted import Extracted, texts_of
+from tidegate.runtime.kafka.native import wanted
+from tidegate.runtime.payloads import plain_json
+from tidegate.runtime.payloads.extracted import NO_PAYLOAD, Extracted, texts_of
+from tidegate.runtime.payloads.plain_json import PlainColumn
 from tidegate.runtime.scalars.duck import quoted, run
 from tidegate.runtime.scalars.expressions import Field
 from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.variant import Variant, finite
+from tidegate.runtime.scalars.variant import Variant, finite, gather
 
 NOT_JSON = "payload is not JSON"
 NOT_OBJECT = "payload is not a JSON object"
 
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
 _INT64_DIGITS = 18
 """Every number of this many characters fits 64 bits."""
 _INT64_CHARACTERS = 20
@@ -55,6 +60,49 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Ex
     length = len(payloads)
     if not fields or not length:
         return Extracted({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
+    return _plain(payloads, fields) or _parsed(payloads, fields)
+
+
+def _plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted | None:
+    """Return what plain objects give, and of the others what the parser makes of them; None where asking would not pay, or nobody can."""
+    library = plain_json.library() if wanted() else None
+    if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
+        return None
+    length, found = len(payloads), plain_json.take_values(library, payloads, [field.path[0] for field in fields])
+    if found is None or len(found.others) > length // 2:
+        return None
+    columns = {field: _variant(column) for field, column in zip(fields, found.columns, strict=True)}
+    reasons = dict.fromkeys(np.flatnonzero(found.status == plain_json.MISSING).tolist(), NO_PAYLOAD)
+    if len(found.others):
+        rest = _parsed(payloads.take(pa.array(found.others)), fields)
+        known = np.flatnonzero(found.status)
+        columns = {
+            field: gather(length, [(known, column.take(known)), (found.others, rest.columns[field])]) for field, column in columns.items()
+        }
+        reasons |= dict(zip(found.others[rest.bad].tolist(), rest.reasons, strict=True))
+    return Extracted.of(columns, reasons)
+
+
+def _is_plain(field: Field) -> bool:
+    """Tell whether a field is a member of the payload itself, with a name that JSON writes in one way."""
+    return len(field.path) == 1 and _PLAIN_NAME.fullmatch(field.path[0]) is not None
+
+
+def _variant(column: PlainColumn) -> Variant:
+    kinds, length = column.kinds, len(column.kinds)
+    parts: dict[Kind, pa.Array] = {}
+    for kind, code in ((Kind.BIGINT, plain_json.BIGINT), (Kind.FLOAT, plain_json.FLOAT)):
+        mask = kinds == code
+        if mask.any():
+            valid = None if mask.all() else plain_json.valid_bits(mask)
+            parts[kind] = pa.Array.from_buffers(kind.arrow, length, [valid, pa.py_buffer(column.bits)])
+    truths = kinds >= plain_json.FALSE
+    if truths.any():
+        parts[Kind.BIT] = pa.array(kinds == plain_json.TRUE, mask=~truths)
+    return Variant.of(length, {**parts, Kind.NVARCHAR: column.text})
+
+
+def _parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted:
     texts, reasons = texts_of(payloads)
     texts, values = _members(texts, fields, reasons)
     columns = {}
