@@ -130,15 +130,23 @@ class InputNames:
         source: The script, for error places.
         schema: The input.
         aliases: Names that may stand before a field's (``f.origin``), in lower case.
+        in_texts: Whether members of a declared record are found where it is a text that holds JSON; a plain path reads records alone.
     """
 
     source: Source
     schema: InputSchema
     aliases: frozenset[str] = frozenset()
+    in_texts: bool = False
 
     def find(self, path: tuple[str, ...], at: int) -> Expr:
         """Return the field, perhaps behind an alias."""
-        return self.field(path[1:] if len(path) > 1 and path[0].lower() in self.aliases else path, at)
+        path = path[1:] if len(path) > 1 and path[0].lower() in self.aliases else path
+        found = self.field(path, at)
+        record = next((path[:end] for end in range(len(path) - 1, 0, -1) if self.schema.kind(path[:end]) is Kind.RECORD), ())
+        if not record or not self.in_texts:
+            return found
+        member, kind = Property(self.field(record, at), path[len(record) :], at=at), self.schema.kind(path)
+        return member if kind is None else Cast(member, kind, declared=True, at=at)
 
     def means_row(self, name: str) -> bool:
         """Tell whether *name* is the input's, and no field is known that is called so too."""
@@ -359,7 +367,8 @@ class ScalarBinder:
 
     def _in(self, node: exp.Expr) -> Expr:
         if not node.expressions:
-            raise self._not_yet(node, "IN with a subquery is")
+            fix = "JOIN the two, with the time between them; LEFT JOIN and IS NULL for NOT IN"
+            raise self.source.not_yet("IN with a subquery is", at=offset_of(node), fix=fix)
         return self._compared("in", node, node.this, *node.expressions)
 
     def _between(self, node: exp.Expr) -> Expr:
@@ -375,6 +384,9 @@ class ScalarBinder:
         """Bind the pattern of a function: a constant that can be matched."""
         pattern = self._bind(node)
         if not isinstance(pattern, Literal):
+            if self.source.text[max(offset_of(node), 0)] == '"':
+                what, fix = f'"{node.name}" is a name, not a text', f"write '{node.name}'"
+                raise self.source.error(what, code="FIELD", at=pattern.at, fix=fix, example=PATTERN_EXAMPLES[name])
             raise self._not_yet(node, f"{name.upper()} with a pattern that is no constant is")
         if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
             example = PATTERN_EXAMPLES[name]

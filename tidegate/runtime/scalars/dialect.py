@@ -76,6 +76,11 @@ class AsaParser(TSQLParser):
         return None if self._at_timestamp_by() else super()._parse_table_alias(alias_tokens)
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        if self._curr and self._curr.text.upper() == "ROWS" and self._next and self._next.token_type is TokenType.FROM:
+            # `INTO rows FROM input` is no list of functions.
+            self._advance()
+            name = self.expression(exp.Identifier(this=self._prev.text, quoted=False), self._prev)
+            return self.expression(exp.Table(this=name))
         table = super()._parse_table(*args, **kwargs)
         if isinstance(table, exp.Table) and self._at_timestamp_by():
             self._advance(2)

@@ -60,11 +60,10 @@ class Source:
         """Build the error of what stands at offset *at*."""
         return QueryError(what, code=f"TG-QUERY-{code}", where=self.place(at), fix=fix, example=example)
 
-    def not_yet(self, what: str, *, at: int, fix: str = "") -> QueryError:
+    def not_yet(self, what: str, *, at: int, fix: str = "", example: str = "") -> QueryError:
         """Build the error of a construct that ASA has and this engine has not yet."""
-        return self.error(
-            f"{what} not supported yet", code="NOT-YET", at=at, fix=fix or "leave it out, or compute it in a stage of its own"
-        )
+        fix = fix or "leave it out, or compute it in a stage of its own"
+        return self.error(f"{what} not supported yet", code="NOT-YET", at=at, fix=fix, example=example)
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

@@ -216,10 +216,12 @@ st_overlaps st_within
 KNOWN_LATER = frozenset(re.findall(r"\w+", _LATER))
 """Names Stream Analytics knows and this engine does not yet; they get their own message."""
 _CLOCK = "would differ between replays", "write System.Timestamp(), the event's or the window's time"
+_RANKING = "is no function here", "write CollectTop(n) OVER (ORDER BY ...) in a window, whose ranks count from 1"
 REFUSED = {
-    **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp"), _CLOCK),
+    **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp", "now"), _CLOCK),
     "newid": ("would differ between replays", "use a field that tells events apart"),
     "median": ("is no function here", "write PERCENTILE_CONT(0.5) OVER (ORDER BY x)"),
+    **dict.fromkeys(("row_number", "rank", "dense_rank"), _RANKING),
     "rand": ("would differ between replays", "use a field of the event"),
     "getarrayelements": ("stands after CROSS APPLY and OUTER APPLY only", "write FROM i CROSS APPLY GetArrayElements(i.readings) AS r"),
 }

@@ -16,6 +16,7 @@ from sqlglot.tokenizer_core import Token, TokenType
 
 from tidegate.runtime.scalars.dialect import Asa
 from tidegate.runtime.scalars.errors import Source, likeness, nearest
+from tidegate.runtime.scalars.slips import refuse_slips
 from tidegate.runtime.scalars.statements import Declaration, split
 
 SCRIPT_CHARACTERS_MAX = 262_144
@@ -84,6 +85,7 @@ def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script
         )
     tokens = _tokens(source)
     _refuse_beforehand(tokens, source)
+    refuse_slips(tokens, source)
     parts = split(tokens, source)
     source = replace(source, ignores_case=parts.ignores_case)
     queries = [token for query in parts.queries for token in (*query, _end_of(query))]
