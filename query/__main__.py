@@ -10,9 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-from ordering.errors import TickRangeError
+from ordering.errors import TickRangeError, TidegateError
 from ordering.ticks import INFINITY, parse_tick
 from tidegate.runtime.console import Format, run
+
+GLANCE_S = 2.0
+"""How long a plan waits for a broker that it could do without."""
 
 Script = Annotated[Path, typer.Argument(help="The query: a .sql file, or the name of one that an installed package offers.")]
 Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
@@ -37,7 +40,9 @@ def query(
     from rich.console import Console
 
     from query import job
+    from query.positions import walked
     from query.progress import QueryProgress
+    from query.reference_forgetting import AskedFrom
     from tidegate.runtime import logs
     from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
     from tidegate.runtime.metrics import Metrics
@@ -58,6 +63,7 @@ def query(
         until_end=until_end,
     )
     progress = QueryProgress(plan.buckets)
+    asked_from = AskedFrom(Path(plan.checkpoint), plan.buckets) if plan.references else None
     console = Console(stderr=True)
     folder = Path(plan.checkpoint)
     name = plan.name
@@ -69,12 +75,16 @@ def query(
     log = logs.get_logger("query", output=name)
     log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **heeds)
 
-    published = ProgressPublisher(settings.redis, plan.outputs[0].topic or name, query=name, reads=topics)
+    published = ProgressPublisher(
+        settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[each.name for each in plan.outputs]
+    )
     watch = RecoveryWatch(job.recovery(plan), job.look(plan), published, log)
     with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, published, watch:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.take(reports)
+            if asked_from is not None:
+                asked_from.take(reports)
             published.publish(reports)
             metrics.take_query(name, reports)
             if format is Format.JSON:
@@ -86,7 +96,7 @@ def query(
             worker_log.follow()
             if progress.batches:
                 # A report comes before its batch has ended.
-                watch.walked(job.walked(plan))
+                watch.walked(walked(plan))
             show(f"{progress.line()}  {watch.tick()}".rstrip())
             metrics.looked_query(name, watch.catching_up.lags)
             progress.check_gaps()
@@ -114,18 +124,50 @@ def _until_us(until: str | None) -> int:
         raise TickRangeError(error.what, where="--until", fix=error.fix, example="--until 2001-01-02T00:00:00Z") from None
 
 
-def plan(script: Script, into: Into = None, config: Config = None, assign: Assign = None) -> None:
-    """Show what a query computes, without running it."""
+def plan(
+    script: Script,
+    into: Into = None,
+    start: Annotated[
+        str | None,
+        typer.Option(help="Also what would be read from where, and for how long: now, TIME (ISO-8601), last-stopped, earliest."),
+    ] = None,
+    config: Config = None,
+    assign: Assign = None,
+    format: Annotated[Format, typer.Option("--format", help="How it is printed; json: one object.")] = Format.TEXT,
+) -> None:
+    """Show what a query computes, needs and keeps, without running it."""
     from query import job
+    from query.forecast import forecast, retention_warnings
+    from query.showing import Shown
+    from query.splitting import parallelism_of
+    from tidegate.runtime.driving import print_json
+    from tidegate.runtime.kafka.admin import Admin
+    from tidegate.runtime.output_start import parse_start
     from tidegate.runtime.setting_sources import parse_assignments
     from tidegate.runtime.settings import load
 
     settings = load(config, parse_assignments(assign or []))
     plans = job.read_plans(settings, script, into)
-    for made in plans:
-        output = settings.outputs.get(made.output)
-        typer.echo(made.explain())
-        typer.echo(f"parallelism: {job.parallelism_of(settings, plans)}" + (f"\npace: {output.pace()}" if output else ""))
+    asked = parse_start(start, time.time_ns() // 1_000)
+    paces = {made.output: str(settings.outputs[made.output].pace()) for made in plans if made.output in settings.outputs}
+    known, unknown = None, ""
+    try:
+        admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6 if asked else GLANCE_S)
+        admin.check_reachable()
+        known = forecast(settings, plans, admin, asked)
+    except TidegateError as error:
+        # All but what is to be read can be told without a broker.
+        if asked is not None:
+            raise
+        unknown = error.what
+    warnings = known.warnings if known else retention_warnings(plans, settings.retentions_us())
+    references = [settings.references[name] for name in sorted({name for made in plans for name in made.references})]
+    shown = Shown(plans, parallelism_of(settings, plans), paces, known, unknown, warnings, references)
+    if format is Format.JSON:
+        print_json(shown.as_dict())
+    else:
+        for line in shown.lines():
+            typer.echo(line)
 
 
 if __name__ == "__main__":

@@ -262,9 +262,19 @@ class Stream:
         """Return the rows, each later by a length of time such as ``5m``."""
         return self.through("shift", length(by))
 
-    def active(self, lifetime: str, *keys: str) -> Stream:
-        """Return how many rows of each group are alive, whenever one begins or ends to live: columns *keys* and ``active``."""
-        return self.through("active", length(lifetime), *map(column, keys))
+    def active(self, lifetime: str, *keys: str, ends: str = "", edge: str = "", span: str = "") -> Stream:
+        """
+        Return how many rows of each group are alive, whenever one begins or ends to live: columns *keys* and ``active``.
+
+        Args:
+            lifetime: How long a row lives, at most.
+            keys: The columns by which rows are grouped.
+            ends: The column that says when a row ends to live.
+            edge: The column that is not NULL in rows that end the lives of others.
+            span: The column that tells whose lives these are; else it is all of the group.
+        """
+        words = [Value(f"{word} = {column(name).sql}") for word, name in (("ends", ends), ("edge", edge), ("span", span)) if name]
+        return self.through("active", length(lifetime), *words, *map(column, keys))
 
     def group_by(self, *keys: Expression) -> Groups:
         """Group by expressions and one window."""

@@ -29,27 +29,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.columns import to_objects
+from ordering.columns import BYTES_MAX, join, to_arrow
 from ordering.errors import ProtocolError
 from ordering.frontier import Pace
 from ordering.punctuation import Cause, Cti, Roster
 from ordering.reader import Accepted, Log, PartitionReader
 from ordering.step import Released
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
+from ordering.transforms import shifted
+from query.ahead import moved
 from query.compile import RESULT_SCHEMA
 from query.config import Promise
 from query.decode import Events
 from query.heeding import Heeding
 from query.program import Program
+from query.referring import LATE, Known, Referring
 from query.retention import Changes, Retention, octets_of
 
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
-BUCKET_STATE_VERSION = 3
+BUCKET_STATE_VERSION = 5
 """
 1 had no pace: each CTI of the input counted. Up to 2 a query had one operator, one topic and one output, and merged windows
-from its start on only.
+from its start on only. Up to 3 each retained row had its position, and none was packed or put together with others. Up to 4 results of
+shifted rows were given when time had come to them, and such a state goes on so; nor were results that another run has written told
+by their keys. 4 is said where there is neither.
 """
 EACH_CTI = Pace()
 
@@ -81,35 +86,60 @@ class _Numbering:
     resumed_us: int = NEVER
     """Results below this stand in the channel already, where it was begun by another run."""
     skipped: int = 0
-    """How many of the others do, too."""
+    """How many of the others, which this run has not come to yet, do too."""
+    keys: dict[bytes, int] = field(default_factory=dict)
+    """Where they are known by their keys and times, which are among those ahead: how many of each key."""
 
     @classmethod
     def resumed(cls, promise: Promise | None) -> _Numbering:
         """Return the numbering of a channel that a run before has left with *promise*."""
         if promise is None:
             return cls()
-        return cls(promise.n, promise.c, promise.largest_us, (promise.c, promise.n), resumed_us=promise.c, skipped=promise.ahead)
+        whole = cls(promise.n, promise.c, promise.largest_us, (promise.c, promise.n), resumed_us=promise.c)
+        if promise.by_key is None:
+            return replace(whole, skipped=promise.ahead)
+        ahead = np.array([us for times in promise.by_key.values() for us in times], dtype=np.int64)
+        return replace(whole, ahead=ahead, keys={key: len(times) for key, times in promise.by_key.items()})
 
     def left(self, results: pa.Table) -> pa.Table:
         """Return the results that do not stand in the channel yet."""
         if self.resumed_us > NEVER:
             results = results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
+        if self.keys:
+            return results.filter(pa.array(~self._known(results)))
         known = min(self.skipped, results.num_rows)
         self.skipped -= known
         if known:
             self.ahead = np.concatenate([self.ahead, results["system_us"].to_numpy()[:known]])
         return results.slice(known)
 
+    def _known(self, results: pa.Table) -> NDArray[np.bool_]:
+        """Tell which results are the first ones of a key, of which some stand in the channel already."""
+        known = np.zeros(results.num_rows, dtype=np.bool_)
+        key = pc.fill_null(results["key"], b"")
+        of_known_keys = pc.is_in(key, pa.array(list(self.keys), pa.binary()))
+        for row in np.flatnonzero(of_known_keys.to_numpy()).tolist():
+            name = key[row].as_py()
+            left = self.keys.get(name, 0)
+            known[row] = left > 0
+            if left > 1:
+                self.keys[name] = left - 1
+            else:
+                self.keys.pop(name, None)
+        return known
+
     def save(self) -> list[Any]:
         """Return what :meth:`restore` needs, fit for JSON."""
-        return [self.seq, self.c, self.largest_us, self.written, self.ahead.tolist(), self.resumed_us, self.skipped]
+        keys = [[[key.hex(), count] for key, count in self.keys.items()]] if self.keys else []
+        return [self.seq, self.c, self.largest_us, self.written, self.ahead.tolist(), self.resumed_us, self.skipped, *keys]
 
     @classmethod
     def restore(cls, saved: list[Any]) -> _Numbering:
         """Return the numbering that was saved."""
         seq, c, largest_us, written, ahead, *resumed = saved
         promise = None if written is None else (written[0], written[1])
-        return cls(seq, c, largest_us, promise, np.array(ahead, dtype=np.int64), *resumed)
+        keys = [{bytes.fromhex(key): count for key, count in each} for each in resumed[2:]]
+        return cls(seq, c, largest_us, promise, np.array(ahead, dtype=np.int64), *resumed[:2], *keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,25 +200,48 @@ class Bucket(ABC):
         self._retention = Retention()
         self._numbering = [_Numbering.resumed(promise) for promise in promises or [None] * len(spans_us)]
         self._until_us = program.until_us = until_us
+        program.goes_ahead = True
         self._next_offset = dict.fromkeys(self.readers, 0)
         self._position = 0
         self._ended = False
         self.totals: dict[str, int] = {}
         self._bad = Bad()
+        self._referring, self._referred = Referring(), 0
+
+    def refer(self, known: Known) -> None:
+        """Look rows up in the reference data that the run knows by now. Called before each batch whose run has taken some up."""
+        self._add(LATE, self._referring.take(known))
+        if self._referred != len(known.added):
+            self._referred = len(known.added)
+            self._program.refer(self._referring.tables(known))
 
     @property
     def c(self) -> int:
         """
-        No later result has a System.Timestamp below this; ``INFINITY`` once the input has ended.
+        Time has come so far: no later event has a System.Timestamp below this; ``INFINITY`` once the input has ended.
 
-        It is the least of the inputs': filters, projections and windows pass it on (:func:`ordering.transforms.same`).
+        It is the least of the inputs', which filters, projections and windows pass on (:func:`ordering.transforms.same`).
         """
         return min(INFINITY if self._ended else min(heeding.frontier for heeding in self._heeding), self._until_us)
+
+    def c_of(self, output: int) -> int:
+        """Return the instant, microseconds, below which no later result of an output lies; see :mod:`query.ahead`."""
+        return min(shifted(self.c, self._program.ahead_us(output)), self._until_us)
+
+    @property
+    def looks_up_from(self) -> tuple[int, int]:
+        """From which instant on (microseconds) rows may still be looked up in reference data, and how many added versions are known."""
+        return self._referring.asked_from_us(self.c), self._referring.count
+
+    @property
+    def duplicates(self) -> int:
+        """How many events stood in the logs more than once."""
+        return sum(reader.duplicates for reader in self.readers.values())
 
     @property
     def is_finished(self) -> bool:
         """Tell whether nothing is left to do: the input has ended, or time has come to E."""
-        return self.c == self._until_us
+        return all(self.c_of(output) == self._until_us for output in range(len(self._numbering)))
 
     def take(self, log: int, read: Log, events: Events, next_offset: int) -> list[Released]:
         """Take the next range of a log; return, for each output, the results that became final, numbered."""
@@ -198,11 +251,16 @@ class Bucket(ABC):
         carried = self._carried[log]
         both = Events.concat([carried, events]) if len(carried) else events
         self._carried[log] = both.take(accepted.carried)
-        self._add("events", len(accepted.rows))
         chosen = both.take(accepted.rows)
         heeded = self._heeding[at].take(self._sources[at].logs[log], reader.roster, chosen, accepted)
         self._add("withheld_ctis", len(accepted.progress) - len(heeded))
-        return self._release(self._accept(at, chosen, replace(accepted, progress=heeded)))
+        own = self._own(chosen, accepted)
+        self._add("events", len(own))
+        return self._release(self._accept(at, own, replace(accepted, progress=heeded)))
+
+    def _own(self, events: Events, accepted: Accepted) -> Events:
+        """Return those of the accepted events on which this bucket works: all, unless rows are exchanged."""
+        return events
 
     def end(self) -> list[Released]:
         """Close everything: the run ends here."""
@@ -223,10 +281,10 @@ class Bucket(ABC):
 
     def ctis(self) -> list[Cti | None]:
         """Return for each output the CTI to write once everything released so far is acknowledged; None if it would say nothing new."""
-        return [self._cti(numbering) for numbering in self._numbering]
+        return [self._cti(numbering, self.c_of(output)) for output, numbering in enumerate(self._numbering)]
 
-    def _cti(self, numbering: _Numbering) -> Cti | None:
-        numbering.c = max(numbering.c, self.c)
+    def _cti(self, numbering: _Numbering, c: int) -> Cti | None:
+        numbering.c = max(numbering.c, c)
         numbering.ahead = numbering.ahead[numbering.ahead >= numbering.c]
         promise = numbering.c, numbering.seq
         if numbering.c == NEVER or promise == numbering.written:
@@ -237,7 +295,8 @@ class Bucket(ABC):
             output_partition=self._number,
             c=numbering.c,
             n=numbering.seq,
-            ahead=len(numbering.ahead),
+            # What is still to be found written by another run comes later, so it does not lie below c.
+            ahead=len(numbering.ahead) + numbering.skipped,
             next_offset=sum(self._next_offset.values()),
             arrival_us=numbering.c,
             largest_us=numbering.largest_us,
@@ -251,7 +310,7 @@ class Bucket(ABC):
         rows = self._retention.rows(name) if span_us else None
         if rows is None or span_us is None:
             return []
-        until = _first_open(self.c, span_us)
+        until = _first_open(self.c_of(output), span_us)
         if until <= int(pc.min(rows["system_us"]).as_py()):
             return []
         due = rows.filter(pc.less(rows["system_us"], until))
@@ -270,17 +329,7 @@ class Bucket(ABC):
 
     def _prepare(self, at: int, events: Events, sub: Ints, position: Ints) -> None:
         """Evaluate what is computed per event of source number *at*; keep what later results need."""
-        table = pa.table(
-            {
-                "position": position,
-                "sub": sub,
-                "system_us": events.system_us,
-                "partition_id": events.number.astype(np.int32),
-                "value": pa.array(events.value, type=pa.binary()),
-                "arrival_us": events.arrival_us,
-            }
-        )
-        prepared, bad = self._program.prepare(self._sources[at].input, table)
+        prepared, bad = self._program.prepare(self._sources[at].input, events.rows(sub, position))
         for name, rows in prepared:
             self._retention.add(name, rows)
         for place, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
@@ -290,6 +339,7 @@ class Bucket(ABC):
     def _finish(self, closing: pa.Table) -> list[pa.Table]:
         """Return each output's results in *closing* (sub, from_us, to_us), unordered between substreams."""
         results = self._program.finish(self._retention, closing)
+        self._referring.finish(moved(closing, self._program.looked_up_ahead_us))
         for system_us, value, reason in self._program.bad:
             self._bad.add(_between(system_us, value), -1, reason)
         self._add("bad_rows", len(self._program.bad))
@@ -307,9 +357,11 @@ class Bucket(ABC):
             self._retention.add(_kept_results(output), kept.append_column("number", pa.array(self._inputs_of(results))))
         results = numbering.left(results)
         if not results.num_rows:
-            return _released(self._number, numbering.seq, np.empty(0, dtype=np.int64), [], [])
+            nothing = pa.array([], pa.binary())
+            return _released(self._number, numbering.seq, np.empty(0, dtype=np.int64), nothing, nothing)
         system_us = results["system_us"].to_numpy()
-        released = _released(self._number, numbering.seq, system_us, results["key"].to_pylist(), results["value"].to_pylist())
+        key, value = (_whole(results[name]) for name in ("key", "value"))
+        released = _released(self._number, numbering.seq, system_us, key, value)
         numbering.seq += len(released)
         numbering.largest_us = max(numbering.largest_us, int(system_us.max()))
         numbering.ahead = np.concatenate([numbering.ahead, system_us])
@@ -327,9 +379,10 @@ class Bucket(ABC):
     def save(self) -> tuple[bytes, Changes]:
         """Return the small head and the changed chunks that make the last saved bucket this one. Call once after each batch."""
         self._keep_progress()
-        changes = self._retention.save()
+        changes = self._retention.save(self._program.compacted)
         head = {
-            "version": BUCKET_STATE_VERSION,
+            "version": BUCKET_STATE_VERSION if self._goes_ahead or any(each.keys for each in self._numbering) else 4,
+            **({"goes_ahead": True} if self._goes_ahead else {}),
             "readers": {str(log): reader.save().decode() for log, reader in self.readers.items()},
             "heeding": [heeding.save() for heeding in self._heeding],
             "carried": {str(log): b64encode(octets_of(table_of(events))).decode() for log, events in self._carried.items() if len(events)},
@@ -339,6 +392,7 @@ class Bucket(ABC):
             "position": self._position,
             "ended": self._ended,
             "totals": self.totals,
+            **({"referring": self._referring.save()} if self._program.references else {}),
             **self._own_head(),
         }
         return json.dumps(head, sort_keys=True).encode(), changes
@@ -358,6 +412,7 @@ class Bucket(ABC):
             )
         if fields["version"] < 3:
             fields |= {"heeding": [fields.get("heeding")], "numbering": [fields["numbering"]]}
+        self._program.goes_ahead = "goes_ahead" in fields or not self._goes_ahead
         for source, heeding, saved in zip(self._sources, self._heeding, fields["heeding"], strict=True):
             restored = {
                 partition: PartitionReader.restore(fields["readers"][str(log)].encode(), partition, source.partitions)
@@ -371,10 +426,17 @@ class Bucket(ABC):
         self._numbering = [_Numbering.restore(saved) for saved in fields["numbering"]]
         self._position, self._ended, self.totals = fields["position"], fields["ended"], fields["totals"]
         self._retention = Retention.restore(fields["chunks"], chunks)
+        if "referring" in fields:
+            self._referring = Referring.restore(fields["referring"])
         self._restored(fields)
         for output, span_us in enumerate(self._spans_us):
             if span_us and (c := self._numbering[output].c) > NEVER:
                 self._drop_published(output, _first_open(c, span_us))
+
+    @property
+    def _goes_ahead(self) -> bool:
+        """Whether anything is given before time has come to it."""
+        return any(self._program.ahead_us(output) for output in range(len(self._numbering))) or self._program.looked_up_ahead_us > 0
 
     def _drop_published(self, output: int, until_us: int) -> None:
         self._retention.reduce(_kept_results(output), lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
@@ -402,18 +464,26 @@ def _first_open(c: int, span_us: int) -> int:
     return c // span_us * span_us if c < INFINITY else INFINITY
 
 
-def _released(number: int, seq: int, system_us: Ints, key: list[bytes], value: list[bytes]) -> Released:
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column in one piece, however many bytes it has."""
+    if column.num_chunks < 2:
+        return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    return join([to_arrow(chunk) for chunk in column.chunks]) if column.nbytes > BYTES_MAX else pa.concat_arrays(column.chunks)
+
+
+def _released(number: int, seq: int, system_us: Ints, key: pa.Array, value: pa.Array) -> Released:
     count = len(system_us)
-    keys, values = to_objects(key), to_objects(value)
     numbers = np.arange(seq, seq + count)
     flags = np.zeros(count, dtype=np.uint16)
-    return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, keys, values)
+    return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, key, value)
 
 
 def _between(system_us: int, value: bytes) -> Events:
     """Return a row between two operators as an event; it comes from no partition."""
     nowhere, instant = np.array([-1]), np.array([system_us])
-    return Events(nowhere, nowhere, instant, to_objects([b""]), to_objects([value]), np.zeros(1, dtype=np.uint16), instant)
+    return Events(
+        nowhere, nowhere, instant, pa.array([b""], pa.binary()), pa.array([value], pa.binary()), np.zeros(1, dtype=np.uint16), instant
+    )
 
 
 _HELD = pa.schema(
@@ -435,8 +505,8 @@ def table_of(events: Events) -> pa.Table:
     return pa.Table.from_arrays(
         [
             *map(pa.array, columns),
-            pa.array(events.key, pa.binary()),
-            pa.array(events.value, pa.binary()),
+            events.key,
+            events.value,
             *map(pa.array, (events.flags, events.arrival_us)),
         ],
         schema=_HELD,
@@ -445,7 +515,7 @@ def table_of(events: Events) -> pa.Table:
 
 def events_of(table: pa.Table) -> Events:
     """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags, and 2, which kept no arrival."""
-    key, value = to_objects(table["key"]), to_objects(table["value"])
+    key, value = (_whole(table[name]) for name in ("key", "value"))
     flags = np.zeros(table.num_rows, dtype=np.uint16)
     if "flags" in table.column_names:
         flags = pc.fill_null(table["flags"], 0).to_numpy()
@@ -454,3 +524,10 @@ def events_of(table: pa.Table) -> Events:
         arrival_us = pc.coalesce(table["arrival_us"], arrival_us)
     number, offset, system_us = (table[name].to_numpy() for name in ("number", "offset", "system_us"))
     return Events(number, offset, system_us, key, value, flags, arrival_us.to_numpy())
+
+
+def in_time_order(table: pa.Table) -> pa.Table:
+    """Return events of :func:`table_of` in the order (s, input partition, offset); those that are in it are not moved."""
+    system_us, number, offset = (table[name].to_numpy() for name in ("system_us", "number", "offset"))
+    later = np.sign(np.diff(system_us)) * 4 + np.sign(np.diff(number)) * 2 + np.sign(np.diff(offset))
+    return table if (later >= 0).all() else table.take(pa.array(np.lexsort((offset, number, system_us))))

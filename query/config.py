@@ -5,14 +5,18 @@ options, which show up in plans.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ordering.punctuation import Roster, Spread
+from query.exchange import Exchange
 from query.plan import UNBOUNDED, Plan
 from query.program import Program
 from query.reference import ReferenceTable
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
+from tidegate.runtime.scalars.expressions import Expr
+from tidegate.runtime.setting_references import ReferenceSettings
 from tidegate.runtime.setting_tables import OutputSettings
 
 Partition = tuple[str, int]
@@ -28,12 +32,14 @@ class Feed:
         topic: The topic.
         partitions: How many partitions it has.
         payloads: How the payloads of its events are written.
+        is_result: Whether it holds the results of another query.
     """
 
     input: str
     topic: str
     partitions: int
     payloads: PayloadFormat = JSON
+    is_result: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +52,26 @@ class Promise:
         n: How many results there were.
         ahead: How many of them do not lie below c.
         largest_us: The largest System.Timestamp of them, microseconds.
+        by_key: Where the order between keys is another when a run goes on (:mod:`query.written`): the System.Timestamps of those
+            ahead that each key has.
     """
 
     c: int
     n: int
     ahead: int
     largest_us: int
+    by_key: Mapping[bytes, Sequence[int]] | None = None
+
+    def save(self) -> list[Any]:
+        """Return what :meth:`restore` needs, fit for JSON."""
+        by_key = [] if self.by_key is None else [{key.hex(): list(times) for key, times in self.by_key.items()}]
+        return [self.c, self.n, self.ahead, self.largest_us, *by_key]
+
+    @classmethod
+    def restore(cls, saved: Sequence[Any]) -> Promise:
+        """Return the promise that was saved."""
+        by_key = [{bytes.fromhex(key): times for key, times in each.items()} for each in saved[4:]]
+        return cls(*saved[:4], *by_key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +89,7 @@ class QueryPlan:
         feeds: The ordered topics that are read, in the order in which the script names their inputs.
         over: Whether time advances substream by substream; each ordered partition is then a bucket of its own.
         by_partition: Whether, without that, each partition of the ordered topics is a bucket (:mod:`query.spreading`); else one
-            bucket merges them all by their CTIs.
+            bucket merges them all by their CTIs, unless there is an exchange.
         labels: Spark key of each bucket.
         starts: First offset to read of each partition.
         start_us: S: results from this instant on, microseconds; None: all of them.
@@ -78,7 +98,9 @@ class QueryPlan:
         until_end: Whether the job reads to the present end, closes everything and stops.
         events_per_batch: Most events one batch reads.
         checkpoint: Name under which workers keep this job's state in memory.
-        references: The tables of reference data that are looked up, by name.
+        exchange: Between which buckets rows are exchanged by their keys: each of them then reads all partitions. None: they are not.
+        references: The tables of reference data that are looked up, by name, with the versions that the run was begun with.
+        reference_settings: Where the files of these tables are.
     """
 
     plans: tuple[Plan, ...]
@@ -95,7 +117,9 @@ class QueryPlan:
     until_end: bool
     events_per_batch: int
     checkpoint: str
+    exchange: Exchange | None = None
     references: Mapping[str, ReferenceTable] = field(default_factory=dict, repr=False)
+    reference_settings: Mapping[str, ReferenceSettings] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -115,15 +139,25 @@ class QueryPlan:
     @property
     def buckets(self) -> int:
         """Number of buckets, which is the number of partitions of the result topics."""
+        if self.exchange is not None:
+            return self.exchange.buckets
         return self.feeds[0].partitions if self.over or self.by_partition else 1
 
-    def bucket_of(self, log: int) -> int:
-        """Return the bucket that reads a log."""
-        return self.logs[log][1] if self.over or self.by_partition else 0
+    def readers_of(self, log: int) -> Sequence[int]:
+        """Return the buckets that read a log."""
+        if self.exchange is not None:
+            return range(self.buckets)
+        return (self.logs[log][1],) if self.over or self.by_partition else (0,)
 
     def logs_of(self, bucket: int) -> tuple[int, ...]:
         """Return the logs that a bucket reads."""
-        return tuple(log for log in range(len(self.logs)) if self.bucket_of(log) == bucket)
+        return tuple(log for log in range(len(self.logs)) if bucket in self.readers_of(log))
+
+    @property
+    def result_keys(self) -> tuple[Expr | None, ...]:
+        """For each feed that holds results of another query the substream key by which it is read; else None."""
+        overs = {scan.input: scan.over for plan in self.plans for scan in plan.scans}
+        return tuple(overs[feed.input] if feed.is_result else None for feed in self.feeds)
 
     @property
     def roster(self) -> Roster:

@@ -16,18 +16,26 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ordering import keys
 from ordering.ticks import DAY_US, format_tick
 from query.splicing import STAR, spliced
+from tidegate.runtime.payloads import json_rows
+from tidegate.runtime.scalars.duck import run
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.variant import Variant
 
 _FOUR_CENTURIES_US = 146_097 * DAY_US
 """After so long the calendar repeats itself."""
-_ESCAPED = '["\\\\\\x00-\\x1f]'
+_FEW = 256
+"""So few floats are written one by one."""
+_NUMBERS = {Kind.BIGINT: json_rows.INTEGER, Kind.FLOAT: json_rows.FLOAT}
+_ESCAPED = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
+"""Which bytes of UTF-8 are written in another way in JSON."""
 
 
 def encode_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
@@ -36,10 +44,8 @@ def encode_objects(names: Sequence[str], columns: Sequence[Variant], length: int
 
 
 def _objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
-    pieces: list[pa.Array | pa.Scalar] = []
-    for at, (name, column) in enumerate(zip(names, columns, strict=True)):
-        pieces += [pa.scalar(("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":"), json_values(column)]
-    return _joined([*pieces, pa.scalar("}")], length)
+    before = [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":" for at, name in enumerate(names)]
+    return _rows(before, columns, "}", length)
 
 
 def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
@@ -48,10 +54,7 @@ def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
         return pa.array([b""] * length, pa.binary())
     if len(columns) == 1:
         return pc.fill_null(_first(_key_texts(columns[0]), length), "").cast(pa.binary())
-    pieces: list[pa.Array | pa.Scalar] = []
-    for at, column in enumerate(columns):
-        pieces += [pa.scalar("," if at else "["), json_values(column)]
-    return _joined([*pieces, pa.scalar("]")], length)
+    return _rows(["," if at else "[" for at in range(len(columns))], columns, "]", length)
 
 
 def json_values(column: Variant) -> pa.Array:
@@ -71,6 +74,31 @@ def canonical(column: Variant) -> Variant:
 def _key_texts(column: Variant) -> list[pa.Array]:
     plain = {Kind.NVARCHAR: lambda part: part, Kind.DATETIME: _datetimes}
     return [plain.get(kind, _WRITERS[kind])(part) for kind, part in canonical(column).parts.items()]
+
+
+def _rows(before: Sequence[str], columns: Sequence[Variant], after: str, length: int) -> pa.Array:
+    """Return rows of values, each with what stands *before* it, and *after* at the end."""
+    native = json_rows.library()
+    if native is not None and columns:
+        given = [json_rows.Values(text.encode(), *_plainest(column)) for text, column in zip(before, columns, strict=True)]
+        written = json_rows.written(native, given, after.encode(), length, lambda at: json_values(columns[at]))
+        if written is not None:
+            return written
+    pieces: list[pa.Array | pa.Scalar] = []
+    for text, column in zip(before, columns, strict=True):
+        pieces += [pa.scalar(text), json_values(column)]
+    return _joined([*pieces, pa.scalar(after)], length)
+
+
+def _plainest(column: Variant) -> tuple[int, pa.Array]:
+    """Return how the values of a column are written with the least work, and what of them."""
+    if len(column.parts) == 1:
+        ((kind, part),) = column.parts.items()
+        if kind in _NUMBERS:
+            return _NUMBERS[kind], part
+        if kind is Kind.NVARCHAR and pa.types.is_string(part.type) and not _ESCAPED[_octets(part)].any():
+            return json_rows.QUOTED, part
+    return json_rows.TEXT, json_values(column).cast(pa.string())
 
 
 def _joined(pieces: Sequence[pa.Array | pa.Scalar], length: int) -> pa.Array:
@@ -94,9 +122,19 @@ def _each(part: pa.Array, write: Callable[[str], str]) -> pa.Array:
 
 def _strings(part: pa.Array) -> pa.Array:
     quoted = pc.binary_join_element_wise(pa.scalar('"'), part, pa.scalar('"'), pa.scalar(""))
-    if pc.any(pc.match_substring_regex(part, _ESCAPED)).as_py():
+    if _ESCAPED[_octets(part)].any():
         return _each(part, _json_string)
     return quoted
+
+
+def _octets(part: pa.Array) -> NDArray[np.uint8]:
+    """Return the bytes of all strings of a column, one string after the other."""
+    wide = pa.types.is_large_string(part.type)
+    _, ends, octets = part.buffers()
+    if octets is None or not len(part):
+        return np.empty(0, dtype=np.uint8)
+    at = np.frombuffer(ends, dtype=np.int64 if wide else np.int32)[part.offset : part.offset + len(part) + 1]
+    return np.frombuffer(octets, dtype=np.uint8)[at[0] : at[-1]]
 
 
 def _json_string(text: str) -> str:
@@ -104,7 +142,10 @@ def _json_string(text: str) -> str:
 
 
 def _floats(part: pa.Array) -> pa.Array:
-    return pa.array([None if value is None else repr(value) for value in part.to_pylist()], pa.string())
+    if len(part) < _FEW:
+        return pa.array([None if value is None else repr(value) for value in part.to_pylist()], pa.string())
+    # DuckDB writes floats as Python does, a column at a time.
+    return run("SELECT CAST(v AS VARCHAR) AS text FROM input", input=pa.table({"v": part}))["text"].combine_chunks()
 
 
 def _datetimes(part: pa.Array) -> pa.Array:

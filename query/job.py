@@ -12,7 +12,7 @@ With OVER each ordered partition is a bucket, and buckets run side by side; with
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,15 +23,20 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.frontier import Pace
 from ordering.ticks import INFINITY
 from query.config import Feed, Partition, QueryPlan
-from query.offsets import RANGE_SCHEMA, Offset
+from query.offsets import RANGE_SCHEMA
 from query.plan import Plan, Project, Scan
+from query.positions import positions, walked
 from query.reference_files import load_references
+from query.reference_forgetting import forget
+from query.reference_lookout import begin as take_up
+from query.reference_lookout import check_unchanged
 from query.script import read_script
-from query.spreading import spreading_of
+from query.splitting import check_over, check_partitions, split_bound, split_of
 from query.sql.bind import bind_outputs
 from query.sql.reading import names_in
-from query.starting import beginning, start_bound
-from tidegate.runtime.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
+from query.starting import Beginning, beginning, remember, start_bound
+from query.unprinted import unprinted
+from tidegate.runtime.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches
 from tidegate.runtime.deferred import Deferred
 from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin, Topic
 from tidegate.runtime.kafka.tails import finished
@@ -43,18 +48,16 @@ from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.planning import source_of
 from tidegate.runtime.recovery import How, Recovery
 from tidegate.runtime.rights import query_rights
-from tidegate.runtime.scalars.bind import InputNames
 from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.errors import Source
-from tidegate.runtime.scalars.expressions import Expr
 from tidegate.runtime.setting_tables import OutputSettings
 from tidegate.runtime.settings import Settings
 from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_stage
 
-TAIL_RECORDS = 1_000
 FINISHED_FILE = "finished"
 ANSWER_S = 5.0
 """How long a running job waits for the brokers' answers."""
+BOUND_LATER = ("types", "case", "reads")
+"""What checkpoints of earlier versions are not bound to; they go on, and are from then on."""
 WAYS_OUT = "write the results of the new topic to a new output, or delete the result topic and the checkpoint folder to begin anew"
 
 
@@ -79,26 +82,8 @@ def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan
     results = [InputSchema(name, is_result=True) for name, table in settings.outputs.items() if table.topic]
     references = [table.schema for table in load_references(settings.references, names_in(parsed)).values()]
     plans = bind_outputs(parsed, [*inputs, *results, *references], into=into, window_us_max=settings.query.window_max_us)
-    _check_over(settings, plans, str(script))
+    check_over(plans, str(script))
     return plans
-
-
-def _check_over(settings: Settings, plans: Sequence[Plan], where: str) -> None:
-    """Refuse what has no meaning yet: substreams of results, of several inputs, or of some of them only."""
-    scans = scans_of(plans)
-    over = [scan for scan in scans if scan.over is not None]
-    if not over:
-        return
-    if any(scan.input in settings.outputs for scan in over):
-        what = f"OVER is not supported yet on {over[0].input}, the result of another query"
-    elif len({scan.input for scan in scans}) > 1:
-        what = "OVER is not supported yet in a query that reads several inputs"
-    elif len(over) < len(scans):
-        what = f"OVER is missing where {over[0].input} is named again"
-    else:
-        return
-    fix = "leave OVER out: the query then advances by the floor of all substreams"
-    raise QueryError(what, code="TG-QUERY-NOT-YET", where=where, fix=fix)
 
 
 def prepare(
@@ -118,53 +103,103 @@ def prepare(
         UnreachableError: Kafka does not answer.
         RefusedError: A topic is missing or not as it must be, or the checkpoint belongs to another query.
     """
-    kafka = settings.kafka.client_properties()
-    admin = Admin(kafka, settings.kafka.connect_timeout_us / 1e6)
+    admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
-    outputs = tuple(_output(settings, plan.output) for plan in plans)
-    inputs = tuple(dict.fromkeys(scan.input for scan in scans_of(plans)))
-    payloads = {name: payloads_of(settings, plans, name) for name in inputs}
-    ordered = [admin.require(*_topic_of(settings, name)) for name in inputs]
-    feeds = tuple(Feed(name, topic.name, topic.partitions, payloads[name]) for name, topic in zip(inputs, ordered, strict=True))
-    over = plans[0].over is not None
-    by_partition = not over and _spreads(settings, plans, outputs, feeds, admin)
-    buckets = feeds[0].partitions if over or by_partition else 1
+    whole, ordered = laid_out(settings, plans, admin)
+    outputs, buckets = whole.outputs, whole.buckets
     record_bytes_max = max(*(int(topic.config.get("max.message.bytes", 1_048_588)) - HEADER_ROOM_BYTES for topic in ordered), 1_048_588)
     for output in outputs:
-        _check_partitions(output, buckets)
+        check_partitions(output, buckets)
         if output.topic:
             admin.ensure_ordered_topic(output.topic, buckets, output.retention_us, record_bytes_max, output.replication_factor)
         if output.plain_topic:
             retention = {"retention.ms": "-1"} if output.retention_us is None else {}
             admin.ensure(output.plain_topic, buckets, retention, output.replication_factor)
-    folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
-    began = beginning(start, folder, outputs, kafka, settings.redis)
-    for output, promises in zip(outputs, began.promises, strict=True):
-        _check_unwritten(admin, kafka, output, buckets, folder, promised=bool(promises))
+    planned, began = begun(settings, whole, ordered, admin, start, until_us)
+    prepared = replace(planned, until_end=until_end, starts=positions(admin, planned))
     # Only what is not refused binds the folder: it is then free for whichever way out is taken.
-    _bind(folder, settings, plans, outputs, feeds, ordered, began.start, until_us)
-    planned = QueryPlan(
-        plans=plans,
-        outputs=outputs,
-        kafka=kafka,
-        feeds=feeds,
-        over=over,
-        by_partition=by_partition,
-        labels=tuple(even_labels(buckets, settings.spark.shuffle_partitions)),
-        starts={},
-        start_us=began.start.start_us,
-        promises=began.promises,
-        until_us=until_us,
-        until_end=until_end,
-        events_per_batch=settings.query.max_events_per_batch,
-        checkpoint=str(folder),
-        references=load_references(settings.references, {name for plan in plans for name in plan.references}),
-    )
-    prepared = replace(planned, starts=_starts(admin, list(planned.partitions), planned.read_from_us))
+    folder = Path(prepared.checkpoint)
+    remember(folder, began)
+    bind(folder, _bound_to(settings, prepared, ordered, began.start), may_appear=BOUND_LATER)
+    if prepared.references:
+        forget(folder)
+        prepared = replace(prepared, references=take_up(folder, prepared.reference_settings).tables(prepared.reference_settings, 0))
     admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, outputs[0].replication_factor)
     topics = [output.topic for output in outputs if output.topic]
-    admin.check_rights(query_rights([feed.topic for feed in feeds], topics, prepared.dead_letter_topic))
+    admin.check_rights(query_rights([feed.topic for feed in prepared.feeds], topics, prepared.dead_letter_topic))
     return prepared
+
+
+def laid_out(settings: Settings, plans: tuple[Plan, ...], admin: Admin) -> tuple[QueryPlan, list[Topic]]:
+    """
+    Return what a job reads and writes and how its work is split, as a run from the beginning, and the topics that it reads.
+
+    Nothing is made or bound.
+
+    Raises:
+        UnreachableError: Kafka does not answer.
+        RefusedError: An ordered topic is missing.
+    """
+    outputs = tuple(_output(settings, plan.output) for plan in plans)
+    inputs = tuple(dict.fromkeys(scan.input for scan in scans_of(plans)))
+    payloads = {name: payloads_of(settings, plans, name) for name in inputs}
+    ordered = [admin.require(*_topic_of(settings, name)) for name in inputs]
+    feeds = tuple(
+        Feed(name, topic.name, topic.partitions, payloads[name], name not in settings.inputs)
+        for name, topic in zip(inputs, ordered, strict=True)
+    )
+    over = plans[0].over is not None
+    folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
+    split = split_of(settings, plans, outputs, feeds, admin, bound(folder))
+    referred = tuple(dict.fromkeys(name for plan in plans for name in plan.references))
+    whole = QueryPlan(
+        plans=plans,
+        outputs=outputs,
+        kafka=settings.kafka.client_properties(),
+        feeds=feeds,
+        over=over,
+        by_partition=split.by_partition,
+        exchange=split.exchange,
+        labels=tuple(even_labels(split.buckets, settings.spark.shuffle_partitions)),
+        starts={},
+        start_us=None,
+        promises=tuple({} for _ in outputs),
+        until_us=INFINITY,
+        until_end=False,
+        events_per_batch=settings.query.max_events_per_batch,
+        # Workers may run in other folders, and read copies of reference data there.
+        checkpoint=str(checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}").absolute()),
+        references=load_references(settings.references, referred),
+        reference_settings={name: settings.references[name] for name in referred},
+    )
+    return whole, ordered
+
+
+def begun(
+    settings: Settings, whole: QueryPlan, ordered: Sequence[Topic], admin: Admin, start: Start | None, until_us: int = INFINITY
+) -> tuple[QueryPlan, Beginning]:
+    """
+    Return the job as it begins or goes on if it is started like this, where in its topics left open; nothing is made or bound.
+
+    Args:
+        settings: The configuration.
+        whole: The job as a run from the beginning.
+        ordered: The topics it reads.
+        admin: Asks the brokers.
+        start: The output start that is asked for, None if none is.
+        until_us: Results below this instant, microseconds.
+
+    Raises:
+        RefusedError: It cannot be started like this.
+    """
+    folder = Path(whole.checkpoint)
+    began = beginning(start, folder, whole.outputs, whole.kafka, settings.redis, by_key=whole.over and len(whole.feeds) > 1)
+    for output, promises in zip(whole.outputs, began.promises, strict=True):
+        _check_unwritten(admin, whole.kafka, output, folder, promised=bool(promises))
+    planned = replace(whole, start_us=began.start.start_us, promises=began.promises, until_us=until_us)
+    check_bound(folder, _bound_to(settings, planned, ordered, began.start), may_appear=BOUND_LATER)
+    check_unchanged(folder, planned.reference_settings)
+    return planned, began
 
 
 def scans_of(plans: Sequence[Plan]) -> tuple[Scan, ...]:
@@ -180,25 +215,20 @@ def _output(settings: Settings, name: str) -> OutputSettings:
     return output
 
 
-def _bind(
-    folder: Path,
-    settings: Settings,
-    plans: Sequence[Plan],
-    outputs: Sequence[OutputSettings],
-    feeds: Sequence[Feed],
-    ordered: Sequence[Topic],
-    start: Start,
-    until_us: int,
-) -> None:
+def _bound_to(settings: Settings, planned: QueryPlan, ordered: Sequence[Topic], start: Start) -> dict[str, str]:
     """
-    Bind the checkpoint to what it is a checkpoint of.
+    Return what the checkpoint is bound to: what it is a checkpoint of.
 
     Raises:
-        RefusedError: It is one of something else.
+        RefusedError: It is one of topics that have been made again since.
     """
+    folder, outputs, feeds = Path(planned.checkpoint), planned.outputs, planned.feeds
     known = bound(folder) or {}
     ids = {topic.name: topic.topic_id for topic in ordered}
-    known_ids = {topic.name: known.get(_id_key(at), topic.topic_id) for at, topic in enumerate(ordered)}
+    reads = ",".join(topic.name for topic in ordered)
+    # Another topic is none that was made again: what differs is then told below.
+    are_same = known.get("reads", reads) == reads
+    known_ids = {topic.name: known.get(_id_key(at), topic.topic_id) for at, topic in enumerate(ordered) if are_same}
     check_same_topics(known_ids, ids, str(folder), WAYS_OUT)
     paces = {str(output.pace()) for output in outputs}
     if len(paces) > 1:
@@ -208,22 +238,22 @@ def _bind(
             where=", ".join(f"outputs.{output.name}" for output in outputs),
             fix="give them the same cti_every_events, cti_every and cti_delay, or run each SELECT as its own query",
         )
-    bind(
-        folder,
-        {
-            "plan": "\n".join(plan.explain() for plan in plans),
-            **start_bound(start),
-            # A bounded recount leaves what lies beyond: nothing can go on from it in the order of the log.
-            **({} if until_us == INFINITY else {"until": str(until_us)}),
-            "partitions": ",".join(str(feed.partitions) for feed in feeds),
-            **{_id_key(at): topic.topic_id for at, topic in enumerate(ordered)},
-            "output": _outputs_bound(outputs),
-            "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
-            # Checkpoints from before there was a pace know nothing of it, and go on.
-            **({} if outputs[0].pace() == Pace() else {"pace": str(outputs[0].pace())}),
-            **{f"{key}{at or ''}": value for at, feed in enumerate(feeds) for key, value in _format_bound(feed.payloads).items()},
-        },
-    )
+    return {
+        "plan": "\n".join(plan.explain() for plan in planned.plans),
+        **unprinted(planned.plans),
+        **start_bound(start),
+        # A bounded recount leaves what lies beyond: nothing can go on from it in the order of the log.
+        **({} if planned.until_us == INFINITY else {"until": str(planned.until_us)}),
+        "partitions": ",".join(str(feed.partitions) for feed in feeds),
+        "reads": reads,
+        **{_id_key(at): topic.topic_id for at, topic in enumerate(ordered)},
+        "output": _outputs_bound(outputs),
+        "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
+        **split_bound(planned.exchange),
+        # Checkpoints from before there was a pace know nothing of it, and go on.
+        **({} if outputs[0].pace() == Pace() else {"pace": str(outputs[0].pace())}),
+        **{f"{key}{at or ''}": value for at, feed in enumerate(feeds) for key, value in _format_bound(feed.payloads).items()},
+    }
 
 
 def _id_key(at: int) -> str:
@@ -279,74 +309,13 @@ def _topic_of(settings: Settings, name: str) -> tuple[str, str]:
     return str(settings.output(name).topic), f"start the query that writes INTO {name} first: it makes the topic"
 
 
-def overs_of(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]:
-    """Return the substream key of each input, as expressions name it; None where it has none, or is the result of a query."""
-    overs: dict[str, Expr | None] = dict.fromkeys(names)
-    for name in overs:
-        table = settings.inputs.get(name)
-        if table is not None and table.over:
-            schema = InputSchema(name, table.timestamp_by, table.over, table.fields)
-            overs[name] = InputNames(Source("", name), schema).field(tuple(table.over.split(".")))
-    return overs
-
-
-def parallelism_of(settings: Settings, plans: Sequence[Plan]) -> str:
-    """Return into how many buckets the work of a query is split and why, as far as settings tell, in words."""
-    if plans[0].over is not None:
-        return "one bucket for each partition of the ordered topic: time advances substream by substream"
-    names = tuple(dict.fromkeys(scan.input for scan in scans_of(plans)))
-    return spreading_of(plans, overs_of(settings, names), dict.fromkeys(names, 1)).why
-
-
-def _spreads(settings: Settings, plans: Sequence[Plan], outputs: Sequence[OutputSettings], feeds: Sequence[Feed], admin: Admin) -> bool:
-    """Decide whether each ordered partition is a bucket: where the plan allows it, and no result topic was made for one bucket."""
-    overs, partitions = overs_of(settings, [feed.input for feed in feeds]), {feed.input: feed.partitions for feed in feeds}
-    if not spreading_of(plans, overs, partitions).by_partition:
-        return False
-    if any(output.partitions == 1 for output in outputs):
-        return False
-    topics = [topic for output in outputs if output.topic and (topic := admin.find(output.topic)) is not None]
-    return not any(topic.partitions == 1 for topic in topics)
-
-
-def _check_partitions(output: OutputSettings, buckets: int) -> None:
-    if output.partitions in (None, buckets):
-        return
-    why = "as many as the ordered topic it reads" if buckets > 1 else "one, as its work is not spread (tidegate plan says why)"
-    raise SettingError(
-        f"the result topic of this query has {buckets} partitions: {why}",
-        code="TG-SETTING-PARTITIONS",
-        where=f"outputs.{output.name}.partitions",
-        fix="leave partitions out",
-        example=f"partitions = {buckets}",
-    )
-
-
-def _starts(admin: Admin, partitions: list[Partition], read_from_us: int | None) -> dict[Partition, int]:
-    """Return where to start reading; refuse where what must be read is gone."""
-    starts = admin.starts(partitions)
-    if read_from_us is not None:
-        # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
-        found, ends = admin.offsets_from(partitions, read_from_us), admin.ends(partitions)
-        return {partition: min(found[partition], max(starts[partition], ends[partition] - TAIL_RECORDS)) for partition in partitions}
-    cut = [f"{topic}-{partition}@{offset}" for (topic, partition), offset in starts.items() if offset > 0]
-    if cut:
-        raise RefusedError(
-            "retention has deleted the beginning of the ordered topic",
-            code="TG-RETENTION",
-            where=", ".join(cut),
-            fix="start from a time that is still there, and give the topic a longer retention",
-            example="--start 2001-01-02T00:00:00Z",
-        )
-    return starts
-
-
-def _check_unwritten(admin: Admin, kafka: dict[str, str], output: OutputSettings, buckets: int, folder: Path, *, promised: bool) -> None:
+def _check_unwritten(admin: Admin, kafka: Mapping[str, str], output: OutputSettings, folder: Path, *, promised: bool) -> None:
     """Refuse to write where a run has ended, or where one left results without a checkpoint and nobody goes on from their CTIs."""
     state = checkpoint_state(folder)
     if state == "pending":
         return
-    ends = admin.ends([(output.topic, number) for number in range(buckets)]) if output.topic else {}
+    topic = admin.find(output.topic) if output.topic else None
+    ends = admin.ends([(topic.name, number) for number in range(topic.partitions)]) if topic else {}
     ended = (folder / FINISHED_FILE).exists() or (bool(ends) and output.topic and finished(kafka, output.topic, ends))
     if state == "settled" and ended:
         raise RefusedError(
@@ -379,13 +348,6 @@ def recovery(plan: QueryPlan) -> Recovery:
     how = How.CHECKPOINT if planned >= 0 else How.CTIS if any(plan.promises) else How.NEW if plan.start_us is None else How.START
     here = {**plan.starts, **walked(plan)}
     return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats=planned > done, start_us=plan.start_us)
-
-
-def walked(plan: QueryPlan) -> dict[Partition, int]:
-    """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
-    folder = Path(plan.checkpoint)
-    stored = offset_of(folder, last_batches(folder)[1])
-    return {} if stored is None else {plan.partitions[log]: at for log, at in Offset.from_json(stored).positions.items()}
 
 
 def look(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:

@@ -15,6 +15,9 @@ the script and the settings alone; a script without findings is not thereby righ
 ``TG-LINT-LIKE``        LIKE without a wildcard
 ``TG-LINT-NULL``        a comparison with NULL, which never holds
 ``TG-LINT-QUOTES``      a field in double quotes, where a text may be meant
+``TG-LINT-PREFIX``      a name before a point that is no input's, and looks like one
+``TG-LINT-WHERE``       a name in WHERE by which SELECT calls something else
+``TG-LINT-HOP``         windows further apart than they are long
 ``TG-LINT-LOOKBACK``    a restart must read from the beginning
 ======================  ================================================================================================
 """
@@ -31,8 +34,10 @@ from sqlglot import exp
 
 from ordering.errors import QueryError
 from ordering.ticks import format_duration
+from query.lint_names import foreign_prefixes, names_of_columns
 from query.plan import UNBOUNDED, Column, Node, Plan, WindowedAggregate, lookback_of, walk
 from query.sql.bind import bind_outputs
+from query.sql.mistaken import is_quoted
 from query.sql.reading import named_table, spelled_name
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.dialect import OVER
@@ -40,9 +45,12 @@ from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Analytic, Call, Expr, Key, Literal
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.parse import Script, offset_of
+from tidegate.runtime.scalars.statements import apply_declarations
 
 _UNNAMED = re.compile(r"Column\d+")
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+MISTAKES = frozenset({"TG-LINT-NULL", "TG-LINT-QUOTES", "TG-LINT-PREFIX", "TG-LINT-WHERE"})
+"""What makes a script find nothing, and is told wherever one runs."""
 _WILDCARDS = re.compile(r"[%_\[]")
 
 
@@ -94,6 +102,7 @@ class _Bound:
     plans: tuple[Plan, ...]
     nodes: tuple[Node, ...]
     around: Surroundings
+    schemas: Sequence[InputSchema]
 
     def warning(self, code: str, what: str, at: int, fix: str) -> Finding:
         return Finding(code, self.script.source.place(at), what, fix)
@@ -114,7 +123,7 @@ def lint(script: Script, around: Surroundings) -> list[Finding]:
     except QueryError as error:
         return [error_of(error)]
     nodes = tuple(dict.fromkeys(node for plan in plans for node in walk(plan.root)))
-    bound = _Bound(script, plans, nodes, around)
+    bound = _Bound(script, plans, nodes, around, apply_declarations(script.source, script.declarations, schemas))
     found = dict.fromkeys(finding for rule in RULES for finding in rule(bound))
     return sorted(found, key=lambda finding: (*_numbers(finding.where), finding.code, finding.what))
 
@@ -237,10 +246,30 @@ def _null(bound: _Bound) -> Iterator[Finding]:
 def _quotes(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         for column in tree.find_all(exp.Column):
-            at = offset_of(column)
-            if len(column.parts) == 1 and at >= 0 and bound.script.source.text[at] == '"':
+            if is_quoted(column, bound.script.source):
                 fix = f"write '{column.name}' for the text, [{column.name}] for the field"
-                yield bound.warning("TG-LINT-QUOTES", f'"{column.name}" is a field, not a text', at, fix)
+                yield bound.warning("TG-LINT-QUOTES", f'"{column.name}" is a field, not a text', offset_of(column), fix)
+
+
+def _prefix(bound: _Bound) -> Iterator[Finding]:
+    for tree in bound.script.statements:
+        for one in foreign_prefixes(tree, bound.schemas):
+            yield bound.warning("TG-LINT-PREFIX", one.what, one.at, one.fix)
+
+
+def _where(bound: _Bound) -> Iterator[Finding]:
+    for tree in bound.script.statements:
+        for one in names_of_columns(tree, bound.schemas):
+            yield bound.warning("TG-LINT-WHERE", one.what, one.at, one.fix)
+
+
+def _hop(bound: _Bound) -> Iterator[Finding]:
+    for tree in bound.script.statements:
+        for call in tree.find_all(exp.Anonymous):
+            numbers = [int(one.name) for one in call.expressions[1:3] if isinstance(one, exp.Literal) and one.name.isdigit()]
+            if str(call.name).lower() in ("hopping", "hoppingwindow") and len(numbers) == 2 and numbers[1] > numbers[0]:
+                what = f"windows of {numbers[0]} every {numbers[1]}: what falls between them is in none"
+                yield bound.warning("TG-LINT-HOP", what, offset_of(call), "write the size first, then the hop")
 
 
 def _lookback(bound: _Bound) -> Iterator[Finding]:
@@ -268,5 +297,8 @@ RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (
     _like,
     _null,
     _quotes,
+    _prefix,
+    _where,
+    _hop,
     _lookback,
 )

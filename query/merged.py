@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from ordering.reader import Accepted
 from ordering.ticks import NEVER
-from query.bucket import Bucket, events_of, table_of
+from query.bucket import Bucket, events_of, in_time_order, table_of
 from query.decode import Events
 
 
@@ -45,11 +44,10 @@ class MergedBucket(Bucket):
         held = self._retention.rows(_held(at))
         if held is None:
             return
-        due = held.filter(pc.less(held["system_us"], until_us))
-        self._retention.reduce(_held(at), lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
+        due, _ = _split(held, until_us)
+        self._retention.reduce(_held(at), lambda table: _split(table, until_us)[1])
         if due.num_rows:
-            due = due.sort_by([("system_us", "ascending"), ("number", "ascending"), ("offset", "ascending")])
-            events = events_of(due)
+            events = events_of(in_time_order(due))
             position = np.arange(self._position, self._position + len(events))
             self._position += len(events)
             self._prepare(at, events, np.zeros(len(events), dtype=np.int64), position)
@@ -65,8 +63,17 @@ class MergedBucket(Bucket):
         self._closed_us = fields.get("merged_us", fields["closed_us"])
         closed = pa.table({"sub": [0], "to_us": [self._closed_us]})
         for at in range(len(self._sources)):
-            self._retention.reduce(_held(at), lambda table: table.filter(pc.greater_equal(table["system_us"], self._closed_us)))
+            self._retention.reduce(_held(at), lambda table: _split(table, self._closed_us)[1])
         self._program.forget(self._retention, closed)
+
+
+def _split(table: pa.Table, until_us: int) -> tuple[pa.Table, pa.Table]:
+    """Return the events below an instant and the others; where they are in order already, none is moved."""
+    below = table["system_us"].to_numpy() < until_us
+    count = int(np.count_nonzero(below))
+    if below[:count].all():
+        return table.slice(0, count), table.slice(count)
+    return table.filter(pa.array(below)), table.filter(pa.array(~below))
 
 
 def _held(at: int) -> str:

@@ -16,6 +16,7 @@ RANGE_SCHEMA = StructType(
         StructField("start", LongType()),
         StructField("end", LongType()),
         StructField("final", BooleanType()),
+        StructField("references", IntegerType()),
     ]
 )
 """What the source hands to the stateful stage: ranges of logs, never events."""
@@ -23,16 +24,27 @@ RANGE_SCHEMA = StructType(
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """The next offset of each log; *final* once a run to the present end has reached it."""
+    """
+    The next offset of each log.
+
+    Args:
+        positions: Those offsets.
+        final: Whether a run to the present end has reached it.
+        references: How many versions of reference data the run has taken up since it was begun.
+    """
 
     positions: Mapping[int, int]
     final: bool = False
+    references: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark stores it."""
-        return {"final": int(self.final), "positions": {str(log): self.positions[log] for log in sorted(self.positions)}}
+        referred = {"references": self.references} if self.references else {}
+        return {"final": int(self.final), "positions": {str(log): self.positions[log] for log in sorted(self.positions)}, **referred}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
         """Read a stored offset."""
-        return cls({int(log): position for log, position in stored["positions"].items()}, bool(stored["final"]))
+        return cls(
+            {int(log): position for log, position in stored["positions"].items()}, bool(stored["final"]), int(stored.get("references", 0))
+        )

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from ordering.step import Released
@@ -17,10 +19,18 @@ from query import extensions
 from query.bucket import Bucket, Source
 from query.config import QueryPlan
 from query.decode import decode
+from query.exchange import Router
+from query.exchanged import ExchangedBucket
+from query.keyed import KeyedBucket
 from query.merged import MergedBucket
+from query.reference_forgetting import LOOKS_UP_FROM
+from query.reference_lookout import Taken
+from query.referring import Known
+from query.sharing import Piece, forget, shared
 from query.substreams import SubstreamBucket
 from sinks.base import Sink
 from sinks.registry import sinks_of
+from tidegate.runtime.fault_points import reached
 from tidegate.runtime.kafka.ranges import cached_reader, drop_reader
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.runtime.keeping import Keeper
@@ -56,6 +66,7 @@ class QueryStage:
         except BaseException:
             # What the producer still holds and where readers stand is unknown: none may be used again.
             drop_producer(self._plan.kafka)
+            forget(plan.checkpoint)
             for planned in ranges:
                 drop_reader(self._plan.kafka, *self._plan.partitions[int(planned.log)], headers=True)
             raise
@@ -70,7 +81,6 @@ class QueryStage:
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
     extensions.load()
-    kind = SubstreamBucket if plan.over else MergedBucket
     spans_us = [output.file_span_us if output.has_sheets else None for output in plan.outputs]
     read = plan.logs_of(number)
     logs = [
@@ -79,7 +89,12 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     sources = [Source(feed.input, feed.partitions, mine) for feed, mine in zip(plan.feeds, logs, strict=True)]
     promises = [promised.get(number) for promised in plan.promises]
     since = plan.first_us(number), plan.read_from_us
-    return kind(plan.program(), sources, number, plan.roster, *since, spans_us, plan.outputs[0].pace(), promises, plan.until_us)
+    rest = plan.program(), sources, number, plan.roster, *since, spans_us, plan.outputs[0].pace(), promises, plan.until_us
+    if plan.exchange is not None:
+        return ExchangedBucket(Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}), *rest)
+    if plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result):
+        return KeyedBucket(plan.result_keys, *rest)
+    return SubstreamBucket(*rest) if plan.over else MergedBucket(*rest)
 
 
 def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
@@ -100,6 +115,21 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
     return _SINKS[key]
 
 
+_KNOWN: dict[str, tuple[int, Known]] = {}
+
+
+def _known(plan: QueryPlan, added: int) -> Known:
+    """Return the reference data with so many versions that the run has taken up since it was begun, read once in a worker."""
+    count, known = _KNOWN.get(plan.checkpoint, (-1, None))
+    if count != added or known is None:
+        taken = Taken.of(Path(plan.checkpoint))
+        assert taken is not None, "a run with reference data begins with some"
+        versions = [(each.table, each.effective_us) for each in taken.added[:added]]
+        known = Known(versions, taken.tables(plan.reference_settings, added))
+        _KNOWN[plan.checkpoint] = added, known
+    return known
+
+
 class BucketRun:
     """One batch of one bucket, from Kafka to Kafka and files."""
 
@@ -113,31 +143,49 @@ class BucketRun:
 
     def run(self, ranges: list[Any]) -> str:
         """Take the ranges; return the report as JSON."""
+        if ranges[0].references:
+            self._bucket.refer(_known(self._plan, int(ranges[0].references)))
         for planned in ranges:
             self._read(int(planned.log), int(planned.start), int(planned.end))
         self._write(self._bucket.settle())
         if ranges[0].final:
             self._write(self._bucket.end())
         self._producer.flush(self._written)
+        reached("events acknowledged")
         for writer, cti in zip(self._writers, self._bucket.ctis(), strict=True):
             if cti is not None and writer is not None:
                 writer.ctis([cti])
+        reached("ctis sent")
         self._producer.flush(self._written)
         self._publish()
+        reached("walked")
         self._spent("acknowledge")
         return self._report()
 
     def _read(self, log: int, start: int, end: int) -> None:
         if end == start:
             return
+        plan, bucket = self._plan, self._bucket
+        pieces = partial(self._pieces, log, start, end)
+        shared_by = range(0) if plan.exchange is None else plan.exchange.siblings(self._number)
+        for piece in shared(plan.checkpoint, log, start, end, self._number, shared_by, pieces):
+            if isinstance(bucket, ExchangedBucket):
+                released = bucket.take(log, piece.read, piece.events, piece.next_offset, piece.to)
+            else:
+                released = bucket.take(log, piece.read, piece.events, piece.next_offset)
+            self._spent("compute")
+            self._write(released)
+            reached("piece written")
+
+    def _pieces(self, log: int, start: int, end: int) -> Iterator[Piece]:
         topic, partition = self._plan.partitions[log]
         reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
         for records in reader.read(start, end, CHUNK_EVENTS):
             self._spent("read")
+            reached("piece read")
             read, events = decode(records, topic, partition)
-            released = self._bucket.take(log, read, events, int(records.offset[-1]) + 1)
-            self._spent("compute")
-            self._write(released)
+            to = self._bucket.routed(log, events) if isinstance(self._bucket, ExchangedBucket) else None
+            yield Piece(read, events, int(records.offset[-1]) + 1, to)
 
     def _write(self, released: list[Released]) -> None:
         self._spent("compute")
@@ -149,7 +197,7 @@ class BucketRun:
             # The input partition's roster number and the offset there: what the event's own header says of its origin.
             origin = f"{self._plan.feeds[source].topic}:{event.number[0]}@{event.offset[0]}" if source >= 0 else "a row between two steps"
             headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
-            self._producer.send_plain(self._plan.dead_letter_topic, event.value[0], event.key[0], headers)
+            self._producer.send_plain(self._plan.dead_letter_topic, event.value[0].as_py(), event.key[0].as_py(), headers)
         self._spent("write")
 
     def _publish(self) -> None:
@@ -174,8 +222,9 @@ class BucketRun:
             "c": bucket.c,
             "final": bucket.is_finished,
             "totals": bucket.totals,
-            "duplicates": sum(reader.duplicates for reader in bucket.readers.values()),
+            "duplicates": bucket.duplicates,
             "waiting": waiting,
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
+            **({LOOKS_UP_FROM: bucket.looks_up_from} if self._plan.references else {}),
         }
         return json.dumps(fields, separators=(",", ":"))

@@ -10,22 +10,34 @@ time was cut.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.ticks import INFINITY, NEVER
+from query.ahead import ahead_of, moved
 from query.compile import operator_of
 from query.encode import encode_objects
-from query.operators.base import BAD_SCHEMA, RESULT_SCHEMA, Condensing, Operator, concat_rows, encoded, parted
+from query.gathering import near, rows_of, together, unnumbered
+from query.operators.base import (
+    BAD_SCHEMA,
+    RESULT_SCHEMA,
+    Compacting,
+    Condensing,
+    Operator,
+    Spanning,
+    encoded,
+    parted,
+)
 from query.operators.offered import refuse_unfinished
 from query.operators.project import EncodedProjection
-from query.plan import Custom, Node, Plan, Rows, lookback_of, scan_of, source_of
+from query.plan import Custom, Node, Plan, ReferenceJoin, Rows, lookback_of, scan_of, source_of
 from query.reference import ReferenceTable
-from query.retention import Retention, largest
+from query.retention import Retention
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.scalars.variant import from_columns
 
@@ -44,6 +56,7 @@ class Stage:
         below: The numbers of the stages whose rows it takes; none where it takes events.
         input: The input whose events it takes.
         names: For each side the name under which its retained rows are kept.
+        ahead_us: How far ahead of its inputs it knows its rows, microseconds.
     """
 
     node: Rows
@@ -51,6 +64,7 @@ class Stage:
     below: tuple[int, ...]
     input: str | None
     names: tuple[str, ...]
+    ahead_us: int
 
 
 @dataclass
@@ -64,6 +78,8 @@ class Program:
         start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
         until_us: E: nor one from here on; ``INFINITY`` for all of them.
         references: The tables of reference data that are looked up, by name.
+        goes_ahead: Whether results are given as soon as they are known, those of shifted rows before time has come to them
+            (:mod:`query.ahead`); else once it has.
     """
 
     plans: tuple[Plan, ...]
@@ -71,11 +87,15 @@ class Program:
     start_us: int = NEVER
     until_us: int = INFINITY
     references: Mapping[str, ReferenceTable] = field(default_factory=dict)
+    goes_ahead: bool = False
 
     def __post_init__(self) -> None:
         self._stages: list[Stage] = []
         self._number: dict[tuple[Node, bool], int] = {}
         self.outputs = tuple(self._add(plan.root, is_last=True) for plan in self.plans)
+        self._operators = {name: (operator, side) for operator, side, name in self._kept}
+        self._left: dict[str, int] = {}
+        self._alone = all(plan.over is None for plan in self.plans)
         self.bad: list[tuple[int, bytes, str]] = []
         """System timestamp, JSON and reason of operators' rows on which an expression failed, since they were last taken."""
 
@@ -83,6 +103,18 @@ class Program:
     def lookback_us(self) -> int:
         """How long before an output instant events can still count for it, in microseconds."""
         return max(lookback_of(plan.root) for plan in self.plans)
+
+    def ahead_us(self, output: int) -> int:
+        """Return how far ahead of what is finished an output's results are given, microseconds."""
+        return self._ahead(self._stages[self.outputs[output]])
+
+    @property
+    def looked_up_ahead_us(self) -> int:
+        """How far ahead of what is finished rows have been looked up in reference data, at most, microseconds."""
+        return max((self._ahead(stage) for stage in self._stages if isinstance(stage.node, ReferenceJoin)), default=0)
+
+    def _ahead(self, stage: Stage) -> int:
+        return stage.ahead_us if self.goes_ahead else 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -100,9 +132,17 @@ class Program:
             operator = operator_of(node, payloads, is_last=kind[1], references=self.references)
             number = len(self._stages)
             names = tuple(_name(number, side) for side in range(operator.sides))
-            self._stages.append(Stage(node, operator, below, scan.input if scan else None, names))
+            self._stages.append(Stage(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
             self._number[kind] = number
         return self._number[kind]
+
+    def refer(self, references: Mapping[str, ReferenceTable]) -> None:
+        """Look rows that are not finished yet up in *references*; what was retained of them stays as it is."""
+        self.references = references
+        for number, stage in enumerate(self._stages):
+            if isinstance(stage.node, ReferenceJoin):
+                self._stages[number] = replace(stage, operator=operator_of(stage.node, references=references))
+        self._operators = {name: (operator, side) for operator, side, name in self._kept}
 
     def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
         """
@@ -120,7 +160,7 @@ class Program:
         for stage in self._stages:
             if stage.input == input:
                 kept, bad = stage.operator.prepare(events)
-                prepared.append((stage.names[0], kept))
+                prepared.append((stage.names[0], unnumbered(kept)))
                 failed.append(bad)
         return prepared, _each_once(failed)
 
@@ -138,17 +178,16 @@ class Program:
         """
         if not closing.num_rows:
             return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
-        closing = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], pa.scalar(self.until_us, pa.int64())))
         given: list[pa.Table | None] = []
         results: list[pa.Table | None] = []
         for number, stage in enumerate(self._stages):
             self._take(stage, given, retention)
             is_taken = any(number in other.below for other in self._stages)
-            rows, found = self._results(stage, retention, closing, is_output=number in self.outputs, is_taken=is_taken)
+            slices = moved(closing, self._ahead(stage), self.until_us)
+            rows, found = self._results(stage, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
             given.append(rows)
             results.append(found)
-        horizon = closing.select(["sub", "to_us"])
-        self.forget(retention, horizon)
+        self.forget(retention, closing.select(["sub", "to_us"]))
         return [RESULT_SCHEMA.empty_table() if (found := results[number]) is None else found for number in self.outputs]
 
     def _take(self, stage: Stage, given: Sequence[pa.Table | None], retention: Retention) -> None:
@@ -158,7 +197,7 @@ class Program:
             if rows is not None and rows.num_rows:
                 numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
                 kept, bad = stage.operator.prepare(numbered, side)
-                retention.add(name, kept)
+                retention.add(name, unnumbered(kept))
                 self._note(self._stages[below].node, rows.take(bad["position"]), bad["reason"])
 
     def _note(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
@@ -172,20 +211,20 @@ class Program:
         self, stage: Stage, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
     ) -> tuple[pa.Table | None, pa.Table | None]:
         """Return the stage's rows, where other stages take them, and its encoded results, where it is an output."""
-        until_us = int(pc.max(closing["to_us"]).as_py())
-        retained = [_begun(retention, name, until_us) for name in stage.names]
-        begun = [largest(rows, "system_us") for rows in retained if rows is not None]
-        if not begun:
+        from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
+        found = near(stage.operator, retention, stage.names, from_us, to_us)
+        if not any(found):
             return None, None
         # Results beyond the last row's reach are none; an end at infinity must not be counted up to.
-        last_us = pa.scalar(max(begun) + stage.operator.reach_us + 1, pa.int64())
+        latest_us = max(piece.high_us for pieces in found for piece in pieces)
+        last_us = pa.scalar(latest_us + stage.operator.reach_us + 1, pa.int64())
         clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
         from_start = clipped.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
         if isinstance(stage.operator, EncodedProjection):
-            return None, stage.operator.encoded(retained, from_start)
+            return None, stage.operator.encoded([together(pieces) for pieces in found], from_start)
         # What other stages take must begin before the first instant that is asked for.
         asked = clipped if is_taken else from_start
-        rows, failed = parted(stage.operator.rows(retained, asked))
+        rows, failed = parted(rows_of(stage.operator, found, asked))
         if isinstance(stage.node, Custom):
             refuse_unfinished(stage.node.name, rows, asked)
         leaving, failed = (self._leaving(each) if is_taken else each for each in (rows, failed))
@@ -194,7 +233,7 @@ class Program:
         return rows, encoded(leaving, [column.name for column in stage.node.columns]) if is_output else None
 
     def _leaving(self, rows: pa.Table) -> pa.Table:
-        return rows.filter(pc.greater_equal(rows["system_us"], self.start_us))
+        return rows if self.start_us == NEVER else rows.filter(pc.greater_equal(rows["system_us"], self.start_us))
 
     def forget(self, retention: Retention, horizon: pa.Table) -> None:
         """
@@ -202,20 +241,45 @@ class Program:
 
         Args:
             retention: What was retained.
-            horizon: ``sub``, ``to_us``: no result below to_us will be asked for again. Other substreams keep their rows.
+            horizon: ``sub``, ``to_us``: what lies below to_us has been finished. Other substreams keep their rows.
         """
+        if not horizon.num_rows:
+            return
         for stage in self._stages:
+            own = moved(horizon, self._ahead(stage), self.until_us)
             for side, name in enumerate(stage.names):
-                retention.reduce(name, lambda rows, stage=stage, side=side: stage.operator.expire(rows, horizon, side))  # type: ignore[misc]
-                if isinstance(stage.operator, Condensing):
-                    _condense(stage.operator, retention, name, horizon, side)
+                self._forget(stage.operator, side, name, retention, own)
 
+    def _forget(self, operator: Operator, side: int, name: str, retention: Retention, horizon: pa.Table) -> None:
+        expire = partial(operator.expire, horizon=horizon, side=side)
+        if isinstance(operator, Spanning):
+            span = partial(operator.span_us, side=side)
+            retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), alone=self._alone)
+        else:
+            retention.reduce(name, expire)
+        if isinstance(operator, Condensing):
+            self._condense(operator, retention, name, horizon, side)
 
-def _condense(operator: Condensing, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
-    pieces = list(retention.parts(name))
-    if pieces:
-        needed = iter(operator.condense(pieces, horizon, side))
+    def _condense(self, operator: Condensing, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
+        """Let an operator drop what it does not need; once there is twice as much as was left, else what is kept would cost every batch."""
+        pieces = list(retention.pieces(name))
+        if sum(piece.num_rows for piece in pieces) < 2 * self._left.get(name, 0) or not pieces:
+            return
+        needed = iter(operator.condense([piece.rows() for piece in pieces], horizon, side))
         retention.reduce(name, lambda rows: rows.filter(pa.array(next(needed))))
+        self._left[name] = sum(piece.num_rows for piece in retention.pieces(name))
+
+    def compacted(self, name: str, rows: pa.Table) -> pa.Table:
+        """Return fewer rows that stand for those retained as *name*, where their operator can put them together."""
+        if name not in self._operators:
+            return rows
+        operator, side = self._operators[name]
+        return operator.compacted(rows, side) if isinstance(operator, Compacting) else rows
+
+    @property
+    def _kept(self) -> Iterator[tuple[Operator, int, str]]:
+        """Yield what is retained: the operator, the side and the name."""
+        return ((stage.operator, side, name) for stage in self._stages for side, name in enumerate(stage.names))
 
 
 def _taken(node: Rows) -> Sequence[Rows]:
@@ -226,15 +290,6 @@ def _taken(node: Rows) -> Sequence[Rows]:
 def _name(number: int, side: int) -> str:
     # The first one's is the name that states of the time before there were several hold.
     return "rows" if (number, side) == (0, 0) else f"rows{number}.{side}"
-
-
-def _begun(retention: Retention, name: str, until_us: int) -> pa.Table | None:
-    """Return the pieces of which something lies below *until_us*, as one table whose rows are numbered in their order."""
-    parts = [part for part in retention.parts(name) if int(pc.min(part["system_us"]).as_py()) < until_us]
-    if not parts:
-        return None
-    rows = concat_rows(parts)
-    return rows.set_column(rows.schema.get_field_index("position"), "position", pa.array(np.arange(rows.num_rows)))
 
 
 def _each_once(failed: Sequence[pa.Table]) -> pa.Table:

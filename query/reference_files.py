@@ -62,22 +62,23 @@ def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[s
     return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted}
 
 
-def load_reference(settings: ReferenceSettings) -> ReferenceTable:
+def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]] | None = None) -> ReferenceTable:
     """
     Read all versions of a table.
 
     Args:
         settings: The table [references.NAME].
+        files: From when on each of its files is valid, microseconds, in that order; those that the settings name if None.
 
     Raises:
         RefusedError: A file is missing or cannot be read; it names the file, and the line where there is one.
     """
-    files = versions_of(settings)
+    files = versions_of(settings) if files is None else files
     reads = [_read(settings, path) for _, path in files]
     known: dict[str, str] = {}
     for read in reads:
         known |= read.fields or {}
-    closed = all(read.fields is not None for read in reads)
+    closed = bool(reads) and all(read.fields is not None for read in reads)
     where = f"references.{settings.name}.fields"
     for name in settings.fields:
         if closed and name.split(".")[0].lower() not in {column.lower() for column in known}:
@@ -102,7 +103,7 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
     """
     found = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
     if settings.path is not None:
-        found = _matching(settings.path) if "{date}" in settings.path else [(NEVER, Path(settings.path))]
+        found = _matching(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
     if not found:
         what, fix = f"no file is called {settings.path}", "put one there, or correct the pattern: {date} is YYYY-MM-DD, {time} HH-mm"
         raise RefusedError(what, code="TG-REFERENCE-FILE", where=f"references.{settings.name}.path", fix=fix)

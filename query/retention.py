@@ -3,7 +3,11 @@ Retention: the rows a bucket must keep, in chunks, saved so that a batch writes 
 
 Law: ``restore`` of what was saved gives the same rows in the same order, except that rows dropped since the chunk that
 holds them was written come back: dropping must be decided again from the bucket's progress. A chunk none of whose rows
-is needed is deleted; eight chunks of one size class are merged into one of the next, which leaves dropped rows behind.
+is needed is deleted; eight chunks of one size class are merged into one of the next, which leaves dropped rows behind,
+until they have grown so large that they stay as they are: no save writes more than a bounded number of old rows.
+
+Each *piece* - the rows of one name in one chunk - knows between which instants its rows lie. So what lies elsewhere in
+time is neither read nor expired row by row, and the work of a batch does not grow with what is kept but not needed.
 """
 
 from __future__ import annotations
@@ -15,17 +19,128 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_FANOUT = 8
+from query.hashes import Hashes
+from query.packing import column_of, packed, unpacked
+
+FANOUT = 8
+"""So many chunks of one size class are merged into one of the next."""
+ROWS_MAX = 2_000_000
+"""Chunks that would have more rows together are merged no more."""
+_FINAL = 1_000
+"""The size class of those."""
+PACKED_FROM = 4_096
+"""Merged pieces of so many rows are packed."""
 _FRAME = struct.Struct("<II")
 
 Tables = dict[str, pa.Table]
+Span = tuple[int, int]
+SpanOf = Callable[[int], Span]
+"""Instant of a row -> the first and the last instant of results that it can have a part in; neither ever falls as instants rise."""
+Compact = Callable[[str, pa.Table], pa.Table]
+"""Name, rows -> fewer rows that stand for them."""
+
+
+class Piece:
+    """
+    Rows kept together, and between which instants they lie.
+
+    Args:
+        table: The rows, perhaps packed.
+    """
+
+    __slots__ = ("_index", "_patience_us", "_spans", "_table", "_waiting_us", "high_us", "low_us")
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.low_us, self.high_us = _ends(table)
+        self._spans: tuple[Span, Span] | None = None
+        self._index: Hashes | None = None
+        self._patience_us = self._waiting_us = 0
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return int(self._table.num_rows)
+
+    @property
+    def packed(self) -> pa.Table:
+        """The rows as they are kept."""
+        return self._table
+
+    def rows(self) -> pa.Table:
+        """Return the rows."""
+        return unpacked(self._table)
+
+    def chosen(self, mask: pa.Array) -> pa.Table:
+        """Return some of the rows."""
+        return unpacked(self._table.filter(mask))
+
+    def taken(self, rows: pa.Array) -> pa.Table:
+        """Return the rows with these numbers."""
+        return unpacked(self._table.take(rows))
+
+    def index(self, make: Callable[[pa.Table], Hashes]) -> Hashes:
+        """Return the rows' keys, to look rows up by; they are made once."""
+        if self._index is None:
+            self._index = make(self.rows())
+        return self._index
+
+    @property
+    def ends_us(self) -> Span:
+        """The least and the greatest instant of the rows."""
+        return self.low_us, self.high_us
+
+    def meets(self, span: SpanOf, from_us: int, to_us: int) -> bool:
+        """Tell whether a row can have a part in results with ``from_us <= System.Timestamp < to_us``."""
+        (first_us, _), (_, last_us) = self._reach(span)
+        return first_us < to_us and last_us >= from_us
+
+    def has_passed(self, span: SpanOf, to_us: int) -> bool:
+        """Tell whether no row can have a part in results from *to_us* on."""
+        return self._reach(span)[1][1] < to_us
+
+    def may_shrink(self, span: SpanOf, to_us: int) -> bool:
+        """Tell whether some row can have no part in results from *to_us* on."""
+        return self._reach(span)[0][1] < to_us
+
+    def is_worth_it(self, span: SpanOf, to_us: int) -> bool:
+        """
+        Tell whether it is worth the work to look which rows can have a part in results from *to_us* on.
+
+        It is once half of the rows' time has passed; after that, once as much more has, and after a look that was in vain
+        twice as much. So a row is looked at a few times, however many batches go by.
+        """
+        (_, early_us), (_, last_us) = self._reach(span)
+        if not self._patience_us:
+            self._patience_us = (last_us - early_us) // 2 + 1
+            self._waiting_us = early_us + self._patience_us
+        return to_us >= self._waiting_us
+
+    def after_look(self, left: Piece, to_us: int) -> None:
+        """Hand over to the piece that is left of this one how long to wait before the next look."""
+        in_vain = 2 * left.num_rows > self.num_rows
+        left._patience_us = self._patience_us * (2 if in_vain else 1)
+        left._waiting_us = to_us + left._patience_us
+
+    def _reach(self, span: SpanOf) -> tuple[Span, Span]:
+        if self._spans is None:
+            self._spans = span(self.low_us), span(self.high_us)
+        return self._spans
 
 
 @dataclass(slots=True)
 class _Chunk:
     number: int
     level: int
-    tables: Tables
+    pieces: dict[str, Piece]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(piece.num_rows for piece in self.pieces.values())
+
+    @property
+    def tables(self) -> Tables:
+        return {name: piece.packed for name, piece in self.pieces.items()}
 
 
 @dataclass(slots=True)
@@ -37,26 +152,28 @@ class Changes:
 
 
 class Retention:
-    """Named tables, each in the chunks in which its rows were added, oldest first."""
+    """Named tables, each in the pieces in which its rows were added, oldest first."""
 
     def __init__(self) -> None:
         self._chunks: list[_Chunk] = []
-        self._open: Tables = {}
+        self._open: dict[str, Piece] = {}
         self._next = 0
         self._stale: list[int] = []
 
     def add(self, name: str, rows: pa.Table) -> None:
         """Keep *rows* under *name*, after those there are."""
         if rows.num_rows:
-            self._open[name] = _concat([self._open[name], rows]) if name in self._open else rows
+            self._open[name] = Piece(_concat([self._open[name].packed, rows]) if name in self._open else rows)
+
+    def pieces(self, name: str) -> Iterator[Piece]:
+        """Return the pieces of *name*, oldest first."""
+        for holder in self._holders():
+            if name in holder:
+                yield holder[name]
 
     def parts(self, name: str) -> Iterator[pa.Table]:
         """Return the kept rows of *name*, piece by piece, oldest first."""
-        for chunk in self._chunks:
-            if name in chunk.tables:
-                yield chunk.tables[name]
-        if name in self._open:
-            yield self._open[name]
+        return (piece.rows() for piece in self.pieces(name))
 
     def rows(self, name: str) -> pa.Table | None:
         """Return all kept rows of *name*, oldest first; None where there are none."""
@@ -64,53 +181,95 @@ class Retention:
         return _concat(parts) if parts else None
 
     def reduce(self, name: str, kept: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace each piece of *name* by what *kept* leaves of it."""
-        for tables in [*(chunk.tables for chunk in self._chunks), self._open]:
-            if name in tables:
-                left = kept(tables[name])
-                if left.num_rows:
-                    tables[name] = left
-                else:
-                    del tables[name]
+        """Replace each piece of *name* by the rows that *kept* leaves of it."""
+        for holder in self._holders():
+            if name in holder:
+                _replace(holder, name, kept)
 
-    def save(self) -> Changes:
-        """Return what must be written to make the last saved retention this one. Call once after each batch."""
-        changes = Changes(delete=self._stale + [chunk.number for chunk in self._chunks if not chunk.tables])
+    def expire(self, name: str, kept: Callable[[pa.Table], pa.Table], span: SpanOf, to_us: int, *, alone: bool) -> None:
+        """
+        Drop rows of *name* that no result from *to_us* on can need: pieces by their bounds, single rows where it is worth the work.
+
+        Args:
+            name: Which rows.
+            kept: Leaves of a piece what later results can need.
+            span: Which results a row can have a part in.
+            to_us: The latest instant that any substream has come to.
+            alone: Whether there is but one substream, so that all rows have come to it.
+        """
+        for holder in self._holders():
+            piece = holder.get(name)
+            if piece is None or not piece.may_shrink(span, to_us):
+                continue
+            if alone and piece.has_passed(span, to_us):
+                del holder[name]
+            # What is not saved yet is looked at now: it is little, and what is left is written.
+            elif holder is self._open or piece.is_worth_it(span, to_us):
+                _replace(holder, name, kept)
+                if name in holder:
+                    piece.after_look(holder[name], to_us)
+
+    def save(self, compact: Compact = lambda _, rows: rows) -> Changes:
+        """
+        Return what must be written to make the last saved retention this one. Call once after each batch.
+
+        Args:
+            compact: Puts rows together, where rows of *name* allow it, when a chunk is made.
+        """
+        changes = Changes(delete=self._stale + [chunk.number for chunk in self._chunks if not chunk.pieces and chunk.number >= 0])
         self._stale = []
-        self._chunks = [chunk for chunk in self._chunks if chunk.tables]
+        chunks, self._chunks = [chunk for chunk in self._chunks if chunk.pieces], []
+        for chunk in chunks:
+            if chunk.number < 0:
+                chunk.number = self._number()
+                changes.put[chunk.number] = _pack(chunk.tables)
+            self._chunks.append(chunk)
         if self._open:
-            self._put(changes, _Chunk(self._number(), 0, self._open))
+            self._put(changes, 0, {name: compact(name, piece.rows()) for name, piece in self._open.items()})
             self._open = {}
-        while merged := self._merge(changes):
-            self._put(changes, merged)
+        while self._merge(changes, compact):
+            pass
         return changes
 
     def rewrite(self, names: Sequence[str], changed: Callable[[pa.Table], pa.Table]) -> None:
         """Replace every piece of *names* by what *changed* makes of it, and save all chunks anew at the next :meth:`save`."""
-        for name in names:
-            self.reduce(name, changed)
-        tables = {table: self.rows(table) for table in {table for chunk in self._chunks for table in chunk.tables} | set(self._open)}
-        self._stale += [chunk.number for chunk in self._chunks]
-        self._chunks, self._open = [], {table: rows for table, rows in tables.items() if rows is not None}
+        for holder in self._holders():
+            for name in holder.keys() & set(names):
+                holder[name] = Piece(_kept_as(holder[name].packed, changed(holder[name].rows())))
+        self._stale += [chunk.number for chunk in self._chunks if chunk.number >= 0]
+        for chunk in self._chunks:
+            chunk.number = -1
 
-    def _put(self, changes: Changes, chunk: _Chunk) -> None:
-        chunk.tables = {name: table.combine_chunks() for name, table in chunk.tables.items()}
+    def _holders(self) -> Iterator[dict[str, Piece]]:
+        for chunk in self._chunks:
+            yield chunk.pieces
+        yield self._open
+
+    def _put(self, changes: Changes, level: int, tables: Tables) -> None:
+        whole = {name: table.combine_chunks() for name, table in tables.items()}
+        small = {name: packed(table) if level and table.num_rows >= PACKED_FROM else table for name, table in whole.items()}
+        chunk = _Chunk(self._number(), level, {name: Piece(table) for name, table in small.items()})
         self._chunks.append(chunk)
         changes.put[chunk.number] = _pack(chunk.tables)
 
-    def _merge(self, changes: Changes) -> _Chunk | None:
-        # Levels fall from the oldest chunk to the newest, so chunks of the last level are the newest and stand together.
-        level = self._chunks[-1].level if self._chunks else 0
-        full = [chunk for chunk in self._chunks if chunk.level == level]
-        if len(full) < _FANOUT:
-            return None
-        names = {name: None for chunk in full for name in chunk.tables}
-        tables = {name: _concat([chunk.tables[name] for chunk in full if name in chunk.tables]) for name in names}
+    def _merge(self, changes: Changes, compact: Compact) -> bool:
+        """Merge the newest chunks, if there are enough of one size class; tell whether there may be more to do."""
+        level = self._chunks[-1].level if self._chunks else _FINAL
+        full = self._chunks[-FANOUT:]
+        if level == _FINAL or len(full) < FANOUT or any(chunk.level != level for chunk in full):
+            return False
+        if sum(chunk.num_rows for chunk in full) > ROWS_MAX:
+            for chunk in full:
+                chunk.level = _FINAL
+            return False
+        names = {name: None for chunk in full for name in chunk.pieces}
+        tables = {name: _concat([chunk.pieces[name].rows() for chunk in full if name in chunk.pieces]) for name in names}
+        del self._chunks[-FANOUT:]
         for chunk in full:
-            self._chunks.remove(chunk)
             if changes.put.pop(chunk.number, None) is None:
                 changes.delete.append(chunk.number)
-        return _Chunk(self._number(), level + 1, tables)
+        self._put(changes, level + 1, {name: compact(name, rows) for name, rows in tables.items()})
+        return True
 
     def _number(self) -> int:
         self._next += 1
@@ -124,9 +283,33 @@ class Retention:
     def restore(cls, head: list[list[int]], chunks: Mapping[int, bytes]) -> Retention:
         """Return the retention that was saved."""
         retention = cls()
-        retention._chunks = [_Chunk(number, level, _unpack(chunks[number])) for number, level in head]
+        for number, level in head:
+            pieces = {name: Piece(table) for name, table in _unpack(chunks[number]).items()}
+            retention._chunks.append(_Chunk(number, level, pieces))
         retention._next = max((number for number, _ in head), default=-1) + 1
         return retention
+
+
+def _replace(holder: dict[str, Piece], name: str, kept: Callable[[pa.Table], pa.Table]) -> None:
+    piece = holder[name]
+    left = kept(piece.rows())
+    if not left.num_rows:
+        del holder[name]
+    elif left.num_rows < piece.num_rows:
+        holder[name] = Piece(_kept_as(piece.packed, left))
+
+
+def _kept_as(before: pa.Table, rows: pa.Table) -> pa.Table:
+    """Return rows packed where those before were, in memory of their own."""
+    return rows.combine_chunks() if unpacked(before) is before else packed(rows.combine_chunks())
+
+
+def _ends(table: pa.Table) -> Span:
+    """Return the least and the greatest instant of rows; of rows without time both are 0."""
+    if "system_us" not in table.column_names:
+        return 0, 0
+    ends = pc.min_max(column_of(table, "system_us")).as_py()
+    return ends["min"], ends["max"]
 
 
 def _concat(parts: list[pa.Table]) -> pa.Table:

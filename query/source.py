@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -18,6 +19,7 @@ from pyspark.sql.datasource import InputPartition
 from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
 from query.offsets import Offset
+from query.reference_lookout import ReferenceLookout
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.failures import beyond_waiting
 from tidegate.runtime.logs import get_logger, quiet_worker
@@ -39,6 +41,13 @@ class Planner(RangePlanner):
         quiet_worker()
         return Admin(self._plan.kafka, _ANSWER_S)
 
+    @cached_property
+    def _references(self) -> ReferenceLookout | None:
+        if not self._plan.references:
+            return None
+        quiet_worker()
+        return ReferenceLookout(Path(self._plan.checkpoint), self._plan.reference_settings)
+
     def initialOffset(self) -> dict[str, Any]:
         """Return where the job starts."""
         return Offset(self._by_log(self._plan.starts)).to_json()
@@ -52,6 +61,7 @@ class Planner(RangePlanner):
         here = Offset.from_json(start)
         if here.final:
             return start
+        references = self._references.look() if self._references is not None else 0
         try:
             ends = self._by_log(self._frozen or self._admin.ends(self._plan.starts))
         except (KafkaException, TidegateError) as error:
@@ -62,10 +72,10 @@ class Planner(RangePlanner):
             return start
         behind = {log: end for log, end in ends.items() if end > here.positions[log]}
         if not behind:
-            return Offset(here.positions, final=True).to_json() if self._frozen is not None else start
+            return Offset(here.positions, final=True, references=references).to_json() if self._frozen is not None else start
         share = max(self._plan.events_per_batch // len(behind), 1)
         there = {log: min(end, here.positions[log] + share) for log, end in behind.items()}
-        return Offset({**here.positions, **there}).to_json()
+        return Offset({**here.positions, **there}, references=references).to_json()
 
     def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
         return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}
@@ -76,6 +86,8 @@ class Planner(RangePlanner):
         rows = []
         for log, until in sorted(there.positions.items()):
             if until > here.positions[log] or there.final:
-                bucket = self._plan.bucket_of(log)
-                rows.append((self._plan.labels[bucket], bucket, log, here.positions[log], until, there.final))
+                rows += [
+                    (self._plan.labels[bucket], bucket, log, here.positions[log], until, there.final, there.references)
+                    for bucket in self._plan.readers_of(log)
+                ]
         return [Ranges(rows)]

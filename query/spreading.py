@@ -1,23 +1,27 @@
 """
 Spreading: into how many buckets the work of a query without OVER is split, and why.
 
-An ordered topic with substreams is spread by their keys: all events of a key, of every input partition, lie in one of its
-partitions, and each partition says how far every input partition has come. So where everything in a query that puts rows
-together - grouping, joining, looking back - keeps rows of different keys apart, each partition can be worked on alone, by a
-bucket of its own, and no row ever changes buckets. Law: what all buckets give together is what one bucket would give.
+Law: what all buckets give together is what one bucket would give, each row in its order. Three ways, the cheapest first:
 
-It holds if rows that a query takes for equal have equal key bytes. A field without a declared type groups by kind and
-value, and so do its bytes; but ``1 = 1.0`` in a join, while their bytes differ: there the key must be declared as text.
+- **By partition.** An ordered topic with substreams is spread by their keys: all events of a key, of every input partition, lie
+  in one of its partitions, and each partition says how far every input partition has come. So where everything in a query that
+  puts rows together - grouping, joining, looking back - keeps rows of different keys apart, each partition can be worked on
+  alone, by a bucket of its own, and no row ever changes buckets. It holds if rows that a query takes for equal have equal key
+  bytes. A field without a declared type groups by kind and value, and so do its bytes; but ``1 = 1.0`` in a join, while their
+  bytes differ: there the key must be declared as text.
+- **By exchange.** Where all of that has other keys in common (:mod:`query.common_keys`), rows are split by their values: each
+  bucket reads every partition, its CTIs included, and keeps the events whose keys fall to it (:mod:`query.exchange`).
+- **Not at all**: one bucket merges everything.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from query.operators.windows import Session, each
-from query.plan import Analyze, Custom, Filter, Join, Node, Plan, Project, Rows, Scan, Union, WindowedAggregate, source_of, walk
-from tidegate.runtime.scalars.expressions import Cast, Expr, Field, Key, Slot
+from query.common_keys import Candidate, Keys, common_keys, meetings
+from query.plan import Plan
+from tidegate.runtime.scalars.expressions import Cast, Expr
 from tidegate.runtime.scalars.kinds import Kind
 
 
@@ -25,12 +29,14 @@ from tidegate.runtime.scalars.kinds import Kind
 class Spreading:
     """
     Args:
-        by_partition: Whether each partition of the ordered topics is a bucket of its own; else one bucket merges them all.
+        by_partition: Whether each partition of the ordered topics can be a bucket of its own.
         why: The reason, for people.
+        keys: The keys by which rows can be exchanged, for each input whose rows meet; none where they cannot.
     """
 
     by_partition: bool
     why: str
+    keys: Keys = field(default_factory=dict)
 
 
 def spreading_of(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partitions: Mapping[str, int]) -> Spreading:
@@ -42,98 +48,39 @@ def spreading_of(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partit
         overs: The substream key of each input, None where its topic has no substreams.
         partitions: How many partitions the ordered topic of each input has.
     """
+    obstacle = _not_by_partition(plans, overs, partitions)
+    keys = common_keys(plans)
+    found = {} if isinstance(keys, str) else keys
+    if not obstacle:
+        named = ", ".join(dict.fromkeys(str(over) for over in overs.values()))
+        return Spreading(True, f"one bucket for each partition: everything keeps rows of different {named} apart", found)
+    if not found:
+        return Spreading(False, f"one bucket: {keys or obstacle}")
+    return Spreading(False, f"exchange by {told(found)}: {obstacle}", found)
+
+
+def told(keys: Keys) -> str:
+    """Return keys for people: ``city``, or ``city, street of a; town, road of b`` where there are several inputs."""
+    lists = {name: ", ".join(map(str, every)) for name, every in keys.items()}
+    return "; ".join(f"{every} of {name}" for name, every in lists.items()) if len(lists) > 1 else "".join(lists.values())
+
+
+def _not_by_partition(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partitions: Mapping[str, int]) -> str:
+    """Return why partitions cannot be worked on alone; empty where they can."""
     if len(set(partitions.values())) > 1:
         told = ", ".join(f"{name} {count}" for name, count in partitions.items())
-        return Spreading(False, f"one bucket: the ordered topics have different numbers of partitions ({told})")
+        return f"the ordered topics have different numbers of partitions ({told})"
     without = [name for name, over in overs.items() if over is None]
     if without:
-        return Spreading(False, f"one bucket: {', '.join(without)} has no substreams (over) that could be spread")
-    for node in (node for plan in plans for node in walk(plan.root)):
-        obstacle = _obstacle(node, overs)
-        if obstacle:
-            return Spreading(False, f"one bucket: {obstacle}")
-    keys = ", ".join(dict.fromkeys(str(over) for over in overs.values()))
-    return Spreading(True, f"one bucket for each partition: everything keeps rows of different {keys} apart")
-
-
-def _obstacle(node: Node, overs: Mapping[str, Expr | None]) -> str:
-    """Return why rows of different substream keys meet in a node; empty where they do not."""
-    if isinstance(node, WindowedAggregate):
-        apart = [at for at, key in enumerate(node.keys) if _is_key(source_of(node), key, overs)]
-        mixed = not apart or any(not set(session.partition) & set(apart) for session in _sessions(node))
-        return f"groups hold rows of different substream keys: {node.describe()}" if mixed else ""
-    if isinstance(node, Analyze):
-        for analytic in node.analytics:
-            if not any(_is_key(node.child, key, overs) for key in analytic.partition):
-                return f"{analytic} is not partitioned by the substream key"
-    if isinstance(node, Join):
-        pairs = [pair for pair in node.keys if _is_key(node.left, pair[0], overs) and _is_key(node.right, pair[1], overs)]
-        if not pairs:
-            return f"rows of different substream keys meet: {node.describe()}"
-        if not any(_is_text(node.left, left) and _is_text(node.right, right) for left, right in pairs):
-            return 'a number may equal another one that is written differently: declare the key of the join as "nvarchar(max)" in fields'
-    if isinstance(node, Custom):
-        telling: Sequence[int] | None = getattr(node.operator, "apart", ())
-        if telling is not None and not any(_is_key(node.child, Slot(at, "", None), overs) for at in telling):
-            return f"rows of different substream keys may meet: {node.describe()}"
-    if not isinstance(node, (Analyze, Join, Project, Filter, Scan, Union)) and len(node.children) != 1:
-        return f"{node.describe()} is not spread"
+        return f"{', '.join(without)} has no substreams (over) that could be spread"
+    for meeting in (meeting for plan in plans for meeting in meetings(plan.root)):
+        if not any(_are_keys(candidate, overs) for candidate in meeting.candidates):
+            return meeting.missing or f"rows of different substream keys meet: {meeting.where}"
     return ""
 
 
-def _sessions(node: WindowedAggregate) -> list[Session]:
-    """Return the session windows of a node: one of them may serve the groups of many keys."""
-    return [window for window in each(node.window) if isinstance(window, Session)]
-
-
-def _is_key(node: Node, expr: Expr, overs: Mapping[str, Expr | None]) -> bool:
-    """Tell whether an expression over the rows of *node* is, in every row, the substream key of the event it comes from."""
-    origins = _origins(node, expr)
-    return bool(origins) and all(origin is not None and _same(origin[1], overs[origin[0]]) for origin in origins)
-
-
-def _is_text(node: Node, expr: Expr) -> bool:
-    """Tell whether it is text in every row."""
-    return all(origin is not None and isinstance(origin[1], Cast) and origin[1].kind is Kind.NVARCHAR for origin in _origins(node, expr))
-
-
-def _same(found: Expr, over: Expr | None) -> bool:
-    """Tell whether what is equal by *found* has equal bytes as the substream key."""
-    if isinstance(found, Cast) and found.declared and found.kind is not Kind.NVARCHAR:
-        # A declared number is read: 07 and 7 are equal then, but not their bytes.
-        return False
-    return found == over
-
-
-def _origins(node: Node, expr: Expr) -> list[tuple[str, Expr] | None]:
-    """Return input and field that an expression over the rows of *node* is, in each way rows come about; None for anything else."""
-    if isinstance(node, Filter):
-        return _origins(node.child, expr)
-    if isinstance(node, Scan):
-        plain = isinstance(expr, Field) or (isinstance(expr, Cast) and expr.declared)
-        return [(node.input, expr) if plain else None]
-    if not isinstance(expr, Slot):
-        return [None]
-    if isinstance(node, Union):
-        return [origin for part in node.parts for origin in _origins_of_column(part, expr.index)]
-    return _origins_of_column(node, expr.index)
-
-
-def _origins_of_column(node: Node, index: int) -> list[tuple[str, Expr] | None]:
-    if isinstance(node, Union):
-        return [origin for part in node.parts for origin in _origins_of_column(part, index)]
-    if isinstance(node, WindowedAggregate):
-        column = node.columns[index].expr
-        return _origins(source_of(node), node.keys[column.index]) if isinstance(column, Key) else [None]
-    if isinstance(node, Project) and node.columns:
-        return _origins(source_of(node), node.columns[index].expr)
-    if isinstance(node, Custom) and not getattr(node.operator, "passes", False):
-        return [None]
-    if isinstance(node, Join):
-        width = len(node.left.columns)
-        return _origins_of_column(node.left, index) if index < width else _origins_of_column(node.right, index - width)
-    child: Rows | None = getattr(node, "child", None)
-    if child is not None and index < len(child.columns):
-        # A node that adds columns to the rows below.
-        return _origins_of_column(child, index)
-    return [None]
+def _are_keys(candidate: Candidate, overs: Mapping[str, Expr | None]) -> bool:
+    """Tell whether what is equal by a candidate has equal bytes as the substream keys."""
+    # A declared number is read: 07 and 7 are equal then, but not their bytes.
+    is_read = (isinstance(expr, Cast) and expr.declared and expr.kind is not Kind.NVARCHAR for expr in candidate.values())
+    return not any(is_read) and all(expr == overs[name] for name, expr in candidate.items())

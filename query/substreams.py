@@ -22,10 +22,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.reader import Accepted
-from ordering.segments import first_above, running_max
 from ordering.ticks import INFINITY, NEVER
 from query.bucket import Bucket
 from query.decode import Events
+from query.upon import first_move, in_order, renumbered
 
 Ints = NDArray[np.int64]
 _SUBS_MIN = 1024
@@ -65,9 +65,15 @@ class SubstreamBucket(Bucket):
         moves = self._moves(sub, events, accepted)
         before = self._progress.copy()
         np.maximum.at(self._progress, moves.sub, moves.to_us)
-        self._touched.append(np.unique(moves.sub))
+        self._touched.append(np.flatnonzero(np.bincount(moves.sub)))
         found = self._close_from(before)
-        return found and [self._in_order(rows, self._upon(rows, moves, accepted.progress)) if rows.num_rows else rows for rows in found]
+        if found is None:
+            return None
+        ahead = map(self._program.ahead_us, range(len(found)))
+        return [
+            self._in_order(rows, self._upon(rows, ahead_us, moves, accepted.progress)) if rows.num_rows else rows
+            for rows, ahead_us in zip(found, ahead, strict=True)
+        ]
 
     def _moves(self, sub: Ints, events: Events, accepted: Accepted) -> _Moves:
         """Return what the accepted events, and the lists of CTIs about known substreams, move."""
@@ -91,15 +97,15 @@ class SubstreamBucket(Bucket):
 
     def _find(self, events: Events) -> Ints:
         """Return the dense number of each event's substream (input partition, key), adding those not yet known."""
+        pairs, place = _distinct(events.number, events.key)
         subs = self._subs
-        pairs = list(zip(events.number.tolist(), events.key.tolist(), strict=True))
-        fresh = [pair for pair in dict.fromkeys(pairs) if pair not in subs]
+        fresh = [pair for pair in pairs if pair not in subs]
         if fresh:
             subs.update(zip(fresh, range(len(subs), len(subs) + len(fresh)), strict=True))
             self._names += fresh
             self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
             self._progress = np.concatenate([self._progress, np.full(len(fresh), NEVER, dtype=np.int64)])
-        return np.fromiter((subs[pair] for pair in pairs), dtype=np.int64, count=len(pairs))
+        return np.array([subs[pair] for pair in pairs], dtype=np.int64)[place]
 
     def _inputs_of(self, results: pa.Table) -> Ints:
         inputs: Ints = self._number_of[results["sub"].to_numpy()]
@@ -123,19 +129,10 @@ class SubstreamBucket(Bucket):
         closing = pa.table({"sub": moved, "from_us": before[moved], "to_us": self._progress[moved]})
         return self._finish(closing)
 
-    def _upon(self, results: pa.Table, moves: _Moves, progress: list[tuple[int, int, int]]) -> Ints:
-        """Return the log offset of the record upon which each result became final."""
-        sub = moves.sub
-        ends, owner = results["system_us"].to_numpy(), results["sub"].to_numpy()
-        upon = np.full(len(ends), INFINITY, dtype=np.int64)
-        order = np.argsort(sub, kind="stable")
-        counts = np.bincount(sub, minlength=len(self._subs))
-        starts = np.concatenate([[0], np.cumsum(counts)])
-        if len(order):
-            rising = running_max(moves.to_us[order], sub[order])
-            found = first_above(rising, sub[order], starts, ends, owner)
-            passed = found < starts[owner + 1]
-            upon[passed] = moves.position[order][found[passed]]
+    def _upon(self, results: pa.Table, ahead_us: int, moves: _Moves, progress: list[tuple[int, int, int]]) -> Ints:
+        """Return the log offset of the record upon which each result became final, *ahead_us* before its time."""
+        ends, owner = results["system_us"].to_numpy() - ahead_us, results["sub"].to_numpy()
+        upon = first_move(moves.sub, moves.to_us, moves.position, len(self._subs), ends, owner)
         numbers = self._number_of[owner]
         for number in np.unique(numbers).tolist():
             steps = [(offset, c) for offset, channel, c in progress if channel == number]
@@ -149,14 +146,7 @@ class SubstreamBucket(Bucket):
 
     def _in_order(self, results: pa.Table, upon: Ints) -> pa.Table:
         """Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order)."""
-        keys = [self._names[sub][1] or b"" for sub in results["sub"].to_pylist()]
-        ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
-        rank = np.fromiter((ranked[key] for key in keys), dtype=np.int64, count=len(keys))
-        # Not the substream's dense number: that depends on which substreams have been forgotten meanwhile.
-        number = self._number_of[results["sub"].to_numpy()]
-        order = np.lexsort((np.arange(len(keys)), number, rank, results["system_us"].to_numpy(), upon))
-        place = results.schema.get_field_index("key")
-        return results.set_column(place, results.schema.field(place), pa.array(keys, type=pa.binary())).take(pa.array(order))
+        return in_order(results, upon, lambda sub: self._names[sub][1] or b"", lambda subs: self._number_of[subs])
 
     def _keep_progress(self) -> None:
         self._prune()
@@ -191,7 +181,7 @@ class SubstreamBucket(Bucket):
         self._number_of, self._progress = self._number_of[needed], self._progress[needed]
         self._touched = [np.arange(len(self._subs))]
         self._retention.reduce("progress", lambda table: table.slice(0, 0))
-        self._retention.rewrite(self._program.names, lambda table: _renumbered(table, moved))
+        self._retention.rewrite(self._program.names, lambda table: renumbered(table, moved))
 
     def _own_head(self) -> dict[str, Any]:
         return {"subs": len(self._subs)}
@@ -214,6 +204,12 @@ class SubstreamBucket(Bucket):
         self._program.forget(self._retention, horizon)
 
 
-def _renumbered(table: pa.Table, moved: Ints) -> pa.Table:
-    place = table.schema.get_field_index("sub")
-    return table.set_column(place, "sub", pa.array(moved[table["sub"].to_numpy()]))
+def _distinct(number: Ints, key: pa.Array) -> tuple[list[_Substream], Ints]:
+    """Return the distinct pairs of a number and a key, in the order in which they first come, and the place of each row's pair there."""
+    coded = key.dictionary_encode(null_encoding="encode")
+    code, keys = coded.indices.to_numpy(), coded.dictionary.to_pylist()
+    first = int(number[0]) if len(number) else 0
+    if (number == first).all():
+        return [(first, each) for each in keys], code
+    both = pa.array(number * len(keys) + code).dictionary_encode()
+    return [(pair // len(keys), keys[pair % len(keys)]) for pair in both.dictionary.to_pylist()], both.indices.to_numpy()

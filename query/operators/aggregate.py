@@ -14,8 +14,9 @@ datetime < nvarchar, MAX the highest; of equal numbers the bigint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -25,15 +26,17 @@ import pyarrow.compute as pc
 from ordering.segments import sorted_places
 from query.encode import canonical, encode_keys
 from query.operators.base import Retained, alone, concat_rows, no_rows, rows_table, ticks, with_reasons
+from query.operators.compacting import compacted, grid_of
 from query.operators.framing import Framed, Framing, still_needed
 from query.operators.holistic import arguments, holistic, is_holistic
 from query.operators.rows import RowStage
 from query.operators.totals import finish_total
-from query.operators.windows import AnyWindow, Several, each, id_of
+from query.operators.windows import AnyWindow, Session, Several, each, id_of
 from query.plan import WindowedAggregate, predicates_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.scalars import offered
 from tidegate.runtime.scalars.columns import Failure
+from tidegate.runtime.scalars.duck import run
 from tidegate.runtime.scalars.evaluate import evaluate
 from tidegate.runtime.scalars.expressions import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
 from tidegate.runtime.scalars.kinds import Kind
@@ -77,14 +80,43 @@ class WindowAggregation:
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return one row per window and group, ordered by (system_us, key bytes, keys, number of the window, sub)."""
+        if isinstance(self.node.window, Several):
+            return self.rows_of([alone(retained)], closing)
+        framing = self._framing(self.node.window)
+        found = [self._results(framed, 0)[0] for framed in framing.windows(alone(retained), closing)]
+        return concat_rows(found) if found else no_rows()
+
+    def rows_of(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
+        """Return the same of rows given in portions: no group has rows in two of them."""
         found = [
-            self._results(framed, number)
+            _placed(*self._results(framed, number), number)
+            for rows in portions
             for number, window in enumerate(each(self.node.window))
-            for framed in self._framing(window).windows(alone(retained), closing)
+            for framed in self._framing(window).windows(rows, closing)
         ]
-        if not found:
-            return no_rows()
-        return _side_by_side(found) if isinstance(self.node.window, Several) else concat_rows(found)
+        return _side_by_side(found) if found else no_rows()
+
+    def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
+        """Return which of *count* portions each row's group belongs to."""
+        # A session may be one of all groups that share some of their keys.
+        sessions = [window for window in each(self.node.window) if isinstance(window, Session)]
+        keys = set(range(len(self.node.keys))).intersection(*(session.partition for session in sessions))
+        names = ["sub", *(name for name in _keys(retained) if int(name[1:].partition("_")[0]) in keys)]
+        # A column that a piece lacks is null in others: neither may count.
+        hashes = [f"CASE WHEN {name} IS NULL THEN 0 ELSE hash({name}) END" for name in names]
+        spread = reduce(lambda left, right: f"xor({left}, {right})", hashes)
+        found = run(f"SELECT CAST({spread} % {count} AS UTINYINT) AS portion FROM input", input=retained.select(names))
+        portion: npt.NDArray[np.uint8] = found["portion"].to_numpy()
+        return portion
+
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return the first and the last end of windows that can hold a row of this time."""
+        spans = [window.span(np.array([instant_us])) for window in each(self.node.window)]
+        return min(int(first[0]) for first, _ in spans), max(int(last[0]) for _, last in spans)
+
+    def gives(self, from_us: int, to_us: int) -> bool:
+        """Tell whether a window can end there."""
+        return any(window.ends_within(from_us, to_us) for window in each(self.node.window))
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows that a result at or after to_us can depend on."""
@@ -93,6 +125,14 @@ class WindowAggregation:
             needed |= still_needed(window, retained, horizon)
         return retained if needed.all() else retained.filter(pa.array(needed))
 
+    def compacted(self, retained: pa.Table, side: int = 0) -> pa.Table:
+        """Return the rows put together as far as no result can tell; see :mod:`query.operators.compacting`."""
+        grid = grid_of(each(self.node.window))
+        if grid is None or any(map(is_holistic, self.node.totals)):
+            return retained
+        numbers = [self._number_of(total) for total in self.node.totals]
+        return compacted(retained, grid, len(self.node.keys), self.node.totals, numbers)
+
     def _framing(self, window: AnyWindow) -> Framing:
         exact = [total for total in self.node.totals if not is_holistic(total)]
         numbers = [self._number_of(total) for total in exact]
@@ -100,8 +140,8 @@ class WindowAggregation:
 
     # Windows -> results
 
-    def _results(self, framed: Framed, number: int) -> pa.Table:
-        """Return the results of some windows, those of window *number* of the query, in order."""
+    def _results(self, framed: Framed, number: int) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+        """Return the results of some windows, those of window *number* of the query, in order; the groups; and the number of each one's."""
         keys = [from_columns(framed.groups, f"g{at}") for at in range(len(self.node.keys))]
         chosen = keys if self.node.over_key is None else [keys[self.node.over_key]]
         groups = framed.groups.append_column("key", encode_keys(chosen, framed.groups.num_rows))
@@ -113,12 +153,7 @@ class WindowAggregation:
         columns, failed = evaluate([column.expr for column in self.node.columns], leaves, count)
         group = windows["group"]
         results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
-        results = with_reasons(results, [*refused, *failed])
-        if isinstance(self.node.window, Several):
-            for name in _keys(groups):
-                results = results.append_column(name, groups[name].take(group))
-            results = results.append_column("window", pa.array(np.full(count, number)))
-        return results
+        return with_reasons(results, [*refused, *failed]), groups, group
 
     def _kept(self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int) -> tuple[npt.NDArray[np.bool_], list[Failure]]:
         """Return which groups meet HAVING or fail, in it or before, and the failures, numbered among those groups."""
@@ -192,11 +227,18 @@ def _in_order(windows: pa.Table, groups: pa.Table) -> pa.Table:
 
 
 def _side_by_side(results: list[pa.Table]) -> pa.Table:
-    """Put the results of several windows together, ordered by (system_us, key bytes, keys, number of the window, sub)."""
+    """Put the results of several windows, or portions, together, ordered by (system_us, key bytes, keys, number of the window, sub)."""
     together = concat_rows(results)
     keys = _keys(together)
     ordered = together.take(_sorted(together, ["system_us", "key", *keys, "window", "sub"]))
     return ordered.drop_columns([*keys, "window"])
+
+
+def _placed(results: pa.Table, groups: pa.Table, group: pa.ChunkedArray, number: int) -> pa.Table:
+    """Return results with what says where they stand among those of other windows and portions."""
+    for name in _keys(groups):
+        results = results.append_column(name, groups[name].take(group))
+    return results.append_column("window", pa.array(np.full(results.num_rows, number)))
 
 
 def _sorted(table: pa.Table, names: list[str]) -> pa.Array:

@@ -64,6 +64,11 @@ class Analysis:
                 found = found.append_column(name, part)
         return found
 
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return when a row comes, and the last instant at which another one is young enough to see it."""
+        instant = np.array([instant_us])
+        return instant_us, max(instant_us, *(int(_until(analytic, instant)[0]) for analytic in self.node.analytics))
+
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us, and those that a row from to_us on is young enough to see."""
         system_us = ticks(retained, "system_us")

@@ -59,6 +59,10 @@ class Application:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, row, element)."""
         return due_rows(alone(retained), closing).drop_columns(["position"])
 
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
+        return instant_us, instant_us
+
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
         return open_rows(retained, horizon)

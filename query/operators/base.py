@@ -15,7 +15,7 @@ expressions of its results, a column ``reason`` may say why one failed; such row
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -65,7 +65,8 @@ class Operator(Protocol):
         Return the results with ``from_us <= system_us < to_us`` of each substream in *closing*.
 
         Args:
-            retained: For each side all that was retained and not expired, in order, with ``position``.
+            retained: For each side what was retained, in order, with ``position``: all that a result asked for can need, and
+                perhaps more: rows that have expired, and rows of later times.
             closing: ``sub``, ``from_us``, ``to_us``.
         """
         ...
@@ -76,9 +77,96 @@ class Operator(Protocol):
 
 
 @runtime_checkable
+class Spanning(Protocol):
+    """
+    An operator that knows from the time of a row alone which results it can have a part in.
+
+    Rows of other times are then not handed to it, and not looked at. Without this every batch looks at all that is retained.
+    """
+
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """
+        Return the first and the last System.Timestamp of results that a retained row can have a part in.
+
+        Law: neither end falls as instants rise; of a row whose last instant has passed :meth:`Operator.expire` keeps nothing.
+
+        Args:
+            instant_us: The row's ``system_us``.
+            side: Which side's row.
+        """
+        ...
+
+
+@runtime_checkable
+class Ahead(Protocol):
+    """
+    An operator whose rows are all later than those below that they are made of, so that they are known before their time.
+
+    With the rows below an instant c it knows its own below c + ``ahead_us``, and is asked for them then (spec section 5: c + d).
+    """
+
+    @property
+    def ahead_us(self) -> int:
+        """By how much at least, microseconds."""
+        ...
+
+
+@runtime_checkable
+class Periodic(Protocol):
+    """An operator that gives results at some instants only, whatever rows there are."""
+
+    def gives(self, from_us: int, to_us: int) -> bool:
+        """Tell whether there may be results with ``from_us <= System.Timestamp < to_us``."""
+        ...
+
+
+@runtime_checkable
+class Compacting(Protocol):
+    """An operator that can put retained rows together so that no result can tell."""
+
+    def compacted(self, retained: pa.Table, side: int = 0) -> pa.Table:
+        """
+        Return fewer rows that stand for those of a piece, or the piece as it is.
+
+        Law: whichever pieces are compacted, and how often, results are the same bytes.
+        """
+        ...
+
+
+@runtime_checkable
+class Portioned(Protocol):
+    """An operator of one side that can take its rows in portions, where they are many."""
+
+    def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
+        """Return the portion of each row, 0 to *count* - 1, 255 at most; rows of different portions never meet in a result."""
+        ...
+
+    def rows_of(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
+        """Return what :meth:`Operator.rows` would of all rows together, given portion by portion."""
+        ...
+
+
+@runtime_checkable
+class Selective(Protocol):
+    """An operator to which old rows matter only where a row that asks for them has the same key."""
+
+    def keys(self, retained: pa.Table, side: int) -> pa.Table:
+        """Return what rows must agree in to meet: in columns of the same names, types and values. Rows may agree and still not meet."""
+        ...
+
+    def asking(self, retained: pa.Table, closing: pa.Table, side: int) -> npt.NDArray[np.bool_]:
+        """Tell which rows ask for rows of the other side: those that are new in *closing*, or have their last chance in it."""
+        ...
+
+    def may_ask(self, instants_us: tuple[int, int], from_us: int, to_us: int, side: int) -> bool:
+        """Tell whether a row between two instants, both included, can ask for others when a slice of time is finished."""
+        ...
+
+
+@runtime_checkable
 class Condensing(Protocol):
     """
-    An operator that can tell which rows are needed only when it sees all pieces of what is retained.
+    An operator that can tell which rows are needed only when it sees all pieces of what is retained. It is asked now and then.
 
     Whatever it drops may come back when the caller is restored; it must then be as good as not there.
     """

@@ -74,16 +74,11 @@ class Framing:
         rows = self._due(retained, closing)
         if not rows.num_rows:
             return
-        numbers = self._groups(rows, range(self.keys))
-        # Groups by dense numbers, and for each a row that has its keys.
-        group = pa.array(numbers).dictionary_encode().indices.to_numpy().astype(np.int64)
-        owner = np.empty(int(group.max()) + 1, dtype=np.int64)
-        owner[group[::-1]] = np.arange(len(group))[::-1]
+        group, groups = grouped_rows(rows, self.keys)
         cells, states = self._cells(rows.append_column("group", pa.array(group)))
         if self.needs_rows:
             cells = with_row_numbers(cells)
         ordered = _in_group_order(rows, group) if self.needs_rows else None
-        groups = rows.select(["sub", *(name for name in rows.column_names if name.startswith("g"))]).take(pa.array(owner))
         for windows in self._frames(cells, states, ticks(groups, "sub"), closing):
             if windows.num_rows:
                 yield Framed(windows, groups, ordered)
@@ -101,22 +96,13 @@ class Framing:
         rows = retained if due.all() else retained.filter(pa.array(due))
         if not isinstance(self.window, Session) or not rows.num_rows:
             return rows.append_column("cell", pa.array(_cell(self.window, ticks(rows, "system_us"))))
-        ends = session_ends(self._groups(rows, self.window.partition), ticks(rows, "system_us"), self.window)
+        ends = session_ends(_numbers(rows, self.window.partition), ticks(rows, "system_us"), self.window)
         ended = _meets((ends, ends), ticks(rows, "sub"), closing)
         return rows.append_column("cell", pa.array(ends)).filter(pa.array(ended))
 
-    def _groups(self, rows: pa.Table, keys: Sequence[int]) -> Ticks:
-        return group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{at}") for at in keys])
-
     def _cells(self, rows: pa.Table) -> tuple[pa.Table, Sequence[State]]:
         """Return the states of cells, sorted by group and time where that is needed."""
-        pairs = zip(self.totals, self.numbers, strict=True)
-        summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
-        rows, limbs = with_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))
-        states = Totals(self.totals, self.numbers, rows.column_names, limbs).states()
-        order = ' ORDER BY "group", cell' if self.needs_rows or not self._disjoint else ""
-        collected = ", ".join(f"{state.collect} AS {state.name}" for state in states)
-        return run(f'SELECT "group", cell, {collected} FROM input GROUP BY "group", cell{order}', input=rows), states
+        return collected(rows, self.totals, self.numbers, '"group", cell' if self.needs_rows or not self._disjoint else None)
 
     # Cells -> windows
 
@@ -152,11 +138,47 @@ class Framing:
             low = max(low, int(window.first_end(panes[following : following + 1])[0]))
 
 
+def grouped_rows(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
+    """Return the number of each row's group, counted from 0 as groups come up, and what each group is: sub and the keys."""
+    group = pa.array(_numbers(rows, range(keys))).dictionary_encode().indices.to_numpy().astype(np.int64)
+    owner = np.empty(int(group.max()) + 1, dtype=np.int64)
+    owner[group[::-1]] = np.arange(len(group))[::-1]
+    return group, rows.select(["sub", *(name for name in rows.column_names if name.startswith("g"))]).take(pa.array(owner))
+
+
+def collected(
+    rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
+) -> tuple[pa.Table, Sequence[State]]:
+    """
+    Add rows up by ``group`` and ``cell``.
+
+    Args:
+        rows: The rows, values and states, with these columns.
+        totals: The aggregates that states make.
+        numbers: For each the number of its value, None for COUNT(*).
+        order: What the cells are sorted by.
+
+    Returns:
+        The cells, and which states they have.
+    """
+    pairs = zip(totals, numbers, strict=True)
+    summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
+    rows, limbs = with_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))
+    states = Totals(totals, numbers, rows.column_names, limbs).states()
+    sums = ", ".join(f"{state.collect} AS {state.name}" for state in states)
+    ordered = f" ORDER BY {order}" if order else ""
+    return run(f'SELECT "group", cell, {sums} FROM input GROUP BY "group", cell{ordered}', input=rows), states
+
+
 def still_needed(window: AnyWindow, retained: pa.Table, horizon: pa.Table) -> Mask:
     """Tell of each row whether a result at or after ``to_us`` of its substream can depend on it."""
     first, last = window.span(ticks(retained, "system_us"))
     found: Mask = (first <= last) & (last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0))
     return found
+
+
+def _numbers(rows: pa.Table, keys: Sequence[int]) -> Ticks:
+    return group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{at}") for at in keys])
 
 
 def _meets(span: Span, subs: Ticks, closing: pa.Table) -> Mask:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.segments import stable_order
 from tidegate.runtime.scalars.conversions import Typed, unify
 from tidegate.runtime.scalars.evaluate import evaluate
 from tidegate.runtime.scalars.expressions import Cast, Slot
@@ -187,12 +188,14 @@ class _Groups:
         mine: The group of each of them, in that order.
         kept: Which other rows belong to a group of theirs.
         theirs: The group of each of these.
+        count: How many groups there may be.
     """
 
     order: Whole
     mine: Whole
     kept: Whole
     theirs: Whole
+    count: int
 
     @classmethod
     def of(cls, keys: Sequence[pa.Array], other_keys: Sequence[pa.Array]) -> _Groups:
@@ -214,18 +217,33 @@ class _Groups:
                 mine, place = np.searchsorted(occurring, mine), np.searchsorted(occurring, theirs)
                 known = occurring[np.minimum(place, len(occurring) - 1)] == theirs
                 kept, theirs, count = kept[known], place[known], len(occurring)
-        order = np.argsort(mine)
-        return cls(order, mine[order], kept, theirs)
+        order = stable_order(mine, count)
+        return cls(order, mine[order], kept, theirs, count)
 
 
 def _within(groups: _Groups, asking: Whole, first_us: Whole, until_us: Whole, others: Keyed, theirs: Whole) -> Found:
     """Find the partners of rows that stand in the order of their groups: by group, then by time."""
     candidates = theirs[groups.kept]
-    instants, rank = np.unique(others.time_us[candidates], return_inverse=True)
+    instants, rank = _ranked(others.time_us[candidates])
     width = len(instants) + 1
     place = groups.theirs * width + rank
-    order = np.argsort(place)
+    # Rows come in the order of time, as a rule: then the order of their groups is all there is to find.
+    order = stable_order(groups.theirs, groups.count)
+    if not _is_rising(place[order]):
+        order = np.argsort(place)
     place = place[order]
     start = np.searchsorted(place, groups.mine * width + np.searchsorted(instants, first_us))
     end = np.searchsorted(place, groups.mine * width + np.searchsorted(instants, until_us))
     return Found(asking, others.rows[candidates[order]], start, np.maximum(end - start, 0))
+
+
+def _ranked(times: Whole) -> tuple[Whole, Whole]:
+    """Return the distinct times, rising, and the place of each time among them."""
+    if not _is_rising(times):
+        return np.unique(times, return_inverse=True)
+    first = np.append(True, times[1:] > times[:-1])[: len(times)]
+    return times[first], np.cumsum(first) - 1
+
+
+def _is_rising(values: Whole) -> bool:
+    return bool((values[1:] >= values[:-1]).all())

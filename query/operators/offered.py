@@ -52,7 +52,15 @@ class Length:
     us: int
 
 
-Argument = ColumnArgument | Length | str | int | float | bool | None
+@dataclass(frozen=True, slots=True)
+class Word:
+    """A column that a call gives by a word, written ``ends = column``; the word in lower case, each once."""
+
+    name: str
+    index: int
+
+
+Argument = ColumnArgument | Length | Word | str | int | float | bool | None
 Make = Callable[[Sequence[RowColumn], Sequence[Argument]], tuple[Sequence[RowColumn], Operator]]
 """Columns of the rows below, and arguments -> the columns it gives, and the operator. Raises ValueError where they will not do."""
 
@@ -65,10 +73,12 @@ class OfferedOperator:
     Args:
         make: Makes the operator.
         example: How it is called, for messages.
+        words: By which words it takes columns, lower case.
     """
 
     make: Make
     example: str
+    words: tuple[str, ...] = ()
 
 
 _REGISTERED: dict[str, OfferedOperator] = {}

@@ -50,7 +50,7 @@ def have_keys(table: pa.Table, keys: Sequence[Expr]) -> npt.NDArray[np.bool_]:
 
 
 def joined(left: pa.Table, right: pa.Table, pairs: Pairs, width: int, system_us: Ticks) -> pa.Table:
-    """Return the rows that pairs become; the left ones have *width* columns."""
+    """Return the rows that pairs become, and left rows alone, whose right one is -1; the left ones have *width* columns."""
     mine, theirs = pairs
     return pa.table(_head(left, mine, system_us) | _columns(left, mine) | _columns(right, theirs, width))
 
@@ -77,7 +77,8 @@ def _head(left: pa.Table, rows: Ticks, system_us: Ticks) -> dict[str, pa.Chunked
 
 
 def _columns(table: pa.Table, rows: Ticks, shift: int = 0) -> dict[str, pa.ChunkedArray]:
-    """Return the columns of rows (``s0_i``, ...), numbered from *shift* on."""
-    chosen = pa.array(rows)
+    """Return the columns of rows (``s0_i``, ...), numbered from *shift* on; of row -1 they are null."""
+    missing = rows < 0
+    chosen = pa.array(rows, mask=missing) if missing.any() else pa.array(rows)
     named = [(name, found) for name in table.column_names if (found := _COLUMN.fullmatch(name))]
     return {f"s{int(found[1]) + shift}_{found[2]}": table[name].take(chosen) for name, found in named}

@@ -39,6 +39,10 @@ class Projection:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
         return due_rows(alone(retained), closing).drop_columns(["position"])
 
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
+        return instant_us, instant_us
+
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
         return open_rows(retained, horizon)
@@ -72,6 +76,10 @@ class EncodedProjection:
     def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""
         return due_rows(alone(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
+
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
+        return instant_us, instant_us
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""

@@ -72,6 +72,10 @@ class ReferenceJoining:
         order = np.lexsort((theirs, mine, ticks(results, "system_us")))
         return results.take(pa.array(order)) if results.num_rows else no_rows()
 
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
+        return instant_us, instant_us
+
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
         return open_rows(retained, horizon)

@@ -2,7 +2,7 @@
 Shift: each row later by a fixed time. ``shift(flights, minute, 5)``.
 
 Law: a row at s is given once, at s + d, with the columns it has; rows of one instant stay in their order. What is shifted needs
-nothing of its future, so rows can only be moved to later instants.
+nothing of its future, so rows can only be moved to later instants; and where all rows below c are known, so are those below c + d.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ class Shift:
     apart: None = None
     passes: bool = True
 
+    @property
+    def ahead_us(self) -> int:
+        """Return by how much rows are moved, microseconds."""
+        return self.reach_us
+
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return the rows at their new times."""
         at = below.schema.get_field_index("system_us")
@@ -35,6 +40,10 @@ class Shift:
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
         return due_rows(alone(retained), closing).drop_columns(["position"])
+
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
+        return instant_us, instant_us
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""

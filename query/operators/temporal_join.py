@@ -12,7 +12,7 @@ any match. A row whose key cannot be computed is bad; a pair on which another co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.base import Retained, Ticks, by_substream, concat_rows, no_rows, ticks
+from query.operators.base import Retained, Ticks, by_substream, no_rows, ticks
 from query.operators.matching import Found, Keyed, Pairs, matches
 from query.operators.pairing import alone, have_keys, joined, keys_of, meeting, with_keys
 from query.plan import Join
@@ -30,6 +30,7 @@ from tidegate.runtime.scalars.variant import from_columns
 
 LEFT, RIGHT = 0, 1
 _NO_TIME = np.iinfo(np.int64).min
+_PACKED_MAX = 2**63
 Mask = npt.NDArray[np.bool_]
 
 
@@ -67,12 +68,27 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Results:
-    """Rows that were found, and what they are sorted by."""
+class _Found:
+    """Results as their left and right rows, -1 where there is none, and when each comes."""
 
-    rows: pa.Table
     left: Ticks
     right: Ticks
+    system_us: Ticks
+
+    @classmethod
+    def sorted(cls, parts: Sequence[_Found], lefts: int, rights: int) -> _Found:
+        """Return all parts' results, of so many rows a side, ordered as the module says."""
+        left, right, system_us = (np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "system_us"))
+        low_us = system_us.min()
+        instant = (system_us - low_us) * 2 + (right < 0)
+        if (int(instant.max()) + 1) * lefts * (rights + 1) < _PACKED_MAX:
+            # As one number each, which says all there is: sorting these takes a tenth of sorting places by two columns.
+            packed = np.sort((instant * lefts + left) * (rights + 1) + right + 1)
+            rest, right = np.divmod(packed, rights + 1)
+            instant, left = np.divmod(rest, lefts)
+            return cls(left, right - 1, instant // 2 + low_us)
+        order = np.lexsort((right, left, instant))
+        return cls(left[order], right[order], system_us[order])
 
 
 @dataclass(frozen=True)
@@ -102,38 +118,65 @@ class TemporalJoin:
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return pairs and left rows that stayed alone, ordered as the module says."""
         left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
-        found: list[_Results] = []
-        if left is not None and right is not None:
-            for pairs in self._new_pairs(left, right):
-                results = self._joined(left, right, pairs)
-                found += [results] if len(results.left) else []
-        if left is not None and self.node.outer:
-            unmatched = self._alone(left, right)
-            found += [unmatched] if len(unmatched.left) else []
-        if not found:
+        if left is None:
             return no_rows()
-        rows = concat_rows([results.rows for results in found])
-        mine, theirs = (np.concatenate([getattr(results, name) for results in found]) for name in ("left", "right"))
-        place = mine * (int(theirs.max()) + 2) + theirs + 1
-        # A left row that stayed alone has no right one.
-        return rows.take(pa.array(np.lexsort((place, ticks(rows, "system_us") * 2 + (theirs < 0)))))
+        parts = [] if right is None else [self._joined(left, right, pairs) for pairs in self._new_pairs(left, right)]
+        if self.node.outer:
+            parts.append(self._alone(left, right))
+        if not any(len(part.left) for part in parts):
+            return no_rows()
+        found = _Found.sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
+        if right is None:
+            return alone(left.table, found.left, found.system_us)
+        return joined(left.table, right.table, (found.left, found.right), self._width, found.system_us)
+
+    def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
+        """Return when a row comes, and the last instant of a pair, or of a left row alone, in which it can have a say."""
+        # A time that is compared instead of the row's own is never the later of the two.
+        instant = np.array([instant_us])
+        return instant_us, int(self._last(instant, instant, side)[0])
+
+    def keys(self, retained: pa.Table, side: int) -> pa.Table:
+        """Return the substream and the keys of rows; keys of different kinds may be equal, but then are in other columns."""
+        found = {"sub": retained["sub"]}
+        for at, key in enumerate(keys_of(retained, self._keys[side])):
+            found |= key.columns(f"k{at}")
+        return pa.table(found)
+
+    def asking(self, retained: pa.Table, closing: pa.Table, side: int) -> Mask:
+        """Tell which rows are new, and which left rows may turn out to stay alone."""
+        sub, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
+        from_us, to_us = (by_substream(sub, closing, name, 0) for name in ("from_us", "to_us"))
+        found: Mask = (system_us >= from_us) & (system_us < to_us)
+        if side == LEFT and self.node.outer:
+            last = self._last(system_us, self._time(retained, side), side)
+            found |= (last >= from_us) & (last < to_us)
+        return found
+
+    def may_ask(self, instants_us: tuple[int, int], from_us: int, to_us: int, side: int) -> bool:
+        """Tell whether rows between two instants can be new, or left rows that may turn out to stay alone."""
+        if side == LEFT and self.node.outer and (self.node.left_time is not None or self.span_us(instants_us[0], side)[1] < to_us):
+            return True
+        return instants_us[1] >= from_us
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = LEFT) -> pa.Table:
         """Return the rows that a pair at or after ``to_us`` can hold, or that tell whether a left row stays alone."""
-        bounds, system_us = self.node.bounds, ticks(retained, "system_us")
-        time_us = self._time(retained, side)
+        last = self._last(ticks(retained, "system_us"), self._time(retained, side), side)
+        needed = last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)
+        return retained if needed.all() else retained.filter(pa.array(needed))
+
+    def _last(self, system_us: Ticks, time_us: Ticks, side: int) -> Ticks:
+        """Return the last instant at which each row can have a say."""
+        bounds = self.node.bounds
         if side == LEFT:
             _, until = bounds.right_range(np.maximum(time_us, 0))
             last = np.maximum(system_us, until if self.node.outer else until - 1)
             last[time_us == _NO_TIME] = system_us[time_us == _NO_TIME]
-        else:
-            _, until = bounds.left_range(time_us)
-            latest = until - 1
-            last = np.maximum(system_us, latest + self.node.left_spread_us)
-            if self.node.outer:
-                last = np.maximum(last, bounds.right_range(latest)[1])
-        needed = last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)
-        return retained if needed.all() else retained.filter(pa.array(needed))
+            return last
+        _, until = bounds.left_range(time_us)
+        latest = until - 1
+        last = np.maximum(system_us, latest + self.node.left_spread_us)
+        return np.maximum(last, bounds.right_range(latest)[1]) if self.node.outer else last
 
     # What is retained
 
@@ -164,10 +207,9 @@ class TemporalJoin:
         for found in matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
             yield from ((mine, theirs) for theirs, mine in found.pairs())
 
-    def _joined(self, left: _Side, right: _Side, pairs: Pairs) -> _Results:
+    def _joined(self, left: _Side, right: _Side, pairs: Pairs) -> _Found:
         mine, theirs = self._meeting(left, right, pairs)
-        later = np.maximum(left.system_us[mine], right.system_us[theirs])
-        return _Results(joined(left.table, right.table, (mine, theirs), self._width, later), mine, theirs)
+        return _Found(mine, theirs, np.maximum(left.system_us[mine], right.system_us[theirs]))
 
     def _meeting(self, left: _Side, right: _Side, pairs: Pairs) -> Pairs:
         """Return the pairs that meet the conditions of ON."""
@@ -179,7 +221,7 @@ class TemporalJoin:
 
     # Left rows without a match
 
-    def _alone(self, left: _Side, right: _Side | None) -> _Results:
+    def _alone(self, left: _Side, right: _Side | None) -> _Found:
         """Return the left rows whose last chance to match has passed in the slice, and that had none."""
         time_us = left.keyed.time_us
         _, until = self.node.bounds.right_range(np.maximum(time_us, 0))
@@ -190,7 +232,7 @@ class TemporalJoin:
             for found in matches(asking, *self.node.bounds.right_range(asking.time_us), right.keyed, right.known):
                 due[self._matched(left, right, found)] = False
         rows = np.flatnonzero(due)
-        return _Results(alone(left.table, rows, certain_us[rows]), rows, np.full(len(rows), -1, dtype=np.int64))
+        return _Found(rows, np.full(len(rows), -1, dtype=np.int64), certain_us[rows])
 
     def _matched(self, left: _Side, right: _Side, found: Found) -> Ticks:
         """Return the rows that had a match."""

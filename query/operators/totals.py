@@ -2,7 +2,8 @@
 The states of aggregates: how they are collected from rows in SQL, and the values they end as.
 
 Every state is either an integer that adds up (counts; the two halves of 128-bit integer sums; the limbs of exact float
-sums) or an extreme. So states of panes make states of windows, exactly.
+sums) or an extreme. So states of panes make states of windows, exactly; and among rows there may be some that have states
+in place of values, as they stand for many (:mod:`query.operators.compacting`).
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ class Totals:
     Args:
         aggregates: The aggregates.
         values: For each the number of its value, None for COUNT(*).
-        columns: The columns the rows have; a kind without a column does not occur.
-        limbs: For each value the limbs its floats need.
+        columns: The columns the rows have; a kind without a column does not occur. Rows that stand for many have states.
+        limbs: For each value the limbs its floats need, where rows have any.
     """
 
     aggregates: Sequence[Aggregate]
@@ -57,34 +58,42 @@ class Totals:
         return tuple({state.name: state for state in self._states()}.values())
 
     def _states(self) -> Iterator[State]:
-        yield State("n", "count(*)", "add")
+        yield State("n", "CAST(sum(coalesce(n, 1)) AS BIGINT)" if "n" in self.columns else "count(*)", "add")
         for aggregate, value in zip(self.aggregates, self.values, strict=True):
             if value is None:
                 continue
-            if aggregate.function == "count" and f"v{value}_b" in self.columns:
-                yield State(f"c{value}", f"count_if(v{value}_b)", "add")
+            if aggregate.function == "count":
+                yield from self._state(f"c{value}", f"v{value}_b", f"count(*) FILTER (WHERE v{value}_b)")
             elif aggregate.function in ("sum", "avg"):
                 yield from self._sum_states(value)
             elif aggregate.function in ("min", "max"):
-                yield from self._extreme_states(value, aggregate.function)
+                for kind in _EXTREME_KINDS:
+                    column = f"v{value}_{kind.value}"
+                    name = f"{aggregate.function}{column[1:]}"
+                    yield from self._state(name, column, f"{aggregate.function}({column})", aggregate.function)
 
     def _sum_states(self, value: int) -> Iterator[State]:
-        whole, real = f"v{value}_i", f"v{value}_f"
-        if whole in self.columns:
-            half = 1 << _HALF_BITS
-            yield State(f"n{value}_i", f"count({whole})", "add")
-            yield State(f"s{value}_high", f"coalesce(CAST(sum({whole}) // {half} AS BIGINT), 0)", "add")
-            yield State(f"s{value}_low", f"coalesce(CAST(sum({whole}) % {half} AS BIGINT), 0)", "add")
-        if real in self.columns:
-            yield State(f"n{value}_f", f"count({real})", "add")
-            for limb in self.limbs[value]:
-                parts = " + ".join(f"CASE WHEN l{value}_{at} = {limb} THEN p{value}_{at} ELSE 0 END" for at in range(PIECES))
-                yield State(f"x{value}_{limb}", f"CAST(sum({parts}) AS BIGINT)", "add")
+        whole, real, half = f"v{value}_i", f"v{value}_f", 1 << _HALF_BITS
+        yield from self._state(f"n{value}_i", whole, f"count({whole})")
+        yield from self._state(f"s{value}_high", whole, f"coalesce(CAST(sum({whole}) // {half} AS BIGINT), 0)")
+        yield from self._state(f"s{value}_low", whole, f"coalesce(CAST(sum({whole}) % {half} AS BIGINT), 0)")
+        yield from self._state(f"n{value}_f", real, f"count({real})")
+        prefix = f"x{value}_"
+        known = {int(name[len(prefix) :]) for name in self.columns if name.startswith(prefix)}
+        for limb in sorted(known.union(self.limbs.get(value, ()))):
+            parts = " + ".join(f"CASE WHEN l{value}_{at} = {limb} THEN p{value}_{at} ELSE 0 END" for at in range(PIECES))
+            yield from self._state(f"{prefix}{limb}", real, f"CAST(sum({parts}) AS BIGINT)")
 
-    def _extreme_states(self, value: int, function: str) -> Iterator[State]:
-        for kind in _EXTREME_KINDS:
-            if (column := f"v{value}_{kind.value}") in self.columns:
-                yield State(f"{function}{value}_{kind.value}", f"{function}({column})", function)
+    def _state(self, name: str, column: str, collect: str, merge: str = "add") -> Iterator[State]:
+        """Yield a state of the rows that have the column, and of those that have the state already; nothing where none has either."""
+        if name not in self.columns:
+            yield from [State(name, collect, merge)] if column in self.columns else []
+        elif column not in self.columns:
+            yield State(name, f"CAST(coalesce(sum({name}), 0) AS BIGINT)" if merge == "add" else f"{merge}({name})", merge)
+        elif merge == "add":
+            yield State(name, f"CAST(({collect}) + coalesce(sum({name}), 0) AS BIGINT)", merge)
+        else:
+            yield State(name, f"{'least' if merge == 'min' else 'greatest'}({collect}, {merge}({name}))", merge)
 
 
 def with_pieces(rows: pa.Table, values: Sequence[int]) -> tuple[pa.Table, dict[int, Sequence[int]]]:

@@ -33,6 +33,10 @@ class Uniting:
         every = concat_rows([rows for rows in retained if rows is not None]).drop_columns(["position"])
         return due_rows(every.append_column("position", pa.array(np.arange(every.num_rows))), closing).drop_columns(["position"])
 
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
+        return instant_us, instant_us
+
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us."""
         return open_rows(retained, horizon)

@@ -23,7 +23,7 @@ from math import gcd
 import numpy as np
 import numpy.typing as npt
 
-from ordering.ticks import format_duration
+from ordering.ticks import TICK_MIN, format_duration
 
 Ticks = npt.NDArray[np.int64]
 Span = tuple[Ticks, Ticks]
@@ -58,6 +58,10 @@ class Window:
     def span(self, system_us: Ticks) -> Span:
         """Return the instants of the results that events belong to."""
         return self.first_end(system_us), self.last_end(system_us)
+
+    def ends_within(self, from_us: int, to_us: int) -> bool:
+        """Tell whether a window ends in [from_us, to_us); from beyond all events on one may."""
+        return from_us < TICK_MIN or int(self.first_end(np.array([from_us]))[0]) < to_us
 
     @property
     def pane_us(self) -> int:
@@ -117,6 +121,10 @@ class Sliding:
         """Return the instants of the results that events belong to, or come about by leaving."""
         return system_us, system_us + self.size_us
 
+    def ends_within(self, from_us: int, to_us: int) -> bool:
+        """Tell whether a window can end in [from_us, to_us): always."""
+        return True
+
     def __str__(self) -> str:
         return f"sliding {format_duration(self.size_us)}"
 
@@ -146,6 +154,10 @@ class Session:
     def span(self, system_us: Ticks) -> Span:
         """Return the instants at which a session that an event has a say in can end."""
         return system_us, system_us + (self.reach_us - 1)
+
+    def ends_within(self, from_us: int, to_us: int) -> bool:
+        """Tell whether a window can end in [from_us, to_us): always."""
+        return True
 
     def __str__(self) -> str:
         partition = f" of each {', '.join(self.titles)}" if self.titles else ""

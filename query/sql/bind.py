@@ -74,9 +74,10 @@ class _Binding:
     steps: dict[str, tuple[str, Rows]] = field(default_factory=dict)
 
     def statement(self, statement: exp.Expr) -> Plan:
-        if not isinstance(statement, (exp.Select, exp.Union)):
-            example = f"SELECT ... {WINDOW_EXAMPLE}"
-            raise self.source.error("a script is a SELECT statement", code="SYNTAX", at=offset_of(statement), example=example)
+        if not isinstance(statement, (exp.Select, exp.SetOperation)):
+            fix, example = "write SELECT ... INTO output FROM input", f"SELECT ... {WINDOW_EXAMPLE}"
+            fix = fix if isinstance(statement, exp.Insert) else ""
+            raise self.source.error("a script is a SELECT statement", code="SYNTAX", at=offset_of(statement), fix=fix, example=example)
         self._add_steps(statement)
         output = self._output(statement)
         return Plan(self._selecting().rows(statement), output)
@@ -99,7 +100,7 @@ class _Binding:
 
     def _output(self, statement: exp.Expr) -> str:
         first = statement
-        while isinstance(first, exp.Union):
+        while isinstance(first, exp.SetOperation):
             first = first.this
         into = first.args.get("into")
         name = ".".join(part.name for part in into.this.parts) if into is not None else None

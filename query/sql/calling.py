@@ -2,7 +2,8 @@
 Binding of operators that FROM and JOIN call by name: ``FROM shift(flights, minute, 5) AS later``.
 
 First stands the step or the input whose rows it takes, by name; of an input TIMESTAMP BY and OVER follow the call. After it come
-columns of these rows, constants, and lengths of time (a unit and a number). Over an input the rows are the events as
+columns of these rows, by a word where the operator has words for them (``ends = lands``), constants, and lengths of time
+(a unit and a number). Over an input the rows are the events as
 records - a column ``*``, whose members can be asked for by name - and the columns that the call names.
 """
 
@@ -16,7 +17,7 @@ from sqlglot import exp
 from ordering.ticks import format_duration
 from query.operators.active import ACTIVE
 from query.operators.base import Operator
-from query.operators.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, find, names
+from query.operators.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word, find, names
 from query.operators.shift import SHIFT
 from query.plan import Column, Custom, Project, Reference, Rows, type_name
 from query.sql.layout import Layout
@@ -25,7 +26,7 @@ from query.sql.reading import named_table
 from query.sql.scopes import Relation, ScopeNames, slot
 from tidegate.runtime.scalars.bind import ScalarBinder
 from tidegate.runtime.scalars.catalog import ANY
-from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.errors import Source, nearest, suggest
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Cast, Expr, Literal, Property, Slot
 from tidegate.runtime.scalars.kinds import DECLARABLE
@@ -66,13 +67,17 @@ class Calling:
             raise self.source.error(f"there is no operator {name}", code="FUNCTION", at=at, fix=fix)
         below = self._below(table, name, offered)
         scope = ScopeNames(self.source, [below])
-        given = list(self._arguments(table.this.expressions[1:], name, offered, scope))
+        nodes, words = self._worded(table.this.expressions[1:], name, offered)
+        given = list(self._arguments(nodes, name, offered, scope))
         exprs = [each for each in given if not isinstance(each, (Length, Literal))]
         layout = Layout.of([below], [scope.whole(at), *exprs] if below.schema is not None else exprs)
         settled = [each if isinstance(each, Length) else layout.settled(each) for each in given]
         rows, settled = self._with_members(layout.rows[0], settled)  # type: ignore[arg-type]
         columns = tuple(RowColumn(column.name, _kind_of(column)) for column in rows.columns)
         arguments = [self._argument(each, name, offered, at) for each in settled]
+        worded = arguments[len(arguments) - len(words) :]
+        named = [Word(word, each.index) for word, each in zip(words, worded, strict=True) if isinstance(each, ColumnArgument)]
+        arguments = [*arguments[: len(arguments) - len(words)], *named]
         found, operator = self._made(offered, name, columns, arguments, at)
         shown = tuple(_shown(each, columns) for each in arguments)
         return Custom(rows, name.lower(), shown, self._columns(found, name, operator, columns, at), operator)
@@ -90,6 +95,32 @@ class Calling:
             what = f"{relation.name} is reference data, and {name} needs a stream"
             raise self.source.error(what, code="INPUT", at=offset_of(first), fix="name a step or an input")
         return relation
+
+    def _worded(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator) -> tuple[list[exp.Expr], list[str]]:
+        """Return the arguments, columns that are given by words last, and these words."""
+        words: dict[str, exp.Expr] = {}
+        others = []
+        for node in nodes:
+            if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and offered.words:
+                word = self._word(node, name, offered)
+                if word in words:
+                    what = f"{name} is given {word} twice"
+                    raise self.source.error(what, code="FUNCTION", at=offset_of(node), fix="leave one out", example=offered.example)
+                words[word] = node.expression
+            else:
+                others.append(node)
+        return [*others, *words.values()], list(words)
+
+    def _word(self, node: exp.EQ, name: str, offered: OfferedOperator) -> str:
+        word, at = str(node.this.name).lower(), offset_of(node)
+        if len(node.this.parts) > 1 or word not in offered.words:
+            fix = suggest(word, offered.words, f"columns are given to it as {', '.join(offered.words)}")
+            example = f"{nearest(word, offered.words) or offered.words[0]} = column"
+            raise self.source.error(f"{name} takes nothing as {node.this.name}", code="FUNCTION", at=at, fix=fix, example=example)
+        if not isinstance(node.expression, exp.Column):
+            fix = "name one, and compute it in a step where there is none"
+            raise self.source.error(f"{name} takes a column as {word}", code="FUNCTION", at=at, fix=fix, example=f"{word} = column")
+        return word
 
     def _arguments(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator, scope: ScopeNames) -> Iterator[_Given]:
         left = list(nodes)
@@ -200,4 +231,6 @@ def _shown(argument: Argument, columns: Sequence[RowColumn]) -> str:
         return format_duration(argument.us)
     if isinstance(argument, ColumnArgument):
         return columns[argument.index].name
+    if isinstance(argument, Word):
+        return f"{argument.name} = {columns[argument.index].name}"
     return "NULL" if argument is None else repr(argument)

@@ -6,7 +6,8 @@ inputs, compared with constants), what must be equal on both sides, and what els
 when the condition as it was written is true of it. Conditions on the new input alone are asked before the join, so rows that
 cannot match are not kept.
 
-In DATEDIFF in ON the bare name of an input is the System.Timestamp of its row; nowhere else does it stand for anything.
+In ON the bare name of an input is the System.Timestamp of its row: in DATEDIFF, and on a side of <, <=, > or >=; nowhere else
+does it stand for anything. So ``a < b.ends AND b < a.ends`` says that two lifetimes overlap.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from query.sql.layout import Layout
 from query.sql.scopes import Of, Relation, ScopeNames, slot
 from tidegate.runtime.scalars.bind import ScalarBinder
 from tidegate.runtime.scalars.dates import fixed_unit
-from tidegate.runtime.scalars.errors import Source
+from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.expressions import Call, DatePart, Expr, Literal, Slot, SystemTimestamp, replaced
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.parse import offset_of
@@ -204,11 +205,12 @@ class OnBinding:
 
     def _conditions(self, node: exp.Expr, relations: Sequence[Relation]) -> list[Expr]:
         """Return what ON asks for, condition by condition."""
-        names = _OnNames(self.source, relations, _times(node, relations))
+        times = _times(node, relations)
+        names = _OnNames(self.source, relations, {at: index for at, index in times.items() if index is not None}, frozenset(times))
         bound = ScalarBinder(self.source, names).condition(node, "ON")
         for at, index in names.times.items():
             if _is_reference(relations[index]):
-                what, fix = f"{relations[index].name} is reference data and has no time", "leave DATEDIFF out, or compare fields of it"
+                what, fix = f"{relations[index].name} is reference data and has no time", "leave its time out, or compare fields of it"
                 raise self.source.error(what, code="JOIN", at=at, fix=fix, example=f"ON a.k = {relations[index].name}.k")
         loose = next((part for part in bound.walk() if isinstance(part, SystemTimestamp)), None)
         if loose is not None:
@@ -231,7 +233,8 @@ class OnBinding:
                 bounds.setdefault(found[0], []).append((part, found[1]))
         time_of = next((other for other, those in bounds.items() if _is_closed([bound for _, bound in those])), None)
         if time_of is None:
-            raise self._without_bounds(missing, bounds, relations, at)
+            of_fields = any(_ends(part) is not None for part in parts)
+            raise self._without_bounds(missing, bounds, relations, at, of_fields=of_fields)
         used = bounds[time_of]
         return self._merged([bound for _, bound in used], used[0][0].at), time_of, [part for part, _ in used]
 
@@ -276,10 +279,14 @@ class OnBinding:
             )
         return found
 
-    def _without_bounds(self, what: str, bounds: Mapping[int, Sequence[object]], relations: Sequence[Relation], at: int) -> Exception:
+    def _without_bounds(
+        self, what: str, bounds: Mapping[int, Sequence[object]], relations: Sequence[Relation], at: int, *, of_fields: bool
+    ) -> Exception:
         first, new = relations[next(iter(bounds), 0)], relations[-1]
         what += f" the time between {first.name} and {new.name}" + (" in both directions" if bounds else "")
         fix = "say in whole numbers how far apart in time rows may be that match"
+        if of_fields and not bounds:
+            fix = f"name {first.name} and {new.name} themselves in DATEDIFF, each once"
         return self.source.error(what, code="JOIN", at=at, fix=fix, example=f"JOIN {new.name} ON {_between(first, new)}")
 
     # OVER
@@ -297,27 +304,44 @@ class OnBinding:
 
 @dataclass(frozen=True)
 class _OnNames(ScopeNames):
-    """Names in ON: at some places, within DATEDIFF, the name of an input is its time."""
+    """Names in ON: at some places, within DATEDIFF and comparisons, the name of an input is its time."""
 
     times: Mapping[int, int] = field(default_factory=dict)
+    bare: frozenset[int] = frozenset()
+    """The places where DATEDIFF has a name alone."""
 
     def find(self, path: tuple[str, ...], at: int) -> Expr:
         """Return the column, or the time."""
         if at in self.times:
             return replace(_time_of(self.times[at], path[0]), at=at)
+        hidden = next((each for each in self.relations if each.schema and each.schema.name.lower() == path[0].lower()), None)
+        if at in self.bare and (hidden is not None or sum(relation.has(path) for relation in self.relations) != 1):
+            names = [relation.name for relation in self.relations]
+            what = f"{path[0]} is called {hidden.name} here" if hidden else f"no side of the join is called {path[0]}"
+            fix = "write that name" if hidden else suggest(path[0], names, f"sides are {', '.join(names)}")
+            raise self.source.error(what, code="FIELD", at=at, fix=fix, example=_between(self.relations[0], self.relations[-1]))
         return super().find(path, at)
 
 
-def _times(node: exp.Expr, relations: Sequence[Relation]) -> dict[int, int]:
-    """Return the places in ON where DATEDIFF names an input, and which."""
-    found = {}
+def _times(node: exp.Expr, relations: Sequence[Relation]) -> dict[int, int | None]:
+    """
+    Return the places in ON where a name alone may be an input's time, and which input that is, None for none of them.
+
+    In DATEDIFF it must be one; in a comparison it is one where no side knows a column of that name.
+    """
+    found: dict[int, int | None] = {}
+    known = {name.lower() for relation in relations for name in relation.known}
+    for comparison in node.find_all(exp.LT, exp.LTE, exp.GT, exp.GTE):
+        for side in (comparison.this, comparison.expression):
+            if isinstance(side, exp.Column) and len(side.parts) == 1 and side.name.lower() not in known:
+                found |= {offset_of(side): at for at, relation in enumerate(relations) if side.name.lower() in relation.names}
     for call in node.find_all(exp.Anonymous):
         if str(call.name).lower() == "datediff":
             for argument in call.expressions[1:]:
                 if isinstance(argument, exp.Column) and len(argument.parts) == 1:
-                    index = next((at for at, relation in enumerate(relations) if argument.name.lower() in relation.names), None)
-                    if index is not None:
-                        found[offset_of(argument)] = index
+                    found[offset_of(argument)] = next(
+                        (at for at, relation in enumerate(relations) if argument.name.lower() in relation.names), None
+                    )
     return found
 
 

@@ -51,7 +51,7 @@ class Reading:
         found = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
         if found is None:
             known = [*(schema.name for schema in self.inputs), *steps]
-            fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else "configure it under [inputs]")
+            fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else without_inputs(spelled))
             if any(str(step.alias).lower() == spelled.lower() for step in table.root().find_all(exp.CTE)):
                 fix = f"a step can be read by what follows it: write {spelled} before this place"
             raise self.source.error(f"there is no input {spelled}", code="INPUT", at=offset_of(table), fix=fix)
@@ -120,6 +120,11 @@ class Reading:
         if setting == "over":
             return names.field(tuple(text.split(".")))
         return replace(bind_configured(text, f"inputs.{schema.name}.{setting}", schema, names.aliases), at=-1)
+
+
+def without_inputs(name: str) -> str:
+    """Return what to do where a script names an input and none is configured."""
+    return f"add [inputs.{name}] to tidegate.toml, or name another file by --config; tidegate lint and tidegate local need none"
 
 
 def names_in(script: Script) -> set[str]:

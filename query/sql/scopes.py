@@ -14,7 +14,7 @@ from query.plan import Filter, Reference, Rows, Scan
 from query.splicing import STAR
 from tidegate.runtime.scalars.bind import InputNames
 from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.errors import Source, suggest
+from tidegate.runtime.scalars.errors import Source, nearest, suggest
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replaced
 from tidegate.runtime.scalars.kinds import Kind
@@ -108,8 +108,9 @@ class ScopeNames:
         elif len(self.relations) > 1:
             self._refuse_relation(path[0], at)
         having = [index for index, relation in enumerate(self.relations) if relation.has(path)]
-        if len(having) > 1:
+        if len(having) > 1 or (having and self._must_be_side(path, self.relations[having[0]])):
             self._refuse_hidden(path, at)
+            self._refuse_unknown(path, at)
             names = [self.relations[index].name for index in having]
             raise self.source.error(
                 f"{'.'.join(path)} may be a column of {' or of '.join(names)}",
@@ -119,7 +120,7 @@ class ScopeNames:
                 example=f"{names[0]}.{'.'.join(path)}",
             )
         if not having and len(self.relations) > 1:
-            known = [name for relation in self.relations for name in relation.known]
+            known = [name for relation in self.relations for name in (*relation.known, *([relation.name] if len(path) > 1 else []))]
             fix = suggest(path[0], known, f"their columns are {', '.join(known)}")
             raise self.source.error(f"none of the inputs has a column {path[0]}", code="FIELD", at=at, fix=fix)
         return self._in(having[0] if having else 0, path, at)
@@ -148,6 +149,20 @@ class ScopeNames:
             example = ".".join((hidden.name, *path[1:]))
             raise self.source.error(f"{path[0]} is called {hidden.name} here", code="FIELD", at=at, fix="write that name", example=example)
 
+    def _must_be_side(self, path: tuple[str, ...], relation: Relation) -> bool:
+        """Tell whether a name before a point can only be meant for a side of a join: *relation*, which may have it, does not know it."""
+        is_join = sum(not each.is_applied for each in self.relations) > 1
+        return is_join and len(path) > 1 and path[0].lower() not in map(str.lower, relation.known)
+
+    def _refuse_unknown(self, path: tuple[str, ...], at: int) -> None:
+        """Refuse a name before a point that no input has, and that several may have as a record."""
+        if len(path) > 1:
+            names = [relation.name for relation in self.relations]
+            meant = nearest(path[0], names)
+            fix = f"did you mean {meant}?" if meant else f"inputs are {', '.join(names)}: before a record write whose it is"
+            example = ".".join((meant, *path[1:]) if meant else (names[0], *path))
+            raise self.source.error(f"no input is called {path[0]} here", code="FIELD", at=at, fix=fix, example=example)
+
     def _refuse_relation(self, name: str, at: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
         if relation is not None and not any(name.lower() in map(str.lower, other.known) for other in self.relations):
@@ -155,14 +170,14 @@ class ScopeNames:
                 f"{name} is what a side of the join is called, and no column",
                 code="FIELD",
                 at=at,
-                fix="name a column of it; only DATEDIFF in ON takes the name alone",
+                fix="name a column of it; only DATEDIFF, < and > in ON take the name alone",
                 example=f"{name}.{(*relation.known, 'k')[0]}",
             )
 
     def _in(self, index: int, path: tuple[str, ...], at: int) -> Expr:
         relation = self.relations[index]
         if relation.schema is not None:
-            found = InputNames(self.source, relation.schema, relation.names).find(path, at)
+            found = InputNames(self.source, relation.schema, relation.names, in_texts=True).find(path, at)
             return of_relation(index, found)
         return self._column(index, relation, path, at)
 

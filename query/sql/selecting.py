@@ -7,6 +7,7 @@ Expressions are bound over the names of all relations first; only then is it set
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,6 +23,7 @@ from query.sql.choosing import Choosing
 from query.sql.grouping import WINDOW_EXAMPLE, Grouping, Lifting
 from query.sql.joining import OnBinding, joins_of, told_apart
 from query.sql.layout import Layout
+from query.sql.mistaken import refuse_mistaken
 from query.sql.reading import Reading, spelled_name
 from query.sql.scopes import Relation, ScopeNames, of_relation
 from query.sql.windowing import WINDOW_US_MAX
@@ -31,10 +33,20 @@ from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Aggregate, Expr, Payload, Slot, WindowId
+from tidegate.runtime.scalars.functions import WINDOWS
 from tidegate.runtime.scalars.parse import offset_of
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
-_CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "TOP", "order": "ORDER BY", "laterals": "APPLY"}
+_CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}
+_FIRST_ROWS = "a stream has no end: take the first ones of each window", "CollectTop(5) OVER (ORDER BY delay DESC)"
+_INSTEAD = {
+    "TOP": _FIRST_ROWS,
+    "LIMIT": _FIRST_ROWS,
+    "FETCH": _FIRST_ROWS,
+    "ORDER BY": ("leave it out: rows come in the order of time; sort those of a window", "CollectTop(5) OVER (ORDER BY delay DESC)"),
+    "DISTINCT": ("group by the columns, in a window", WINDOW_EXAMPLE),
+}
+"""What to write instead of a clause, and an example of it."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +75,9 @@ class Selecting:
         if isinstance(query, exp.Union):
             return self._union(query)
         if not isinstance(query, exp.Select):
-            raise self.source.not_yet(f"{query.key.upper()} is", at=offset_of(query))
+            kept = "IS NULL" if isinstance(query, exp.Except) else "IS NOT NULL"
+            fix = f"write a LEFT JOIN of the two, with the time between them, WHERE the right side {kept}"
+            raise self.source.not_yet(f"{query.key.upper()} is", at=offset_of(query), fix=fix)
         return self._select(query)
 
     # UNION
@@ -120,6 +134,7 @@ class Selecting:
 
     def _bound(self, select: exp.Select, relations: Sequence[Relation]) -> _Bound:
         """Bind every expression over the names of the relations."""
+        refuse_mistaken(select, relations, self.source)
         binder = ScalarBinder(self.source, ScopeNames(self.source, relations))
         where, having, group = (select.args.get(name) for name in ("where", "having", "group"))
         condition = binder.condition(where.this, "WHERE") if where else None
@@ -140,7 +155,17 @@ class Selecting:
             if value and name not in _CLAUSES:
                 nodes = value if isinstance(value, list) else [value]
                 at = next((at for node in nodes if isinstance(node, exp.Expr) and (at := offset_of(node)) >= 0), offset_of(select))
-                raise self.source.not_yet(f"{_CLAUSE_NAMES.get(name, name.strip('_').upper())} is", at=at)
+                clause = self._clause(name, value, at)
+                fix, example = _INSTEAD.get(clause, ("", ""))
+                raise self.source.not_yet(f"{clause} is", at=at, fix=fix, example=example)
+
+    def _clause(self, name: str, value: object, at: int) -> str:
+        """Return what the script calls a clause."""
+        if isinstance(value, exp.Fetch):
+            return "FETCH"
+        if name == "limit" and re.search(r"\bTOP[\s(]*$", self.source.text[: max(at, 0)], re.IGNORECASE):
+            return "TOP"
+        return _CLAUSE_NAMES.get(name, name.strip("_").upper())
 
     # FROM
 
@@ -153,10 +178,15 @@ class Selecting:
 
     def _relation(self, table: exp.Expr) -> Relation:
         if not isinstance(table, exp.Table):
-            raise self.source.not_yet("FROM with a subquery is", at=offset_of(table))
+            fix, example = "write it as a step, and name that", "WITH s AS (SELECT ...) SELECT ... FROM s"
+            raise self.source.not_yet("FROM with a subquery is", at=offset_of(table), fix=fix, example=example)
         for name in ("pivots", "hints", "sample", "version", "laterals", "when"):
             if table.args.get(name):
                 raise self.source.not_yet(f"{name} after an input is", at=offset_of(table))
+        alias = table.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            fix = f"write GROUP BY ..., {alias.name}(...)" if alias.name.lower() in WINDOWS else "leave the brackets out"
+            raise self.source.error(f"{alias.name} after an input takes no brackets", code="SYNTAX", at=offset_of(alias), fix=fix)
         if isinstance(table.this, exp.Anonymous):
             return self._called(table)
         spelled = spelled_name(table)

@@ -1,0 +1,94 @@
+"""
+Gathering: which of the retained rows a finish looks at, and how many at once.
+
+Pieces of which no row can have a part in the results asked for are left alone. Where an operator says so (:class:`Portioned`)
+many rows are handed to it in portions, one after the other, each with all rows of its groups; so the memory that closing
+a long window takes does not grow with all that it holds, but with its largest group. Of what joins keep, old rows are looked
+up by their keys (:class:`Selective`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.hashes import Hashes
+from query.operators.base import Operator, Periodic, Portioned, Selective, Spanning, concat_rows
+from query.retention import Piece, Retention
+
+ROWS_AT_ONCE = 4_000_000
+"""More rows than these are handed over in portions."""
+_PORTIONS_MAX = 255
+INDEXED_FROM = 4_096
+"""Rows of smaller pieces are not looked up by their keys."""
+
+
+def near(operator: Operator, retention: Retention, names: Sequence[str], from_us: int, to_us: int) -> list[list[Piece]]:
+    """Return for each side the pieces that results with ``from_us <= System.Timestamp < to_us`` can need."""
+    if isinstance(operator, Periodic) and not operator.gives(from_us, to_us):
+        return [[] for _ in names]
+    if not isinstance(operator, Spanning):
+        return [[piece for piece in retention.pieces(name) if piece.low_us < to_us] for name in names]
+    found = []
+    for side, name in enumerate(names):
+        span = partial(operator.span_us, side=side)
+        found.append([piece for piece in retention.pieces(name) if piece.meets(span, from_us, to_us)])
+    return found
+
+
+def together(pieces: Sequence[Piece]) -> pa.Table | None:
+    """Return the pieces as one table whose rows are numbered in their order; None where there are none."""
+    return _numbered([piece.rows() for piece in pieces]) if pieces else None
+
+
+def rows_of(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> pa.Table:
+    """Return an operator's results in *closing*, from the pieces of each side."""
+    count = -(-sum(piece.num_rows for each in pieces for piece in each) // ROWS_AT_ONCE)
+    if count > 1 and isinstance(operator, Portioned):
+        return operator.rows_of(_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
+    if isinstance(operator, Selective):
+        return operator.rows(_selected(operator, pieces, closing), closing)
+    return operator.rows([together(each) for each in pieces], closing)
+
+
+def _selected(operator: Selective, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
+    """Return for each of two sides the rows that ask, or are old and have the key of one of the other side that does."""
+    from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
+    parts: list[dict[Piece, pa.Table]] = []
+    asked = []
+    for side, each in enumerate(pieces):
+        near = [piece for piece in each if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
+        parts.append({piece: unnumbered(piece.rows()) for piece in near})
+        asking = [rows.filter(pa.array(operator.asking(rows, closing, side))) for rows in parts[side].values()]
+        asked.append(Hashes.of(operator.keys(concat_rows(asking), side)) if asking else None)
+    for side, each in enumerate(pieces):
+        wanted = asked[1 - side]
+        for piece in each:
+            if piece not in parts[side] and wanted is not None:
+                index = piece.index(lambda rows, side=side: Hashes.of(operator.keys(rows, side)))  # type: ignore[misc]
+                parts[side][piece] = unnumbered(piece.taken(index.rows_like(wanted)) if index.is_like(wanted) else piece.rows())
+    found = [[parts[side][piece] for piece in each if piece in parts[side]] for side, each in enumerate(pieces)]
+    return [_numbered(each) if any(rows.num_rows for rows in each) else None for each in found]
+
+
+def _portions(operator: Portioned, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
+    """Yield the rows of an operator's only side in portions, those of a portion in their order."""
+    portion = [operator.portion_of(piece.rows(), count) for piece in pieces]
+    for number in range(count):
+        chosen = [piece.chosen(pa.array(mine == number)) for piece, mine in zip(pieces, portion, strict=True)]
+        if any(rows.num_rows for rows in chosen):
+            yield _numbered(chosen)
+
+
+def unnumbered(rows: pa.Table) -> pa.Table:
+    """Leave the positions out, which rows get anew; states of the time before retained them."""
+    return rows.drop_columns(["position"]) if "position" in rows.column_names else rows
+
+
+def _numbered(parts: Sequence[pa.Table]) -> pa.Table:
+    rows = concat_rows([unnumbered(part) for part in parts])
+    return rows.add_column(0, "position", pa.array(np.arange(rows.num_rows)))

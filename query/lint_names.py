@@ -1,0 +1,79 @@
+"""
+Lint of names: what stands for a field of the event and may have been meant for something else.
+
+A name may stand before a point that is no input's: then it is a record of the event. In WHERE a name is the input's, even where
+SELECT calls a column so. Both are right, both may be slips, and then nothing is found and nothing said. Law: a name that is
+declared, or written behind its input's, is never told of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from query.sql.mistaken import named_by_select
+from query.sql.reading import named_table, spelled_name
+from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.errors import nearest
+from tidegate.runtime.scalars.parse import offset_of
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """What a name means, where it stands, and what to write instead."""
+
+    what: str
+    at: int
+    fix: str
+
+
+def foreign_prefixes(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[Doubt]:
+    """Yield the names before a point that look like an input's, or stand beside others that do, and are none."""
+    for select, schema, names in _over_one_input(tree, schemas):
+        dotted = [column for column in select.find_all(exp.Column) if len(column.parts) > 1 and column.parent_select is select]
+        is_called = any(column.parts[0].name.lower() in names for column in dotted)
+        for column in dotted:
+            first = column.parts[0].name
+            if first.lower() in (*names, "system") or _is_declared(schema, first):
+                continue
+            meant = nearest(first, names)
+            if (meant and not _is_plural(first.lower(), meant)) or is_called:
+                rest = ".".join(part.name for part in column.parts[1:])
+                of_record = f"write {next(iter(names))}.{first}.{rest} for a record of the event"
+                fix = f"did you mean {meant}.{rest}? Else {of_record}" if meant else of_record
+                yield Doubt(f"{first}.{rest} is in a record {first} of the event: no input is called {first}", offset_of(column), fix)
+
+
+def names_of_columns(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[Doubt]:
+    """Yield the names in WHERE by which SELECT calls a column."""
+    for select, schema, _ in _over_one_input(tree, schemas):
+        for column in named_by_select(select):
+            if not _is_declared(schema, column.name):
+                what = f"{column.name} in WHERE is the event's, not what SELECT calls so"
+                yield Doubt(what, offset_of(column), "repeat the expression there, or name it in a step")
+
+
+def _over_one_input(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[tuple[exp.Select, InputSchema, list[str]]]:
+    """Yield each SELECT from an input alone, with the input and what may stand before its fields, the alias first."""
+    by_name = {schema.name.lower(): schema for schema in schemas}
+    for select in tree.find_all(exp.Select):
+        clause = select.args.get("from_")
+        table = clause.this if clause else None
+        if not isinstance(table, exp.Table):
+            continue
+        schema = by_name.get(spelled_name(named_table(table)).lower())
+        joins = [*(table.args.get("joins") or []), *(select.args.get("joins") or [])]
+        if schema is not None and all(isinstance(join.this, exp.Lateral) for join in joins):
+            names = [table.alias, spelled_name(named_table(table)), *(join.this.alias for join in joins)]
+            yield select, schema, [name.lower() for name in names if name]
+
+
+def _is_declared(schema: InputSchema, name: str) -> bool:
+    return any(declared.lower().split(".")[0] == name.lower() for declared in schema.fields)
+
+
+def _is_plural(name: str, other: str) -> bool:
+    """Tell whether one is the other with an s: a record ``sensor`` of an input ``sensors`` is no slip."""
+    return name in (f"{other}s", other.removesuffix("s"))

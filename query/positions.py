@@ -1,0 +1,107 @@
+"""
+Positions: where in its topics a query job begins to read, or goes on, and whether what it must read is still there.
+
+Law (spec section 6): a job that is not refused reads everything that its results depend on. Retention deletes the beginnings
+of topics. What a checkpoint has not come to yet must be there. A run from the beginning needs all; one from an instant X on
+needs every event with System.Timestamp >= X of every channel. Where something was deleted, what stands before the first record of X
+or later vouches for it: a CTI of the channel, whose largest s then lies below X; or, in a channel without substreams, which is in
+order, any event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ordering.errors import RefusedError
+from ordering.punctuation import Roster
+from ordering.ticks import format_tick
+from query.config import Partition, QueryPlan
+from query.offsets import Offset
+from tidegate.runtime.binding import last_batches, offset_of
+from tidegate.runtime.kafka.admin import Admin
+from tidegate.runtime.kafka.promises import log_of
+from tidegate.runtime.kafka.ranges import RangeReader
+
+TAIL_RECORDS = 1_000
+WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
+
+
+def walked(plan: QueryPlan) -> dict[Partition, int]:
+    """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
+    folder = Path(plan.checkpoint)
+    stored = offset_of(folder, last_batches(folder)[1])
+    return {} if stored is None else {plan.partitions[log]: at for log, at in Offset.from_json(stored).positions.items()}
+
+
+def positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
+    """
+    Return where the job begins to read each partition, or goes on.
+
+    Raises:
+        RefusedError: What it must read is gone (TG-RETENTION): which input, what is needed, what is there.
+        UnreachableError: Kafka does not answer.
+    """
+    kept, here = admin.starts(plan.partitions), walked(plan)
+    if here:
+        _check(plan, kept, {partition: f"offset {at:,}" for partition, at in here.items() if kept[partition] > at})
+        return {**kept, **here}
+    if plan.read_from_us is None:
+        _check(plan, kept, {partition: "offset 0" for partition, at in kept.items() if at > 0})
+        return kept
+    found, ends = admin.offsets_from(plan.partitions, plan.read_from_us), admin.ends(plan.partitions)
+    needed = f"everything from {format_tick(max(plan.read_from_us, 0))} on"
+    uncertain = [
+        partition for partition, at in kept.items() if at > 0 and not _vouched(plan, partition, at, found[partition], ends[partition])
+    ]
+    _check(plan, kept, dict.fromkeys(uncertain, needed))
+    # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
+    return {partition: min(found[partition], max(kept[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions}
+
+
+def _check(plan: QueryPlan, kept: Mapping[Partition, int], needed: Mapping[Partition, str]) -> None:
+    if not needed:
+        return
+    inputs = {feed.topic: feed.input for feed in plan.feeds}
+    told = [
+        f"{topic}-{number}: needed is {what}, there is offset {kept[topic, number]:,} and what follows"
+        for (topic, number), what in needed.items()
+    ]
+    names = ", ".join(dict.fromkeys(inputs[topic] for topic, _ in needed))
+    raise RefusedError(
+        f"retention has deleted what must be read of {names}: {'; '.join(told)}",
+        code="TG-RETENTION",
+        where=", ".join(f"{topic}-{number}@{kept[topic, number]}" for topic, number in needed),
+        fix=WAYS_OUT,
+        example="--start 2001-01-02T00:00:00Z",
+    )
+
+
+def _vouched(plan: QueryPlan, partition: Partition, kept: int, found: int, end: int) -> bool:
+    """Tell whether each channel of a partition has something between the first record that is left and the first one of X."""
+    topic, number = partition
+    partitions = next(feed.partitions for feed in plan.feeds if feed.topic == topic)
+    reader = RangeReader(plan.kafka, topic, number, headers=True)
+    # Its records' timestamps all lie below X, and that of a CTI is the largest s of its channel.
+    met, promised = set[int](), set[int]()
+    roster: Roster | None = None
+    try:
+        for records in reader.read(kept, end) if found > kept else ():
+            log = log_of(records, topic, number)
+            ctis = [(offset, cti) for offset, cti in log.ctis if offset < found or roster is None]
+            for offset, cti in ctis:
+                roster = cti.roster if roster is None or (offset < found and cti.roster.version > roster.version) else roster
+                promised |= {cti.number} if offset < found else set()
+            met |= {int(each) for each in np.unique(log.number[log.log_offset < found])}
+            if roster is not None:
+                channels = set(roster.channels_of(number, partitions))
+                # A channel without substreams is in order: what was deleted before an event is not younger than it.
+                if channels <= (promised if roster.substreams else promised | met):
+                    return True
+                if int(records.offset[-1]) >= found:
+                    return False
+    finally:
+        reader.close()
+    return False
