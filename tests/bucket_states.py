@@ -11,9 +11,12 @@ import json
 import random
 import sys
 from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from bucket_oracle import EACH, Event, Question, Result, Slowly
 from bucket_topics import Line, Topic, columns_of, middle_of, topic_of
@@ -23,8 +26,10 @@ from ordering.frontier import Pace
 from ordering.oracle import Record
 from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
-from query.bucket import BUCKET_STATE_VERSION, Bucket, Source
+from query import gathering, retention
+from query.bucket import Bucket, Source
 from query.merged import MergedBucket
+from query.operators import compacting
 from query.substreams import SubstreamBucket
 from tidegate.runtime.scalars.catalog import InputSchema
 
@@ -33,17 +38,20 @@ SPAN_US = 5
 
 @dataclass(frozen=True)
 class Plan:
-    """Which bucket it is: the question, its partition (None: all of them), how many there are, where results begin, its pace."""
+    """Which bucket it is: the question, its partition (None: all of them), how many there are, where results begin, its pace, a shift."""
 
     question: Question
     partition: int | None
     partitions: int
     start_us: int | None = None
     pace: Slowly = EACH
+    shift_us: int = 0
 
     def bucket(self) -> Bucket:
         """Return the bucket before its first record."""
-        query = program(self.question.sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
+        asked, read = self.question.sql, f"FROM {self.question.input}"
+        sql = asked.replace(read, f"FROM shift({self.question.input}, mcs, {self.shift_us})") if self.shift_us else asked
+        query = program(sql, InputSchema("arrivals"), InputSchema("keyed", "t", "k"))
         read_from_us = None if self.start_us is None else self.start_us - query.lookback_us
         rest = self.start_us, read_from_us, (SPAN_US,), Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
         if self.partition is None:
@@ -64,13 +72,19 @@ class Saved:
     results: list[Result]
     spans: list[tuple[int, list[Result]]]
 
+    @property
+    def version(self) -> int:
+        """The version that describes the state."""
+        return int(json.loads(self.head)["version"])
+
     def to_json(self) -> dict[str, Any]:
         """Return the state as it is kept in a file."""
         question, pace = self.plan.question, self.plan.pace
+        shift = [self.plan.shift_us] if self.plan.shift_us else []
         where = [self.plan.partition, self.plan.partitions, self.plan.start_us]
         return {
-            "about": f"a bucket saved by version {BUCKET_STATE_VERSION}, the log that follows, and what it then said",
-            "plan": [question.over, question.size_us, question.hop_us, *where, pace.every_events, pace.every_us, pace.delay_us],
+            "about": f"a bucket saved by version {self.version}, the log that follows, and what it then said",
+            "plan": [question.over, question.size_us, question.hop_us, *where, pace.every_events, pace.every_us, pace.delay_us, *shift],
             "head": self.head.decode(),
             "chunks": {str(number): b64encode(octets).decode() for number, octets in self.chunks.items()},
             "rest": {str(partition): [_line_out(*line) for line in lines] for partition, lines in self.rest.items()},
@@ -81,9 +95,9 @@ class Saved:
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Saved:
         """Return what a file holds."""
-        over, size_us, hop_us, partition, partitions, start_us, *pace = fields["plan"]
+        over, size_us, hop_us, partition, partitions, start_us, *rest = fields["plan"]
         return cls(
-            Plan(Question(over, size_us, hop_us), partition, partitions, start_us, Slowly(*pace)),
+            Plan(Question(over, size_us, hop_us), partition, partitions, start_us, Slowly(*rest[:3]), *rest[3:]),
             fields["head"].encode(),
             {int(number): b64decode(text) for number, text in fields["chunks"].items()},
             {int(partition): [_line_in(line) for line in lines] for partition, lines in fields["rest"].items()},
@@ -157,6 +171,17 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
     return Saved(plan, head, chunks, rest, *run_to_end(bucket, rest))
 
 
+@contextmanager
+def putting_everything_together(fanout: int = 2, rows_max: int = retention.ROWS_MAX) -> Iterator[None]:
+    """Merge, pack, compact and portion retained rows however few they are, where otherwise only many are worth the work."""
+    with (
+        patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0, ROWS_MAX=rows_max),
+        patch.multiple(compacting, COMPACTED_FROM=0, SAVING=0),
+        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0),
+    ):
+        yield
+
+
 def drawn_topic(seed: int, over: bool) -> Topic:
     """Return an ordered topic of two input partitions with disorder, by writers that crash."""
     dice = random.Random(seed)
@@ -182,11 +207,16 @@ def main(folder: Path) -> None:
         "merged": (Plan(windows[False], None, 2, None, slowly), 0.6),
         "merged_middle": (Plan(windows[False], None, 2, middle_us), 0.3),
         "passed_on": (Plan(Question(True), 0, 2), 0.5),
+        "over_compacted": (Plan(Question(True, 9, 3), 0, 2), 0.6),
+        "merged_compacted": (Plan(Question(False, 9, 3), None, 2), 0.6),
+        "over_shifted": (Plan(windows[True], 0, 2, None, slowly, shift_us=5), 0.6),
+        "merged_shifted": (Plan(windows[False], None, 2, None, slowly, shift_us=5), 0.6),
     }
     for name, (plan, share) in plans.items():
-        saved = saved_halfway(drawn_topic(7, plan.question.over), plan, share)
+        with putting_everything_together():
+            saved = saved_halfway(drawn_topic(7, plan.question.over), plan, share)
         text = json.dumps(saved.to_json(), separators=(",", ":"), ensure_ascii=False)
-        (folder / f"v{BUCKET_STATE_VERSION}.{name}.json").write_text(text + "\n")
+        (folder / f"v{saved.version}.{name}.json").write_text(text + "\n")
 
 
 if __name__ == "__main__":

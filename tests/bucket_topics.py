@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 from bucket_oracle import EACH, Channel, Event, Promise, Slowly, key_bytes, text_of
 from hypothesis import strategies as st
 from strategies import KEYS, logs, policies
@@ -190,8 +191,7 @@ def columns_of(lines: Sequence[Line]) -> tuple[Log, Events]:
     found = [(offset, record) for offset, record in lines if isinstance(record, Event)]
     ints = [(offset, each.number, each.seq, each.system_us, each.origin) for offset, each in found]
     offset, number, seq, system_us, origin = np.array(ints, dtype=np.int64).reshape(-1, 5).T
-    key, value = np.empty(len(found), dtype=object), np.empty(len(found), dtype=object)
-    key[:], value[:] = [each.key for _, each in found], [each.value for _, each in found]
+    key, value = (pa.array(column, pa.binary()) for column in ([each.key for _, each in found], [each.value for _, each in found]))
     ctis = [(at, record) for at, record in lines if isinstance(record, Cti)]
     flags = np.zeros(len(found), dtype=np.uint16)
     return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value, flags, system_us)

@@ -2,7 +2,8 @@
 What every test shares: how hard Hypothesis tries, and how hard it did.
 
 ``pytest --hypothesis-profile=deep`` is for a night or a release, ``ci`` draws the same examples on every machine, the
-default draws others each time and prints what reproduces a failure. The summary tells how many examples were run.
+default draws others each time and prints what reproduces a failure. The summary tells how many examples were run, and how many
+of them were runs of whole queries held against each other byte by byte.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ settings.register_profile("deep", settings.get_profile("default"), max_examples=
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
-_EXAMPLES = pytest.StashKey[list[int]]()
+_EXAMPLES = pytest.StashKey[list[tuple[str, int]]]()
+_OF_QUERIES = "test_law_of_kinds.py"
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,7 +40,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if call.when == "teardown":
         told = _RUN.findall(getattr(item, "hypothesis_statistics", ""))
         if told:
-            item.config.stash[_EXAMPLES].append(sum(int(passed) + int(failed) for passed, failed in told))
+            count = sum(int(passed) + int(failed) for passed, failed in told)
+            item.config.stash[_EXAMPLES].append((item.path.name, count))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -57,6 +60,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     """Tell how many examples were run."""
     counts = config.stash[_EXAMPLES]
     if counts:
+        total, queries = sum(count for _, count in counts), sum(count for file, count in counts if file == _OF_QUERIES)
+        profile = settings.get_current_profile_name()
         terminalreporter.write_line(
-            f"Hypothesis: {sum(counts):,} examples in {len(counts)} tests (profile {settings.get_current_profile_name()})"
+            f"Hypothesis: {total:,} examples in {len(counts)} tests (profile {profile}), {queries:,} of them runs of whole queries"
         )

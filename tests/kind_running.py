@@ -25,6 +25,7 @@ from ordering.ticks import INFINITY
 from query.bucket import EACH_CTI, Bucket, Source
 from query.config import Promise
 from query.merged import MergedBucket
+from query.program import Program
 from query.substreams import SubstreamBucket
 
 Row = tuple[int, bytes, bytes]
@@ -41,14 +42,19 @@ class Channel:
     seq: list[int] = field(default_factory=list)
     ctis: list[tuple[int, Cti]] = field(default_factory=list)
 
-    def check(self, first: int = 0) -> None:
-        """Numbers follow each other; CTIs rise, count what is before and ahead of them, and no later result lies below one."""
+    def check(self, before: Sequence[Row] = ()) -> None:
+        """
+        Numbers follow each other; CTIs rise, count what is before and ahead of them, and no later result lies below one.
+
+        Args:
+            before: What the channel held when it was gone on with.
+        """
+        first = len(before)
         assert self.seq == list(range(first, first + len(self.rows)))
         for count, cti in self.ctis:
             assert cti.n == first + count
             assert all(system_us >= cti.c for system_us, _, _ in self.rows[count:])
-            if not first:
-                assert cti.ahead == sum(system_us >= cti.c for system_us, _, _ in self.rows[:count])
+            assert cti.ahead == sum(system_us >= cti.c for system_us, _, _ in [*before, *self.rows[:count]])
         for (_, before), (_, after) in pairwise(self.ctis):
             assert after.c >= before.c
             assert (after.c, after.n) > (before.c, before.n)
@@ -104,7 +110,9 @@ def walked(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | Non
         for channel, cti in zip(said.channels, bucket.ctis(), strict=True):
             channel.ctis += [(len(channel.rows), cti)] if cti is not None else []
         bad = bucket.bad()
-        said.bad += [(source, events.value[0], reason) for events, source, reason in zip(bad.events, bad.source, bad.reason, strict=True)]
+        said.bad += [
+            (source, events.value[0].as_py(), reason) for events, source, reason in zip(bad.events, bad.source, bad.reason, strict=True)
+        ]
         if is_last:
             return said
         if cuts:
@@ -143,16 +151,36 @@ class Query:
     ) -> Bucket:
         """Return the bucket that reads some partitions of a topic; see :class:`query.bucket.Bucket`."""
         program = program_of_kind(self.kind, over=self.over, typed=self.typed)
-        number = partitions[0] if len(partitions) == 1 else 0
-        source = Source(INPUT, len(topic.partitions), {at: at for at in partitions})
-        roster = Roster(1, len(topic.partitions), Spread.ONE, self.over)
-        kind = SubstreamBucket if self.over else MergedBucket
-        return kind(program, [source], number, roster, *since, [None] * len(program.outputs), pace, promises, until_us)
+        return bucket_of(program, topic, partitions, since, over=self.over, promises=promises, until_us=until_us, pace=pace)
 
     def works(self, topic: Topic) -> list[list[int]]:
-        """The partitions that each bucket of it reads: one each with OVER, else one bucket all of them."""
-        partitions = range(len(topic.partitions))
-        return [[at] for at in partitions] if self.over else [list(partitions)]
+        """The partitions that each bucket of it reads."""
+        return works_of(topic, over=self.over)
+
+
+def bucket_of(
+    program: Program,
+    topic: Topic,
+    partitions: Sequence[int],
+    since: tuple[int | None, int | None] = (None, None),
+    *,
+    over: bool,
+    promises: Sequence[Promise] = (),
+    until_us: int = INFINITY,
+    pace: Pace = EACH_CTI,
+) -> Bucket:
+    """Return the bucket of a program that reads some partitions of a topic; see :class:`query.bucket.Bucket`."""
+    number = partitions[0] if len(partitions) == 1 else 0
+    source = Source(INPUT, len(topic.partitions), {at: at for at in partitions})
+    roster = Roster(1, len(topic.partitions), Spread.ONE, over)
+    kind = SubstreamBucket if over else MergedBucket
+    return kind(program, [source], number, roster, *since, [None] * len(program.outputs), pace, promises, until_us)
+
+
+def works_of(topic: Topic, *, over: bool) -> list[list[int]]:
+    """Return the partitions that each bucket of a query reads: one each with OVER, else one bucket all of them."""
+    partitions = range(len(topic.partitions))
+    return [[at] for at in partitions] if over else [list(partitions)]
 
 
 def promise_of(cti: Cti) -> Promise:
@@ -195,15 +223,23 @@ def raws(draw: st.DrawFn, over: bool, inputs: int = 3) -> Raw:
     return Raw(drawn, payloads, draw(policies(over)), draw(st.booleans()))
 
 
-def dense(seed: int) -> Raw:
-    """Return raw logs of some size with all that can be in one."""
+def dense(seed: int, count: int = 60, *, start_us: int = 10**6, tick_us: int = 1) -> Raw:
+    """
+    Return raw logs of some size with all that can be in one.
+
+    Args:
+        seed: Draws them.
+        count: Records of each of the two input partitions.
+        start_us: Arrival of the first, microseconds.
+        tick_us: What times are multiples of.
+    """
     dice = random.Random(seed)
     drawn = []
     for _ in range(2):
-        arrival_us, log = 10**6, []
-        for offset in range(60):
-            arrival_us += dice.choice([0, 1, 1, 2, 5])
-            log.append(Record(offset, arrival_us, arrival_us - dice.randrange(-3, 12), dice.choice(KEYS)))
+        arrival_us, log = start_us, []
+        for offset in range(count):
+            arrival_us += dice.choice([0, 1, 1, 2, 5]) * tick_us
+            log.append(Record(offset, arrival_us, arrival_us - dice.randrange(-3, 12) * tick_us, dice.choice(KEYS)))
         drawn.append(log)
     payloads = [{record.offset: payload(dice, record.key) for record in log} for log in drawn]
-    return Raw(drawn, payloads, Policies(early_us=None, late_us=9, reorder_us=4), finish=True)
+    return Raw(drawn, payloads, Policies(early_us=None, late_us=9 * tick_us, reorder_us=4 * tick_us), finish=True)

@@ -73,6 +73,13 @@ KINDS = {
     "windows_of_windows": "WITH s AS (SELECT k, SUM(v) AS v FROM {x} GROUP BY k, TumblingWindow(mcs, 3)), "
     "t AS (SELECT k, MAX(v) AS v, COUNT(*) AS n FROM s GROUP BY k, HoppingWindow(mcs, 9, 3)) "
     "SELECT k, AVG(v) AS a, SUM(n) AS n FROM t GROUP BY k, SessionWindow(mcs, 4, 12) OVER (PARTITION BY k)",
+    "shifted": "WITH s AS (SELECT k, v, w FROM {x}) SELECT k, v, System.Timestamp() AS at FROM shift(s, mcs, 5) WHERE w = 1",
+    "shifted_and_not": "WITH s AS (SELECT k, SUM(v) AS v FROM {x} GROUP BY k, TumblingWindow(mcs, 3)), "
+    "l AS (SELECT k, v FROM shift(s, mcs, 4)) SELECT k, v INTO one FROM l; "
+    "SELECT a.k AS k, a.v AS v, b.v AS u INTO two FROM s a LEFT JOIN l b ON DATEDIFF(mcs, a, b) BETWEEN -2 AND 2 AND a.k = b.k; "
+    "SELECT k, COUNT(*) AS n INTO three FROM shift(l, mcs, 3) GROUP BY k, HoppingWindow(mcs, 9, 3)",
+    "looked_up_ahead": "WITH s AS (SELECT k, w FROM {x}) "
+    "SELECT x.k AS k, r.rate AS rate, r.name AS name FROM shift(s, mcs, 6) x LEFT JOIN r ON x.k = r.k AND x.w = r.w",
     "several_outputs": "WITH s AS (SELECT k, SUM(v) AS v, COUNT(*) AS n FROM {x} GROUP BY k, TumblingWindow(mcs, 3)) "
     "SELECT k, v INTO one FROM s WHERE n > 1; SELECT k, MAX(v) AS m INTO two FROM s GROUP BY k, SlidingWindow(mcs, 7); "
     "SELECT k, w, LAG(w) OVER (PARTITION BY k LIMIT DURATION(mcs, 9)) AS b INTO three FROM {x}; SELECT * INTO four FROM s",
@@ -91,13 +98,17 @@ def _values(*records: dict[str, Any]) -> pa.Array:
     return pa.array([json.dumps(record).encode() for record in records], pa.binary())
 
 
-REFERENCE = ReferenceTable(
-    InputSchema("r", is_reference=True),
-    (
-        Version(NEVER, _values({"k": "a", "w": 1, "rate": 1}, {"k": "b", "w": 0, "rate": 2}, {"k": "a", "w": 1, "rate": 3})),
-        Version(10**6 + 12, _values({"k": "1", "w": 1, "rate": 4}, {"k": "a", "w": 0, "rate": 5, "name": "x"})),
-    ),
-)
+FIRST = {"k": "a", "w": 1, "rate": 1}, {"k": "b", "w": 0, "rate": 2}, {"k": "a", "w": 1, "rate": 3}
+SECOND = {"k": "1", "w": 1, "rate": 4}, {"k": "a", "w": 0, "rate": 5, "name": "x"}
+"""The records of the two versions of the reference data."""
+
+
+def reference_from(second_us: int) -> ReferenceTable:
+    """Return the reference data whose second version is valid from an instant on, microseconds."""
+    return ReferenceTable(InputSchema("r", is_reference=True), (Version(NEVER, _values(*FIRST)), Version(second_us, _values(*SECOND))))
+
+
+REFERENCE = reference_from(10**6 + 12)
 
 
 @cache

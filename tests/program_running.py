@@ -106,7 +106,7 @@ _SAVED: dict[int, dict[int, bytes]] = {}
 def _restored(program: Program, retention: Retention, horizon: pa.Table) -> Retention:
     """Return what a bucket would have after it was saved and came back."""
     chunks = _SAVED.setdefault(id(program), {})
-    changes = retention.save()
+    changes = retention.save(program.compacted)
     for number in changes.delete:
         chunks.pop(number, None)
     chunks.update(changes.put)

@@ -94,6 +94,9 @@ def test_operators_stand_after_from() -> None:
         SELECT * INTO busy FROM active(far, minute, 5, origin) WHERE active > 3"""
     plans = [[plan.explain() for plan in bind_outputs(parse_script(sql), [FLIGHTS])] for sql in (query.sql, written)]
     assert plans[0] == plans[1]
+    flying = flights.active("1h", "origin", edge="landed", span="flight").into("flying")
+    assert "active([flights], hour, 1, edge = [landed], span = [flight], [origin])" in flying.sql
+    bind_outputs(parse_script(flying.sql), [FLIGHTS])
     with pytest.raises(ValueError, match="shift takes all rows of a stream"):
         flights.where("delay > 1").shifted("5m")
 

@@ -75,7 +75,7 @@ class Said:
         columns = (released.system_us, released.key, released.value)
         self.results += list(zip(*(column.tolist() for column in columns), strict=True))
         self.seq += released.seq.tolist()
-        self.bad += [value for events in bucket.bad().events for value in events.value]
+        self.bad += [value for events in bucket.bad().events for value in events.value.to_pylist()]
 
 
 class Runner:

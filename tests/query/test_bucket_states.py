@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from bucket_states import Saved, run_to_end
 
+from ordering.errors import ProtocolError
 from query.bucket import BUCKET_STATE_VERSION
 
 FILES = sorted((Path(__file__).parent / "states").glob("v*.json"))
@@ -36,3 +37,13 @@ def test_a_restored_bucket_is_saved_by_the_present_version(file: Path) -> None:
 def test_there_are_files_of_every_version() -> None:
     """A version of the state never goes without its files."""
     assert {file.stem.partition(".")[0] for file in FILES} == {f"v{number + 1}" for number in range(BUCKET_STATE_VERSION)}
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.stem.startswith(f"v{BUCKET_STATE_VERSION}")], ids=lambda file: file.stem)
+def test_what_a_newer_version_has_saved_is_refused(file: Path) -> None:
+    """Set back to an older version, a program does not misread the state: it says which one can read it."""
+    saved = Saved.from_json(json.loads(file.read_text()))
+    newer = json.dumps({**json.loads(saved.head), "version": BUCKET_STATE_VERSION + 1}).encode()
+    with pytest.raises(ProtocolError, match=f"has version {BUCKET_STATE_VERSION + 1}, this program reads up to") as refusal:
+        saved.plan.bucket().restore(newer, saved.chunks)
+    assert refusal.value.fix == "run the version that saved it"

@@ -48,6 +48,15 @@ def test_values_are_written_as_the_contract_says() -> None:
     ]
 
 
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False) | st.none(), min_size=1, max_size=20))
+def test_a_float_is_its_shortest_text_however_many_are_written(floats: list[float | None]) -> None:
+    """As Python writes it: the shortest text that reads back as the same float; a long column says what a short one says."""
+    texts = ["null" if value is None else repr(value) for value in floats]
+    for column in (floats, floats + [0.5] * 1_000):
+        found = encode_objects(["v"], [Variant.of(len(column), {Kind.FLOAT: pa.array(column, pa.float64())})], len(column)).to_pylist()
+        assert [row.decode() for row in found[: len(floats)]] == [f'{{"v":{text}}}' for text in texts]
+
+
 def test_one_key_is_its_substream_key_bytes() -> None:
     """Text as it is, numbers in digits, records canonical, NULL as nothing."""
     assert encode_keys([MIXED], 7).to_pylist() == [

@@ -13,17 +13,24 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
-from bucket_topics import Line, Topic, middle_of, starts
+from bucket_oracle import Event
+from bucket_topics import Line, Topic, columns_of, middle_of, starts
+from composed_scripts import composed
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from kind_running import Query, Raw, Row, dense, promise_of, raws, walked
-from kind_scripts import INPUT, KINDS, plans_of, schema_of
+from kind_running import Query, Raw, Row, bucket_of, dense, promise_of, raws, walked, works_of
+from kind_scripts import INPUT, KINDS, REFERENCE, plans_of, schema_of
 
 from ordering.frontier import Pace
+from ordering.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
+from query.config import Promise
+from query.program import Program
 from query.spreading import spreading_of
+from query.sql.bind import bind_outputs
 from tidegate.runtime.scalars.bind import InputNames
 from tidegate.runtime.scalars.errors import Source
+from tidegate.runtime.scalars.parse import parse_script
 
 FEW = settings(max_examples=max(settings().max_examples // 75, 1))
 """So often each kind is tried; an example takes buckets through whole topics."""
@@ -173,10 +180,53 @@ def test_a_run_goes_on_after_its_last_promise(kind: str, over: bool, data: Drawn
         event(f"ahead {any(cti.ahead for cti in lasts)}")
         since, promises = (start_us, start_us - query.lookback_us), [promise_of(cti) for cti in lasts]
         rest = {at: middle_of(topic.partitions[at], start_us - query.lookback_us, back) for at in work}
-        said = walked(lambda work=work, since=since, promises=promises: query.bucket(topic, work, since, promises=promises), rest)
+        make = lambda work=work, since=since, promises=promises: query.bucket(topic, work, since, promises=promises)  # noqa: E731
+        said = walked(make, rest, cuts=random.Random(data.draw(SEEDS)))
         for channel, every, cti in zip(said.channels, whole.channels, lasts, strict=True):
             assert channel.rows == every.rows[cti.n :]
-            channel.check(cti.n)
+            channel.check(every.rows[: cti.n])
+
+
+def test_a_run_that_goes_on_counts_what_it_still_finds_written() -> None:
+    """
+    Level 2: of two results that stood above the last CTI the second one is found again only in a later batch.
+
+    A CTI between them counts both: whoever lost his state twice would write the second one twice.
+    """
+    rows = enumerate([(10, b"a"), (20, b"b"), (11, b"a"), (21, b"b")])
+    events = [Event(0, seq, us, seq, key, b'{"v":1}') for seq, (us, key) in rows]
+    ctis = [Cti(0, 0, c, n, 0, 0, c, 20, Roster(1, 1, Spread.ONE, True), Cause.EVENT) for n, c in ((0, 5), (3, 6))]
+    lines: list[Line] = list(enumerate([ctis[0], *events[:3], ctis[1], events[3]]))
+    plans = bind_outputs(parse_script(f"SELECT v FROM {INPUT} TIMESTAMP BY t OVER k"), [schema_of(typed=False)], into="out")
+    topic = Topic([lines], [], 1, True, False)
+    bucket = bucket_of(Program(plans), topic, [0], (5, 5), over=True, promises=[Promise(5, 2, 2, 20)])
+    bucket.take(0, *columns_of(lines[:5]), 5)
+    (cti,) = bucket.ctis()
+    assert cti is not None
+    assert (cti.c, cti.n, cti.ahead) == (6, 2, 2)
+    bucket.take(0, *columns_of(lines[5:]), 6)
+    assert [len(each) for each in bucket.settle()] == [0]
+
+
+@SOME
+@given(st.data(), st.booleans())
+def test_what_else_a_job_computes_cannot_be_seen(data: Drawn, over: bool) -> None:
+    """Level 2: many queries in one job, cut anywhere, each give what they give alone, though they share what they read."""
+    kinds = data.draw(st.lists(KIND, min_size=2, max_size=6, unique=True))
+    _, topic = drawn_topic(data, over=over or data.draw(st.booleans()))
+    plans = bind_outputs(parse_script(composed(kinds, over=over), "many.sql"), [schema_of(typed=False), REFERENCE.schema])
+    for work in works_of(topic, over=over):
+        lines = logs_of(topic, work)
+        alone = [walked(lambda kind=kind, work=work: Query(kind, over).bucket(topic, work), lines) for kind in kinds]
+        make = lambda work=work: bucket_of(Program(plans, references={"r": REFERENCE}), topic, work, over=over)  # noqa: E731
+        whole, cut = walked(make, lines), walked(make, lines, cuts=random.Random(data.draw(SEEDS)))
+        assert cut.rows == whole.rows == [rows for said in alone for rows in said.rows]
+        assert Counter(cut.bad) == Counter(whole.bad)
+        # An event that fails in several of them is a dead letter once, with one of their reasons.
+        reasons = {bad for said in alone for bad in said.bad}
+        assert set(whole.bad) <= reasons
+        assert {(source, value) for source, value, _ in whole.bad} == {(source, value) for source, value, _ in reasons}
+        cut.check()
 
 
 SPREAD = [

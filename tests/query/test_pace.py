@@ -60,11 +60,11 @@ def test_a_pace_that_means_nothing_is_refused(config: Path) -> None:
 
 @pytest.mark.parametrize(("output", "pace"), [("slow", "every 1000 events or 1m, 5s behind"), ("plain", "each CTI")])
 def test_the_plan_shows_the_pace(config: Path, capsys: pytest.CaptureFixture[str], output: str, pace: str) -> None:
-    """``tidegate plan`` ends with it."""
+    """A line of ``tidegate plan``."""
     script = config.with_name("q.sql")
     script.write_text("SELECT COUNT(*) AS n FROM rides GROUP BY TumblingWindow(second, 1)")
-    show_plan(script, output, config)
-    assert capsys.readouterr().out.splitlines()[-1] == f"pace: {pace}"
+    show_plan(script, output, config=config)
+    assert f"pace: {pace}" in capsys.readouterr().out.splitlines()
 
 
 def paced(pace: Pace) -> Bucket:

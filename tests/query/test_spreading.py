@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from program_running import Row, answers_of
 from query_oracle import Event
 
-from query.spreading import Spreading, spreading_of
+from query.spreading import Spreading, spreading_of, told
 from query.sql.bind import bind_outputs
 from tidegate.runtime.scalars.bind import InputNames
 from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.parse import parse_script
 
-TEXT = {"k": "nvarchar(max)"}
+TEXT = {"k": "nvarchar(max)", "n": "bigint", "m": "bigint", "s": "nvarchar(max)"}
 A, B = InputSchema("a", "t", "k", TEXT), InputSchema("b", "t", "k", TEXT)
 UNTYPED, NUMBER = InputSchema("a", "t", "k"), InputSchema("a", "t", "k", {"k": "bigint"})
 PLAIN = InputSchema("a", "t")
@@ -25,7 +25,7 @@ PLAIN = InputSchema("a", "t")
 
 def spread(sql: str, *schemas: InputSchema, partitions: tuple[int, ...] = (4, 4)) -> Spreading:
     """Decide for a script."""
-    plans = bind_outputs(parse_script(sql), schemas, into="out")
+    plans = bind_outputs(parse_script(sql), schemas, into=None if "INTO" in sql else "out")
     overs = {schema.name: InputNames(Source(""), schema).field((schema.over,)) if schema.over else None for schema in schemas}
     return spreading_of(plans, overs, dict(zip(overs, partitions, strict=False)))
 
@@ -41,27 +41,82 @@ SPREAD = [
     "SELECT x.v FROM a TIMESTAMP BY t x JOIN b TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.k = y.k",
     "SELECT k, v, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, v, SessionWindow(second, 5, 20) OVER (PARTITION BY k)",
 ]
+EXCHANGED = {
+    "SELECT v, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY v, TumblingWindow(second, 10)": "v",
+    "SELECT UPPER(k) AS k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY UPPER(k), TumblingWindow(second, 10)": "UPPER(k)",
+    "SELECT v, w, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY v, w, SessionWindow(second, 5, 20) OVER (PARTITION BY w)": "w",
+    "WITH s AS (SELECT v, w, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY v, w, TumblingWindow(second, 1)) "
+    "SELECT w, LAG(n) OVER (PARTITION BY w, n LIMIT DURATION(second, 10)) AS p FROM s": "w",
+    "WITH s AS (SELECT k, v FROM a TIMESTAMP BY t UNION SELECT k, w FROM b TIMESTAMP BY t) "
+    "SELECT v, COUNT(*) AS n FROM s GROUP BY v, TumblingWindow(second, 10)": "v of a; w of b",
+    "SELECT x.v FROM a TIMESTAMP BY t x JOIN b TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.n = y.m": "n of a; m of b",
+    "SELECT x.s, COUNT(*) AS n FROM a TIMESTAMP BY t x JOIN b TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.n = y.m "
+    "AND x.s = y.s GROUP BY y.m, x.s, TumblingWindow(second, 10)": "n, s of a; m, s of b",
+    "SELECT v, COUNT(*) AS n INTO one FROM a TIMESTAMP BY t GROUP BY v, w, TumblingWindow(second, 10); "
+    "SELECT w, COUNT(*) AS n INTO two FROM a TIMESTAMP BY t GROUP BY w, TumblingWindow(second, 10); "
+    "SELECT * INTO three FROM b TIMESTAMP BY t": "w",
+    "SELECT PartitionId, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY PartitionId, TumblingWindow(second, 10)": "PartitionId",
+}
 ALONE = [
     (
-        "SELECT v, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY v, TumblingWindow(second, 10)",
-        "groups hold rows of different substream keys",
+        "SELECT COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY TumblingWindow(second, 10)",
+        "meet without a key of their events: groups of WindowedAggregate",
     ),
-    ("SELECT UPPER(k) AS k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY UPPER(k), TumblingWindow(second, 10)", "different substream keys"),
-    ("SELECT LAG(v) OVER (LIMIT DURATION(second, 10)) AS p FROM a TIMESTAMP BY t", "not partitioned by the substream key"),
-    ("SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, SessionWindow(second, 5, 20)", "different substream keys"),
+    ("SELECT LAG(v) OVER (LIMIT DURATION(second, 10)) AS p FROM a TIMESTAMP BY t", "meet without a key of their events: LAG(v"),
+    ("SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, SessionWindow(second, 5, 20)", "meet without a key of their events"),
     (
-        "WITH s AS (SELECT k, v FROM a TIMESTAMP BY t UNION SELECT v, k FROM b TIMESTAMP BY t) "
-        "SELECT k, COUNT(*) AS n FROM s GROUP BY k, TumblingWindow(second, 10)",
-        "different substream keys",
+        "WITH s AS (SELECT k, v FROM a TIMESTAMP BY t UNION SELECT v, 1 FROM b TIMESTAMP BY t) "
+        "SELECT v, COUNT(*) AS n FROM s GROUP BY v, TumblingWindow(second, 10)",
+        "meet without a key of their events",
     ),
-    ("SELECT x.v FROM a TIMESTAMP BY t x JOIN b TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.v = y.v", "meet"),
+    (
+        "SELECT x.v FROM a TIMESTAMP BY t x JOIN a TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.n = y.m",
+        "meet without a key of their events",
+    ),
+    (
+        "SELECT y.m, COUNT(*) AS n FROM a TIMESTAMP BY t x LEFT JOIN b TIMESTAMP BY t y "
+        "ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.n = y.m "
+        "GROUP BY y.m, TumblingWindow(second, 10)",
+        "meet without a key of their events",
+    ),
+    (
+        "SELECT y.k, COUNT(*) AS n FROM a TIMESTAMP BY t x LEFT JOIN b TIMESTAMP BY t y "
+        "ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.k = y.k "
+        "GROUP BY y.k, TumblingWindow(second, 10)",
+        "meet without a key of their events",
+    ),
+    (
+        "SELECT x.v FROM a TIMESTAMP BY t x JOIN b TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.v = y.v",
+        "declare the keys",
+    ),
+    (
+        "SELECT v, COUNT(*) AS n INTO one FROM a TIMESTAMP BY t GROUP BY v, TumblingWindow(second, 10); "
+        "SELECT w, COUNT(*) AS n INTO two FROM a TIMESTAMP BY t GROUP BY w, TumblingWindow(second, 10)",
+        "no key is common to groups of WindowedAggregate tumbling 10s by v: v AS v, COUNT(*) AS n and groups of",
+    ),
+    (
+        "WITH s AS (SELECT v, System.Timestamp() AS at FROM a TIMESTAMP BY t) "
+        "SELECT at, COUNT(*) AS n FROM s GROUP BY DATEPART(hour, System.Timestamp()), at, SessionWindow(second, 5, 20)",
+        "meet without a key of their events",
+    ),
 ]
 
 
 @pytest.mark.parametrize("sql", SPREAD)
 def test_what_keeps_keys_apart_is_spread(sql: str) -> None:
     """Through steps, unions, joins, sessions and functions that look back."""
-    assert spread(sql, A, B) == Spreading(True, "one bucket for each partition: everything keeps rows of different k apart")
+    found = spread(sql, A, B)
+    assert found.by_partition
+    assert found.why == "one bucket for each partition: everything keeps rows of different k apart"
+
+
+@pytest.mark.parametrize(("sql", "keys"), EXCHANGED.items())
+def test_what_has_other_keys_in_common_is_exchanged(sql: str, keys: str) -> None:
+    """By all keys that are common to every place where rows meet, told from the events of each input."""
+    found = spread(sql, A, B)
+    assert not found.by_partition
+    assert told(found.keys) == keys
+    assert found.why.startswith(f"exchange by {keys}: rows of different substream keys meet: ")
 
 
 @pytest.mark.parametrize(("sql", "why"), ALONE)
@@ -69,6 +124,8 @@ def test_what_brings_keys_together_is_not(sql: str, why: str) -> None:
     """And the plan says where they meet."""
     found = spread(sql, A, B)
     assert not found.by_partition
+    assert not found.keys
+    assert found.why.startswith("one bucket: ")
     assert why in found.why
 
 
@@ -78,14 +135,18 @@ def test_equal_values_must_have_equal_bytes() -> None:
     assert not spread(counting, NUMBER).by_partition
     assert spread(counting, UNTYPED).by_partition
     joining = "SELECT x.v FROM a TIMESTAMP BY t x JOIN a TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.k = y.k"
-    assert 'declare the key of the join as "nvarchar(max)"' in spread(joining, UNTYPED).why
+    assert 'declare the keys of the join as "nvarchar(max)"' in spread(joining, UNTYPED).why
     assert spread(joining, A).by_partition
 
 
 def test_topics_must_be_spread_alike() -> None:
     """By substreams, into as many partitions."""
-    assert "no substreams" in spread("SELECT v FROM a TIMESTAMP BY t", PLAIN).why
-    assert "different numbers of partitions (a 4, b 2)" in spread(SPREAD[4], A, B, partitions=(4, 2)).why
+    assert spread("SELECT v FROM a TIMESTAMP BY t", PLAIN) == Spreading(
+        False, "one bucket: a has no substreams (over) that could be spread"
+    )
+    found = spread(SPREAD[4], A, B, partitions=(4, 2))
+    assert not found.by_partition
+    assert found.why == "exchange by k of a; k of b: the ordered topics have different numbers of partitions (a 4, b 2)"
 
 
 EVENTS = st.lists(

@@ -255,12 +255,12 @@ def kept_rows(sql: str, seconds: int) -> int:
 
 
 def test_of_lag_the_last_rows_of_each_group_are_kept() -> None:
-    """However long the duration is; aggregates need all rows within it."""
+    """However long the duration is; aggregates need all rows within it. Twice as many are kept at most before it is looked again."""
     assert kept_rows("SELECT LAG(v) OVER (PARTITION BY k LIMIT DURATION(day, 1)) AS x FROM a", 100) == 1
     assert kept_rows("SELECT LAG(v, 3) OVER (LIMIT DURATION(day, 1)) AS x, LAST(v) OVER (LIMIT DURATION(day, 1)) AS y FROM a", 100) == 3
     assert kept_rows("SELECT ISFIRST(day, 1) AS x FROM a", 100) == 1
     assert kept_rows("SELECT LAG(v) OVER (LIMIT DURATION(day, 1) WHEN v < 0) AS x FROM a", 100) == 0
-    assert kept_rows("SELECT SUM(v) OVER (LIMIT DURATION(second, 10)) AS x FROM a", 100) == 10
+    assert 10 <= kept_rows("SELECT SUM(v) OVER (LIMIT DURATION(second, 10)) AS x FROM a", 100) <= 20
 
 
 # Against a model

@@ -12,6 +12,8 @@ from query.operators.windows import Window
 from query.plan import Plan, WindowedAggregate
 from query.sql.bind import bind_script
 from tidegate.runtime.scalars.catalog import InputSchema
+from tidegate.runtime.scalars.expressions import Cast, Field, Property
+from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.parse import parse_script
 
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
@@ -104,6 +106,25 @@ def test_an_unknown_declared_type_is_refused() -> None:
 def test_over_may_be_left_out() -> None:
     """Then the query advances by the floor."""
     assert bound("SELECT origin FROM flights TIMESTAMP BY scheduled").over is None
+
+
+def test_an_output_may_be_called_rows() -> None:
+    """Elsewhere ROWS FROM begins a list of functions."""
+    assert bind_script(parse_script("SELECT v INTO rows FROM i"), [InputSchema("i")]).output == "rows"
+
+
+def test_members_of_a_declared_record_are_found_in_a_text_too() -> None:
+    """The record is converted first; a member may have a type of its own. A plain path of the configuration reads records alone."""
+    schema = InputSchema("i", over="r.k", fields={"r": "record", "r.x": "float"}, timestamp_by="r.at")
+    plan = bound("SELECT r.x, r.y, i.r.z FROM i TIMESTAMP BY r.at OVER r.k", schema)
+    x, y, z = (column.expr for column in plan.root.columns)
+    assert isinstance(x, Cast)
+    assert x.kind is Kind.FLOAT
+    for member in (x.arg, y, z):
+        assert isinstance(member, Property)
+        assert isinstance(member.arg, Cast)
+        assert member.arg.declared
+    assert plan.scans[0].over == Field(("r", "k"))
 
 
 def test_partition_id_in_over_is_implied() -> None:
