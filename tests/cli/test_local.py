@@ -32,6 +32,7 @@ from tidegate.cli.order_files import Format
 from tidegate.runtime.console import reporting
 from tidegate.runtime.scalars.expressions import Field
 
+ROOT = Path(__file__).parents[2]
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(reporting(local))
 SECOND = 1_000_000
@@ -88,6 +89,27 @@ def test_results_go_to_standard_output_and_the_summary_beside(tmp_path: Path) ->
     assert told["outputs"] == {"out": 3}
     assert (told["inputs"]["a"]["records"], told["inputs"]["a"]["out_of_order_adjusted"]) == (4, 1)
     assert "3 results" in run(script, "--input", f"a={file}").errors
+
+
+def test_the_example_of_the_manual_gives_what_it_shows(tmp_path: Path) -> None:
+    """The script, the command and its results, as docs/local.md has them."""
+    shown = (ROOT / "docs" / "local.md").read_text("utf-8").partition("```console\n$ cat late.sql\n")[2].partition("\n```")[0]
+    script, _, rest = shown.partition("\n$ tidegate local ")
+    command, _, results = rest.partition("\n")
+    path, *arguments = command.split()
+    found = run(written(tmp_path, path, script), *(one.replace("tests/cases", str(ROOT / "tests" / "cases")) for one in arguments))
+    assert found.out.decode() == results + "\n"
+
+
+def test_what_a_script_hardly_means_is_told_with_the_summary(tmp_path: Path) -> None:
+    """A misspelled alias is a record that no event has: nothing is found, and nobody would know why."""
+    script = written(tmp_path, "q.sql", "SELECT t.v INTO out FROM toll t TIMESTAMP BY at WHERE tol.v = 1")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, v=1)]))
+    found = run(script, "--input", f"toll={file}")
+    assert (found.code, found.out) == (0, b"")
+    assert f"{script}:1:55: warning TG-LINT-PREFIX: tol.v is in a record tol of the event" in found.errors
+    told = json.loads(run(script, "--input", f"toll={file}", "--format", "json").errors)
+    assert [one["code"] for one in told["warnings"]] == ["TG-LINT-PREFIX"]
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])

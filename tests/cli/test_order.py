@@ -662,7 +662,7 @@ WRONG: list[tuple[str, str, list[str], str | bytes, int, str]] = [
     ("TG-ORDER-FIELD", "log.ndjson", [], '{"att": 100}\n', 2, "log.ndjson:1"),
     ("TG-ORDER-FIELD", "log.ndjson", ["--over", "k"], '{"at": 100}\n', 2, "no record has the field k"),
     ("TG-ORDER-UNREADABLE", "log.ndjson", [], '\n{"at": "soon"}\n', 2, "log.ndjson:2"),
-    ("TG-ORDER-UNREADABLE", "log.json", [], '[\n{"at":\n100}\n]\n', 2, "each line holds one JSON object"),
+    ("TG-ORDER-UNREADABLE", "log.json", [], '{"at":\n100}\n', 2, "each line holds one JSON object"),
     ("TG-SETTING-VALUE", "log.csv", ["--over", "a..b"], "at\n100\n", 2, "--over"),
     ("TG-SETTING-VALUE", "log.csv", ["--reorder", "off"], "at\n100\n", 2, "--reorder"),
     ("TG-SETTING-VALUE", "log.csv", ["--delimiter", "::"], "at\n100\n", 2, "--delimiter"),

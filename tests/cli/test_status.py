@@ -50,6 +50,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         each.__enter__()
         each.publish([report])
     lives.tell(state="replaying")
+    both = ProgressPublisher(made.settings(), "t.first", query="first", outputs=["first", "second"], lag=7)
+    both.__enter__()
+    both.tell(state="live")
     time.sleep(1.5)
     yield made
     made.kill()
@@ -75,6 +78,21 @@ def test_each_job_is_shown_with_its_state_also_when_it_is_gone(server: Server, t
     assert jobs["lives"]["watermark"] == "2001-09-09T01:46:40Z"
     assert jobs["never"] == {"job": "ingest never", "topic": "never.ordered", "state": "never started", "watermark": None}
     assert shown.returncode == 1
+
+
+def test_every_output_of_a_script_is_shown_as_its_one_job_tells_it(server: Server, tmp_path: Path) -> None:
+    """Which of them is asked for makes no difference."""
+    tables = '[outputs.first]\ntopic = "t.first"\n[outputs.second]\nfiles = "out"\n[outputs.third]\ntopic = "t.third"\n'
+    (tmp_path / "queries.toml").write_text(tables)
+    shown = status(server, tmp_path, "--config", "queries.toml", "--format", "json")
+    jobs = {job["job"]: (job["topic"], job["state"], job.get("lag")) for job in json.loads(shown.stdout)["jobs"]}
+    assert jobs == {
+        "query first": ("t.first", "live", 7),
+        "query second": ("second", "live", 7),
+        "query third": ("t.third", "never started", None),
+    }
+    assert status(server, tmp_path, "second", "--config", "queries.toml").returncode == 0
+    assert status(server, tmp_path, "third", "--config", "queries.toml").returncode == 1
 
 
 def test_people_get_a_table(server: Server, tmp_path: Path) -> None:

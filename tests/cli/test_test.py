@@ -129,6 +129,30 @@ def test_a_case_that_would_test_nothing_is_broken(tmp_path: Path, change: dict[s
     assert told in printed(tmp_path)
 
 
+VERSIONED = {
+    "query.sql": "SELECT a.v AS v, p.name AS name INTO out FROM a TIMESTAMP BY at JOIN p ON a.v = p.v",
+    "input.a.ndjson": '{"at":"2001-01-01T12:00:00Z","v":1}\n{"at":"2001-01-02T00:00:00Z","v":1}\n',
+    "reference.p.2001-01-01.csv": "v,name\n1,old\n",
+    "reference.p.2001-01-02.csv": "v,name\n1,new\n",
+    "expected.out.ndjson": '{"v":1,"name":"old"}\n{"v":1,"name":"new"}\n',
+}
+
+
+def test_reference_data_may_have_a_version_for_each_day(tmp_path: Path) -> None:
+    """The day stands in the name of the file."""
+    laid_out(tmp_path, VERSIONED)
+    assert run(tmp_path)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["reference.p.csv", "reference.p.2001-01-03.ndjson"])
+def test_versions_that_do_not_go_together_are_refused(tmp_path: Path, name: str) -> None:
+    """One without a day would be valid always, one of another format would not be found."""
+    laid_out(tmp_path, VERSIONED | {name: "v,name\n"})
+    code, told = run(tmp_path)
+    assert code == 2
+    assert "p has versions and a file without a day, or of another format" in told["cases"][0]["error"]["what"]
+
+
 def test_a_folder_without_cases_is_an_error(tmp_path: Path) -> None:
     """A misspelled folder must not look like success."""
     code, told = run(tmp_path)

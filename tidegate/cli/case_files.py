@@ -5,10 +5,12 @@ Cases: a script, the events it is given, and the results it must give, side by s
 ``query.sql``                                  the script
 ``input.NAME.ndjson`` (or csv, tsv, parquet)   the events of input NAME
 ``reference.NAME.ndjson`` (or csv, ...)        the records of a table that JOIN looks up
+``reference.NAME.2001-01-02.ndjson``           the same, valid from that day on; any number of them
 ``expected.OUTPUT.ndjson``                     the results of OUTPUT, line by line; empty: none
 ``expected.dead.ndjson``                       records that cannot be used, in any order; where it is missing: none
 ``expected.error``                             instead of results: the whole text of the error
 ``case.toml``                                  ``description`` and time policies, as the flags of ``tidegate local``
+``tidegate.toml``                              the configuration that the script must agree with, as ``--config``
 =============================================  ======================================================================
 
 Law: a folder that holds ``query.sql`` is a case; every other file in it must be one of these, for what is misspelled
@@ -28,12 +30,15 @@ from ordering.policies import Action
 from tidegate.cli.local_files import LocalFile
 from tidegate.cli.local_given import PolicyFlags
 from tidegate.cli.local_output import DEAD
+from tidegate.cli.order_files import Format
 from tidegate.cli.order_flags import ENDINGS
 
 SCRIPT = "query.sql"
 ERROR = "expected.error"
 SETTINGS = "case.toml"
+CONFIG = "tidegate.toml"
 _INPUT = re.compile(rf"(input|reference)\.(.+)(\.(?:{'|'.join(ending.removeprefix('.') for ending in ENDINGS)}))", re.IGNORECASE)
+_VERSION = re.compile(r"(.+)\.(\d{4}-\d\d-\d\d)")
 _EXPECTED = re.compile(r"expected\.(.+)\.ndjson")
 _READ_BY_PEOPLE = (".md", ".txt")
 
@@ -60,6 +65,7 @@ class Case:
         expected: The lines that each output must give.
         dead: What must be said of records that cannot be used.
         error: The text of the error that must come instead; None: no error.
+        config: The configuration of its inputs, if it has one.
     """
 
     name: str
@@ -71,6 +77,7 @@ class Case:
     expected: Mapping[str, tuple[bytes, ...]]
     dead: tuple[bytes, ...]
     error: str | None
+    config: Path | None = None
 
 
 def folders_of(root: Path) -> list[Path]:
@@ -98,11 +105,11 @@ def read_case(folder: Path, root: Path) -> Case:
     expected: dict[str, tuple[bytes, ...]] = {}
     for path in sorted(one for one in folder.iterdir() if one.is_file()):
         if named := _INPUT.fullmatch(path.name):
-            files[named[1].lower()].append(LocalFile(named[2], str(path), ENDINGS[named[3].lower()]))
+            files[named[1].lower()].append(_file(path, named[1].lower(), named[2], ENDINGS[named[3].lower()]))
         elif named := _EXPECTED.fullmatch(path.name):
             expected[named[1]] = _lines(path)
-        elif path.name not in (SCRIPT, ERROR, SETTINGS) and path.suffix not in _READ_BY_PEOPLE:
-            fix = f"a case has {SCRIPT}, input.NAME.ndjson, expected.OUTPUT.ndjson, {ERROR}, {SETTINGS}"
+        elif path.name not in (SCRIPT, ERROR, SETTINGS, CONFIG) and path.suffix not in _READ_BY_PEOPLE:
+            fix = f"a case has {SCRIPT}, input.NAME.ndjson, expected.OUTPUT.ndjson, {ERROR}, {SETTINGS}, {CONFIG}"
             raise CaseError(f"{path.name} is no file of a case", where=str(path), fix=fix)
     error = (folder / ERROR).read_text("utf-8").rstrip("\n") if (folder / ERROR).exists() else None
     if (error is None) == (not expected):
@@ -110,8 +117,22 @@ def read_case(folder: Path, root: Path) -> Case:
         raise CaseError("a case expects results or an error", where=str(folder), fix=fix)
     description, flags = _settings(folder / SETTINGS)
     dead = expected.pop(DEAD, ())
+    references = tuple(dict.fromkeys(files["reference"]))
+    twice = next((one for number, one in enumerate(references) if one.name in [other.name for other in references[:number]]), None)
+    if twice is not None:
+        what, fix = f"{twice.name} has versions and a file without a day, or of another format", "give each of them a day"
+        raise CaseError(what, where=twice.path, fix=fix)
     name = "." if folder == root else folder.relative_to(root).as_posix()
-    return Case(name, folder, description, flags, tuple(files["input"]), tuple(files["reference"]), expected, dead, error)
+    config = folder / CONFIG if (folder / CONFIG).exists() else None
+    return Case(name, folder, description, flags, tuple(files["input"]), references, expected, dead, error, config)
+
+
+def _file(path: Path, what: str, name: str, kind: Format) -> LocalFile:
+    """Return a file of a case; versions of one table are one, with the day left open in its name."""
+    version = _VERSION.fullmatch(name) if what == "reference" else None
+    if version is None:
+        return LocalFile(name, str(path), kind)
+    return LocalFile(version[1], str(path.with_name(f"{what}.{version[1]}.{{date}}{path.suffix}")), kind)
 
 
 def _lines(path: Path) -> tuple[bytes, ...]:

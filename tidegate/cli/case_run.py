@@ -73,7 +73,7 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
         CaseError: It expects results of an output that the script does not have, or the other way about.
         TidegateError: A file or a setting of it is wrong.
     """
-    given = Given.of(case.files, case.flags, references=case.references)
+    given = Given.of(case.files, case.flags, case.config, case.references)
     try:
         reads = bound_script(case.folder / SCRIPT, given.settings, name=SCRIPT)
     except QueryError as error:

@@ -65,11 +65,9 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
     topics = {name: table for name, table in settings.outputs.items() if table.topic}
     schemas += [InputSchema(name, is_result=True) for name in topics]
     schemas += [InputSchema(name, fields=table.fields, is_reference=True) for name, table in settings.references.items()]
-    kept = {name: table.retention_us for name, table in settings.inputs.items()}
-    kept |= {name: table.retention_us for name, table in topics.items()}
     return Surroundings(
         schemas,
-        retentions_us={name: retention_us for name, retention_us in kept.items() if retention_us is not None},
+        retentions_us=settings.retentions_us(),
         topics=frozenset(topics),
         settings={"into": into, "window_us_max": settings.query.window_max_us},
     )

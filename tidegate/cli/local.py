@@ -55,12 +55,12 @@ def _run(script: Path, given: Given, read: list[LocalFile], into: str | None, fo
     from tidegate.cli.local_given import opened_run
     from tidegate.cli.local_output import Files, Printed
     from tidegate.cli.local_report import LocalReport
-    from tidegate.cli.local_script import bound_script
+    from tidegate.cli.local_script import bound_script, mistakes_in
     from tidegate.cli.order_output import leave_pipe
 
     reads = bound_script(script, given.settings, into=into)
     outputs = [plan.output for plan in reads.plans]
-    report = LocalReport(str(script), outputs, as_json=as_json)
+    report = LocalReport(str(script), outputs, as_json=as_json, mistakes=mistakes_in(script, given.settings, into))
     with opened_run(reads, given, BLOCK_BYTES) as run, Files(folder, outputs, read) if folder else Printed(outputs) as sink:
         try:
             with report.progress(run) as show:

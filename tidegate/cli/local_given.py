@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ordering.errors import SettingError
-from ordering.policies import Action, Policies, Shape
+from ordering.policies import Action, Policies
 from query.program import Program
 from query.reference import ReferenceTable
 from query.sql.windowing import WINDOW_US_MAX
@@ -103,7 +103,7 @@ class Given:
         for file in files:
             table = known.get(file.name.lower())
             schemas.append(_schema(file, table))
-            rules[file.name] = default if table is None else Rules(flags.over(table.policies()), table.timestamp_format)
+            rules[file.name] = default if table is None else _rules(table, flags)
         tables = _tables(references, _by_name(configured.references if configured else {}))
         schemas += [table.schema for table in tables.values()]
         longest_us = configured.query.window_max_us if configured else WINDOW_US_MAX
@@ -122,13 +122,14 @@ def _by_name(tables: Mapping[str, Named]) -> dict[str, Named]:
     return {name.lower(): table for name, table in tables.items()}
 
 
+def _rules(table: InputSettings, flags: PolicyFlags) -> Rules:
+    return Rules(flags.over(table.policies()), table.timestamp_format, table.event_shape, table.end)
+
+
 def _schema(file: LocalFile, table: InputSettings | None) -> InputSchema:
     """Return what is known of an input: what a configuration says of it, else that the script decides."""
     if table is None:
         return InputSchema(file.name, is_free=True)
-    if table.event_shape is Shape.EDGE:
-        what, fix = f"{table.name} has edges, which files cannot hold yet", "order the file with tidegate order --shape edge"
-        raise SettingError(what, code="TG-LOCAL-INPUT", where=f"inputs.{table.name}.shape", fix=fix)
     return InputSchema(file.name, table.timestamp_by, table.over, table.fields)
 
 

@@ -3,7 +3,8 @@ A file as an input of a script: its records, each partition of them walked throu
 
 A record's arrival is its ``EventEnqueuedUtcTime``, its partition its ``PartitionId``, where the first record (or the header)
 has such fields. Without TIMESTAMP BY the arrival is the event time; a file without arrivals arrived when it was last changed.
-With TIMESTAMP BY and without arrivals nothing is early or late: only reorder applies.
+With TIMESTAMP BY and without arrivals nothing is early or late: only reorder applies. Edges belong together by their substream and
+start as in a job; without OVER by their start alone, since records of files have no keys beside their payloads.
 
 Law: what leaves, and in which order, depends on the file and the settings alone, not on how it was cut into blocks.
 """
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from ingest.fields.values import ByReader, Values
 from ordering import columns
 from ordering.frontier import Frontier
-from ordering.policies import Policies
+from ordering.policies import Policies, Shape
 from ordering.step import Batch, Counts, Model, Released
 from ordering.ticks import INFINITY, NEVER
 from query.plan import Scan
@@ -77,10 +78,14 @@ class Rules:
     Args:
         policies: The time policies; what they say of arrivals means nothing where there are none.
         time_format: How event times are written; one of :data:`ordering.timestamps.UNITS`.
+        shape: What an event is in time.
+        end: Field path of the end of a span; None for points.
     """
 
     policies: Policies
     time_format: str = "auto"
+    shape: Shape = Shape.POINT
+    end: str | None = None
 
 
 @dataclass
@@ -162,6 +167,7 @@ class FileInput:
     def _wanted(self) -> dict[str, Expr]:
         wanted: dict[str, Expr | None] = {
             "time": _untyped(self._scan.timestamp_by),
+            "end": Field(tuple(self._rules.end.split("."))) if self._rules.end is not None else None,
             "over": _untyped(self._scan.over),
             "arrival": Field((ARRIVAL,)) if self.has_arrival else None,
             "partition": Field((PARTITION,)) if self.has_partition else None,
@@ -210,7 +216,7 @@ class FileInput:
     def _step(self, number: int, batch: Batch) -> pa.Table:
         partition = self._partitions.get(number)
         if partition is None:
-            model = Model(self._policies, self._over, 1)
+            model = Model(self._policies, self._over, 1, shape=self._rules.shape)
             partition = self._partitions[number] = _Partition(model, model.new_state())
         step = partition.model.step(partition.state, batch)  # type: ignore[arg-type]
         partition.next_line = batch.end_offset
@@ -257,6 +263,10 @@ class _Rows:
         if "time" in columns_taken:
             self._event_us, valid = columns_taken["time"].ticks(source._rules.time_format)
             self._refuse(~valid, "timestamp")
+        self._end_us: Ints | None = None
+        self._start_us: Ints | None = None
+        if "end" in columns_taken:
+            self._take_ends(columns_taken["end"], source._rules)
         self._substream = columns_taken["over"].keys() if "over" in columns_taken else None
 
     def _refuse(self, where: Mask, reason: str) -> None:
@@ -264,6 +274,19 @@ class _Rows:
         for row in np.flatnonzero(fresh).tolist():
             self._reason[row] = reason
         self._bad |= fresh
+
+    def _take_ends(self, end: Values, rules: Rules) -> None:
+        """Take the ends of intervals; the event time of an end edge is its end, and what else stands there is that of its start edge."""
+        assert self._event_us is not None, "what has a span has an event time"
+        ticks, valid = end.ticks(rules.time_format)
+        if rules.shape is Shape.INTERVAL:
+            self._refuse(~valid, "end")
+            self._end_us = ticks
+            return
+        ends = end.given()
+        self._refuse(ends & ~valid, "end")
+        self._start_us = np.where(ends, self._event_us, NEVER)
+        self._event_us = np.where(ends, ticks, self._event_us)
 
     def by_partition(self) -> Iterator[tuple[int, Ints]]:
         """Yield each partition that has records to walk, with its rows."""
@@ -282,6 +305,8 @@ class _Rows:
             key=np.empty(len(rows), dtype=object) if substream is None else substream.dictionary_decode().cast(pa.binary()),
             value=self._value.take(pa.array(rows)),
             end_offset=int(self._line[rows[-1]]) + 1,
+            end_us=None if self._end_us is None else self._end_us[rows],
+            start_us=None if self._start_us is None else self._start_us[rows],
         )
 
     def bad_records(self) -> list[BadRecord]:

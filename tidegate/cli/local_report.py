@@ -11,11 +11,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from tidegate.cli.local_input import ARRIVAL, PARTITION, FileInput
 from tidegate.cli.local_run import LocalRun, Slice
 from tidegate.cli.summary import say_summary
+
+if TYPE_CHECKING:
+    from query.lint import Finding
 
 _REASONS_SHOWN = 10
 
@@ -28,10 +32,11 @@ class LocalReport:
         script: What the script is called.
         outputs: The names of its outputs.
         as_json: Whether a program reads it.
+        mistakes: What the script says that was hardly meant.
     """
 
-    def __init__(self, script: str, outputs: Sequence[str], *, as_json: bool) -> None:
-        self._script, self._outputs, self._as_json = script, outputs, as_json
+    def __init__(self, script: str, outputs: Sequence[str], *, as_json: bool, mistakes: Sequence[Finding] = ()) -> None:
+        self._script, self._outputs, self._as_json, self._mistakes = script, outputs, as_json, mistakes
         self._results = [0] * len(outputs)
         self._reasons: Counter[str] = Counter()
         self._began_s = time.monotonic()
@@ -84,6 +89,7 @@ class LocalReport:
             "inputs": {source.name: _of_input(source) for source in run.inputs},
             "outputs": dict(zip(self._outputs, self._results, strict=True)),
             "bad": dict(sorted(self._reasons.items())),
+            "warnings": [asdict(mistake) for mistake in self._mistakes],
             "seconds": round(time.monotonic() - self._began_s, 3),
         }
 
@@ -121,6 +127,9 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
         yield from (f"    {count:,} {reason}" for reason, count in reasons[:_REASONS_SHOWN])
         if len(reasons) > _REASONS_SHOWN:
             yield f"    and {len(reasons) - _REASONS_SHOWN} other reasons"
+    for mistake in numbers["warnings"]:
+        yield f"  {mistake['where']}: warning {mistake['code']}: {mistake['what']}"
+        yield f"    {mistake['fix']}"
 
 
 def _told(one: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordering.errors import SettingError
+from query.lint import MISTAKES, Finding, Surroundings, lint
 from query.plan import Plan, Scan
 from query.script import read_script
 from query.sql.bind import bind_outputs
@@ -93,6 +94,12 @@ def bound_script(path: Path, settings: ScriptSettings, *, name: str | None = Non
             fix="leave the file out, or name the input after FROM",
         )
     return Reads(plans, scans)
+
+
+def mistakes_in(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
+    """Return what a script that can be bound says and hardly means, of all that ``tidegate lint`` finds."""
+    around = Surroundings(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
+    return [finding for finding in lint(read_script(path), around) if finding.code in MISTAKES]
 
 
 def _check_time(scan: Scan, source: Source) -> None:

@@ -1,9 +1,9 @@
 """
-Files of events, read record by record in bounded memory: newline-delimited JSON, CSV, Parquet.
+Files of events, read record by record in bounded memory: newline-delimited JSON, one JSON array, CSV, Parquet.
 
 Law: what a record is, and the line it is said to stand in, depends on the file alone, not on where its blocks are cut.
 A line counts physical lines from 1 (a CSV's header is one of them, a record that spans several has the line it begins
-in); Parquet has rows instead. What cannot be read is a record with a *fault*, and the next one is read all the same.
+in); Parquet has rows instead, an array elements. What cannot be read is a record with a *fault*, and the next one is read all the same.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 
 from ordering.errors import TidegateError
+from tidegate.cli.order_arrays import ArrayElements, is_array
 
 RECORD_BYTES_MAX = 64 * 2**20
 """A record longer than this is told as a fault and not kept in memory."""
@@ -30,6 +31,7 @@ SHOWN_CHARACTERS = 1_000
 
 _JSON_SPACE = b" \t\r"
 _BOM = b"\xef\xbb\xbf"
+_ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 _LINE_END = re.compile(r"\r\n|\r|\n")
 
 
@@ -134,7 +136,8 @@ def open_records(path: str, kind: Format, source: BinaryIO, delimiter: str, bloc
     """
     total = Path(path).stat().st_size if path != "-" and Path(path).is_file() else 0
     if kind is Format.NDJSON:
-        return _Ndjson(source, total, block_bytes)
+        array, seen = is_array(source)
+        return (_JsonArray if array else _Ndjson)(source, total, block_bytes, seen)
     if kind is Format.CSV:
         return _Csv(path, source, total, delimiter, block_bytes)
     return _Parquet(path, source, block_bytes)
@@ -147,19 +150,25 @@ class _Ndjson:
     def has(self, path: Sequence[str]) -> bool:
         return True
 
-    def __init__(self, source: BinaryIO, total: int, block_bytes: int) -> None:
+    def __init__(self, source: BinaryIO, total: int, block_bytes: int, seen: bytes) -> None:
         self.total, self.done = total, 0
-        self._source, self._block_bytes = source, block_bytes
+        self._source, self._block_bytes, self._seen = source, block_bytes, seen
         self._line = 0
 
-    def blocks(self) -> Iterator[Block]:
+    def _pieces(self) -> Iterator[bytes]:
+        """Yield the file in pieces; what was seen of it already is cut as the rest would be."""
         # What is there is taken, so that a pipe is followed as it fills.
         read = getattr(self._source, "read1", self._source.read)
+        seen = self._seen.removeprefix(_BOM)
+        for at in range(0, len(seen), self._block_bytes):
+            yield seen[at : at + self._block_bytes]
+        while piece := read(self._block_bytes):
+            yield piece
+
+    def blocks(self) -> Iterator[Block]:
         begun: list[bytes] = []
         size = 0
-        while piece := read(self._block_bytes):
-            if not self.done:
-                piece = piece.removeprefix(_BOM)
+        for piece in self._pieces():
             self.done += len(piece)
             head, newline, rest = piece.rpartition(b"\n")
             if newline:
@@ -189,6 +198,27 @@ class _Ndjson:
                 block.add(number, _quoted(line[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
             elif line:
                 _add_json(block, number, line)
+        return block
+
+
+class _JsonArray(_Ndjson):
+    def blocks(self) -> Iterator[Block]:
+        elements = ArrayElements(RECORD_BYTES_MAX)
+        for piece in self._pieces():
+            self.done += len(piece)
+            yield self._numbered(elements.of(piece))
+        yield self._numbered(elements.rest())
+
+    def _numbered(self, elements: Iterator[bytes]) -> Block:
+        block = Block()
+        for element in elements:
+            self._line += 1
+            if len(element) > RECORD_BYTES_MAX:
+                block.add(self._line, _quoted(element[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
+            else:
+                _add_json(block, self._line, element)
+                # What was read as JSON has no line end in a text, so all of them are spaces: a record is one line from here on.
+                block.text[-1] = block.text[-1].translate(_ON_ONE_LINE)
         return block
 
 

@@ -32,7 +32,7 @@ _FIXES = {
     "arrival": ("each record needs one; or name another field with --arrival", '{"EventEnqueuedUtcTime": "2001-01-01T00:00:00Z"}'),
     "partition": ("it is a number, a text, true, false or null", '{"PartitionId": 3}'),
     "end": ("it is written like the event time, and only a start edge has none", '{"until": "2001-01-01T00:00:00Z"}'),
-    "json": ("each line holds one JSON object; see --input-format", '{"at": "2001-01-01T00:00:00Z"}'),
+    "json": ("each line holds one JSON object, or the file is one array of them; see --input-format", '{"at": "2001-01-01T00:00:00Z"}'),
     "object": ("each line holds one JSON object", '{"at": "2001-01-01T00:00:00Z"}'),
     "columns": ("each row has as many columns as the header; see --delimiter", ""),
     "encoding": ("write the file in UTF-8", ""),

@@ -140,9 +140,17 @@ def look_at(settings: Settings, names: Sequence[str], now_ms: int) -> list[JobSt
         )
     store = ProgressStore(settings.redis)
     try:
-        return [JobStatus.of(f"{kind} {name}", topic, store.read(topic), now_ms) for name, kind, topic in known]
+        told = {topic: store.read(topic) for name, (_, topic) in {**inputs, **outputs}.items() if not names or name in {*names, *outputs}}
     finally:
         store.close()
+    jobs = [progress for progress in told.values() if progress is not None]
+    return [JobStatus.of(f"{kind} {name}", topic, _writer(name, told[topic], jobs), now_ms) for name, kind, topic in known]
+
+
+def _writer(name: str, own: JobProgress | None, jobs: Sequence[JobProgress]) -> JobProgress | None:
+    """Return what the job that wrote an output last has told: of several outputs it tells under the first one's topic."""
+    found = [job for job in jobs if name in job.job.get("outputs", ())] + [own] * (own is not None)
+    return max(found, key=lambda job: int(job.job.get("at_ms", 0)), default=None)  # type: ignore[union-attr]
 
 
 def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:

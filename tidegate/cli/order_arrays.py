@@ -1,0 +1,98 @@
+"""
+A file that is one JSON array, its elements the records: what many tools write in place of an object a line.
+
+Law: the elements, and the number each is known by (from 1), depend on the file alone, not on how it is cut into pieces. Only
+the element being read is kept. What is between two commas is an element, whether it can be read or not; an array may be
+followed by another one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import BinaryIO
+
+_SPACE = b" \t\r\n"
+_BOM = b"\xef\xbb\xbf"
+_SIGN = re.compile(rb'["\\\[\]{},]')
+_QUOTE_END = re.compile(rb'["\\]')
+_OPENING, _CLOSING = b"[{", b"]}"
+
+
+def is_array(source: BinaryIO) -> tuple[bool, bytes]:
+    """
+    Tell whether *source* begins as an array of objects does.
+
+    Returns:
+        That, and what was read of it to tell; no more is read than that takes.
+    """
+    read = getattr(source, "read1", source.read)
+    seen = b""
+    while len(signs := seen.removeprefix(_BOM).translate(None, _SPACE)[:2]) < 2 and (not signs or signs == b"["):
+        piece = read(4096)
+        if not piece:
+            break
+        seen += piece
+    return signs in (b"[{", b"[]"), seen
+
+
+class ArrayElements:
+    """
+    The elements of arrays, found piece by piece.
+
+    Args:
+        longest: An element longer than this is given shortened to this many bytes and one.
+    """
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._depth, self._in_text, self._is_escaped = 0, False, False
+        self._kept: list[bytes] = []
+        self._size = 0
+
+    def of(self, piece: bytes) -> Iterator[bytes]:
+        """Yield the elements that end in *piece*, the next part of the file."""
+        begin, at = 0, 0
+        while at < len(piece):
+            if self._is_escaped:
+                self._is_escaped, at = False, at + 1
+                continue
+            found = (_QUOTE_END if self._in_text else _SIGN).search(piece, at)
+            if found is None:
+                break
+            sign, at = found[0], found.end()
+            if self._in_text or sign in b'"\\':
+                self._is_escaped = self._in_text and sign == b"\\"
+                self._in_text = self._in_text != (sign == b'"')
+                continue
+            if self._is_edge(sign):
+                yield from self._element(piece[begin : found.start()])
+                begin = at
+        self._keep(piece[begin:])
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield what the file ends with, where something is left open."""
+        yield from self._element(b"")
+
+    def _is_edge(self, sign: bytes) -> bool:
+        """Take a sign outside of texts; tell whether an element ends there, or an array begins."""
+        if sign in _OPENING:
+            self._depth += 1
+            return self._depth == 1 and sign == b"["
+        if sign in _CLOSING:
+            self._depth = max(self._depth - 1, 0)
+            return self._depth == 0 and sign == b"]"
+        return self._depth == 1
+
+    def _keep(self, part: bytes) -> None:
+        room = self._longest + 1 - self._size
+        if room > 0 and part:
+            self._kept.append(part[:room])
+            self._size += len(self._kept[-1])
+
+    def _element(self, end: bytes) -> Iterator[bytes]:
+        self._keep(end)
+        element = b"".join(self._kept).strip(_SPACE)
+        self._kept, self._size = [], 0
+        if element:
+            yield element
