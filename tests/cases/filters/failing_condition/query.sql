@@ -1,0 +1,2 @@
+SELECT id INTO strict FROM a TIMESTAMP BY at WHERE CAST(v AS bigint) > 1;
+SELECT id INTO lenient FROM a TIMESTAMP BY at WHERE TRY_CAST(v AS bigint) > 1

@@ -1,0 +1,1 @@
+SELECT id INTO out FROM a TIMESTAMP BY at WHERE v = 1

@@ -1,0 +1,2 @@
+SELECT * INTO nested FROM a TIMESTAMP BY at l LEFT JOIN b TIMESTAMP BY at r ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 0 AND 5;
+SELECT l.*, r.v AS ended INTO flat FROM a TIMESTAMP BY at l LEFT JOIN b TIMESTAMP BY at r ON l.k = r.k AND DATEDIFF(second, l, r) BETWEEN 0 AND 5

@@ -1,0 +1,1 @@
+SELECT v, LAG(*) OVER (LIMIT DURATION(minute, 1)) AS before INTO out FROM a TIMESTAMP BY at

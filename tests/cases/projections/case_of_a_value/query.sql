@@ -1,0 +1,1 @@
+SELECT CASE v WHEN 1 THEN 'one' WHEN NULL THEN 'never' ELSE 'other' END AS name INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,1 @@
+SELECT COLLECT() AS events INTO out FROM a TIMESTAMP BY at GROUP BY TumblingWindow(second, 10)

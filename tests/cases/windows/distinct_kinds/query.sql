@@ -1,0 +1,1 @@
+SELECT COUNT(DISTINCT v) AS d, COUNT(v) AS c INTO out FROM a TIMESTAMP BY at GROUP BY TumblingWindow(second, 10)

@@ -1,0 +1,1 @@
+SELECT k, System.Timestamp() AS s, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, SlidingWindow(second, 10)

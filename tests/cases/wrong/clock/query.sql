@@ -1,0 +1,1 @@
+SELECT k, GETDATE() AS now INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,3 @@
+SELECT k,
+    v,
+INTO out FROM a TIMESTAMP BY at

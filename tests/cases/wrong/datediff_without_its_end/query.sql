@@ -1,0 +1,1 @@
+SELECT DATEDIFF(second, at) AS age INTO out FROM a TIMESTAMP BY at

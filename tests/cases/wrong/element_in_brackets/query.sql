@@ -1,0 +1,1 @@
+SELECT l[0] AS first INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,1 @@
+SELECT GetArrayElements(l) AS l INTO out FROM a TIMESTAMP BY at

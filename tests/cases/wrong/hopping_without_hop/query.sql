@@ -1,0 +1,1 @@
+SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(second, 10)

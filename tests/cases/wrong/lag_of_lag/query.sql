@@ -1,0 +1,3 @@
+SELECT
+    LAG(LAG(v) OVER (LIMIT DURATION(second, 5))) OVER (LIMIT DURATION(second, 5)) AS before
+INTO out FROM a TIMESTAMP BY at

@@ -1,0 +1,2 @@
+SELECT x.k AS k INTO out FROM a TIMESTAMP BY at x JOIN b TIMESTAMP BY at yy
+ON DATEDIFF(second, x, yy) BETWEEN 0 AND 5 AND x.k = y.k

@@ -1,0 +1,2 @@
+SELECT k INTO out
+FROM a TIMESTAMPBY landed

@@ -1,0 +1,3 @@
+WITH s AS (SELECT v FROM a TIMESTAMP BY at)
+SELECT v * 2 AS twice INTO out FROM s
+WHERE twice > 4

@@ -1,0 +1,1 @@
+SELECT v INTO out FROM a TIMESTAMP BY at WHERE k LIKE "x%"

@@ -1,0 +1,2 @@
+SELECT code INTO out
+FROM places

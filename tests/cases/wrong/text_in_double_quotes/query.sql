@@ -1,0 +1,2 @@
+SELECT v INTO out FROM a TIMESTAMP BY at
+WHERE k = "x"

@@ -1,0 +1,2 @@
+SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at
+GROUP BY TumblingWindow(second, 10), TumblingWindow(second, 20)

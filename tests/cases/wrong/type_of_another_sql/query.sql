@@ -1,0 +1,1 @@
+SELECT CAST(v AS int) AS v INTO out FROM a TIMESTAMP BY at
