@@ -1,7 +1,7 @@
 """
 ``kill -9`` of everything that takes part, at moments nobody chose and at named points.
 
-A kill leaves the world as a crash does; starting again is the service manager's affair (:meth:`faults.world.World.revive`).
+A kill leaves the world as a crash does; starting again is the service manager's affair (:meth:`faults.lives.Lives.revive`).
 Processes left over from a life whose driver was killed are part of the fault: they may go on for a while.
 """
 
@@ -14,8 +14,8 @@ import time
 from dataclasses import dataclass
 
 import psutil
+from faults.lives import Lives
 from faults.points import LOGGED, STATE, UNCOMMITTED, Checkpoint, strike_at
-from faults.world import World
 
 from tidegate.runtime.fault_points import POINTS
 
@@ -51,7 +51,7 @@ class Kill:
         """Where a worker must hold itself still for it."""
         return (self.point, self.nth) if self.point in POINTS else None
 
-    def strike(self, world: World) -> str:
+    def strike(self, world: Lives) -> str:
         """Kill; return what was hit."""
         if self.held_at is not None:
             return self._strike_held(world)
@@ -64,12 +64,12 @@ class Kill:
         slain(world, self.victim)
         return Checkpoint(world.checkpoint).where()
 
-    def _strike_held(self, world: World) -> str:
+    def _strike_held(self, world: Lives) -> str:
         held = world.until_held(world.patience_s)
         slain(world, self.victim, held)
         return self.point if held is not None else "missed"
 
-    def _strike_watched(self, world: World) -> str:
+    def _strike_watched(self, world: Lives) -> str:
         checkpoint = Checkpoint(world.checkpoint)
         pids = [process.pid for process in world.processes("all")]
         strike_at(checkpoint, self.point, pids, world.patience_s)
@@ -77,7 +77,7 @@ class Kill:
         slain(world, self.victim)
         return hit
 
-    def _strike_recovery(self, world: World) -> str:
+    def _strike_recovery(self, world: Lives) -> str:
         """Kill lives that have just begun, as many as asked for in a row, before they have committed anything."""
         if world.job.running:
             slain(world, SESSION)
@@ -90,7 +90,7 @@ class Kill:
         return RECOVERY if Checkpoint(world.checkpoint).committed == before else "missed"
 
 
-def slain(world: World, victim: str, held: int | None = None) -> None:
+def slain(world: Lives, victim: str, held: int | None = None) -> None:
     """Kill -9 *victim*; what a point or a watch has held still goes on, unless it was killed."""
     world.kills[victim] += 1
     world.struck_s = time.monotonic()
@@ -112,7 +112,7 @@ def slain(world: World, victim: str, held: int | None = None) -> None:
         world.stack.start_redis()
 
 
-def _until_ended(world: World) -> None:
+def _until_ended(world: Lives) -> None:
     """Wait as a service manager does, which starts nothing beside what still runs; what was not there yet to be killed is killed now."""
     deadline_s = time.monotonic() + world.patience_s
     while world.job.running and time.monotonic() < deadline_s:
@@ -121,7 +121,7 @@ def _until_ended(world: World) -> None:
         world.job.kill()
 
 
-def _kill_one(world: World, victim: str) -> None:
+def _kill_one(world: Lives, victim: str) -> None:
     found = world.processes(victim)
     if victim in (WORKER, PLANNER):
         # The process that others are forked from stands first and is killed with them: a worker alone is a younger one.

@@ -21,9 +21,10 @@ from typing import Protocol
 
 from faults.clock import SteppedClock
 from faults.kills import SESSION, slain
+from faults.lives import STALL_S
 from faults.reading import check_readers, torn_starts
 from faults.variants import Variant
-from faults.world import STALL_S, World, world
+from faults.world import World, world
 
 from tidegate.runtime.stack import EmbeddedStack
 

@@ -1,5 +1,6 @@
 """
 Run the fault campaign on the real stack: ``make faults``, ``KILLS=200``, ``SEED=7``, ``ONLY=zombie``, ``MINUTES=30``.
+``ONLY=queries`` plays rounds of the query campaign (:mod:`faults.queries`), ``--rounds`` says how many.
 
 Every fault is told as soon as it was got over and checked; in the end there is a table of all kinds. The exit code is 1 if a
 law was broken. The seed draws data, variants and faults; the moments at which they strike are the machine's.
@@ -23,12 +24,13 @@ if __name__ == "__main__":
     sys.path[:1] = [str(_ROOT), str(_ROOT / "tests")]
 
 from faults.kills import draw_kill  # noqa: E402
+from faults.lives import STALL_S  # noqa: E402
 from faults.matrix import run_matrix  # noqa: E402
 from faults.play import Episode, Fault, Outcome, Struck, can_fill_disks, play  # noqa: E402
+from faults.query_campaign import run_queries  # noqa: E402
 from faults.report import print_report  # noqa: E402
 from faults.troubles import TROUBLES, Trouble  # noqa: E402
 from faults.variants import Variant, draw_variant  # noqa: E402
-from faults.world import STALL_S  # noqa: E402
 
 from ordering.policies import Shape  # noqa: E402
 from tidegate.runtime.stack import EmbeddedStack  # noqa: E402
@@ -120,7 +122,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Run the fault campaign on the real stack.")
     parser.add_argument("--kills", type=int, default=200, help="how many kill -9")
     parser.add_argument("--seed", type=int, default=None, help="draws data, variants and faults; default: another each time")
-    parser.add_argument("--only", default="", help="kills, matrix, or part of a trouble's name")
+    parser.add_argument("--only", default="", help="kills, matrix, queries, or part of a trouble's name")
+    parser.add_argument("--rounds", type=int, default=8, help="how many rounds of --only queries; four have every kind of query")
     parser.add_argument("--per-s", type=int, default=150, help="records a second")
     parser.add_argument("--bound-s", type=float, default=STALL_S, help="no new CTI for so many seconds after a fault is a stall")
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no further episode after so many minutes")
@@ -131,6 +134,8 @@ def main() -> int:
     print(f"seed {seed}; working in {folder}")
     if arguments.only == "matrix":
         return run_matrix(folder, seed)
+    if arguments.only == "queries":
+        return run_queries(folder, seed, arguments.rounds, arguments.minutes)
     wanted = [trouble for trouble in TROUBLES if arguments.only.lower() in trouble.name.lower()] if arguments.only != "kills" else []
     if arguments.only not in ("", "kills") and not wanted:
         parser.error(f"no trouble is named {arguments.only}: " + ", ".join(trouble.name for trouble in TROUBLES))

@@ -8,15 +8,11 @@ from the fault to the moment a consumer meets a CTI above all it had met before.
 from __future__ import annotations
 
 import contextlib
-import os
-import re
 import signal
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import psutil
 from demanding import BrokenLawError, demand
 from faults.checks import (
     Truth,
@@ -29,24 +25,19 @@ from faults.checks import (
 )
 from faults.clock import SteppedClock
 from faults.facts import KnownFacts
-from faults.points import send_signal
+from faults.lives import POLL_S, STALL_S, Lives
 from faults.variants import Variant
 from faults.workload import Workload, log_of
 from integration.running import Job, Workspace
 from integration.topics import ANY_TIME, APPEND_TIME, Channel, CtiWatch, Ordered, create, exists, fresh, read_ordered
 
-from tidegate.runtime.fault_points import VARIABLE
 from tidegate.runtime.stack import EmbeddedStack
 
-STALL_S = 90.0
-"""No new CTI for so long after a fault is a stall."""
 ORPHANS_S = 60.0
 """Python workers and JVM of a driver that was killed must have ended by then."""
-_POLL_S = 0.05
-_DRIVER, _JVM, _WORKER, _PLANNER = "driver", "jvm", "worker", "planner"
 
 
-class World:
+class World(Lives):
     """
     One episode.
 
@@ -58,42 +49,26 @@ class World:
         clocks: Wall clocks that can be stepped: of the ``job``, of the ``broker``.
 
     Attributes:
-        job: The life of the job now.
-        lives: How often it was started.
-        kills: How often which victim was killed.
-        ended: How lives ended that nobody killed: error codes.
-        arm: (point, pass) at which a worker of the next life holds itself still.
-        armed: Whether the life now is one of these.
         old_drivers: Whether an old driver was let go on: its CTIs may come after newer ones.
-        struck_s: When the last kill struck.
-        stall_s: No new CTI for so long after a fault is a stall.
         counts_hold: Whether the job's counts go back to the beginning; not after its checkpoint was lost.
     """
 
     def __init__(
         self, stack: EmbeddedStack, folder: Path, variant: Variant, seed: int, clocks: Mapping[str, SteppedClock] | None = None
     ) -> None:
-        self.stack, self.variant = stack, variant
+        self.variant = variant
         bootstrap, partitions = stack.bootstrap, variant.manner.partitions
         config = {**(APPEND_TIME if variant.log_append else ANY_TIME), "max.message.bytes": "2000000"}
         self.topic = create(bootstrap, fresh("faults"), partitions, config)
         self.ordered_topic = f"{self.topic}.ordered"
-        self.space = Workspace(folder, stack, variant.tables(self.topic))
+        super().__init__(stack, Workspace(folder, stack, variant.tables(self.topic)))
         self.workload = Workload(bootstrap, self.topic, variant.manner, seed)
         self.facts = KnownFacts(bootstrap, stack.redis_url, self.topic, partitions, variant.stamped)
-        self.environment = clocks["job"].environment if clocks and "job" in clocks else {}
-        self.arm: tuple[str, int] | None = None
-        self.armed, self.old_drivers = False, False
-        self.lives = 0
-        self.kills: Counter[str] = Counter()
-        self.ended: list[str] = []
-        self._sessions: set[int] = set()
+        self.environment = dict(clocks["job"].environment) if clocks and "job" in clocks else {}
+        self.old_drivers = False
         self._watch: CtiWatch | None = None
-        self._marker = folder / "point-0"
-        self.struck_s, self.stall_s = 0.0, STALL_S
         self.counts_hold = True
         self._clocks = dict(clocks or {})
-        self.job: Job
         self.workload.start()
         self.start()
 
@@ -103,11 +78,6 @@ class World:
     def checkpoint(self) -> Path:
         """The folder of Spark's checkpoint."""
         return self.space.folder / ".tidegate" / "checkpoints" / f"ingest-{self.ordered_topic}"
-
-    @property
-    def patience_s(self) -> float:
-        """How long to wait for a moment to strike."""
-        return max(self.stall_s / 4, 30.0)
 
     @property
     def watch(self) -> CtiWatch:
@@ -121,72 +91,8 @@ class World:
             self._watch = CtiWatch(self.stack.bootstrap, self.ordered_topic, self.variant.output_partitions)
         return self._watch
 
-    def start(self) -> None:
-        """Start a life; if :attr:`arm` says so, one of its workers holds itself still at a point."""
-        environment = dict(self.environment)
-        self.lives += 1
-        # A file for each life: an old driver that goes on must not stop its successor.
-        self._marker = self.space.folder / f"point-{self.lives}"
-        if self.arm is not None:
-            point, nth = self.arm
-            environment[VARIABLE] = f"{point}:{nth}:{self._marker}"
-        self.armed = self.arm is not None
-        self.job = self.space.start("ingest", "events", *self.variant.flags(), **environment)
-        self._sessions.add(self.job.pid)
-
-    def revive(self) -> None:
-        """Start the job again if it has ended."""
-        if not self.job.running:
-            if (told := _ending(self.job)) is not None:
-                self.ended.append(told)
-            self.start()
-
-    def held(self) -> int | None:
-        """Return the process that holds still at the point asked for, if one does."""
-        text = self._marker.read_text() if self._marker.exists() else ""
-        if not text.endswith("\n"):
-            return None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return int(text) if psutil.Process(int(text)).status() == psutil.STATUS_STOPPED else None
-        return None
-
-    def release_or_held(self) -> bool:
-        """Return whether a process holds itself still for the fault to come; one that no fault waits for goes on."""
-        pid = self.held()
-        if pid is not None and self.arm is None:
-            send_signal(pid, signal.SIGCONT)
-            return False
-        return pid is not None
-
-    def until_held(self, timeout_s: float) -> int | None:
-        """Wait until a process holds still at the point asked for; None: none did, or the job has ended."""
-        deadline_s = time.monotonic() + timeout_s
-        while time.monotonic() < deadline_s and self.job.running:
-            if (pid := self.held()) is not None:
-                return pid
-            time.sleep(_POLL_S)
-        return None
-
-    # ----- processes
-
-    def processes(self, kind: str) -> list[psutil.Process]:
-        """Return the job's processes of a kind: driver, jvm, worker, planner, or all."""
-        found = []
-        for process in psutil.process_iter(["pid", "cmdline", "status"]):
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                ours = os.getsid(process.pid) == self.job.pid and process.info["status"] != psutil.STATUS_ZOMBIE
-                if ours and kind in ("all", _kind_of(process, self.job.pid)):
-                    found.append(process)
-        return found
-
-    def signal(self, kind: str, number: int) -> int:
-        """Send a signal to the job's processes of a kind; return to how many."""
-        reached = 0
-        for process in self.processes(kind):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(number)
-                reached += 1
-        return reached
+    def _begin(self, environment: dict[str, str]) -> Job:
+        return self.space.start("ingest", "events", *self.variant.flags(), **environment)
 
     def freeze(self) -> None:
         """Hold the whole job still."""
@@ -212,7 +118,7 @@ class World:
         above = dict(watch.highest) if above is None else above
         bound_s = self.stall_s if bound_s is None else bound_s
         deadline_s = time.monotonic() + bound_s
-        while not watch.rises(above, _POLL_S):
+        while not watch.rises(above, POLL_S):
             self.revive()
             if self.release_or_held():
                 return None
@@ -261,49 +167,17 @@ class World:
     def _check_orphans(self) -> None:
         """Of lives whose driver was killed nothing may be left after a while."""
         deadline_s = time.monotonic() + ORPHANS_S
-        while left := self._left_over():
+        while left := self.left_over():
             demand(time.monotonic() < deadline_s, "no orphans", f"still there: {[process.cmdline() for process in left]}")
             time.sleep(0.5)
-
-    def _left_over(self) -> list[psutil.Process]:
-        """Return what still runs of any life."""
-        found = []
-        for process in psutil.process_iter():
-            with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
-                if os.getsid(process.pid) in self._sessions and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
 
     def close(self) -> None:
         """Leave nothing running."""
         with contextlib.suppress(AssertionError):
             self.workload.stop()
-        self.space.clear()
-        for process in self._left_over():
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        super().close()
         if self._watch is not None:
             self._watch.close()
-
-
-def _kind_of(process: psutil.Process, driver: int) -> str:
-    command = " ".join(process.info["cmdline"] or ())
-    if process.pid == driver:
-        return _DRIVER
-    if "java" in command.split(" ", 1)[0]:
-        return _JVM
-    if "python_streaming_source_runner" in command:
-        return _PLANNER
-    return _WORKER if "pyspark.worker" in command else ""
-
-
-def _ending(job: Job) -> str | None:
-    """Say how a life ended: its error's code, else its exit code; None where it was killed."""
-    code = job.wait()
-    if code == -signal.SIGKILL:
-        return None
-    told = re.findall(r"TG-[A-Z-]+", job.errors)
-    return f"{told[-1] if told else 'no error told'} (exit code {code})"
 
 
 @contextlib.contextmanager

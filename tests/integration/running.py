@@ -134,8 +134,9 @@ class Job:
             for process in members:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
+            # Its own child is waited for below: whoever waits first hears the exit code.
             self._process.poll()
-            psutil.wait_procs(members, timeout=_POLL_S)
+            psutil.wait_procs([process for process in members if process.pid != self.pid], timeout=_POLL_S)
         self._process.wait()
         self._follower.join(10)
 

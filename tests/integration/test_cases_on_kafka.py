@@ -68,10 +68,14 @@ def usable() -> list[tuple[Case, Reads]]:
         case = read_case(folder, ROOT)
         if case.error is not None or any(file.path.rpartition(".")[2] != "ndjson" for file in (*case.files, *case.references)):
             continue
-        reads = bound_script(case.folder / "query.sql", Given.of(case.files, case.flags, references=case.references).settings)
+        reads = bound_script(case.folder / "query.sql", _given(case).settings)
         if all(scan.timestamp_by is not None or ARRIVAL in Path(_file(case, scan.input)).read_text() for scan in reads.scans):
             found.append((case, reads))
     return found
+
+
+def _given(case: Case) -> Given:
+    return Given.of(case.files, case.flags, case.config, case.references)
 
 
 def _file(case: Case, name: str) -> str:
@@ -111,15 +115,17 @@ def staged(stack: Stack, case: Case, reads: Reads) -> Staged:
         topic = f"{name}.{scan.input}"
         create(stack.bootstrap, topic, 1 + max((record.partition for record in sent), default=0))
         produce(stack.bootstrap, topic, sent)
-        flags = case.flags
+        flags, rules = case.flags, _given(case).rules[scan.input]
         policies = {
             "early": flags.early or "5m" if arrives else "off",
             "late": flags.late or "5s" if arrives else "20d" if scan.over else "off",
-            "late_action": flags.late_action or "adjust",
-            "reorder": flags.reorder or "0s",
-            "out_of_order_action": flags.out_of_order_action or "adjust",
+            "late_action": rules.policies.late_action,
+            "reorder": f"{rules.policies.reorder_us}us",
+            "out_of_order_action": rules.policies.out_of_order_action,
             "arrival_max_ahead": "365000d",
         }
+        if rules.end is not None:
+            policies |= {"shape": rules.shape, "end": rules.end}
         if scan.timestamp_by is not None:
             policies["timestamp_by"] = str(scan.timestamp_by)
         else:

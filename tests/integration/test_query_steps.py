@@ -53,10 +53,12 @@ file_span = "1m"
 
 [outputs.later]
 topic = "{topic}.later"
+partitions = 1
 """
 RESUMED = """
 [outputs.resumed]
 topic = "{topic}.resumed"
+partitions = 1
 """
 STEPS = """
 WITH
