@@ -13,6 +13,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ordering.partitioner import output_partitions
 from tidegate.runtime.kafka.admin import Admin
@@ -51,9 +52,7 @@ def write(bootstrap: str, topic: str, pieces: Iterator[Columns], progress: Progr
 
 def made(start: int, count: int, partitions: int, seed: int = 1) -> Columns:
     """Return the events *start* to *start* + *count*."""
-    rng = np.random.default_rng(start if seed == 1 else [seed, start])
-    arrival_ms = FIRST_ARRIVAL_MS + start + np.arange(count)
-    stamp_ms = arrival_ms - rng.exponential(2000, count).astype(np.int64)
+    rng, arrival_ms, stamp_ms = _times(start, count, seed)
     device, value = rng.integers(0, DEVICES, count), rng.integers(0, 1_000_000, count)
     name = pc.binary_join_element_wise("dev-", _text(device), "")
     digits = pc.utf8_lpad(_text(value), 6, "0")
@@ -61,7 +60,20 @@ def made(start: int, count: int, partitions: int, seed: int = 1) -> Columns:
     return Columns(payload.cast(pa.binary()), name.cast(pa.binary()), (device % partitions).astype(np.int32), arrival_ms, "", None)
 
 
-def _text(numbers: np.ndarray[tuple[int], np.dtype[np.int64]]) -> pa.Array:
+def happened_until(moment_ms: int, events: int, seed: int = 1) -> int:
+    """Return how many of so many events :func:`fill` makes happen until a moment, itself included."""
+    starts = range(0, events, _PIECE)
+    return sum(int(np.count_nonzero(_times(start, min(_PIECE, events - start), seed)[2] <= moment_ms)) for start in starts)
+
+
+def _times(start: int, count: int, seed: int) -> tuple[np.random.Generator, NDArray[np.int64], NDArray[np.int64]]:
+    """Return when events arrive and when they happened, and what draws the rest of them."""
+    rng = np.random.default_rng(start if seed == 1 else [seed, start])
+    arrival_ms = FIRST_ARRIVAL_MS + start + np.arange(count)
+    return rng, arrival_ms, arrival_ms - rng.exponential(2000, count).astype(np.int64)
+
+
+def _text(numbers: NDArray[np.int64]) -> pa.Array:
     return pa.array(numbers).cast(pa.string())
 
 
