@@ -1,6 +1,6 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-deep simulate faults planted lint format bench bench-kernel pictures lock clean
+.PHONY: help install demo test test-deep simulate faults planted lint format bench bench-kernel bank pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
@@ -18,23 +18,23 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 	@scripts/install.sh
 	@touch $@
 
-$(NATIVE): tidegate/runtime/kafka/native.c tidegate/runtime/payloads/plain_json.c hatch_build.py | .venv/installed
+$(NATIVE): tidegate/runtime/kafka/native.c $(wildcard tidegate/runtime/payloads/*.c) hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
 	@$(BIN)/python examples/flights/demo.py
 
 test: install  ## run every test; real services in containers if Docker answers, else the embedded ones
-	@$(BIN)/python -m pytest -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-deep: install  ## the laws with 20,000 examples and more, and every case through Kafka and Spark (about an hour)
 	@TIDEGATE_TEST_ALL_CASES=1 $(BIN)/python -m pytest tests/ordering tests/query tests/integration/test_cases_on_kafka.py \
-	  --hypothesis-profile=deep $(ARGS)
+	  tests/integration/test_query_faults.py --hypothesis-profile=deep $(ARGS)
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
 	@$(BIN)/python tests/simulation/run.py $(SEEDS)
 
-faults: install  ## kill, wipe, fill and step all there is, on the real stack; KILLS=200, SEED=7, MINUTES=30, ONLY=kills|matrix|zombie
+faults: install  ## kill, wipe, fill and step all there is, on the real stack; KILLS=200, SEED=7, MINUTES=30, ONLY=kills|matrix|queries|zombie
 	@$(BIN)/python tests/faults/run.py --kills $(KILLS) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)") \
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
@@ -55,6 +55,9 @@ bench: install  ## measure everything on 2 cores (hours); ARGS='--only ingest --
 
 bench-kernel: install  ## measure the time model alone: rates on one core, memory of its state
 	@$(BIN)/python benchmarks/kernel.py $(ARGS)
+
+bank: install  ## a bank of 10 million transfers through Kafka and Spark: all balances sum to 0 at every instant; ARGS='--transfers 1000000'
+	@$(BIN)/python benchmarks/bank.py $(ARGS)
 
 pictures: install  ## draw the pictures of README and tutorial again, from the model
 	@$(BIN)/python docs/pictures/toll.py
