@@ -8,6 +8,7 @@ of them were runs of whole queries held against each other byte by byte.
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -26,6 +27,14 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
 _EXAMPLES = pytest.StashKey[list[tuple[str, int]]]()
 _OF_QUERIES = "test_law_of_kinds.py"
+
+
+@pytest.fixture(autouse=True)
+def _logging_ends_with_its_test() -> Iterator[None]:
+    """Take down what a test's commands have set up for logging: it writes to the standard error of that test, which is closed by then."""
+    yield
+    root = logging.getLogger()
+    root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from integration.drawn import START_MS, Raw
-from integration.topics import create, fresh, produce
+from integration.topics import create, delete, fresh, produce, topic_id
 
 from ingest import job
 from ingest.config import IngestPlan
 from ordering.errors import RefusedError, UnreachableError
 from ordering.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, SECOND_US
-from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.runtime.known_topics import LOOKS
 from tidegate.runtime.output_start import Start, parse_start
@@ -95,22 +93,6 @@ class Scene:
             (self.folder / "spark" / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"final": 0, "partitions": {{{places}}}}}')
             if batch <= done:
                 (self.folder / "spark" / "commits" / str(batch)).write_text("v1\n{}")
-
-    def admin_id(self, topic: str) -> str:
-        """Return a topic's id."""
-        return Admin({"bootstrap.servers": self.bootstrap}).topic_ids([topic])[topic]
-
-    def make_again(self, topic: str, partitions: int) -> None:
-        """Delete a topic and make another one of its name."""
-        self.admin.delete_topics([topic])[topic].result(30)
-        for _ in range(200):
-            try:
-                create(self.bootstrap, topic, partitions)
-            except KafkaException:
-                time.sleep(0.1)
-            else:
-                return
-        raise AssertionError("the old topic stays")
 
 
 def test_a_topic_is_begun_at_its_start_time_and_stays_bound_to_it(stack: Stack, tmp_path: Path) -> None:
@@ -198,13 +180,14 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
     scene.admin.create_partitions([NewPartitions(scene.topic, 3)])[scene.topic].result(30)
     assert len(look(plan.partitions)) == 2
     scene.prepare()
-    scene.make_again(scene.ordered, 2)
+    delete(stack.bootstrap, scene.ordered)
+    create(stack.bootstrap, scene.ordered, 2)
     for refusal in (scene.refused(), refused_look(look, plan)):
         assert refusal.code == "TG-TOPIC-RECREATED"
         assert scene.ordered in refusal.what
-    plan = replace(plan, ordered_topic_id=scene.admin_id(scene.ordered))
+    plan = replace(plan, ordered_topic_id=topic_id(stack.bootstrap, scene.ordered))
     look = job.look(plan)
-    scene.admin.delete_topics([scene.ordered])[scene.ordered].result(30)
+    delete(stack.bootstrap, scene.ordered)
     assert "deleted (" in scene.refused().what
     for _ in range(LOOKS - 1):
         with pytest.raises(UnreachableError, match="its brokers are coming back"):
@@ -212,7 +195,8 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
     assert "deleted (" in refused_look(look, plan).what
     (scene.folder / "settings.json").unlink()
     plan, _ = scene.prepare()
-    scene.make_again(scene.topic, 3)
+    delete(stack.bootstrap, scene.topic)
+    create(stack.bootstrap, scene.topic, 3)
     for refusal in (scene.refused(), refused_look(job.look(plan), plan)):
         assert refusal.code == "TG-TOPIC-RECREATED"
         assert f"topic {scene.topic} has been deleted and made again" in refusal.what

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from integration.drawn import draw, expected, logs_of
 from integration.running import Job, error_code, settings_of, workspace
-from integration.topics import check_promises, create, fresh, produce, read_ordered
+from integration.topics import check_promises, create, delete, fresh, produce, read_ordered
 
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
@@ -98,9 +96,8 @@ def test_a_topic_made_again_under_its_name_ends_the_process_and_stays_refused(st
         job.until(lambda: {line["input"] for line in job.lines if line["events_in"] == 2_000} == {"one", "other"}, "both inputs")
         job.until(lambda: space.start("status", "one", "other").wait() == 0, "both jobs are known to run")
         before = read_ordered(stack.bootstrap, f"{one}.ordered", 1)
-        admin = AdminClient({"bootstrap.servers": stack.bootstrap})
-        admin.delete_topics([one])[one].result(30)
-        made_again(stack, one)
+        delete(stack.bootstrap, one)
+        create(stack.bootstrap, one, 1)
         produce(stack.bootstrap, one, [*raws, *raws])
         assert error_code(job) == "TG-TOPIC-RECREATED"
         assert job.wait() == 3
@@ -111,15 +108,3 @@ def test_a_topic_made_again_under_its_name_ends_the_process_and_stays_refused(st
         assert (jobs["ingest one"]["state"], jobs["ingest one"]["failure"]["code"]) == ("failed", "TG-TOPIC-RECREATED")
         assert jobs["ingest other"]["state"] == "stopped"
         assert error_code(space.start("ingest", "one")) == "TG-TOPIC-RECREATED"
-
-
-def made_again(stack: Stack, topic: str) -> None:
-    """Make a topic that is being deleted."""
-    for _ in range(100):
-        try:
-            create(stack.bootstrap, topic, 1)
-        except KafkaException:
-            time.sleep(0.1)
-        else:
-            return
-    raise AssertionError("the old topic stays")

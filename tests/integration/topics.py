@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -21,6 +21,7 @@ from ordering.punctuation import Cti
 from ordering.reader import Log, PartitionReader
 from ordering.ticks import INFINITY, NEVER
 from ordering.wire import CTI_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers
+from tidegate.runtime.kafka.admin import Admin
 
 ANY_TIME = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 """Settings of a raw topic that takes records of any age, also from the future."""
@@ -97,10 +98,30 @@ def fresh(name: str) -> str:
 
 
 def create(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str] = ANY_TIME) -> str:
-    """Make a topic; return its name."""
+    """Make a topic; return its name once the broker knows of it: the controller answers a moment before."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     client.create_topics([NewTopic(topic, partitions, 1, config=dict(config))])[topic].result(_WAIT_S)
+    _until(lambda: topic_id(bootstrap, topic) != "", f"{topic} to be known")
     return topic
+
+
+def delete(bootstrap: str, topic: str) -> None:
+    """Delete a topic; return once the broker has forgotten it."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.delete_topics([topic])[topic].result(_WAIT_S)
+    _until(lambda: topic_id(bootstrap, topic) == "", f"{topic} to be forgotten")
+
+
+def topic_id(bootstrap: str, topic: str) -> str:
+    """Return the topic's id, empty where the broker knows of none."""
+    return Admin({"bootstrap.servers": bootstrap}).topic_ids([topic])[topic]
+
+
+def _until(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + _WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"waited {_WAIT_S:g} s for {what}"
+        time.sleep(0.02)
 
 
 def exists(bootstrap: str, topic: str) -> bool:
