@@ -30,14 +30,14 @@ from ordering.ticks import INFINITY, NEVER
 from query.bucket import Bucket, events_of, in_time_order, table_of
 from query.decode import Events
 from query.exchange import key_bytes
-from query.upon import first_move, in_order, renumbered
+from query.pruning import PROGRESS, Pruning
+from query.upon import first_move, in_order
 from query.walking import Line, Told, is_due, ranks
 from tidegate.runtime.scalars.expressions import Expr
 
 Ints = NDArray[np.int64]
 Member = tuple[int, int]
 """A channel: the number of the source, and the roster number of the input partition."""
-_SUBS_MIN = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class KeyedBucket(Bucket):
         self._timelines: Ints = np.empty((0, 0), dtype=np.int64)
         self._progress: Ints = np.empty(0, dtype=np.int64)
         self._touched: list[Ints] = []
-        self._subs_after_prune = 0
+        self._pruning = Pruning()
 
     @property
     def c(self) -> int:
@@ -329,35 +329,28 @@ class KeyedBucket(Bucket):
         self._touched = []
         if not len(touched):
             return
-        self._retention.reduce("progress", lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
+        self._retention.reduce(PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
         entries = {
             "sub": touched,
             "key": pa.array([self._names[sub] for sub in touched.tolist()], pa.binary()),
             "progress_us": self._progress[touched],
         }
         self._retention.add(
-            "progress", pa.table(entries | {f"own{member}": self._timelines[touched, member] for member in range(len(self._members))})
+            PROGRESS, pa.table(entries | {f"own{member}": self._timelines[touched, member] for member in range(len(self._members))})
         )
 
     def _prune(self) -> None:
         """Forget substreams without rows whose timelines are where their channels are, once most are such; others are numbered anew."""
-        if len(self._names) < max(2 * self._subs_after_prune, _SUBS_MIN):
+        if not self._pruning.is_due(len(self._names)):
             return
         needed = (self._timelines > self._channels).any(axis=1) | (self._progress > self._reached())
-        names = [*self._program.names, *map(_waiting, range(len(self._sources)))]
-        for name in names:
-            for part in self._retention.parts(name):
-                needed[part["sub"].to_numpy()] = True
-        moved = np.where(needed, np.cumsum(needed) - 1, -1).astype(np.int64)
-        self._subs_after_prune = int(np.count_nonzero(needed))
-        if 2 * self._subs_after_prune > len(self._names):
+        kept = self._pruning.kept(needed, self._retention, [*self._program.names, *map(_waiting, range(len(self._sources)))])
+        if kept is None:
             return
-        self._names = [name for name, kept in zip(self._names, needed.tolist(), strict=True) if kept]
+        self._names = [self._names[sub] for sub in np.flatnonzero(kept).tolist()]
         self._subs = {name: sub for sub, name in enumerate(self._names)}
-        self._timelines, self._progress = self._timelines[needed], self._progress[needed]
+        self._timelines, self._progress = self._timelines[kept], self._progress[kept]
         self._touched = [np.arange(len(self._names))]
-        self._retention.reduce("progress", lambda table: table.slice(0, 0))
-        self._retention.rewrite(names, lambda table: renumbered(table, moved))
 
     def _own_head(self) -> dict[str, Any]:
         return {
@@ -376,7 +369,7 @@ class KeyedBucket(Bucket):
         self._timelines = np.full((fields["subs"], len(self._members)), NEVER, dtype=np.int64)
         self._progress = np.full(fields["subs"], NEVER, dtype=np.int64)
         names: dict[int, bytes] = {}
-        for entries in self._retention.parts("progress"):
+        for entries in self._retention.parts(PROGRESS):
             sub = entries["sub"].to_numpy()
             np.maximum.at(self._progress, sub, entries["progress_us"].to_numpy())
             for member in range(len(self._members)):

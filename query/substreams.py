@@ -25,10 +25,10 @@ from ordering.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.bucket import Bucket
 from query.decode import Events
-from query.upon import first_move, in_order, renumbered
+from query.pruning import PROGRESS, Pruning
+from query.upon import first_move, in_order
 
 Ints = NDArray[np.int64]
-_SUBS_MIN = 1024
 
 _Substream = tuple[int, bytes | None]
 """Roster number of the input partition, and key; a key of no bytes may come back from a broker as None."""
@@ -54,7 +54,7 @@ class SubstreamBucket(Bucket):
         self._number_of: Ints = np.empty(0, dtype=np.int64)
         self._progress: Ints = np.empty(0, dtype=np.int64)
         self._touched: list[Ints] = []
-        self._subs_after_prune = 0
+        self._pruning = Pruning()
 
     def _accept(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
         sub = self._find(events)
@@ -155,33 +155,26 @@ class SubstreamBucket(Bucket):
         if not len(touched):
             return
         # An older entry of a substream says nothing that the newest does not.
-        self._retention.reduce("progress", lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
+        self._retention.reduce(PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
         entries = {
             "sub": touched,
             "number": self._number_of[touched],
             "key": pa.array([self._names[sub][1] for sub in touched.tolist()], type=pa.binary()),
             "progress_us": self._progress[touched],
         }
-        self._retention.add("progress", pa.table(entries))
+        self._retention.add(PROGRESS, pa.table(entries))
 
     def _prune(self) -> None:
         """Forget substreams without rows that the floor has passed, once most are such; all others are numbered anew."""
-        if len(self._subs) < max(2 * self._subs_after_prune, _SUBS_MIN):
+        if not self._pruning.is_due(len(self._names)):
             return
-        needed = self._progress > self._floors()
-        for name in self._program.names:
-            for part in self._retention.parts(name):
-                needed[part["sub"].to_numpy()] = True
-        moved = np.where(needed, np.cumsum(needed) - 1, -1).astype(np.int64)
-        self._subs_after_prune = int(np.count_nonzero(needed))
-        if 2 * self._subs_after_prune > len(self._subs):
+        kept = self._pruning.kept(self._progress > self._floors(), self._retention, self._program.names)
+        if kept is None:
             return
-        self._names = [name for name, kept in zip(self._names, needed.tolist(), strict=True) if kept]
+        self._names = [self._names[sub] for sub in np.flatnonzero(kept).tolist()]
         self._subs = {name: sub for sub, name in enumerate(self._names)}
-        self._number_of, self._progress = self._number_of[needed], self._progress[needed]
-        self._touched = [np.arange(len(self._subs))]
-        self._retention.reduce("progress", lambda table: table.slice(0, 0))
-        self._retention.rewrite(self._program.names, lambda table: renumbered(table, moved))
+        self._number_of, self._progress = self._number_of[kept], self._progress[kept]
+        self._touched = [np.arange(len(self._names))]
 
     def _own_head(self) -> dict[str, Any]:
         return {"subs": len(self._subs)}
@@ -190,7 +183,7 @@ class SubstreamBucket(Bucket):
         self._number_of = np.zeros(fields["subs"], dtype=np.int64)
         self._progress = np.full(fields["subs"], NEVER, dtype=np.int64)
         names: dict[int, _Substream] = {}
-        for entries in self._retention.parts("progress"):
+        for entries in self._retention.parts(PROGRESS):
             sub = entries["sub"].to_numpy()
             self._number_of[sub] = entries["number"].to_numpy()
             np.maximum.at(self._progress, sub, entries["progress_us"].to_numpy())

@@ -64,12 +64,6 @@ def in_order(results: pa.Table, upon: Ints, key_of: Callable[[int], bytes], numb
     return named.take(pa.array(order))
 
 
-def renumbered(table: pa.Table, moved: Ints) -> pa.Table:
-    """Return rows under the new numbers of their substreams."""
-    place = table.schema.get_field_index("sub")
-    return table.set_column(place, "sub", pa.array(moved[table["sub"].to_numpy()]))
-
-
 def _sorted_places(upon: Ints, system_us: Ints, rank: Ints, number: Ints) -> Ints:
     """Return the places of rows in the order (upon, system_us, rank, number), equal rows as they come."""
     # Most rows differ in the first two, which are almost in order.

@@ -24,7 +24,7 @@ from query_running import program
 from ordering.frontier import Pace
 from ordering.punctuation import Cti, Roster, Spread
 from ordering.step import Released
-from query import substreams
+from query import pruning
 from query.bucket import Bucket, Source
 from query.merged import MergedBucket
 from query.program import Program
@@ -210,7 +210,7 @@ def test_a_substream_bucket_says_what_a_walk_of_the_log_says(
         if end:
             walk.end()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(substreams, "_SUBS_MIN", subs_min)
+            patch.setattr(pruning, "SUBS_MIN", subs_min)
             runner = Runner(
                 lambda at=partition: substream_bucket(topic, question, at, pace), {partition: lines}, data.draw(st.integers(0, 2**32))
             )

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
+import pytest
 from bucket_oracle import INFINITY, NEVER, Channel, Event, Result, iso, parsed, text_of
 from bucket_topics import Line, Topic, columns_of, heard, middle_of
 from hypothesis import event, given, settings
@@ -22,6 +23,7 @@ from kind_running import Channel as Written
 from kind_running import Said, promise_of, raws, walked
 
 from ordering.punctuation import Cause, Cti, Roster, Spread
+from query import pruning
 from query.bucket import EACH_CTI, Bucket, Source
 from query.config import Promise as Left
 from query.keyed import KeyedBucket
@@ -192,14 +194,20 @@ KINDS = [
 
 
 @SOME
-@given(st.sampled_from(KINDS), st.data(), st.integers(1, 2), st.booleans())
-def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end: bool) -> None:
-    """Level 2: any batches, with the state saved and restored between them, give the sequence of one batch, and keep their CTIs."""
+@given(st.sampled_from(KINDS), st.data(), st.integers(1, 2), st.booleans(), st.sampled_from([1, pruning.SUBS_MIN]))
+def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end: bool, subs_min: int) -> None:
+    """
+    Level 2: any batches, with the state saved and restored between them, give the sequence of one batch, and keep their CTIs.
+
+    Forgetting substreams (subs_min) cannot be seen either.
+    """
     topics, plans = both_of(data, partitions), bound(sql, A, B)
     for partition in range(partitions):
         lines = lines_of(topics, partition)
         whole = walked(lambda at=partition: made(plans, topics, at), lines, end=end)
-        cut = walked(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(pruning, "SUBS_MIN", subs_min)
+            cut = walked(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
         assert cut.rows == whole.rows
         assert Counter(cut.bad) == Counter(whole.bad)
         whole.check()
