@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
 from integration.drawn import Raw, draw, expected, logs_of
 from integration.running import Job, workspace
-from integration.topics import Channel, Event, Ordered, check_promises, create, exists, fresh, produce, read_ordered
+from integration.topics import Channel, Event, Ordered, check_promises, create, exists, fresh, produce, read_ordered, widen
 
 from ingest.joining import last_offset
 from ordering.policies import Policies
@@ -69,8 +68,7 @@ class Growing:
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic one more partition, or make it."""
         if exists(self.stack.bootstrap, topic):
-            client = AdminClient({"bootstrap.servers": self.stack.bootstrap})
-            client.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
+            widen(self.stack.bootstrap, topic, partitions)
         else:
             create(self.stack.bootstrap, topic, partitions)
         self._admit(topic, partitions - 1)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient  # type: ignore[attr-defined]
 from integration.drawn import START_MS, Raw
-from integration.topics import create, delete, fresh, produce, topic_id
+from integration.topics import create, delete, fresh, produce, topic_id, widen
 
 from ingest import job
 from ingest.config import IngestPlan
@@ -129,7 +129,7 @@ def test_a_lost_checkpoint_is_made_up_for_from_promises_and_the_start_of_the_run
     states = [plan.first_state(plan.model(number)) for number in range(2)]
     starts = [state.since.start_us[number] for number, state in enumerate(states) if state.since is not None]
     assert starts == [START_US + 50 * SECOND_US, START_US + 30 * SECOND_US]
-    scene.admin.create_partitions([NewPartitions(scene.topic, 3)])[scene.topic].result(30)
+    widen(stack.bootstrap, scene.topic, 3)
     plan, _ = scene.prepare()
     assert plan.output_partitions == 2
 
@@ -177,7 +177,7 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
     plan, _ = scene.prepare()
     look = job.look(plan)
     assert look(plan.partitions) == {(scene.topic, 0): EVENTS, (scene.topic, 1): EVENTS}
-    scene.admin.create_partitions([NewPartitions(scene.topic, 3)])[scene.topic].result(30)
+    widen(stack.bootstrap, scene.topic, 3)
     assert len(look(plan.partitions)) == 2
     scene.prepare()
     delete(stack.bootstrap, scene.ordered)

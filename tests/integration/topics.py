@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic  # type: ignore[attr-defined]
 
 from ordering.punctuation import Cti
 from ordering.reader import Log, PartitionReader
@@ -105,6 +105,14 @@ def create(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str
     return topic
 
 
+def widen(bootstrap: str, topic: str, partitions: int) -> None:
+    """Give a topic more partitions; return once the broker knows of them."""
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    client.create_partitions([NewPartitions(topic, partitions)])[topic].result(_WAIT_S)
+    admin = Admin({"bootstrap.servers": bootstrap})
+    _until(lambda: admin.partition_counts()[topic] == partitions, f"{topic} to have {partitions} partitions")
+
+
 def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic; return once the broker has forgotten it."""
     client = AdminClient({"bootstrap.servers": bootstrap})
@@ -133,10 +141,12 @@ def produce(bootstrap: str, topic: str, records: Iterable[Sendable]) -> None:
     """Send *records* in their order, and return once they are acknowledged."""
     # One request at a time keeps the order as idempotence does, without the half second a producer waits for its identity.
     sending = {"acks": "all", "max.in.flight.requests.per.connection": 1, "queue.buffering.max.messages": 1_000_000}
-    producer = Producer({"bootstrap.servers": bootstrap, **sending})
+    lost: list[object] = []
+    failed = {"delivery.report.only.error": True, "on_delivery": lambda error, _: lost.append(error)}
+    producer = Producer({"bootstrap.servers": bootstrap, **sending, **failed})
     for record in records:
         producer.produce(topic, record.value, record.key, record.partition, timestamp=record.stamp_ms, headers=list(record.headers))
-    assert producer.flush(_WAIT_S) == 0
+    assert (producer.flush(_WAIT_S), lost) == (0, [])
 
 
 def records(bootstrap: str, topic: str) -> Iterator[Message]:
