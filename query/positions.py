@@ -6,6 +6,11 @@ of topics. What a checkpoint has not come to yet must be there. A run from the b
 needs every event with System.Timestamp >= X of every channel. Where something was deleted, what stands before the first record of X
 or later vouches for it: a CTI of the channel, whose largest s then lies below X; or, in a channel without substreams, which is in
 order, any event.
+
+With OVER results come upon records, so a run that goes on without its checkpoint must accept each event upon the record that the
+lost run accepted it upon. A reader that starts in the middle does so from the first CTI on whose c is X or more. So it
+begins with such a CTI of each channel, where one stands before the first record of X: else that run went on to a later one, and
+whatever comes before that is written.
 """
 
 from __future__ import annotations
@@ -24,8 +29,10 @@ from tidegate.runtime.binding import last_batches, offset_of
 from tidegate.runtime.kafka.admin import Admin
 from tidegate.runtime.kafka.promises import log_of
 from tidegate.runtime.kafka.ranges import RangeReader
+from tidegate.runtime.kafka.tails import ctis_of
 
 TAIL_RECORDS = 1_000
+_GROWTH = 8
 WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
 
 
@@ -57,8 +64,55 @@ def positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
         partition for partition, at in kept.items() if at > 0 and not _vouched(plan, partition, at, found[partition], ends[partition])
     ]
     _check(plan, kept, dict.fromkeys(uncertain, needed))
+    if plan.over:
+        found = {partition: settled_at(plan, partition, kept[partition], at) for partition, at in found.items()}
     # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
     return {partition: min(found[partition], max(kept[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions}
+
+
+def settled_at(plan: QueryPlan, partition: Partition, kept: int, found: int) -> int:
+    """
+    Return from where on each channel that has a CTI with c of X or more before *found* is read with the last such CTI.
+
+    Args:
+        plan: The job, which begins at X.
+        partition: What is read.
+        kept: The first offset that is there.
+        found: Where the first record of X stands.
+
+    Raises:
+        ProtocolError: A CTI cannot be read.
+    """
+    topic, number = partition
+    assert plan.read_from_us is not None, "the job begins at an instant"
+    reader = RangeReader(plan.kafka, topic, number, headers=True)
+    length = TAIL_RECORDS
+    try:
+        while True:
+            first = max(found - length, kept)
+            settled: dict[int, int] = {}
+            begun: dict[int, int] = {}
+            told = set[int]()
+            roster: Roster | None = None
+            for records in reader.read(first, found) if first < found else ():
+                for offset, cti in ctis_of(records, topic, number):
+                    roster = cti.roster if roster is None or cti.roster.version > roster.version else roster
+                    begun |= {cti.number: offset} if cti.part == 0 else {}
+                    if cti.part < cti.parts - 1 or cti.number not in begun:
+                        continue
+                    told.add(cti.number)
+                    if cti.c >= plan.read_from_us:
+                        settled[cti.number] = begun[cti.number]
+            channels = roster.channels_of(number, _partitions(plan, topic)) if roster is not None else None
+            if first == kept or (channels is not None and told.issuperset(channels)):
+                return min(settled.values(), default=found)
+            length *= _GROWTH
+    finally:
+        reader.close()
+
+
+def _partitions(plan: QueryPlan, topic: str) -> int:
+    return next(feed.partitions for feed in plan.feeds if feed.topic == topic)
 
 
 def _check(plan: QueryPlan, kept: Mapping[Partition, int], needed: Mapping[Partition, str]) -> None:
@@ -82,7 +136,7 @@ def _check(plan: QueryPlan, kept: Mapping[Partition, int], needed: Mapping[Parti
 def _vouched(plan: QueryPlan, partition: Partition, kept: int, found: int, end: int) -> bool:
     """Tell whether each channel of a partition has something between the first record that is left and the first one of X."""
     topic, number = partition
-    partitions = next(feed.partitions for feed in plan.feeds if feed.topic == topic)
+    partitions = _partitions(plan, topic)
     reader = RangeReader(plan.kafka, topic, number, headers=True)
     # Its records' timestamps all lie below X, and that of a CTI is the largest s of its channel.
     met, promised = set[int](), set[int]()

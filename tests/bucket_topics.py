@@ -197,13 +197,28 @@ def columns_of(lines: Sequence[Line]) -> tuple[Log, Events]:
     return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value, flags, system_us)
 
 
-def middle_of(lines: Sequence[Line], read_from_us: int, back: int) -> list[Line]:
-    """Return the log from the first record whose Kafka timestamp is not below X's millisecond, or *back* records before."""
+def middle_of(lines: Sequence[Line], read_from_us: int, back: int, *, over: bool = False) -> list[Line]:
+    """
+    Return the log from where a job begins that needs all from X on.
+
+    From the first record whose Kafka timestamp is not below X's millisecond, or *back* records before; with OVER from the last
+    CTI of each channel before that record whose c is X or more.
+    """
+    stamps_us = [record.largest_us if isinstance(record, Cti) else record.system_us for _, record in lines]
+    first = next((at for at, stamp_us in enumerate(stamps_us) if stamp_us // 1000 >= read_from_us // 1000), len(lines))
+    begin = max(first - back, 0)
+    if over:
+        for number in {record.number for _, record in lines}:
+            whole = [(at, record.parts) for at, record in enumerate_ctis(lines[:first], number) if record.c >= read_from_us]
+            begin = min([begin, *(at - parts + 1 for at, parts in whole[-1:])])
+    return list(lines[begin:])
+
+
+def enumerate_ctis(lines: Sequence[Line], number: int) -> Iterator[tuple[int, Cti]]:
+    """Yield the place of each CTI of a channel that has all its parts, which stand side by side: that of the last one."""
     for at, (_, record) in enumerate(lines):
-        stamp_us = record.largest_us if isinstance(record, Cti) else record.system_us
-        if stamp_us // 1000 >= read_from_us // 1000:
-            return list(lines[max(at - back, 0) :])
-    return list(lines[max(len(lines) - back, 0) :])
+        if isinstance(record, Cti) and record.number == number and record.part == record.parts - 1:
+            yield at, record
 
 
 def starts(topic: Topic) -> st.SearchStrategy[int]:

@@ -15,7 +15,7 @@ import pytest
 from ordering.errors import RefusedError
 from ordering.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, TICK_MIN
-from query import job, starting
+from query import job, positions, starting
 from query.config import Promise, QueryPlan
 from query.written import ahead_by_key
 from tidegate.runtime.binding import bound
@@ -157,6 +157,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         return ahead_by_key(promise, brokers.held[topic, partition])
 
     monkeypatch.setattr(starting, "promised_by_key", counted)
+    monkeypatch.setattr(positions, "settled_at", lambda plan, partition, kept, found: found)
     return Scene(tmp_path, brokers)
 
 

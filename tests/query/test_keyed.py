@@ -325,7 +325,7 @@ def test_a_start_in_the_middle_gives_the_rest(sql: str, data: st.DataObject, bac
     start_us = data.draw(st.sampled_from(sorted({each.system_us for topic in topics.values() for each in topic.truth} | {10**6})))
     read_from_us = start_us - max(plan.lookback_us for plan in plans)
     whole = walked(lambda: made(plans, topics, 0), lines)
-    rest = {log: middle_of(every, read_from_us, back) for log, every in lines.items()}
+    rest = {log: middle_of(every, read_from_us, back, over=True) for log, every in lines.items()}
     said = walked(lambda: made(plans, topics, 0, (), (start_us, read_from_us)), rest, cuts=random.Random(data.draw(SEEDS)))
     for output in range(len(plans)):
         expected = {key: late for key, rows in by_key([whole], output).items() if (late := [row for row in rows if row[0] >= start_us])}
@@ -356,7 +356,7 @@ def test_a_run_goes_on_after_its_last_promise(sql: str, data: st.DataObject, bac
         promises.append(Left.restore(json.loads(json.dumps(found.save()))))
     event(f"ahead {any(each.ahead for each in promises)}")
     read_from_us = start_us - max(plan.lookback_us for plan in plans)
-    rest = {log: middle_of(every, read_from_us, back) for log, every in lines.items()}
+    rest = {log: middle_of(every, read_from_us, back, over=True) for log, every in lines.items()}
     cuts = random.Random(data.draw(SEEDS))
     said = walked(lambda: made(plans, topics, 0, (), (start_us, read_from_us), promises), rest, cuts=cuts)
     for output, (channel, every, count) in enumerate(zip(said.channels, whole.channels, counts, strict=True)):

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import pytest
-from bucket_oracle import Event
+from bucket_oracle import Event, text_of
 from bucket_topics import Line, Topic, columns_of, middle_of, starts
 from composed_scripts import composed
 from hypothesis import event, given, settings
@@ -137,7 +137,7 @@ def test_a_start_in_the_middle_gives_the_rest(kind: str, over: bool, data: Drawn
         lines = logs_of(topic, work)
         whole = walked(lambda work=work: query.bucket(topic, work), lines)
         read_from_us = start_us - query.lookback_us
-        lines = {at: middle_of(topic.partitions[at], read_from_us, back) for at in work}
+        lines = {at: middle_of(topic.partitions[at], read_from_us, back, over=over) for at in work}
         since = start_us, read_from_us
         rest = walked(lambda work=work, since=since: query.bucket(topic, work, since), lines)
         for rows, every in zip(rest.rows, whole.rows, strict=True):
@@ -167,8 +167,12 @@ def test_a_run_stops_where_it_is_told(kind: str, over: bool, data: Drawn) -> Non
 @given(KIND, st.booleans(), st.data(), st.sampled_from([0, 3, 1000]))
 def test_a_run_goes_on_after_its_last_promise(kind: str, over: bool, data: Drawn, back: int) -> None:
     """Level 2: what lost its state goes on from the last CTI of each channel, and writes what is missing, with its numbers."""
-    query = Query(kind, over, data.draw(st.booleans()))
     _, topic = drawn_topic(data, over=over, vouched=True)
+    check_going_on(Query(kind, over, data.draw(st.booleans())), topic, data, back)
+
+
+def check_going_on(query: Query, topic: Topic, data: Drawn, back: int) -> None:
+    """Run a query, take its state away after a drawn batch, and look at what it then writes."""
     for work in query.works(topic):
         lines = logs_of(topic, work)
         whole = walked(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(SEEDS)))
@@ -179,12 +183,47 @@ def test_a_run_goes_on_after_its_last_promise(kind: str, over: bool, data: Drawn
             continue
         event(f"ahead {any(cti.ahead for cti in lasts)}")
         since, promises = (start_us, start_us - query.lookback_us), [promise_of(cti) for cti in lasts]
-        rest = {at: middle_of(topic.partitions[at], start_us - query.lookback_us, back) for at in work}
+        rest = {at: middle_of(topic.partitions[at], start_us - query.lookback_us, back, over=query.over) for at in work}
+        event(f"skipped {rest != lines}")
         make = lambda work=work, since=since, promises=promises: query.bucket(topic, work, since, promises=promises)  # noqa: E731
         said = walked(make, rest, cuts=random.Random(data.draw(SEEDS)))
         for channel, every, cti in zip(said.channels, whole.channels, lasts, strict=True):
             assert channel.rows == every.rows[cti.n :]
             channel.check(every.rows[: cti.n])
+
+
+def test_a_run_goes_on_upon_the_records_of_the_lost_one() -> None:
+    """
+    Level 2: the CTI that let events count upon their own records stands before all that the time index leads to.
+
+    A reader that did not meet it would accept everything upon the next CTI, in another order than what is written already.
+    """
+    start_us = 10**9
+    after_us = [-9_000, 1_000_000, 990_000, 1_001_000, 991_000, 1_002_000, 992_000]
+    events = [
+        Event(0, seq, start_us + us, seq, key, text_of({"k": key.decode(), "v": seq, "w": 1}))
+        for seq, (us, key) in enumerate(zip(after_us, [b"a", *[b"a", b"b"] * 3], strict=True))
+    ]
+    roster = Roster(1, 1, Spread.ONE, True)
+    first, second = (
+        Cti(0, 0, start_us + us, n, 0, 0, start_us + us, start_us + largest, roster, Cause.EVENT)
+        for us, n, largest in ((0, 1, -9_000), (20_000, 5, 1_001_000))
+    )
+    lines: list[Line] = list(enumerate([events[0], first, *events[1:5], second, *events[5:]]))
+    topic, query = Topic([lines], [], 1, True, False), Query("star", True)
+    lost = query.bucket(topic, [0])
+    (before,) = lost.take(0, *columns_of(lines[:5]), 5)
+    (cti,) = lost.ctis()
+    assert cti is not None
+    (after,) = lost.take(0, *columns_of(lines[5:]), 9)
+    assert (cti.c, len(before), len(after)) == (start_us, 2, 3)
+    rest = middle_of(lines, cti.c, 0, over=True)
+    assert middle_of(lines, cti.c, 0) == lines[2:] == rest[1:]
+    again = query.bucket(topic, [0], (cti.c, cti.c), promises=[promise_of(cti)])
+    (found,) = again.take(0, *columns_of(rest), 9)
+    assert list(zip(found.seq, found.system_us, found.key.to_pylist(), strict=True)) == [
+        (len(before) + at, us, key) for at, (us, key) in enumerate(zip(after.system_us, after.key.to_pylist(), strict=True))
+    ]
 
 
 def test_a_run_that_goes_on_counts_what_it_still_finds_written() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,17 @@ def plan_of(
 
 
 def left(
-    monkeypatch: pytest.MonkeyPatch, *ctis: tuple[int, int, int], events: tuple[tuple[int, int], ...] = (), roster: Roster = ROSTER
+    monkeypatch: pytest.MonkeyPatch,
+    *ctis: tuple[int, int, int],
+    events: tuple[tuple[int, int], ...] = (),
+    roster: Roster = ROSTER,
+    c_us: Sequence[int] = (),
 ) -> None:
-    """Say which CTIs (roster number, offset, largest s) and events (roster number, offset) are left in the first partition."""
-    written = {offset: encode_cti(Cti(number, 0, us, 1, 0, 0, 0, us, roster, Cause.EVENT)) for number, offset, us in ctis}
+    """Say which CTIs (roster number, offset, largest s; c_us: their c) and events (roster number, offset) are left of the first."""
+    written = {
+        offset: encode_cti(Cti(number, 0, c, 1, 0, 0, 0, us, roster, Cause.EVENT))
+        for (number, offset, us), c in zip(ctis, c_us or [us for _, _, us in ctis], strict=True)
+    }
     column = np.array([1])
     for number, offset in events:
         (header,) = encode_event_headers(column, column, column, column, column, np.zeros(1, dtype=np.uint16), number)
@@ -111,6 +118,26 @@ def test_a_start_reads_from_its_look_back_before_it(tmp_path: Path) -> None:
     assert brokers.asked_us == FROM_US
     assert positions(Brokers(0, 9_900), plan_of(tmp_path))[ONE] == 9_000  # type: ignore[arg-type]
     assert positions(Brokers(0, 9_900), plan_of(tmp_path, None)) == {ONE: 0, OTHER: 0}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ctis", "begin"),
+    [
+        ((), 500),
+        (((0, 120, -9), (1, 130, -1)), 500),
+        (((0, 120, 0), (0, 140, 7), (1, 130, -1)), 140),
+        (((0, 120, 0), (0, 140, 7), (1, 130, 5)), 130),
+        (((0, 140, 7), (1, 520, 5)), 140),
+    ],
+)
+def test_with_over_a_start_reads_the_ctis_that_had_come_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctis: tuple[tuple[int, int, int], ...], begin: int
+) -> None:
+    """The last one of each channel before the first record of X, if its c (here relative to X) is X or more."""
+    left(monkeypatch, *((number, offset, FROM_US - 1) for number, offset, _ in ctis), c_us=[FROM_US + us for _, _, us in ctis])
+    plan = replace(plan_of(tmp_path), over=True)
+    assert positions(Brokers(kept=0, found=500), plan)[ONE] == begin  # type: ignore[arg-type]
+    assert positions(Brokers(kept=0, found=500), plan_of(tmp_path))[ONE] == 500  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ctis", [(), ((0, 120, FROM_US - 9),), ((0, 120, FROM_US - 9), (1, 600, FROM_US))])
