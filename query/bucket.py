@@ -352,9 +352,12 @@ class Bucket(ABC):
 
     def _numbered(self, output: int, results: pa.Table) -> Released:
         numbering = self._numbering[output]
-        if self._spans_us[output] and results.num_rows:
-            kept = results.select(["system_us", "key", "value"])
-            self._retention.add(_kept_results(output), kept.append_column("number", pa.array(self._inputs_of(results))))
+        if (span_us := self._spans_us[output]) and results.num_rows:
+            kept = results.select(["system_us", "key", "value"]).append_column("number", pa.array(self._inputs_of(results)))
+            if numbering.resumed_us > NEVER:
+                # For the sake of another output results may begin in the middle of a file, which is written by then.
+                kept = kept.filter(pc.greater_equal(kept["system_us"], _first_open(numbering.resumed_us, span_us)))
+            self._retention.add(_kept_results(output), kept)
         results = numbering.left(results)
         if not results.num_rows:
             nothing = pa.array([], pa.binary())

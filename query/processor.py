@@ -152,12 +152,13 @@ class BucketRun:
             self._write(self._bucket.end())
         self._producer.flush(self._written)
         reached("events acknowledged")
+        # A CTI says that what lies before it is written, in files too: a run that has lost its checkpoint begins there.
+        self._publish()
         for writer, cti in zip(self._writers, self._bucket.ctis(), strict=True):
             if cti is not None and writer is not None:
                 writer.ctis([cti])
         reached("ctis sent")
         self._producer.flush(self._written)
-        self._publish()
         reached("walked")
         self._spent("acknowledge")
         return self._report()

@@ -2,10 +2,10 @@
 Where a query job begins: at an output start time, or where a run before it has stopped (spec section 6).
 
 Law: a run with output start S writes the results with s >= S of a run from the beginning, in the same order (with OVER that of each
-key), numbered from 0. A run that goes on without its checkpoint (``--start last-stopped``) writes what follows the last CTI of each result channel,
-numbered on, as if it had never stopped (with OVER over several inputs the order between keys may be another from there on, see
-:mod:`query.written`); where the query was changed meanwhile, the results before that CTI are the old
-query's, those after it the new one's.
+key), numbered from 0. A run that goes on without its checkpoint (``--start last-stopped``) writes what follows the last CTI of
+each result channel, numbered on, as if it had never stopped (with OVER over several inputs the order between keys may be another
+from there on, see :mod:`query.written`); where the query was changed meanwhile, the results before that CTI are the old query's,
+those after it the new one's.
 
 The run is bound to its start: whoever asks for the same again, for nothing or for ``last-stopped`` goes on with the run.
 """
