@@ -457,9 +457,10 @@ def source_of(node: Node) -> Node:
 
 def walk(node: Node) -> Iterator[Node]:
     """Yield a node and all below it, each as often as it is used, the outermost first."""
-    yield node
-    for child in node.children:
-        yield from walk(child)
+    ahead = [node]
+    while ahead:
+        yield (here := ahead.pop())
+        ahead.extend(reversed(here.children))
 
 
 def lookback_of(node: Node) -> int:

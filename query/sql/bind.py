@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from query.plan import Plan, Rows
+from query.plan import Node, Plan, Rows
 from query.sql.grouping import WINDOW_EXAMPLE
 from query.sql.selecting import Selecting
 from query.sql.windowing import WINDOW_US_MAX
@@ -21,6 +21,11 @@ from tidegate.runtime.scalars.catalog import InputSchema
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.parse import Script, offset_of
 from tidegate.runtime.scalars.statements import apply_declarations
+
+OPERATORS_MAX = 400
+"""Most operators that the rows of one statement may stand for."""
+OPERATORS_DEPTH_MAX = 100
+"""Most of them upon each other."""
 
 
 def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | None = None, window_us_max: int = WINDOW_US_MAX) -> Plan:
@@ -72,18 +77,39 @@ class _Binding:
     into: str | None
     window_us_max: int
     steps: dict[str, tuple[str, Rows]] = field(default_factory=dict)
+    _sizes: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """By the identity of nodes: they are equal by their contents, which takes as long to find out as there are operators."""
+    _counted: list[Node] = field(default_factory=list)
+    """Those nodes, so that no other one gets their identity."""
 
     def statement(self, statement: exp.Expr) -> Plan:
         if not isinstance(statement, (exp.Select, exp.SetOperation)):
             fix, example = "write SELECT ... INTO output FROM input", f"SELECT ... {WINDOW_EXAMPLE}"
-            fix = fix if isinstance(statement, exp.Insert) else ""
             raise self.source.error("a script is a SELECT statement", code="SYNTAX", at=offset_of(statement), fix=fix, example=example)
         self._add_steps(statement)
         output = self._output(statement)
-        return Plan(self._selecting().rows(statement), output)
+        return Plan(self._rows(statement), output)
 
-    def _selecting(self) -> Selecting:
-        return Selecting(self.source, self.inputs, self.steps, self.window_us_max)
+    def _rows(self, query: exp.Expr) -> Rows:
+        rows = Selecting(self.source, self.inputs, self.steps, self.window_us_max).rows(query)
+        count, depth = self._size(rows)
+        if count > OPERATORS_MAX or depth > OPERATORS_DEPTH_MAX:
+            what = f"more than {OPERATORS_MAX} operators, with each step in all places where it is read"
+            if depth > OPERATORS_DEPTH_MAX:
+                what = f"more than {OPERATORS_DEPTH_MAX} operators upon each other"
+            fix = "run some of the steps as a query of their own, and read its output"
+            raise self.source.error(what, code="SIZE", at=offset_of(query), fix=fix)
+        return rows
+
+    def _size(self, node: Node) -> tuple[int, int]:
+        """Return how many operators a node stands for, those counted each time that are read in several places, and how deep they are."""
+        known = self._sizes.get(id(node))
+        if known is None:
+            below = [self._size(child) for child in node.children]
+            known = 1 + sum(count for count, _ in below), 1 + max((depth for _, depth in below), default=0)
+            self._sizes[id(node)] = known
+            self._counted.append(node)
+        return known
 
     def _add_steps(self, statement: exp.Expr) -> None:
         clause = statement.args.get("with_")
@@ -96,13 +122,16 @@ class _Binding:
             if step.this.find(exp.Into):
                 fix = "write INTO in the statements after the steps"
                 raise self.source.error(f"step {name} has an INTO", code="OUTPUT", at=offset_of(step.this), fix=fix)
-            self.steps[name.lower()] = name, self._selecting().rows(step.this)
+            self.steps[name.lower()] = name, self._rows(step.this)
 
     def _output(self, statement: exp.Expr) -> str:
         first = statement
         while isinstance(first, exp.SetOperation):
             first = first.this
         into = first.args.get("into")
+        if (second := next((each for each in statement.find_all(exp.Into) if each is not into), None)) is not None:
+            fix = "write INTO once, in the first SELECT of the UNION; for two outputs write two statements"
+            raise self.source.error("INTO in a later SELECT of a UNION", code="OUTPUT", at=offset_of(second), fix=fix)
         name = ".".join(part.name for part in into.this.parts) if into is not None else None
         if name is None and self.into is None:
             raise self.source.error(

@@ -293,6 +293,8 @@ class OnBinding:
 
     def _check_over(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> None:
         """Refuse to join what advances in different ways."""
+        if not joins:
+            return
         overs = [_overs(relation.rows) for relation in relations]
         for join, relation, own in zip(joins, relations[1:], overs[1:], strict=True):
             if len(overs[0] | own) > 1:

@@ -22,6 +22,12 @@ SCRIPTS = {
     "records in records": "SELECT " + "CAST(CAST(" * 12 + "a" + " AS record) AS nvarchar(max))" * 12 + " AS x FROM i",
     "inside a column function": "SELECT GetRecordPropertyValue(a, " + "STUFF(" * 30 + "a" + ",1,1,'x')" * 30 + ") AS x FROM i",
 }
+CHAIN = ", ".join(f"s{n} AS (SELECT a FROM s{n - 1})" for n in range(1, 900))
+DOUBLING = ", ".join(f"s{n} AS (SELECT a FROM s{n - 1} UNION SELECT a FROM s{n - 1})" for n in range(1, 60))
+SCRIPTS |= {
+    "a chain of steps": f"WITH s0 AS (SELECT a FROM i), {CHAIN} SELECT a FROM s899",
+    "steps that double": f"WITH s0 AS (SELECT a FROM i), {DOUBLING} SELECT a FROM s59",
+}
 PATTERNS = {
     "LIKE": "SELECT a FROM i WHERE a LIKE '" + "%a" * 10_000 + "'",
     "REGEXMATCH": "SELECT REGEXMATCH(a, '" + "(a+)+" * 3_000 + "') AS x FROM i",

@@ -97,3 +97,11 @@ def test_over_takes_its_clauses_in_any_order() -> None:
         assert window.args["when"].sql() == "a > 1"
     with pytest.raises(QueryError, match="PARTITION stands twice in OVER"):
         parse_script("SELECT LAG(x) OVER (PARTITION BY k PARTITION BY j) FROM i")
+
+
+def test_a_mark_of_the_encoding_at_the_beginning_is_no_word() -> None:
+    """As some editors write it; places are those of the file."""
+    assert len(parse_script("\ufeffSELECT a INTO out FROM i").statements) == 1
+    with pytest.raises(QueryError) as caught:
+        parse_script("\ufeffSELECT a INTO out FROM i WHERE ) a")
+    assert caught.value.where == "<script>:1:33"

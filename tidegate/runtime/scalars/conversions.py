@@ -56,8 +56,8 @@ _TEMPLATES = {
     (Kind.FLOAT, Kind.NVARCHAR): "CAST({x} AS VARCHAR)",
     (Kind.BIT, Kind.NVARCHAR): "CAST({x} AS VARCHAR)",
     (Kind.DATETIME, Kind.NVARCHAR): "iso8601({x})",
-    (Kind.RECORD, Kind.NVARCHAR): "{x}",
-    (Kind.ARRAY, Kind.NVARCHAR): "{x}",
+    (Kind.RECORD, Kind.NVARCHAR): "({x} || '')",
+    (Kind.ARRAY, Kind.NVARCHAR): "({x} || '')",
     (Kind.NVARCHAR, Kind.RECORD): "{cast}_json({x}, 'OBJECT')",
     (Kind.NVARCHAR, Kind.ARRAY): "{cast}_json({x}, 'ARRAY')",
 }

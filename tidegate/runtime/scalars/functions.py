@@ -140,7 +140,17 @@ def _must_be_comparable(args: Sequence[Typed]) -> Typed:
     return args[0]
 
 
-_SUBSTRING = "substring({0}, CAST({1} AS BIGINT), CAST(greatest({2}, 0) AS BIGINT))"
+# DuckDB's greatest and least pass over NULL, and its texts have fewer characters than a count may say.
+_CHARACTERS_MAX = 2**31 - 1
+_FIRST = f"CAST(least(greatest({{1}}, 0), {_CHARACTERS_MAX}) AS BIGINT)"
+_LEFT = f"CASE WHEN {{1}} IS NOT NULL THEN substring({{0}}, 1, {_FIRST}) END"
+_RIGHT = f"CASE WHEN {{1}} IS NOT NULL THEN right({{0}}, {_FIRST}) END"
+# What lies before the first character counts for the length, and is not there.
+_SUBSTRING = (
+    "CASE WHEN {1} IS NOT NULL AND {2} IS NOT NULL THEN "
+    f"substring({{0}}, CAST(least(greatest({{1}}, 1), {_CHARACTERS_MAX}) AS BIGINT), "
+    f"CAST(least(greatest(CAST(greatest({{2}}, 0) AS HUGEINT) + least({{1}}, 1) - 1, 0), {_CHARACTERS_MAX}) AS BIGINT)) END"
+)
 
 FUNCTIONS: dict[str, Function] = {
     **{operator: Function(2, 2, _arithmetic(operator)) for operator in ("+", "-", "*", "/", "%")},
@@ -172,8 +182,8 @@ FUNCTIONS: dict[str, Function] = {
     "ltrim": Function(1, 1, texts("ltrim({}, ' ')"), Kind.NVARCHAR),
     "rtrim": Function(1, 1, texts("rtrim({}, ' ')"), Kind.NVARCHAR),
     "trim": Function(1, 1, texts("trim({}, ' ')"), Kind.NVARCHAR),
-    "left": Function(2, 2, texts("substring({0}, 1, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
-    "right": Function(2, 2, texts("right({0}, greatest({1}, 0))", numbers=(1,)), Kind.NVARCHAR),
+    "left": Function(2, 2, texts(_LEFT, numbers=(1,)), Kind.NVARCHAR),
+    "right": Function(2, 2, texts(_RIGHT, numbers=(1,)), Kind.NVARCHAR),
     "substring": Function(3, 3, texts(_SUBSTRING, numbers=(1, 2)), Kind.NVARCHAR),
     "replace": Function(3, 3, texts("replace({}, {}, {})"), Kind.NVARCHAR),
     "concat": Function(2, ARGUMENTS_MAX, _concat, Kind.NVARCHAR),

@@ -75,6 +75,8 @@ def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script
     Raises:
         QueryError: The text is too long, nested too deeply, or no SQL of this dialect; with line and column.
     """
+    # Some editors begin a file with a mark of its encoding.
+    text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
     source = Source(text, file, added)
     if len(text) > SCRIPT_CHARACTERS_MAX:
         raise source.error(
@@ -201,6 +203,11 @@ def _meant(before: str, word: str) -> str:
         word: The word.
     """
     if word.upper() == "INTO":
+        begun = re.search(r"(\w{3,})[^;]*$", before)
+        if begun and _misspelled(begun[1]) == "SELECT":
+            return f"did you mean SELECT instead of {begun[1]}?"
+        if before.count("(") > before.count(")"):
+            return "close the bracket that is opened before it"
         return "write INTO right after the columns, before FROM"
     last = re.search(r"(\w{3,})\s+$", before)
     name = last[1] if last else ""
