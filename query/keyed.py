@@ -30,7 +30,7 @@ from ordering.ticks import INFINITY, NEVER
 from query.bucket import Bucket, events_of, in_time_order, table_of
 from query.decode import Events
 from query.exchange import key_bytes
-from query.pruning import PROGRESS, Pruning
+from query.pruning import PROGRESS, Pruning, outdated
 from query.upon import first_move, in_order
 from query.walking import Line, Told, is_due, ranks
 from tidegate.runtime.scalars.expressions import Expr
@@ -325,11 +325,9 @@ class KeyedBucket(Bucket):
 
     def _keep_progress(self) -> None:
         self._prune()
-        touched = np.unique(np.concatenate(self._touched)) if self._touched else _NO_PLACES
-        self._touched = []
+        touched, self._touched = outdated(self._touched, self._retention), []
         if not len(touched):
             return
-        self._retention.reduce(PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
         entries = {
             "sub": touched,
             "key": pa.array([self._names[sub] for sub in touched.tolist()], pa.binary()),

@@ -21,6 +21,7 @@ PROGRESS = "progress"
 """Kept rows that say how far each substream is."""
 
 Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
 
 
 class Pruning:
@@ -57,6 +58,20 @@ class Pruning:
         return needed
 
 
-def _renumbered(table: pa.Table, moved: NDArray[np.int64]) -> pa.Table:
+def outdated(touched: Sequence[Ints], retention: Retention) -> Ints:
+    """
+    Return the distinct substreams among *touched*, and drop what is kept of how far they are.
+
+    An older entry of a substream says nothing that the one to be added does not.
+    """
+    if not touched:
+        return np.empty(0, dtype=np.int64)
+    subs = np.unique(np.concatenate(touched))
+    if len(subs):
+        retention.reduce(PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), subs))))
+    return subs
+
+
+def _renumbered(table: pa.Table, moved: Ints) -> pa.Table:
     place = table.schema.get_field_index("sub")
     return table.set_column(place, "sub", pa.array(moved[table["sub"].to_numpy()]))

@@ -25,7 +25,7 @@ from ordering.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.bucket import Bucket
 from query.decode import Events
-from query.pruning import PROGRESS, Pruning
+from query.pruning import PROGRESS, Pruning, outdated
 from query.upon import first_move, in_order
 
 Ints = NDArray[np.int64]
@@ -150,12 +150,9 @@ class SubstreamBucket(Bucket):
 
     def _keep_progress(self) -> None:
         self._prune()
-        touched = np.unique(np.concatenate(self._touched)) if self._touched else np.empty(0, dtype=np.int64)
-        self._touched = []
+        touched, self._touched = outdated(self._touched, self._retention), []
         if not len(touched):
             return
-        # An older entry of a substream says nothing that the newest does not.
-        self._retention.reduce(PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), touched))))
         entries = {
             "sub": touched,
             "number": self._number_of[touched],
