@@ -101,7 +101,8 @@ def create(bootstrap: str, topic: str, partitions: int, config: Mapping[str, str
     """Make a topic; return its name once the broker knows of it: the controller answers a moment before."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     client.create_topics([NewTopic(topic, partitions, 1, config=dict(config))])[topic].result(_WAIT_S)
-    _until(lambda: topic_id(bootstrap, topic) != "", f"{topic} to be known")
+    admin = Admin({"bootstrap.servers": bootstrap})
+    _until(lambda: admin.topic_ids([topic])[topic] != "", f"{topic} to be known")
     return topic
 
 
@@ -117,7 +118,8 @@ def delete(bootstrap: str, topic: str) -> None:
     """Delete a topic; return once the broker has forgotten it."""
     client = AdminClient({"bootstrap.servers": bootstrap})
     client.delete_topics([topic])[topic].result(_WAIT_S)
-    _until(lambda: topic_id(bootstrap, topic) == "", f"{topic} to be forgotten")
+    admin = Admin({"bootstrap.servers": bootstrap})
+    _until(lambda: admin.topic_ids([topic])[topic] == "", f"{topic} to be forgotten")
 
 
 def topic_id(bootstrap: str, topic: str) -> str:
