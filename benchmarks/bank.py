@@ -44,23 +44,18 @@ PER_S = 5_000
 """Transfers in a second of event time."""
 LATE_MS, FOLLOWS_MS = 10_000, 2_000
 _PIECE = 100_000
-SETTINGS = """
-[inputs.debits]
-topic = "{debits}"
+_SIDE = """
+[inputs.SIDE]
+topic = "{SIDE}"
 timestamp_by = "ts"
 early = "5m"
 late = "20s"
 reorder = "10s"
 fields = {{ id = "bigint", account = "bigint", amount = "bigint" }}
-
-[inputs.credits]
-topic = "{credits}"
-timestamp_by = "ts"
-early = "5m"
-late = "20s"
-reorder = "10s"
-fields = {{ id = "bigint", account = "bigint", amount = "bigint" }}
-
+"""
+SETTINGS = (
+    "".join(_SIDE.replace("SIDE", side) for side in ("debits", "credits"))
+    + """
 [outputs.balances]
 topic = "{balances}"
 
@@ -70,6 +65,7 @@ topic = "{total}"
 [outputs.changes]
 topic = "{changes}"
 """
+)
 SCRIPT = """
 WITH
 booked AS (
