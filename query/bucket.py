@@ -29,7 +29,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.columns import BYTES_MAX, join, to_arrow
 from ordering.errors import ProtocolError
 from ordering.frontier import Pace
 from ordering.punctuation import Cause, Cti, Roster
@@ -38,10 +37,12 @@ from ordering.step import Released
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from ordering.transforms import shifted
 from query.ahead import moved
+from query.bulk import taken, whole
 from query.compile import RESULT_SCHEMA
 from query.config import Promise
 from query.decode import Events
 from query.heeding import Heeding
+from query.held import events_of, table_of
 from query.program import Program
 from query.referring import LATE, Known, Referring
 from query.retention import Changes, Retention, octets_of
@@ -49,12 +50,12 @@ from query.retention import Changes, Retention, octets_of
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
-BUCKET_STATE_VERSION = 5
+BUCKET_STATE_VERSION = 6
 """
 1 had no pace: each CTI of the input counted. Up to 2 a query had one operator, one topic and one output, and merged windows
 from its start on only. Up to 3 each retained row had its position, and none was packed or put together with others. Up to 4 results of
 shifted rows were given when time had come to them, and such a state goes on so; nor were results that another run has written told
-by their keys. 4 is said where there is neither.
+by their keys. Up to 5 the head held the time of each result ahead of its CTI. 4 is said where there is nothing of all this.
 """
 EACH_CTI = Pace()
 
@@ -76,13 +77,12 @@ class Bad:
 
 @dataclass(slots=True)
 class _Numbering:
-    """The bucket's own channel of one output: the next number, and the released results not below the last CTI."""
+    """The bucket's own channel of one output: the next number, and what its CTIs have promised."""
 
     seq: int = 0
     c: int = NEVER
     largest_us: int = TICK_MIN
     written: tuple[int, int] | None = None
-    ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     resumed_us: int = NEVER
     """Results below this stand in the channel already, where it was begun by another run."""
     skipped: int = 0
@@ -98,20 +98,17 @@ class _Numbering:
         whole = cls(promise.n, promise.c, promise.largest_us, (promise.c, promise.n), resumed_us=promise.c)
         if promise.by_key is None:
             return replace(whole, skipped=promise.ahead)
-        ahead = np.array([us for times in promise.by_key.values() for us in times], dtype=np.int64)
-        return replace(whole, ahead=ahead, keys={key: len(times) for key, times in promise.by_key.items()})
+        return replace(whole, keys={key: len(times) for key, times in promise.by_key.items()})
 
-    def left(self, results: pa.Table) -> pa.Table:
-        """Return the results that do not stand in the channel yet."""
+    def left(self, results: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the results that do not stand in the channel yet, and those that do and of which the run did not know when they are."""
         if self.resumed_us > NEVER:
             results = results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
         if self.keys:
-            return results.filter(pa.array(~self._known(results)))
+            return results.filter(pa.array(~self._known(results))), results.slice(0, 0)
         known = min(self.skipped, results.num_rows)
         self.skipped -= known
-        if known:
-            self.ahead = np.concatenate([self.ahead, results["system_us"].to_numpy()[:known]])
-        return results.slice(known)
+        return results.slice(known), results.slice(0, known)
 
     def _known(self, results: pa.Table) -> NDArray[np.bool_]:
         """Tell which results are the first ones of a key, of which some stand in the channel already."""
@@ -131,15 +128,16 @@ class _Numbering:
     def save(self) -> list[Any]:
         """Return what :meth:`restore` needs, fit for JSON."""
         keys = [[[key.hex(), count] for key, count in self.keys.items()]] if self.keys else []
-        return [self.seq, self.c, self.largest_us, self.written, self.ahead.tolist(), self.resumed_us, self.skipped, *keys]
+        # Where the list of results ahead of the CTI stood, up to version 5.
+        return [self.seq, self.c, self.largest_us, self.written, [], self.resumed_us, self.skipped, *keys]
 
     @classmethod
     def restore(cls, saved: list[Any]) -> _Numbering:
         """Return the numbering that was saved."""
-        seq, c, largest_us, written, ahead, *resumed = saved
+        seq, c, largest_us, written, _, *resumed = saved
         promise = None if written is None else (written[0], written[1])
         keys = [{bytes.fromhex(key): count for key, count in each} for each in resumed[2:]]
-        return cls(seq, c, largest_us, promise, np.array(ahead, dtype=np.int64), *resumed[:2], *keys)
+        return cls(seq, c, largest_us, promise, *resumed[:2], *keys)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +197,9 @@ class Bucket(ABC):
         self._carried = {log: Events.none() for log in self.readers}
         self._retention = Retention()
         self._numbering = [_Numbering.resumed(promise) for promise in promises or [None] * len(spans_us)]
+        for output, promise in enumerate(promises):
+            if promise is not None and promise.by_key is not None:
+                self._keep_ahead(output, [us for times in promise.by_key.values() for us in times])
         self._until_us = program.until_us = until_us
         program.goes_ahead = True
         self._next_offset = dict.fromkeys(self.readers, 0)
@@ -263,13 +264,22 @@ class Bucket(ABC):
         return events
 
     def end(self) -> list[Released]:
-        """Close everything: the run ends here."""
+        """Close everything: the run ends here. Return what :meth:`settle` does then."""
         self._ended = True
-        return self._release(self._close())
+        return self.settle()
 
     def settle(self) -> list[Released]:
-        """Return the results that only now, after all ranges of the batch, became final."""
+        """
+        Return the results that only now, after all ranges of the batch, became final.
+
+        Where much is due at once these may not be all; ask again until :attr:`is_settled`, or numbers and CTIs would depend on it.
+        """
         return self._release(self._close())
+
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether :meth:`settle` has given all that is final."""
+        return True
 
     @abstractmethod
     def _accept(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
@@ -281,11 +291,13 @@ class Bucket(ABC):
 
     def ctis(self) -> list[Cti | None]:
         """Return for each output the CTI to write once everything released so far is acknowledged; None if it would say nothing new."""
-        return [self._cti(numbering, self.c_of(output)) for output, numbering in enumerate(self._numbering)]
+        return [self._cti(output) for output in range(len(self._numbering))]
 
-    def _cti(self, numbering: _Numbering, c: int) -> Cti | None:
-        numbering.c = max(numbering.c, c)
-        numbering.ahead = numbering.ahead[numbering.ahead >= numbering.c]
+    def _cti(self, output: int) -> Cti | None:
+        numbering = self._numbering[output]
+        if (c := self.c_of(output)) > numbering.c:
+            numbering.c = c
+            self._drop_below(_ahead(output), c)
         promise = numbering.c, numbering.seq
         if numbering.c == NEVER or promise == numbering.written:
             return None
@@ -296,7 +308,7 @@ class Bucket(ABC):
             c=numbering.c,
             n=numbering.seq,
             # What is still to be found written by another run comes later, so it does not lie below c.
-            ahead=len(numbering.ahead) + numbering.skipped,
+            ahead=sum(piece.num_rows for piece in self._retention.pieces(_ahead(output))) + numbering.skipped,
             next_offset=sum(self._next_offset.values()),
             arrival_us=numbering.c,
             largest_us=numbering.largest_us,
@@ -315,11 +327,12 @@ class Bucket(ABC):
             return []
         due = rows.filter(pc.less(rows["system_us"], until))
         # Among equals of several input partitions the log's order is chance; a file depends on the events alone.
-        due = due.sort_by([("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
+        order = pc.sort_indices(due, [("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
+        due = taken(due, order.to_numpy())
         spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
         for system_us, key, value in zip(*(due[column].to_pylist() for column in ("system_us", "key", "value")), strict=True):
             spans.setdefault(system_us // span_us * span_us, []).append((system_us, key, value))
-        self._drop_published(output, until)
+        self._drop_below(_kept_results(output), until)
         return sorted(spans.items())
 
     def bad(self) -> Bad:
@@ -358,16 +371,17 @@ class Bucket(ABC):
                 # For the sake of another output results may begin in the middle of a file, which is written by then.
                 kept = kept.filter(pc.greater_equal(kept["system_us"], _first_open(numbering.resumed_us, span_us)))
             self._retention.add(_kept_results(output), kept)
-        results = numbering.left(results)
+        results, known = numbering.left(results)
+        self._keep_ahead(output, known["system_us"])
         if not results.num_rows:
             nothing = pa.array([], pa.binary())
             return _released(self._number, numbering.seq, np.empty(0, dtype=np.int64), nothing, nothing)
         system_us = results["system_us"].to_numpy()
-        key, value = (_whole(results[name]) for name in ("key", "value"))
+        key, value = (whole(results[name]) for name in ("key", "value"))
         released = _released(self._number, numbering.seq, system_us, key, value)
         numbering.seq += len(released)
         numbering.largest_us = max(numbering.largest_us, int(system_us.max()))
-        numbering.ahead = np.concatenate([numbering.ahead, system_us])
+        self._keep_ahead(output, system_us)
         self._add("results", len(released))
         return released
 
@@ -384,7 +398,7 @@ class Bucket(ABC):
         self._keep_progress()
         changes = self._retention.save(self._program.compacted)
         head = {
-            "version": BUCKET_STATE_VERSION if self._goes_ahead or any(each.keys for each in self._numbering) else 4,
+            "version": BUCKET_STATE_VERSION if self._is_of_now else 4,
             **({"goes_ahead": True} if self._goes_ahead else {}),
             "readers": {str(log): reader.save().decode() for log, reader in self.readers.items()},
             "heeding": [heeding.save() for heeding in self._heeding],
@@ -432,17 +446,31 @@ class Bucket(ABC):
         if "referring" in fields:
             self._referring = Referring.restore(fields["referring"])
         self._restored(fields)
-        for output, span_us in enumerate(self._spans_us):
-            if span_us and (c := self._numbering[output].c) > NEVER:
-                self._drop_published(output, _first_open(c, span_us))
+        for output, (numbering, saved, span_us) in enumerate(zip(self._numbering, fields["numbering"], self._spans_us, strict=True)):
+            self._keep_ahead(output, saved[4])
+            if numbering.c > NEVER:
+                self._drop_below(_ahead(output), numbering.c)
+                if span_us:
+                    self._drop_below(_kept_results(output), _first_open(numbering.c, span_us))
 
     @property
     def _goes_ahead(self) -> bool:
         """Whether anything is given before time has come to it."""
         return any(self._program.ahead_us(output) for output in range(len(self._numbering))) or self._program.looked_up_ahead_us > 0
 
-    def _drop_published(self, output: int, until_us: int) -> None:
-        self._retention.reduce(_kept_results(output), lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
+    @property
+    def _is_of_now(self) -> bool:
+        """Whether versions before 5 and 6 would not know what to do with something that is saved."""
+        has_ahead = (self._retention.rows(_ahead(output)) is not None for output in range(len(self._numbering)))
+        return self._goes_ahead or any(each.keys for each in self._numbering) or any(has_ahead)
+
+    def _keep_ahead(self, output: int, system_us: Ints | pa.ChunkedArray | list[int]) -> None:
+        """Keep the times of results that its next CTI is to count as ahead of it, unless it passes them."""
+        if len(system_us):
+            self._retention.add(_ahead(output), pa.table({"system_us": system_us}, schema=_AHEAD))
+
+    def _drop_below(self, name: str, until_us: int) -> None:
+        self._retention.reduce(name, lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
 
     @abstractmethod
     def _keep_progress(self) -> None:
@@ -462,16 +490,17 @@ def _kept_results(output: int) -> str:
     return f"results{output or ''}"
 
 
+_AHEAD = pa.schema([("system_us", pa.int64())])
+
+
+def _ahead(output: int) -> str:
+    """Return the name under which the times of an output's results that are not below its last CTI are kept."""
+    return f"ahead{output or ''}"
+
+
 def _first_open(c: int, span_us: int) -> int:
     """Return the start of the first span that a CTI at *c* leaves open."""
     return c // span_us * span_us if c < INFINITY else INFINITY
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """Return a column in one piece, however many bytes it has."""
-    if column.num_chunks < 2:
-        return column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    return join([to_arrow(chunk) for chunk in column.chunks]) if column.nbytes > BYTES_MAX else pa.concat_arrays(column.chunks)
 
 
 def _released(number: int, seq: int, system_us: Ints, key: pa.Array, value: pa.Array) -> Released:
@@ -487,50 +516,3 @@ def _between(system_us: int, value: bytes) -> Events:
     return Events(
         nowhere, nowhere, instant, pa.array([b""], pa.binary()), pa.array([value], pa.binary()), np.zeros(1, dtype=np.uint16), instant
     )
-
-
-_HELD = pa.schema(
-    [
-        ("number", pa.int64()),
-        ("offset", pa.int64()),
-        ("system_us", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("flags", pa.uint16()),
-        ("arrival_us", pa.int64()),
-    ]
-)
-
-
-def table_of(events: Events) -> pa.Table:
-    """Return events as an Arrow table, to be kept."""
-    columns = [events.number, events.offset, events.system_us]
-    return pa.Table.from_arrays(
-        [
-            *map(pa.array, columns),
-            events.key,
-            events.value,
-            *map(pa.array, (events.flags, events.arrival_us)),
-        ],
-        schema=_HELD,
-    )
-
-
-def events_of(table: pa.Table) -> Events:
-    """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags, and 2, which kept no arrival."""
-    key, value = (_whole(table[name]) for name in ("key", "value"))
-    flags = np.zeros(table.num_rows, dtype=np.uint16)
-    if "flags" in table.column_names:
-        flags = pc.fill_null(table["flags"], 0).to_numpy()
-    arrival_us = table["system_us"]
-    if "arrival_us" in table.column_names:
-        arrival_us = pc.coalesce(table["arrival_us"], arrival_us)
-    number, offset, system_us = (table[name].to_numpy() for name in ("number", "offset", "system_us"))
-    return Events(number, offset, system_us, key, value, flags, arrival_us.to_numpy())
-
-
-def in_time_order(table: pa.Table) -> pa.Table:
-    """Return events of :func:`table_of` in the order (s, input partition, offset); those that are in it are not moved."""
-    system_us, number, offset = (table[name].to_numpy() for name in ("system_us", "number", "offset"))
-    later = np.sign(np.diff(system_us)) * 4 + np.sign(np.diff(number)) * 2 + np.sign(np.diff(offset))
-    return table if (later >= 0).all() else table.take(pa.array(np.lexsort((offset, number, system_us))))

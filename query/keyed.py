@@ -27,9 +27,10 @@ from numpy.typing import NDArray
 
 from ordering.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
-from query.bucket import Bucket, events_of, in_time_order, table_of
+from query.bucket import Bucket
 from query.decode import Events
 from query.exchange import key_bytes
+from query.held import events_of, in_time_order, table_of
 from query.pruning import PROGRESS, Pruning, outdated
 from query.upon import first_move, in_order
 from query.walking import Line, Told, is_due, ranks
@@ -277,10 +278,10 @@ class KeyedBucket(Bucket):
         due = waiting.filter(pa.array(self._is_past(waiting)))
         self._retention.reduce(_waiting(at), lambda table: table.filter(pa.array(~self._is_past(table))))
         if due.num_rows:
-            due = in_time_order(due)
-            position = np.arange(self._position, self._position + due.num_rows)
-            self._position += due.num_rows
-            self._prepare(at, events_of(due), due["sub"].to_numpy(), position)
+            for part in in_time_order(due):
+                position = np.arange(self._position, self._position + part.num_rows)
+                self._position += part.num_rows
+                self._prepare(at, events_of(part), part["sub"].to_numpy(), position)
 
     def _is_past(self, rows: pa.Table) -> NDArray[np.bool_]:
         past: NDArray[np.bool_] = rows["system_us"].to_numpy() < self._progress[rows["sub"].to_numpy()]

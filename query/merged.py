@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from ordering.reader import Accepted
 from ordering.ticks import NEVER
-from query.bucket import Bucket, events_of, in_time_order, table_of
+from query.bucket import Bucket
 from query.decode import Events
+from query.held import events_of, in_steps, in_time_order, table_of
 
 
 class MergedBucket(Bucket):
@@ -30,10 +31,16 @@ class MergedBucket(Bucket):
         if len(events):
             self._retention.add(_held(at), table_of(events))
 
+    @property
+    def is_settled(self) -> bool:
+        """Tell whether all that is due has been worked on."""
+        return self._closed_us >= self.c
+
     def _close(self) -> list[pa.Table] | None:
-        until_us = self.c
-        if until_us <= self._closed_us:
+        if self.is_settled:
             return None
+        waiting = [piece for at in range(len(self._sources)) for piece in self._retention.pieces(_held(at))]
+        until_us = in_steps([piece.rows() for piece in waiting if piece.low_us < self.c], self.c)
         for at in range(len(self._sources)):
             self._merge(at, until_us)
         closing = pa.table({"sub": [0], "from_us": [self._closed_us], "to_us": [until_us]})
@@ -41,16 +48,16 @@ class MergedBucket(Bucket):
         return self._finish(closing)
 
     def _merge(self, at: int, until_us: int) -> None:
-        held = self._retention.rows(_held(at))
-        if held is None:
+        """Work on the events of a source that lie below an instant; they wait no more."""
+        pieces = [piece for piece in self._retention.pieces(_held(at)) if piece.low_us < until_us]
+        if not pieces:
             return
-        due, _ = _split(held, until_us)
+        due = pa.concat_tables([_split(piece.rows(), until_us)[0] for piece in pieces], promote_options="default")
         self._retention.reduce(_held(at), lambda table: _split(table, until_us)[1])
-        if due.num_rows:
-            events = events_of(in_time_order(due))
-            position = np.arange(self._position, self._position + len(events))
-            self._position += len(events)
-            self._prepare(at, events, np.zeros(len(events), dtype=np.int64), position)
+        for part in in_time_order(due):
+            position = np.arange(self._position, self._position + part.num_rows)
+            self._position += part.num_rows
+            self._prepare(at, events_of(part), np.zeros(part.num_rows, dtype=np.int64), position)
 
     def _keep_progress(self) -> None:
         pass  # the head says how far it has merged

@@ -147,9 +147,9 @@ class BucketRun:
             self._bucket.refer(_known(self._plan, int(ranges[0].references)))
         for planned in ranges:
             self._read(int(planned.log), int(planned.start), int(planned.end))
-        self._write(self._bucket.settle())
+        self._settle(self._bucket.settle())
         if ranges[0].final:
-            self._write(self._bucket.end())
+            self._settle(self._bucket.end())
         self._producer.flush(self._written)
         reached("events acknowledged")
         # A CTI says that what lies before it is written, in files too: a run that has lost its checkpoint begins there.
@@ -187,6 +187,11 @@ class BucketRun:
             read, events = decode(records, topic, partition)
             to = self._bucket.routed(log, events) if isinstance(self._bucket, ExchangedBucket) else None
             yield Piece(read, events, int(records.offset[-1]) + 1, to)
+
+    def _settle(self, released: list[Released]) -> None:
+        self._write(released)
+        while not self._bucket.is_settled:
+            self._write(self._bucket.settle())
 
     def _write(self, released: list[Released]) -> None:
         self._spent("compute")

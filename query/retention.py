@@ -4,7 +4,8 @@ Retention: the rows a bucket must keep, in chunks, saved so that a batch writes 
 Law: ``restore`` of what was saved gives the same rows in the same order, except that rows dropped since the chunk that
 holds them was written come back: dropping must be decided again from the bucket's progress. A chunk none of whose rows
 is needed is deleted; eight chunks of one size class are merged into one of the next, which leaves dropped rows behind,
-until they have grown so large that they stay as they are: no save writes more than a bounded number of old rows.
+until they have grown so large that they stay as they are: no save writes more than a bounded number of old rows. Many bytes of
+one batch are several chunks from the start.
 
 Each *piece* - the rows of one name in one chunk - knows between which instants its rows lie. So what lies elsewhere in
 time is neither read nor expired row by row, and the work of a batch does not grow with what is kept but not needed.
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.bulk import in_parts
 from query.hashes import Hashes
 from query.packing import column_of, packed, unpacked
 
@@ -26,6 +28,8 @@ FANOUT = 8
 """So many chunks of one size class are merged into one of the next."""
 ROWS_MAX = 2_000_000
 """Chunks that would have more rows together are merged no more."""
+BYTES_MAX = 2**27
+"""Nor are those that would have more bytes; and so many a chunk has at most, as Spark's store copies it several times."""
 _FINAL = 1_000
 """The size class of those."""
 PACKED_FROM = 4_096
@@ -48,13 +52,15 @@ class Piece:
         table: The rows, perhaps packed.
     """
 
-    __slots__ = ("_index", "_patience_us", "_spans", "_table", "_waiting_us", "high_us", "low_us")
+    __slots__ = ("_blocks", "_index", "_patience_us", "_spans", "_summary", "_table", "_waiting_us", "high_us", "low_us")
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
         self.low_us, self.high_us = _ends(table)
         self._spans: tuple[Span, Span] | None = None
         self._index: Hashes | None = None
+        self._summary: Piece | None = None
+        self._blocks: list[Piece] = []
         self._patience_us = self._waiting_us = 0
 
     @property
@@ -84,6 +90,19 @@ class Piece:
         if self._index is None:
             self._index = make(self.rows())
         return self._index
+
+    def summary(self, make: Callable[[pa.Table], pa.Table]) -> Piece:
+        """Return what stands for the rows where all of them count alike; it is made once."""
+        if self._summary is None:
+            made = make(self.rows())
+            self._summary = self if made.num_rows == self.num_rows else Piece(made)
+        return self._summary
+
+    def blocks(self, rows_max: int) -> list[Piece]:
+        """Return the rows in their order as pieces of at most so many; they are made once."""
+        if not self._blocks:
+            self._blocks = [Piece(self._table.slice(at, rows_max)) for at in range(0, self.num_rows, rows_max)]
+        return self._blocks
 
     @property
     def ends_us(self) -> Span:
@@ -137,6 +156,10 @@ class _Chunk:
     @property
     def num_rows(self) -> int:
         return sum(piece.num_rows for piece in self.pieces.values())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(piece.packed.nbytes for piece in self.pieces.values())
 
     @property
     def tables(self) -> Tables:
@@ -248,9 +271,10 @@ class Retention:
     def _put(self, changes: Changes, level: int, tables: Tables) -> None:
         whole = {name: table.combine_chunks() for name, table in tables.items()}
         small = {name: packed(table) if level and table.num_rows >= PACKED_FROM else table for name, table in whole.items()}
-        chunk = _Chunk(self._number(), level, {name: Piece(table) for name, table in small.items()})
-        self._chunks.append(chunk)
-        changes.put[chunk.number] = _pack(chunk.tables)
+        for tables in _apart(small):
+            chunk = _Chunk(self._number(), level, {name: Piece(table) for name, table in tables.items()})
+            self._chunks.append(chunk)
+            changes.put[chunk.number] = _pack(chunk.tables)
 
     def _merge(self, changes: Changes, compact: Compact) -> bool:
         """Merge the newest chunks, if there are enough of one size class; tell whether there may be more to do."""
@@ -258,7 +282,7 @@ class Retention:
         full = self._chunks[-FANOUT:]
         if level == _FINAL or len(full) < FANOUT or any(chunk.level != level for chunk in full):
             return False
-        if sum(chunk.num_rows for chunk in full) > ROWS_MAX:
+        if sum(chunk.num_rows for chunk in full) > ROWS_MAX or sum(chunk.nbytes for chunk in full) > BYTES_MAX:
             for chunk in full:
                 chunk.level = _FINAL
             return False
@@ -288,6 +312,14 @@ class Retention:
             retention._chunks.append(_Chunk(number, level, pieces))
         retention._next = max((number for number, _ in head), default=-1) + 1
         return retention
+
+
+def _apart(tables: Tables) -> Iterator[Tables]:
+    """Yield tables as they are to be saved together: all in one, or each of many bytes by itself and in parts."""
+    if sum(table.nbytes for table in tables.values()) <= BYTES_MAX:
+        yield tables
+    else:
+        yield from ({name: part} for name, table in tables.items() for part in in_parts(table, BYTES_MAX))
 
 
 def _replace(holder: dict[str, Piece], name: str, kept: Callable[[pa.Table], pa.Table]) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ordering.segments import first_above, running_max, stable_order
 from ordering.ticks import INFINITY
+from query.bulk import taken
 
 Ints = NDArray[np.int64]
 
@@ -61,7 +62,7 @@ def in_order(results: pa.Table, upon: Ints, key_of: Callable[[int], bytes], numb
     order = _sorted_places(upon, results["system_us"].to_numpy(), rank, number)
     column = results.schema.get_field_index("key")
     named = results.set_column(column, results.schema.field(column), pa.array(keys, pa.binary()).take(coded.indices))
-    return named.take(pa.array(order))
+    return taken(named, order)
 
 
 def _sorted_places(upon: Ints, system_us: Ints, rank: Ints, number: Ints) -> Ints:

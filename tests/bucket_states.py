@@ -26,10 +26,10 @@ from ordering.frontier import Pace
 from ordering.oracle import Record
 from ordering.policies import Policies
 from ordering.punctuation import Cause, Cti, Roster, Spread
-from query import gathering, retention
+from query import bulk, gathering, held, retention
 from query.bucket import Bucket, Source
 from query.merged import MergedBucket
-from query.operators import compacting
+from query.operators import base, compacting
 from query.substreams import SubstreamBucket
 from tidegate.runtime.scalars.catalog import InputSchema
 
@@ -172,12 +172,14 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
 
 
 @contextmanager
-def putting_everything_together(fanout: int = 2, rows_max: int = retention.ROWS_MAX) -> Iterator[None]:
-    """Merge, pack, compact and portion retained rows however few they are, where otherwise only many are worth the work."""
+def putting_everything_together(fanout: int = 2, rows_max: int = retention.ROWS_MAX, bytes_max: int = bulk.AT_ONCE_BYTES) -> Iterator[None]:
+    """Merge, pack, compact and portion rows however few they are, or have few bytes, where otherwise only many are worth the work."""
     with (
-        patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0, ROWS_MAX=rows_max),
+        patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0, ROWS_MAX=rows_max, BYTES_MAX=bytes_max),
+        patch.object(held, "AT_ONCE_BYTES", bytes_max),
+        patch.object(base, "AT_ONCE_BYTES", bytes_max),
         patch.multiple(compacting, COMPACTED_FROM=0, SAVING=0),
-        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0),
+        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0, BLOCK_ROWS=4),
     ):
         yield
 

@@ -104,9 +104,9 @@ def walked(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | Non
                 read = lines[log][at[log] : stop]
                 _hear(said, bucket.take(log, *columns_of(read), read[-1][0] + 1))
                 at[log] = stop
-        _hear(said, bucket.settle())
+        _hear_all(said, bucket, bucket.settle())
         if is_last and end:
-            _hear(said, bucket.end())
+            _hear_all(said, bucket, bucket.end())
         for channel, cti in zip(said.channels, bucket.ctis(), strict=True):
             channel.ctis += [(len(channel.rows), cti)] if cti is not None else []
         bad = bucket.bad()
@@ -118,6 +118,12 @@ def walked(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | Non
         if cuts:
             head, changes = bucket.save()
             chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
+
+
+def _hear_all(said: Said, bucket: Bucket, released: Sequence[Any]) -> None:
+    _hear(said, released)
+    while not bucket.is_settled:
+        _hear(said, bucket.settle())
 
 
 def _hear(said: Said, released: Sequence[Any]) -> None:

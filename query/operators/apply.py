@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from query.operators.base import Retained, alone
-from query.operators.project import due_rows, open_rows
+from query.operators.momentary import Momentary, due_rows
 from query.operators.rows import RowStage
 from query.plan import Apply, predicates_of
 from tidegate.runtime.scalars.columns import Rows
@@ -23,7 +23,7 @@ from tidegate.runtime.scalars.variant import Variant, gather
 
 
 @dataclass(frozen=True)
-class Application:
+class Application(Momentary):
     """The operator of a :class:`query.plan.Apply`."""
 
     node: Apply
@@ -58,11 +58,3 @@ class Application:
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, row, element)."""
         return due_rows(alone(retained), closing).drop_columns(["position"])
-
-    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
-        return instant_us, instant_us
-
-    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us."""
-        return open_rows(retained, horizon)

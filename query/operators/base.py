@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from query.bulk import AT_ONCE_BYTES, in_parts
 from query.encode import encode_objects
 from tidegate.runtime.scalars.columns import Failure
 from tidegate.runtime.scalars.variant import Variant, from_columns
@@ -134,6 +135,31 @@ class Compacting(Protocol):
 
 
 @runtime_checkable
+class Summing(Protocol):
+    """An operator to which rows that all results asked for depend on alike may be handed as fewer rows that stand for them."""
+
+    @property
+    def is_summing(self) -> bool:
+        """Whether there are ever such rows."""
+        ...
+
+    def holds_all(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+        """
+        Tell whether all results with ``from_us <= System.Timestamp < to_us`` depend on rows in the same way.
+
+        Args:
+            ends_us: The least and the greatest ``system_us`` of the rows.
+            from_us: From where on results are asked for.
+            to_us: Up to where, exclusive.
+        """
+        ...
+
+    def summed(self, retained: pa.Table) -> pa.Table:
+        """Return rows that stand for others there."""
+        ...
+
+
+@runtime_checkable
 class Portioned(Protocol):
     """An operator of one side that can take its rows in portions, where they are many."""
 
@@ -223,6 +249,10 @@ def no_rows() -> pa.Table:
 
 def encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return rows as ``RESULT_SCHEMA``, each value a JSON object with these members."""
+    return pa.concat_tables([_encoded(part, names) for part in in_parts(rows, AT_ONCE_BYTES)])
+
+
+def _encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     columns = [from_columns(rows, f"s{at}") for at in range(len(names))]
     value = encode_objects(names, columns, rows.num_rows)
     return rows.select(_HEAD).append_column("value", value).cast(RESULT_SCHEMA)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from query.encode import encode_keys, encode_objects
-from query.operators.base import RESULT_SCHEMA, Retained, Ticks, alone, by_substream, rows_table, ticks
+from query.operators.base import RESULT_SCHEMA, Retained, alone, rows_table
+from query.operators.momentary import Momentary, due_rows
 from query.operators.rows import RowStage
 from query.plan import Project, predicates_of, scan_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
@@ -20,7 +20,7 @@ from tidegate.runtime.scalars.variant import Variant
 
 
 @dataclass(frozen=True)
-class Projection:
+class Projection(Momentary):
     """The operator of a :class:`query.plan.Project` whose rows other operators take."""
 
     node: Project
@@ -39,17 +39,9 @@ class Projection:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
         return due_rows(alone(retained), closing).drop_columns(["position"])
 
-    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
-        return instant_us, instant_us
-
-    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us."""
-        return open_rows(retained, horizon)
-
 
 @dataclass(frozen=True)
-class EncodedProjection:
+class EncodedProjection(Momentary):
     """
     The operator of a :class:`query.plan.Project` over events whose results leave the query; without columns the payload
     passes as it is.
@@ -77,14 +69,6 @@ class EncodedProjection:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""
         return due_rows(alone(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
 
-    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
-        return instant_us, instant_us
-
-    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us."""
-        return open_rows(retained, horizon)
-
 
 def _computed(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
     """Return the rows that pass, their substream key where events have one, their columns, and the bad rows."""
@@ -93,18 +77,3 @@ def _computed(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[
     exprs = tuple(column.expr for column in node.columns)
     kept, columns, bad = RowStage(predicates_of(node), (*over, *exprs), payloads).apply(below)
     return kept, columns[: len(over)], columns[len(over) :], bad
-
-
-def due_rows(retained: pa.Table, closing: pa.Table) -> pa.Table:
-    """Return the rows with from_us <= system_us < to_us of their substream, ordered by (system_us, position)."""
-    subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
-    due = (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
-    rows: Ticks = np.flatnonzero(due)
-    rows = rows[np.lexsort((ticks(retained, "position")[rows], system_us[rows]))]
-    return retained.take(pa.array(rows))
-
-
-def open_rows(retained: pa.Table, horizon: pa.Table) -> pa.Table:
-    """Return the rows with system_us >= to_us of their substream."""
-    subs = ticks(retained, "sub")
-    return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(subs, horizon, "to_us", 0)))

@@ -18,8 +18,8 @@ import pyarrow as pa
 from query.operators.base import Retained, Ticks, by_substream, concat_rows, no_rows, rows_table, ticks
 from query.operators.base import alone as only
 from query.operators.matching import Keyed, Pairs, matches
+from query.operators.momentary import Momentary
 from query.operators.pairing import alone, have_keys, joined, keys_of, meeting, with_keys
-from query.operators.project import open_rows
 from query.operators.rows import RowStage
 from query.plan import ReferenceJoin, predicates_of
 from query.reference import ReferenceTable
@@ -27,7 +27,7 @@ from tidegate.runtime.scalars.expressions import Expr
 
 
 @dataclass(frozen=True)
-class ReferenceJoining:
+class ReferenceJoining(Momentary):
     """The operator of a :class:`query.plan.ReferenceJoin`."""
 
     node: ReferenceJoin
@@ -71,14 +71,6 @@ class ReferenceJoining:
         results = concat_rows(parts)
         order = np.lexsort((theirs, mine, ticks(results, "system_us")))
         return results.take(pa.array(order)) if results.num_rows else no_rows()
-
-    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
-        return instant_us, instant_us
-
-    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us."""
-        return open_rows(retained, horizon)
 
     def _keys(self, side: int) -> tuple[Expr, ...]:
         return tuple(pair[side] for pair in self.node.keys)

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.operators.base import BAD_SCHEMA, Retained, alone
+from query.operators.momentary import Momentary, due_rows
 from query.operators.offered import Argument, Length, OfferedOperator, RowColumn
-from query.operators.project import due_rows, open_rows
 
 
 @dataclass(frozen=True)
-class Shift:
+class Shift(Momentary):
     """The operator; *reach_us* is by how much rows are moved, microseconds."""
 
     reach_us: int
@@ -40,14 +40,6 @@ class Shift:
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
         return due_rows(alone(retained), closing).drop_columns(["position"])
-
-    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
-        return instant_us, instant_us
-
-    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us."""
-        return open_rows(retained, horizon)
 
 
 def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Shift]:

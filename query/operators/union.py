@@ -8,12 +8,12 @@ import numpy as np
 import pyarrow as pa
 
 from query.operators.base import BAD_SCHEMA, Retained, concat_rows
-from query.operators.project import due_rows, open_rows
+from query.operators.momentary import Momentary, due_rows
 from query.plan import Union
 
 
 @dataclass(frozen=True)
-class Uniting:
+class Uniting(Momentary):
     """The operator of a :class:`query.plan.Union`."""
 
     node: Union
@@ -32,11 +32,3 @@ class Uniting:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, side, position)."""
         every = concat_rows([rows for rows in retained if rows is not None]).drop_columns(["position"])
         return due_rows(every.append_column("position", pa.array(np.arange(every.num_rows))), closing).drop_columns(["position"])
-
-    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return its own instant twice: a row gives results at its own time, and has a part in no others."""
-        return instant_us, instant_us
-
-    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us."""
-        return open_rows(retained, horizon)

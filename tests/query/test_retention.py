@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from query import retention as retention_module
 from query.retention import Changes, Retention, largest
 
 
@@ -154,3 +156,19 @@ def test_any_column_survives(column: pa.Array) -> None:
 def test_the_largest_value_of_a_column() -> None:
     """Over chunks, nulls left out."""
     assert largest(pa.concat_tables([rows_of([3, 9]), rows_of([4])]), "at") == 9
+
+
+@given(st.lists(st.lists(st.integers(0, 400), max_size=6), max_size=12), st.integers(200, 2_000))
+def test_no_chunk_has_many_bytes(batches: list[list[int]], bytes_max: int) -> None:
+    """Whatever a batch adds is saved in chunks that a store can copy, but for single rows that are larger; and comes back."""
+    retention, store, sizes = Retention(), Store(), list[int]()
+    with patch.object(retention_module, "BYTES_MAX", bytes_max):
+        for batch in batches:
+            sizes += batch
+            retention.add("rows", pa.table({"value": pa.array([b"x" * size for size in batch], pa.binary())}))
+            retention.add("at", rows_of(batch))
+            store.apply(retention.save())
+            retention = Retention.restore(retention.head(), dict(store.chunks))
+            assert all(piece.packed.nbytes <= max(bytes_max, 500) for name in ("rows", "at") for piece in retention.pieces(name))
+    assert [len(value) for rows in retention.parts("rows") for value in rows["value"].to_pylist()] == sizes
+    assert kept(retention, "at") == sizes
