@@ -18,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
+from query.cutting import Cutter
 from query.offsets import Offset
 from query.reference_lookout import ReferenceLookout
 from tidegate.runtime.kafka.admin import Admin
@@ -42,6 +43,13 @@ class Planner(RangePlanner):
         return Admin(self._plan.kafka, _ANSWER_S)
 
     @cached_property
+    def _cutter(self) -> Cutter | None:
+        """What cuts batches; None where no log waits for another."""
+        if all(len(self._plan.logs_of(bucket)) == 1 for bucket in range(self._plan.buckets)):
+            return None
+        return Cutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)), self._plan.events_per_batch)
+
+    @cached_property
     def _references(self) -> ReferenceLookout | None:
         if not self._plan.references:
             return None
@@ -64,18 +72,24 @@ class Planner(RangePlanner):
         references = self._references.look() if self._references is not None else 0
         try:
             ends = self._by_log(self._frozen or self._admin.ends(self._plan.starts))
+            behind = {log: end for log, end in ends.items() if end > here.positions[log]}
+            there = self._cut(here.positions, behind)
         except (KafkaException, TidegateError) as error:
             if beyond_waiting(error):
                 raise
             get_logger(__name__).warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
             time.sleep(_RETRY_S)
             return start
-        behind = {log: end for log, end in ends.items() if end > here.positions[log]}
         if not behind:
             return Offset(here.positions, final=True, references=references).to_json() if self._frozen is not None else start
-        share = max(self._plan.events_per_batch // len(behind), 1)
-        there = {log: min(end, here.positions[log] + share) for log, end in behind.items()}
         return Offset({**here.positions, **there}, references=references).to_json()
+
+    def _cut(self, here: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
+        """Return how far logs are read in the next batch; *ends* are those of logs that have something left."""
+        if self._cutter is not None:
+            return self._cutter.cut(here, ends)
+        share = max(self._plan.events_per_batch // max(len(ends), 1), 1)
+        return {log: min(end, here[log] + share) for log, end in ends.items()}
 
     def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
         return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}

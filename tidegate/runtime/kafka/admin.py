@@ -297,9 +297,12 @@ class Admin:
     def offsets_from(self, partitions: Iterable[tuple[str, int]], time_us: int) -> dict[tuple[str, int], int]:
         """Return the first offset of each partition with a record timestamp of *time_us* or more; its end where there is none."""
         wanted = list(partitions)
-        ends = self.ends(wanted)
-        found = self.offsets(wanted, OffsetSpec.for_timestamp(max(time_us // 1000, 0)))
-        return {partition: found[partition].offset if found[partition].offset >= 0 else ends[partition] for partition in wanted}
+        return {**self.ends(wanted), **self.offsets_at(wanted, max(time_us // 1000, 0))}
+
+    def offsets_at(self, partitions: Iterable[tuple[str, int]], time_ms: int) -> dict[tuple[str, int], int]:
+        """Return the first offset with a record timestamp of *time_ms* or more of each partition that has one."""
+        found = self.offsets(partitions, OffsetSpec.for_timestamp(time_ms))
+        return {partition: each.offset for partition, each in found.items() if each.offset >= 0}
 
     def _wait(self, future: Future[_T], operation: str, topic: str) -> _T:
         return self._answer(lambda: future.result(timeout=self._timeout_s + 5), operation, topic)
