@@ -4,12 +4,12 @@ Gathering: which of the retained rows a finish looks at, and how many at once.
 Pieces of which no row can have a part in the results asked for are left alone. Where an operator says so (:class:`Portioned`)
 many rows are handed to it in portions, one after the other, each with all rows of its groups; so the memory that closing
 a long window takes does not grow with all that it holds, but with its largest group. Of what joins keep, old rows are looked
-up by their keys (:class:`Selective`).
+up by their keys (:class:`Selective`); of what all results asked for hold alike, the sums are taken (:class:`Summing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -17,12 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.hashes import Hashes
-from query.operators.base import Operator, Periodic, Portioned, Selective, Spanning, concat_rows
-from query.retention import Piece, Retention
+from query.operators.base import Operator, Periodic, Portioned, Selective, Spanning, Summing, concat_rows
+from query.retention import Piece, Retention, SpanOf
 
 ROWS_AT_ONCE = 4_000_000
 """More rows than these are handed over in portions."""
 _PORTIONS_MAX = 255
+BLOCK_ROWS = 32_768
+"""Larger pieces of which some rows have left a sliding window are taken apart, so that the others are summed up but once."""
 INDEXED_FROM = 4_096
 """Rows of smaller pieces are not looked up by their keys."""
 
@@ -36,8 +38,23 @@ def near(operator: Operator, retention: Retention, names: Sequence[str], from_us
     found = []
     for side, name in enumerate(names):
         span = partial(operator.span_us, side=side)
-        found.append([piece for piece in retention.pieces(name) if piece.meets(span, from_us, to_us)])
+        pieces = [piece for piece in retention.pieces(name) if piece.meets(span, from_us, to_us)]
+        if isinstance(operator, Summing) and operator.is_summing:
+            pieces = list(_summed(operator, pieces, span, from_us, to_us))
+        found.append(pieces)
     return found
+
+
+def _summed(operator: Summing, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
+    """Yield the pieces, or what stands for them; those that count in part are looked at block by block."""
+    for piece in pieces:
+        if operator.holds_all(piece.ends_us, from_us, to_us):
+            yield piece.summary(operator.summed)
+        elif piece.num_rows > BLOCK_ROWS and piece.high_us < from_us:
+            blocks = (block for block in piece.blocks(BLOCK_ROWS) if block.meets(span, from_us, to_us))
+            yield from _summed(operator, blocks, span, from_us, to_us)
+        else:
+            yield piece
 
 
 def together(pieces: Sequence[Piece]) -> pa.Table | None:

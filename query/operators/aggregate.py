@@ -26,12 +26,12 @@ import pyarrow.compute as pc
 from ordering.segments import sorted_places
 from query.encode import canonical, encode_keys
 from query.operators.base import Retained, alone, concat_rows, no_rows, rows_table, ticks, with_reasons
-from query.operators.compacting import compacted, grid_of
+from query.operators.compacting import compacted, grid_of, put_together
 from query.operators.framing import Framed, Framing, still_needed
 from query.operators.holistic import arguments, holistic, is_holistic
 from query.operators.rows import RowStage
 from query.operators.totals import finish_total
-from query.operators.windows import AnyWindow, Session, Several, each, id_of
+from query.operators.windows import AnyWindow, Session, Several, Sliding, each, id_of
 from query.plan import WindowedAggregate, predicates_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
 from tidegate.runtime.scalars import offered
@@ -132,6 +132,23 @@ class WindowAggregation:
             return retained
         numbers = [self._number_of(total) for total in self.node.totals]
         return compacted(retained, grid, len(self.node.keys), self.node.totals, numbers)
+
+    @property
+    def is_summing(self) -> bool:
+        """Whether windows that end after each other hold nearly the same rows, and their states make all that is asked of them."""
+        return isinstance(self.node.window, Sliding) and not any(map(is_holistic, self.node.totals))
+
+    def holds_all(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+        """Tell whether all sliding windows that end there hold the rows between two instants, both included."""
+        low_us, high_us = ends_us
+        # Before the first end all of them have come, and none leaves before the last one.
+        return high_us < from_us and low_us + self.reach_us >= to_us
+
+    def summed(self, retained: pa.Table) -> pa.Table:
+        """Return a row of states for each group, at the time of the latest row; the rows themselves if that saves little."""
+        system_us = ticks(retained, "system_us")
+        numbers = [self._number_of(total) for total in self.node.totals]
+        return put_together(retained, np.full_like(system_us, system_us.max()), len(self.node.keys), self.node.totals, numbers)
 
     def _framing(self, window: AnyWindow) -> Framing:
         exact = [total for total in self.node.totals if not is_holistic(total)]

@@ -16,7 +16,7 @@ from math import gcd
 
 import pyarrow as pa
 
-from query.operators.base import ticks
+from query.operators.base import Ticks, ticks
 from query.operators.framing import collected, grouped_rows
 from query.operators.windows import AnyWindow, Window
 from tidegate.runtime.scalars.expressions import Aggregate
@@ -50,8 +50,13 @@ def compacted(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregat
     """
     if rows.num_rows < COMPACTED_FROM:
         return rows
+    return put_together(rows, grid.pane_end(ticks(rows, "system_us")), keys, totals, numbers)
+
+
+def put_together(rows: pa.Table, cell: Ticks, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
+    """Return a row with states for each group and *cell*, an instant of each row; the rows themselves if that saves little."""
     group, groups = grouped_rows(rows, keys)
-    placed = rows.append_column("group", pa.array(group)).append_column("cell", pa.array(grid.pane_end(ticks(rows, "system_us"))))
+    placed = rows.append_column("group", pa.array(group)).append_column("cell", pa.array(cell))
     cells, states = collected(placed, totals, numbers, 'cell, "group"')
     if SAVING * cells.num_rows > rows.num_rows:
         return rows

@@ -6,6 +6,7 @@ together, or kept for longer than they need be, cannot be seen in any result.
 from __future__ import annotations
 
 import random
+import statistics
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,14 +54,15 @@ def same(said: Said, other: Said) -> bool:
 @FEW
 @given(data=st.data())
 def test_how_rows_are_kept_cannot_be_seen(kind: str, over: bool, data: st.DataObject) -> None:
-    """Level 2: merged, packed, put together after every batch, or never dropped at all: the sequence of one batch."""
+    """Level 2: merged, packed, put together after every batch, worked on in parts, or never dropped at all: the sequence of one batch."""
     query = Query(kind, over, data.draw(st.booleans()))
     topic = data.draw(raws(over)).topic(data.draw(st.integers(0, 2**32)), data.draw(st.integers(1, 2)), over=over)
     fanout, rows_max = data.draw(st.integers(2, 4)), data.draw(st.sampled_from([20, 10**6]))
+    bytes_max = data.draw(st.sampled_from([50, 2_000, 10**9]))
     for work in query.works(topic):
         lines = {at: topic.partitions[at] for at in work}
         whole = walked(lambda work=work: query.bucket(topic, work), lines)
-        with putting_everything_together(fanout, rows_max):
+        with putting_everything_together(fanout, rows_max, bytes_max):
             cut = walked(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(st.integers(0, 2**32))))
         assert same(cut, whole)
         with forgetting_nothing():
@@ -137,6 +139,26 @@ def test_a_finish_looks_at_nothing_that_only_later_windows_need(kind: str) -> No
     # Beside its own hour, a row is at most looked at when half of what it is kept with has passed.
     assert others <= 2 * 10 * 24 * 7
     assert not list(retention.pieces("rows"))
+
+
+def test_a_sliding_window_looks_at_what_enters_and_leaves() -> None:
+    """Six days of hourly batches, windows of two: of what all of them hold a batch looks at sums, beside its own rows and the oldest."""
+    sql = "SELECT k, COUNT(*) AS n, SUM(v) AS s, MIN(v) AS lo FROM x GROUP BY k, SlidingWindow(day, 2)"
+    program, retention, looked, seen = program_of(sql, [InputSchema("x")]), Retention(), Looked(), list[int]()
+    with patch.object(gathering, "BLOCK_ROWS", 50):
+        for hour in range(24 * 6):
+            (name, rows), *_ = program.prepare("x", table(hourly(hour, 100), hour * 100))[0]
+            retention.add(name, rows)
+            with looked.counting():
+                (found,) = program.finish(retention, times({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
+            seen.append(looked.rows)
+            retention.save(program.compacted)
+            last = found.slice(found.num_rows - 1)["value"].to_pylist() if found.num_rows else []
+    assert last == [b'{"k":"b","n":2400,"s":120000,"lo":1}']
+    settled = seen[24 * 3 :]
+    # All that is retained are 4,800 rows; whole pieces are looked at once, for their sums.
+    assert statistics.median(settled) < 600
+    assert statistics.mean(settled) < 1_200
 
 
 def lasting(instant_us: int) -> tuple[int, int]:
