@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from integration.drawn import draw, expected, logs_of
-from integration.running import Workspace, workspace
+from integration.running import Workspace, settings_of, workspace
 from integration.test_query import end_of, iso
 from integration.topics import check_promises, create, exists, fresh, produce, read_ordered
 
 from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
+from sinks.files import FileSink
 
 if TYPE_CHECKING:
     from integration.conftest import Stack
@@ -59,6 +60,13 @@ RESUMED = """
 [outputs.resumed]
 topic = "{topic}.resumed"
 partitions = 1
+"""
+HELD = """
+[outputs.held]
+topic = "{topic}.held"
+partitions = 1
+files = "held"
+file_span = "1m"
 """
 STEPS = """
 WITH
@@ -192,3 +200,23 @@ def test_last_stopped_goes_on_after_the_last_cti(finished: Finished) -> None:
     assert finished.results("resumed") == finished.counts
     seqs = [event.seq for event in read_ordered(space.stack.bootstrap, f"{finished.topic}.resumed", 1).events[0, 0]]
     assert seqs == list(range(len(finished.counts)))
+
+
+def test_a_cti_says_that_files_are_written(finished: Finished) -> None:
+    """Law, level 3: no CTI passes a file that could not be written, so whoever has but the topic to go on from writes it."""
+    space, held = finished.space, finished.space.folder / "held"
+    (space.folder / "tidegate.toml").write_text((space.folder / "tidegate.toml").read_text() + HELD.format(topic=finished.topic))
+    script = space.script("held.sql", LATER.replace("INTO later", "INTO held"))
+    span_us = finished.counts[len(finished.counts) // 2][0] // SPAN_US * SPAN_US
+    in_the_way = FileSink(held, "ndjson", SPAN_US).path(span_us, 0)
+    (in_the_way / "folder").mkdir(parents=True)
+    failed = space.start("query", script, *settings_of(query__max_events_per_batch=200))
+    assert failed.wait() != 0
+    assert "TG-SINK-FILE" in failed.errors
+    found = read_ordered(space.stack.bootstrap, f"{finished.topic}.held", 1)
+    assert [found.c(channel) <= span_us + SPAN_US for channel in found.ctis] == [True]
+    shutil.rmtree(in_the_way)
+    shutil.rmtree(space.folder / ".tidegate" / "checkpoints" / f"query-{finished.topic}.held")
+    space.start("query", script, "--start", "last-stopped").finish()
+    assert finished.results("held") == finished.counts
+    assert b"".join(file.read_bytes() for file in sorted(held.iterdir())).splitlines() == [value for _, value in finished.counts]
