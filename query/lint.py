@@ -241,6 +241,10 @@ def _null(bound: _Bound) -> Iterator[Finding]:
     for part in bound.exprs():
         if isinstance(part, Call) and part.name in _COMPARISONS and Kind.NULL in map(static_kind, part.args):
             yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL equals nothing", part.at, "write IS NULL or IS NOT NULL")
+        nots = part.args if isinstance(part, Call) and part.name == "not" else ()
+        for inside in (one for one in nots if isinstance(one, Call) and one.name == "in" and Kind.NULL in map(static_kind, one.args)):
+            fix = "leave NULL out of the list, and ask IS NOT NULL beside it"
+            yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL may be equal to anything", inside.at, fix)
 
 
 def _quotes(bound: _Bound) -> Iterator[Finding]:

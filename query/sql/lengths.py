@@ -41,6 +41,7 @@ _TAKES = {
     "session": "a unit, a timeout and a maximum duration",
     "snapshot": "nothing",
 }
+_DIGITS_MAX = 18
 _CALLED = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
 
 
@@ -127,9 +128,12 @@ class Lengths:
 
     def _number(self, node: exp.Expr) -> int:
         sign, value = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
-        if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit() or len(str(value.this)) > 18:
+        if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit():
             what = "a window's lengths are whole numbers"
             raise self.source.error(what, code="WINDOW", at=offset_of(node), fix="write a number", example="hour, 1")
+        if len(str(value.this)) > _DIGITS_MAX:
+            what = f"a window's length has more than {_DIGITS_MAX} digits"
+            raise self.source.error(what, code="WINDOW", at=offset_of(node), fix="write a smaller number", example="hour, 1")
         return sign * int(str(value.this))
 
 

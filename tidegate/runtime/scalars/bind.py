@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from math import isinf
 from typing import Any, Protocol
 
 from sqlglot import exp
@@ -324,7 +325,12 @@ class ScalarBinder:
             return Literal(text, Kind.NVARCHAR, at=at)
         if text.isdigit() and int(text) < 2**63:
             return Literal(int(text), Kind.BIGINT, at=at)
-        return Literal(float(text), Kind.FLOAT, at=at)
+        if isinf(value := float(text)):
+            fix = "floats go up to 1.7976931348623157e308"
+            raise self.source.error(
+                f"{text if len(text) < 30 else 'the number'} is more than a float can hold", code="TYPE", at=at, fix=fix
+            )
+        return Literal(value, Kind.FLOAT, at=at)
 
     def _null(self, node: exp.Expr) -> Expr:
         return Literal(None, Kind.NULL, at=offset_of(node))
@@ -379,6 +385,10 @@ class ScalarBinder:
         values = self._folded(self._bind(node.this)), self._folded(pattern)
         like = self._checked(Call("like", values, at=offset_of(node)), node)
         return Call("not", (like,), at=like.at) if node.args.get("negate") else like
+
+    def _escape(self, node: exp.Expr) -> Expr:
+        fix, example = "write a wildcard that is meant as a character in brackets", "note LIKE '10[%]%'"
+        raise self.source.not_yet("LIKE with ESCAPE is", at=offset_of(node), fix=fix, example=example)
 
     def _pattern(self, name: str, node: exp.Expr) -> Expr:
         """Bind the pattern of a function: a constant that can be matched."""
@@ -608,6 +618,7 @@ _HANDLERS: dict[type[Any], Callable[[ScalarBinder, exp.Expr], Expr]] = {
     exp.In: ScalarBinder._in,
     exp.Between: ScalarBinder._between,
     exp.Like: ScalarBinder._like,
+    exp.Escape: ScalarBinder._escape,
     exp.Case: ScalarBinder._case,
     exp.Cast: ScalarBinder._cast,
     exp.Anonymous: ScalarBinder._function,

@@ -15,6 +15,7 @@ Column functions (:mod:`tidegate.runtime.scalars.columns`) are computed before t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import duckdb
@@ -278,13 +279,26 @@ def _evaluate_signature(
         values = run(f"SELECT {sql} AS v FROM input", input=table)["v"]
     except duckdb.Error:
         # Some row fails: ask again row by row. A failing row gives no struct, a NULL value a struct that holds NULL.
-        found = run_each(f"SELECT TRY({{'v': {sql}}}) AS o FROM input", input=table)["o"].combine_chunks()
+        found = _row_by_row(expr, signature, table)
         values = pc.struct_field(found, "v")
         rows = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
         failed = [Failure(rows, f"conversion failed: {expr}")]
     if statement.kind is Kind.FLOAT:
         values = finite(values)
     return Variant.of(length, {statement.kind: values}), failed
+
+
+def _row_by_row(expr: Expr, signature: tuple[Kind, ...], table: pa.Table) -> pa.StructArray:
+    """Return ``{'v': value}`` for each row, and nothing for one that fails."""
+    known = {leaf: Typed(f"c{at}", kind) for at, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
+    # What fails with a constant in it must fail in the rows, as with a field; the engine would meet it before the first of them.
+    texts = dict.fromkeys(part for part in expr.walk() if isinstance(part, Literal) and part.kind is Kind.NVARCHAR)
+    for at, literal in enumerate(texts):
+        known[literal] = replace(_emit_literal(literal), sql=f"t{at}")
+        table = table.append_column(f"t{at}", pa.array([literal.value] * table.num_rows, pa.string()))
+    statement = _emit(expr, known)
+    sql = f"SELECT TRY({{'v': CAST({statement.sql} AS {DUCK_TYPES[statement.kind]})}}) AS o FROM input"
+    return run_each(sql, input=table)["o"].combine_chunks()
 
 
 def _emit(expr: Expr, known: Mapping[Expr, Typed]) -> Typed:

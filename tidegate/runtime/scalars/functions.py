@@ -95,7 +95,8 @@ def _round(args: Sequence[Typed]) -> Typed:
     value, places = number(args[0]), (integer(args[1]) if len(args) > 1 else "0")
     if value.kind is Kind.FLOAT:
         return Typed(f"round({value.sql}, CAST({places} AS INTEGER))", Kind.FLOAT)
-    return whole_number(f"round({value.sql}, CAST({places} AS INTEGER))")
+    # The next multiple of ten may need more than 64 bits.
+    return whole_number(f"round(CAST({value.sql} AS HUGEINT), CAST({places} AS INTEGER))")
 
 
 def _concat(args: Sequence[Typed]) -> Typed:

@@ -47,6 +47,7 @@ _NAME_LIKENESS_MIN = 0.7
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
     "Required keyword": "an operand is missing",
+    "Expected table name": "the name of an input or step is missing",
 }
 _FIXES = {
     "an input takes no PARTITION BY": "leave it out: tidegate plan shows how the work is spread",
@@ -182,7 +183,7 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
     if isinstance(line, int) and isinstance(column, int):
         # sqlglot counts columns at the last character of a word.
         at = sum(len(text) + 1 for text in source.text.split("\n")[: line - 1]) + column - max(len(word), 1)
-    reason = str(first.get("description") or "this is no SQL").rstrip(".")
+    reason = str(first.get("description") or "this is no SQL").partition(" but got <")[0].rstrip(".")
     reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
     near = f" near {word!r}" if word else ""
     if reason in _FIXES:

@@ -23,6 +23,11 @@ _CREATE_EXAMPLE = "CREATE TABLE flights (delay bigint, plane.model nvarchar(max)
 _JOINING = {TokenType.UNION, TokenType.ALL, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.DISTINCT}
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
+_REFUSED = {
+    *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.MERGE, TokenType.TRUNCATE, TokenType.CREATE, TokenType.ALTER),
+    *(TokenType.DROP, TokenType.EXECUTE, TokenType.DECLARE, TokenType.USE, TokenType.GRANT),
+}
+"""Words that begin statements of other SQLs."""
 _NO_NAMES = {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT, TokenType.NUMBER, TokenType.STRING}
 
 
@@ -111,6 +116,9 @@ def split(tokens: Sequence[Token], source: Source) -> Split:
             if found.queries:
                 raise source.error("SET stands after a query", code="SYNTAX", at=first.start, fix="write it before all queries")
             found.ignores_case = _setting(statement, source)
+        elif first.token_type in _REFUSED:
+            fix, example = "write SELECT ... INTO output FROM input", "SELECT origin, delay INTO delays FROM flights TIMESTAMP BY scheduled"
+            raise source.error("a script is a SELECT statement", code="SYNTAX", at=first.start, fix=fix, example=example)
         else:
             found.queries.append(statement)
     return found
