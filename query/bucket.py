@@ -42,7 +42,7 @@ from query.compile import RESULT_SCHEMA
 from query.config import Promise
 from query.decode import Events
 from query.heeding import Heeding
-from query.held import events_of, table_of
+from query.held import events_of, in_time_order, table_of
 from query.program import Program
 from query.referring import LATE, Known, Referring
 from query.retention import Changes, Retention, octets_of
@@ -348,6 +348,13 @@ class Bucket(ABC):
         for place, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
             self._bad.add(events.take(np.searchsorted(position, [place])), at, reason)
         self._add("bad_rows", bad.num_rows)
+
+    def _prepare_in_order(self, at: int, due: pa.Table) -> None:
+        """Do so with events that waited, in the order of time; *due* tells their substreams, too (``sub``)."""
+        for part in in_time_order(due):
+            position = np.arange(self._position, self._position + part.num_rows)
+            self._position += part.num_rows
+            self._prepare(at, events_of(part), part["sub"].to_numpy(), position)
 
     def _finish(self, closing: pa.Table) -> list[pa.Table]:
         """Return each output's results in *closing* (sub, from_us, to_us), unordered between substreams."""

@@ -42,6 +42,9 @@ def taken(table: pa.Table, rows: Ints) -> pa.Table:
 
 def taken_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[pa.Table]:
     """Yield rows in the order of their numbers, in parts of so many bytes of binaries and texts, and at most a row more."""
+    if table.nbytes <= bytes_max:
+        yield table.take(pa.array(rows))
+        return
     ends = np.cumsum(text_bytes(table)[rows])
     cuts = np.flatnonzero(np.diff(ends // bytes_max)) + 1
     source = _widened(table) if len(cuts) or _is_wide(table) else table

@@ -21,6 +21,12 @@ _STEP_MS = 1_000
 _LATEST_MS = 2**53
 
 
+def shares(here: Positions, ends: Positions, records_max: int) -> dict[int, int]:
+    """Return how far each log is read if all are read by as many records; *ends*: where those end that have something left."""
+    share = max(records_max // max(len(ends), 1), 1)
+    return {log: min(end, here[log] + share) for log, end in ends.items()}
+
+
 class Cutter:
     """
     Cuts one batch after the other.
@@ -62,8 +68,7 @@ class Cutter:
         if count(until_ms):
             return there(until_ms)
         # More records have one stamp than a batch reads.
-        share = max(self._most // len(ends), 1)
-        return {log: min(end, here[log] + share) for log, end in ends.items()}
+        return shares(here, ends, self._most)
 
     def _furthest(self, count: Callable[[int], int], since_ms: int) -> int:
         """Return an instant up to which a batch is not too large, and full if that can be."""

@@ -30,7 +30,7 @@ from ordering.ticks import INFINITY, NEVER
 from query.bucket import Bucket
 from query.decode import Events
 from query.exchange import key_bytes
-from query.held import events_of, in_time_order, table_of
+from query.held import events_of, table_of
 from query.pruning import PROGRESS, Pruning, outdated
 from query.upon import first_move, in_order
 from query.walking import Line, Told, is_due, ranks
@@ -278,10 +278,7 @@ class KeyedBucket(Bucket):
         due = waiting.filter(pa.array(self._is_past(waiting)))
         self._retention.reduce(_waiting(at), lambda table: table.filter(pa.array(~self._is_past(table))))
         if due.num_rows:
-            for part in in_time_order(due):
-                position = np.arange(self._position, self._position + part.num_rows)
-                self._position += part.num_rows
-                self._prepare(at, events_of(part), part["sub"].to_numpy(), position)
+            self._prepare_in_order(at, due)
 
     def _is_past(self, rows: pa.Table) -> NDArray[np.bool_]:
         past: NDArray[np.bool_] = rows["system_us"].to_numpy() < self._progress[rows["sub"].to_numpy()]

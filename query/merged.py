@@ -17,7 +17,7 @@ from ordering.reader import Accepted
 from ordering.ticks import NEVER
 from query.bucket import Bucket
 from query.decode import Events
-from query.held import events_of, in_steps, in_time_order, table_of
+from query.held import in_steps, table_of
 
 
 class MergedBucket(Bucket):
@@ -54,10 +54,7 @@ class MergedBucket(Bucket):
             return
         due = pa.concat_tables([_split(piece.rows(), until_us)[0] for piece in pieces], promote_options="default")
         self._retention.reduce(_held(at), lambda table: _split(table, until_us)[1])
-        for part in in_time_order(due):
-            position = np.arange(self._position, self._position + part.num_rows)
-            self._position += part.num_rows
-            self._prepare(at, events_of(part), np.zeros(part.num_rows, dtype=np.int64), position)
+        self._prepare_in_order(at, due.append_column("sub", pa.array(np.zeros(due.num_rows, dtype=np.int64))))
 
     def _keep_progress(self) -> None:
         pass  # the head says how far it has merged

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
-from query.cutting import Cutter
+from query.cutting import Cutter, shares
 from query.offsets import Offset
 from query.reference_lookout import ReferenceLookout
 from tidegate.runtime.kafka.admin import Admin
@@ -88,8 +88,7 @@ class Planner(RangePlanner):
         """Return how far logs are read in the next batch; *ends* are those of logs that have something left."""
         if self._cutter is not None:
             return self._cutter.cut(here, ends)
-        share = max(self._plan.events_per_batch // max(len(ends), 1), 1)
-        return {log: min(end, here[log] + share) for log, end in ends.items()}
+        return shares(here, ends, self._plan.events_per_batch)
 
     def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
         return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}
