@@ -5,11 +5,15 @@ Pieces of which no row can have a part in the results asked for are left alone. 
 many rows are handed to it in portions, one after the other, each with all rows of its groups; so the memory that closing
 a long window takes does not grow with all that it holds, but with its largest group. Of what joins keep, old rows are looked
 up by their keys (:class:`Selective`); of what all results asked for hold alike, the sums are taken (:class:`Summing`).
+
+Where time jumps and many rows have their last result at instants of their own, as in sliding windows and joins, a finish goes
+in steps of time (:func:`leaving`, :func:`step_of`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -25,6 +29,8 @@ ROWS_AT_ONCE = 4_000_000
 _PORTIONS_MAX = 255
 BLOCK_ROWS = 32_768
 """Larger pieces of which some rows have left a sliding window are taken apart, so that the others are summed up but once."""
+LEAVING_AT_ONCE = 2_000_000
+"""More rows than these have their last results in several steps."""
 INDEXED_FROM = 4_096
 """Rows of smaller pieces are not looked up by their keys."""
 
@@ -55,6 +61,45 @@ def _summed(operator: Summing, pieces: Iterable[Piece], span: SpanOf, from_us: i
             yield from _summed(operator, blocks, span, from_us, to_us)
         else:
             yield piece
+
+
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """Rows that have their last results between two instants, both included, microseconds; taken to lie evenly there."""
+
+    first_us: int
+    last_us: int
+    rows: int
+
+
+def leaving(operator: Operator, retention: Retention, names: Sequence[str], ahead_us: int) -> Iterator[Leaving]:
+    """Yield what an operator keeps, by the instants that time has come to when it knows the last results; *ahead_us* sooner."""
+    if isinstance(operator, Spanning):
+        for side, name in enumerate(names):
+            for piece in retention.pieces(name):
+                first_us, last_us = piece.leaves(partial(operator.span_us, side=side))
+                yield Leaving(first_us - ahead_us, last_us - ahead_us, piece.num_rows)
+
+
+def step_of(rows: Iterable[Leaving], from_us: int, to_us: int) -> int:
+    """Return up to which instant a finish from *from_us* to *to_us* goes first: so far that not too many rows have their last results."""
+    due = [each for each in rows if from_us <= each.last_us and each.first_us < to_us]
+    if sum(each.rows for each in due) <= LEAVING_AT_ONCE:
+        return to_us
+    first_us, last_us, count = np.array([(each.first_us, each.last_us, each.rows) for each in due], dtype=np.float64).T
+
+    def until(instant_us: int) -> float:
+        return float(np.sum(count * np.clip((instant_us - first_us) / (last_us + 1 - first_us), 0, 1)))
+
+    # What has left before, but is still kept, is not counted; rows of one instant leave together.
+    most = until(from_us) + LEAVING_AT_ONCE
+    low_us, high_us = max(from_us, int(first_us.min())), min(to_us, int(last_us.max()) + 1)
+    if until(high_us) <= most:
+        return to_us
+    while high_us - low_us > 1:
+        middle_us = (low_us + high_us) // 2
+        low_us, high_us = (middle_us, high_us) if until(middle_us) <= most else (low_us, middle_us)
+    return low_us if low_us > from_us else high_us
 
 
 def together(pieces: Sequence[Piece]) -> pa.Table | None:

@@ -40,7 +40,8 @@ class MergedBucket(Bucket):
         if self.is_settled:
             return None
         waiting = [piece for at in range(len(self._sources)) for piece in self._retention.pieces(_held(at))]
-        until_us = in_steps([piece.rows() for piece in waiting if piece.low_us < self.c], self.c)
+        due_us = in_steps([piece.rows() for piece in waiting if piece.low_us < self.c], self.c)
+        until_us = self._program.step(self._retention, self._closed_us, due_us)
         for at in range(len(self._sources)):
             self._merge(at, until_us)
         closing = pa.table({"sub": [0], "from_us": [self._closed_us], "to_us": [until_us]})

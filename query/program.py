@@ -22,7 +22,7 @@ from ordering.ticks import INFINITY, NEVER
 from query.ahead import ahead_of, moved
 from query.compile import operator_of
 from query.encode import encode_objects
-from query.gathering import near, rows_of, together, unnumbered
+from query.gathering import leaving, near, rows_of, step_of, together, unnumbered
 from query.operators.base import (
     BAD_SCHEMA,
     RESULT_SCHEMA,
@@ -189,6 +189,15 @@ class Program:
             results.append(found)
         self.forget(retention, closing.select(["sub", "to_us"]))
         return [RESULT_SCHEMA.empty_table() if (found := results[number]) is None else found for number in self.outputs]
+
+    def step(self, retention: Retention, from_us: int, to_us: int) -> int:
+        """
+        Return up to which instant a finish goes at once, where all rows are of one substream: *to_us*, or sooner.
+
+        A jump of time, after silence or at the end of the input, may make more results final than memory is for.
+        """
+        rows = (each for stage in self._stages for each in leaving(stage.operator, retention, stage.names, self._ahead(stage)))
+        return step_of(rows, from_us, to_us)
 
     def _take(self, stage: Stage, given: Sequence[pa.Table | None], retention: Retention) -> None:
         """Hand over what the stages below have given."""

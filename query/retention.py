@@ -122,6 +122,11 @@ class Piece:
         """Tell whether some row can have no part in results from *to_us* on."""
         return self._reach(span)[0][1] < to_us
 
+    def leaves(self, span: SpanOf) -> Span:
+        """Return the first and the last instant at which a row has its last result."""
+        (_, early_us), (_, last_us) = self._reach(span)
+        return early_us, last_us
+
     def is_worth_it(self, span: SpanOf, to_us: int) -> bool:
         """
         Tell whether it is worth the work to look which rows can have a part in results from *to_us* on.
@@ -129,7 +134,7 @@ class Piece:
         It is once half of the rows' time has passed; after that, once as much more has, and after a look that was in vain
         twice as much. So a row is looked at a few times, however many batches go by.
         """
-        (_, early_us), (_, last_us) = self._reach(span)
+        early_us, last_us = self.leaves(span)
         if not self._patience_us:
             self._patience_us = (last_us - early_us) // 2 + 1
             self._waiting_us = early_us + self._patience_us

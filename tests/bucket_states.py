@@ -179,7 +179,7 @@ def putting_everything_together(fanout: int = 2, rows_max: int = retention.ROWS_
         patch.object(held, "AT_ONCE_BYTES", bytes_max),
         patch.object(base, "AT_ONCE_BYTES", bytes_max),
         patch.multiple(compacting, COMPACTED_FROM=0, SAVING=0),
-        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0, BLOCK_ROWS=4),
+        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0, BLOCK_ROWS=4, LEAVING_AT_ONCE=3),
     ):
         yield
 

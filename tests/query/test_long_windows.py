@@ -10,6 +10,7 @@ import statistics
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fractions import Fraction
 from itertools import pairwise
 from unittest.mock import patch
 
@@ -25,7 +26,9 @@ from program_running import program_of
 from query_oracle import Event
 from query_running import SECOND, table, times
 
+from ordering.ticks import INFINITY, NEVER
 from query import gathering
+from query.gathering import Leaving, step_of
 from query.operators.base import Compacting, Spanning
 from query.operators.compacting import grid_of
 from query.operators.windows import Session, Window
@@ -232,6 +235,59 @@ def test_a_join_looks_old_rows_up_by_their_keys(left: str) -> None:
     assert results == (24 * 6 - 24) * 10
     # Merged rows are looked at once more, for the keys by which they are found from then on.
     assert sum(seen[-72:]) <= 72 * 120
+
+
+JUMPS = {
+    "sliding": ("SELECT k, COUNT(*) AS n FROM x GROUP BY k, SlidingWindow(day, 2)", 999),
+    "inner": ("SELECT a.v, b.v AS w FROM x a JOIN x b ON a.v = b.no AND DATEDIFF(minute, a, b) BETWEEN 0 AND 1440", 0),
+    "outer": ("SELECT a.v, b.v AS w FROM x a LEFT JOIN x b ON a.v = b.no AND DATEDIFF(minute, a, b) BETWEEN 0 AND 1440", 1_000),
+}
+"""Queries, and how many results a thousand rows give when time has jumped beyond them."""
+
+
+@pytest.mark.parametrize("kind", JUMPS)
+def test_a_jump_of_time_is_finished_in_steps(kind: str) -> None:
+    """A thousand rows have their last results one by one in a day without events: no step makes many of them final."""
+    sql, results = JUMPS[kind]
+    program, retention = program_of(sql, [InputSchema("x")]), Retention()
+    for at in range(0, 1_000, 100):
+        rows = [Event(0, (at + row + 1) * 60 * SECOND, {"k": "a", "v": at + row}) for row in range(100)]
+        for name, kept in program.prepare("x", table(rows, at))[0]:
+            retention.add(name, kept)
+        program.finish(retention, times({0: ((at + 1) * 60 * SECOND, (at + 101) * 60 * SECOND)}, "from_us", "to_us"))
+        retention.save(program.compacted)
+    from_us, given = 1_001 * 60 * SECOND, []
+    with patch.object(gathering, "LEAVING_AT_ONCE", 150):
+        while from_us < 10 * DAY:
+            until_us = program.step(retention, from_us, 10 * DAY)
+            (found,) = program.finish(retention, times({0: (from_us, until_us)}, "from_us", "to_us"))
+            given.append(found.num_rows)
+            from_us = until_us
+    assert sum(given) == results
+    assert max(given) <= 200
+    assert len(given) < 20
+
+
+LEAVING = st.lists(st.tuples(st.integers(-20, 90), st.integers(0, 30), st.integers(1, 60)), max_size=8)
+
+
+@given(LEAVING, st.integers(1, 100), st.sampled_from([NEVER, 0]), st.sampled_from([60, INFINITY]))
+def test_steps_of_time_lead_to_the_end(drawn: list[tuple[int, int, int]], most: int, from_us: int, to_us: int) -> None:
+    """Each step is later than the one before, and but for a single instant, in none do more rows leave than may, if they lie evenly."""
+    rows = [Leaving(first_us, first_us + length_us, count) for first_us, length_us, count in drawn]
+    steps = [from_us]
+    with patch.object(gathering, "LEAVING_AT_ONCE", most):
+        while steps[-1] < to_us:
+            steps.append(step_of(rows, steps[-1], to_us))
+            assert len(steps) < 200
+
+    def left(until_us: int) -> Fraction:
+        shares = (Fraction(min(max(until_us - each.first_us, 0), length := each.last_us + 1 - each.first_us), length) for each in rows)
+        return sum((share * each.rows for share, each in zip(shares, rows, strict=True)), Fraction(0))
+
+    for first, last in pairwise(steps):
+        assert first < last <= to_us
+        assert last - first == 1 or left(last) - left(first) <= most + Fraction(1, 1_000)
 
 
 # What is kept
