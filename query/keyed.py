@@ -202,9 +202,13 @@ class KeyedBucket(Bucket):
         moved = np.flatnonzero(self._progress > before)
         if not len(moved):
             return None
+        # Before its first event a substream has no result: an older slice of time would make a batch look at all that is retained.
+        first_us = self._progress.copy()
         for at in range(len(self._sources)):
-            self._prepare_due(at)
-        closing = pa.table({"sub": moved, "from_us": before[moved], "to_us": self._progress[moved]})
+            due = self._prepare_due(at)
+            np.minimum.at(first_us, due["sub"].to_numpy(), due["system_us"].to_numpy())
+        from_us = np.where(before == NEVER, first_us, before)
+        closing = pa.table({"sub": moved, "from_us": from_us[moved], "to_us": self._progress[moved]})
         found = self._finish(closing)
         ends = [rows["system_us"].to_numpy() - self._program.ahead_us(output) for output, rows in enumerate(found)]
         return [
@@ -270,15 +274,16 @@ class KeyedBucket(Bucket):
         reached: Ints = np.maximum(self._timelines, self._channels)[:, self._joined].min(axis=1)
         return reached
 
-    def _prepare_due(self, at: int) -> None:
-        """Work on the events of a source that their substream has moved past, in the order (s, input partition, offset)."""
+    def _prepare_due(self, at: int) -> pa.Table:
+        """Work on the events of a source that their substream has moved past, in the order (s, input partition, offset); return them."""
         waiting = self._retention.rows(_waiting(at))
         if waiting is None:
-            return
+            return _NOTHING_DUE
         due = waiting.filter(pa.array(self._is_past(waiting)))
         self._retention.reduce(_waiting(at), lambda table: table.filter(pa.array(~self._is_past(table))))
         if due.num_rows:
             self._prepare_in_order(at, due)
+        return due
 
     def _is_past(self, rows: pa.Table) -> NDArray[np.bool_]:
         past: NDArray[np.bool_] = rows["system_us"].to_numpy() < self._progress[rows["sub"].to_numpy()]
@@ -383,6 +388,7 @@ class KeyedBucket(Bucket):
         self._program.forget(self._retention, pa.table({"sub": np.arange(len(self._progress)), "to_us": self._progress}))
 
 
+_NOTHING_DUE = pa.table({"sub": pa.array([], pa.int64()), "system_us": pa.array([], pa.int64())})
 _NO_PLACES: Ints = np.empty(0, dtype=np.int64)
 
 

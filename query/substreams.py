@@ -101,10 +101,14 @@ class SubstreamBucket(Bucket):
         subs = self._subs
         fresh = [pair for pair in pairs if pair not in subs]
         if fresh:
+            new = set(fresh)
             subs.update(zip(fresh, range(len(subs), len(subs) + len(fresh)), strict=True))
             self._names += fresh
             self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
-            self._progress = np.concatenate([self._progress, np.full(len(fresh), NEVER, dtype=np.int64)])
+            # Before its first event there is no result: an older slice of time would make a batch look at all that is retained.
+            first_us = np.full(len(pairs), INFINITY, dtype=np.int64)
+            np.minimum.at(first_us, place, events.system_us)
+            self._progress = np.concatenate([self._progress, first_us[[pair in new for pair in pairs]]])
         return np.array([subs[pair] for pair in pairs], dtype=np.int64)[place]
 
     def _inputs_of(self, results: pa.Table) -> Ints:
