@@ -49,10 +49,11 @@ QUERIES = {
     "GROUP BY device, TumblingWindow(day, 7)",
     "sliding": "SELECT device, COUNT(*) AS n, SUM(amount) AS total INTO out FROM bench GROUP BY device, SlidingWindow(day, 7)",
     "lag": "SELECT device, amount, LAG(amount) OVER (PARTITION BY device LIMIT DURATION(day, 7)) AS before INTO out FROM bench",
+    "running": "SELECT device, amount, SUM(amount) OVER (PARTITION BY device LIMIT DURATION(day, 7)) AS total INTO out FROM bench",
     "join": "SELECT a.device, b.id, b.amount INTO out FROM bench a JOIN bench b "
     "ON a.id = b.earlier AND DATEDIFF(hour, a, b) BETWEEN 0 AND 166",
 }
-"""One whose rows add up long before the window ends, one that needs all rows then, and three whose every row looks back a week."""
+"""One whose rows add up long before the window ends, one that needs all rows then, and four whose every row looks back a week."""
 ROSTER = Roster(1, 1, Spread.ONE, False)
 
 

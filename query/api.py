@@ -102,6 +102,17 @@ class Value:
         """Convert it to an ASA type; with *lenient* what cannot be converted is NULL instead of a dead letter."""
         return Value(f"{'TRY_CAST' if lenient else 'CAST'}({self.sql} AS {to})")
 
+    def over(self, limit: str, *, partition_by: tuple[Expression, ...] = (), when: Expression = None) -> Value:
+        """
+        Take an aggregate of the events up to each one, itself included, instead of a group's: ``avg("v").over("5m")``.
+
+        Args:
+            limit: How much older events may be, such as ``5m``.
+            partition_by: What they have in common with the event.
+            when: What they must meet.
+        """
+        return Value(f"{self.sql} OVER ({_over(limit, partition_by, when)})")
+
     def member(self, *names: str) -> Value:
         """Return a member of a record."""
         return Value(".".join((self.sql, *map(_quoted, names))))

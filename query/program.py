@@ -30,6 +30,7 @@ from query.operators.base import (
     Condensing,
     Operator,
     Spanning,
+    Summing,
     encoded,
     parted,
 )
@@ -266,7 +267,8 @@ class Program:
             retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), alone=self._alone)
         else:
             retention.reduce(name, expire)
-        if isinstance(operator, Condensing):
+        # What is summed up is needed, all of it.
+        if isinstance(operator, Condensing) and not (isinstance(operator, Summing) and operator.is_summing):
             self._condense(operator, retention, name, horizon, side)
 
     def _condense(self, operator: Condensing, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:

@@ -28,13 +28,12 @@ from query.encode import canonical, encode_keys
 from query.operators.base import Retained, alone, concat_rows, no_rows, rows_table, ticks, with_reasons
 from query.operators.compacting import compacted, grid_of, put_together
 from query.operators.framing import Framed, Framing, still_needed
-from query.operators.holistic import arguments, holistic, is_holistic
+from query.operators.holistic import arguments, computed, is_holistic
 from query.operators.rows import RowStage
 from query.operators.totals import finish_total
 from query.operators.windows import AnyWindow, Session, Several, Sliding, each, id_of
 from query.plan import WindowedAggregate, predicates_of
 from tidegate.runtime.payloads.formats import JSON, PayloadFormat
-from tidegate.runtime.scalars import offered
 from tidegate.runtime.scalars.columns import Failure
 from tidegate.runtime.scalars.duck import run
 from tidegate.runtime.scalars.evaluate import evaluate
@@ -205,11 +204,7 @@ class WindowAggregation:
         assert framed.rows is not None, "rows are asked for where aggregates need them"
         values = [from_columns(framed.rows, f"v{self.values.index(value)}") for value in arguments(total)]
         first, last = ticks(framed.windows, "first_row"), ticks(framed.windows, "last_row")
-        own = offered.find(total.function)
-        if own is None:
-            return holistic(total, values, first, last), []
-        found, failures = own.rule([value.only(kind) for value, kind in zip(values, own.takes, strict=True)], first, last)
-        return Variant.of(len(first), {own.gives: found}), [Failure(each.rows, f"{each.reason}: {total}") for each in failures]
+        return computed(total, values, first, last)
 
     def _number_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)

@@ -4,8 +4,8 @@ Analytic functions: the rows below, each with what it sees of itself and of the 
 A group is a substream and the values of PARTITION BY; NULL is a value of its own. Rows of one instant stand in the fixed
 order, so a later one sees an earlier one. A row exactly as old as LIMIT DURATION says still counts; one that does not meet
 WHEN is not seen, and its argument is not even computed. LAG and LAST give NULL where the row they find has it, and the
-default, else NULL, only where they find none. Running aggregates are those of windows in all respects
-(:mod:`query.operators.aggregate`), over nothing COUNT is 0 and the others are NULL. ISFIRST is 0 in rows that do not meet WHEN.
+default, else NULL, only where they find none. Aggregates are those of windows in all respects (:mod:`query.operators.aggregate`);
+over nothing COUNT is 0, an array is empty and the others are NULL. ISFIRST is 0 in rows that do not meet WHEN.
 
 What is kept of rows that have had their results is their part in later ones: for LAG and LAST the last few of each group.
 """
@@ -18,15 +18,17 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.analytic_columns import AnalyticColumns
-from query.operators.base import Retained, alone, by_substream, concat_rows, ticks
+from query.operators import compacting
+from query.operators.analytic_columns import STANDS_FOR, AnalyticColumns, state_name
+from query.operators.base import Retained, alone, by_substream, concat_rows, ticks, with_reasons
+from query.operators.holistic import computed, is_holistic
 from query.operators.lookback import Candidates, Groups, Mask, Whole, group_numbers, interval_ends, taken
-from query.operators.running import running
+from query.operators.running import cells_of, either, running, summed
 from query.plan import Analyze
-from tidegate.runtime.scalars.expressions import Analytic, Expr
-from tidegate.runtime.scalars.functions import RUNNING
+from tidegate.runtime.scalars.columns import Failure
+from tidegate.runtime.scalars.expressions import Aggregate, Analytic, Expr
 from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.variant import Variant, gather
+from tidegate.runtime.scalars.variant import Variant, gather, valid_mask
 
 _Shared = tuple[tuple[Expr, ...], Expr | None]
 """Partition and condition: functions that agree in them see the same candidates."""
@@ -57,12 +59,14 @@ class Analysis:
             return found
         looks = dict(self._looks(every, self.node.analytics))
         width = len(self.node.child.columns)
+        failures: list[Failure] = []
         for at, analytic in enumerate(self.node.analytics):
             look = looks[analytic.partition, analytic.when]
-            column = self._column(analytic, every, look, look.groups.place[fresh], fresh)
+            column, failed = self._column(analytic, every, look, look.groups.place[fresh], fresh)
+            failures += failed
             for name, part in column.columns(f"s{width + at}").items():
                 found = found.append_column(name, part)
-        return found
+        return with_reasons(found, failures)
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
         """Return when a row comes, and the last instant at which another one is young enough to see it."""
@@ -111,13 +115,19 @@ class Analysis:
 
     # Functions
 
-    def _column(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole) -> Variant:
-        """Return the values of one function in the rows *fresh*, which stand at the places *asked*."""
+    def _column(
+        self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole
+    ) -> tuple[Variant, Sequence[Failure]]:
+        """Return the values of one function in the rows *fresh*, which stand at the places *asked*, and in which of them it failed."""
+        if analytic.total is not None:
+            return self._total(analytic, analytic.total, rows, look, asked)
         if analytic.function == "isfirst":
             first = look.first_of_interval(asked, analytic.limit_us)
-            return Variant.of(len(asked), {Kind.BIGINT: pa.array(first.astype(np.int64))})
-        if analytic.function in RUNNING:
-            return self._running(analytic, rows, look, asked)
+            return Variant.of(len(asked), {Kind.BIGINT: pa.array(first.astype(np.int64))}), []
+        return self._seen(analytic, rows, look, asked, fresh), []
+
+    def _seen(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole) -> Variant:
+        """Return the values of LAG or LAST."""
         found, exists = look.back(asked, analytic.offset, analytic.limit_us)
         assert analytic.arg is not None
         source = np.zeros(len(asked), dtype=np.int64)
@@ -130,11 +140,55 @@ class Analysis:
         having = np.flatnonzero(exists)
         return gather(len(asked), [(having, column.take(having)), (without, default)])
 
-    def _running(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole) -> Variant:
+    def _total(
+        self, analytic: Analytic, total: Aggregate, rows: pa.Table, look: Candidates, asked: Whole
+    ) -> tuple[Variant, Sequence[Failure]]:
         """Return the aggregate over the candidates that each place sees."""
         first, last = look.within(asked, analytic.limit_us)
-        argument = None if analytic.arg is None else self._columns.value(rows, analytic.arg, analytic.when).take(look.rows)
-        return running(analytic.function, argument, len(look.places), first, last)
+        values = [self._columns.value(rows, part, analytic.when).take(look.rows) for part in total.parts]
+        if is_holistic(total):
+            return computed(total, values, first, last)
+        cells = cells_of(total, values, len(look.rows))
+        if STANDS_FOR in rows.column_names:
+            prefix = state_name(self.node.analytics.index(analytic), "")
+            states = [name for name in rows.column_names if name.startswith(prefix)]
+            summaries = rows.select([STANDS_FOR, *states]).take(pa.array(look.rows)).combine_chunks()
+            given = {name.removeprefix(prefix): summaries[name].combine_chunks() for name in states}
+            cells = either(valid_mask(summaries[STANDS_FOR].combine_chunks()), given, cells)
+        return running(total, cells, first, last), []
+
+    # Sums of what all rows see
+
+    @property
+    def is_summing(self) -> bool:
+        """Whether states make all that is asked of the rows seen."""
+        return all(analytic.total is not None and not is_holistic(analytic.total) for analytic in self.node.analytics)
+
+    def holds_all(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+        """Tell whether of the rows between two instants, both included, each function sees all or none, whichever row asks."""
+        low_us, high_us = ends_us
+        limits_us = {analytic.limit_us for analytic in self.node.analytics}
+        return high_us < from_us and all(low_us + limit_us >= to_us - 1 or high_us + limit_us < from_us for limit_us in limits_us)
+
+    def summed(self, retained: pa.Table) -> pa.Table:
+        """Return a row of states for each group whose rows are seen alike; the rows themselves if that saves little."""
+        subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
+        alike = [self._columns.value(retained, key) for key in dict.fromkeys(key for each in self.node.analytics for key in each.partition)]
+        alike += [Variant.of(len(subs), {Kind.BIT: retained[name].combine_chunks()}) for name in self._columns.conditions_of(retained)]
+        groups = Groups.of(group_numbers(subs, alike), system_us)
+        starts = groups.starts[:-1]
+        if compacting.SAVING * len(starts) > len(subs):
+            return retained
+        owners = retained.take(pa.array(groups.order[starts]))
+        at = owners.schema.get_field_index("system_us")
+        table = owners.set_column(at, "system_us", pa.array(np.maximum.reduceat(groups.system_us, starts)))
+        table = table.append_column(STANDS_FOR, pa.array(np.diff(groups.starts)))
+        for number, analytic in enumerate(self.node.analytics):
+            assert analytic.total is not None, "only aggregates are summed up"
+            values = [self._columns.value(retained, part, analytic.when) for part in analytic.total.parts]
+            for name, states in summed(analytic.total, cells_of(analytic.total, values, len(subs)), groups.order, starts).items():
+                table = table.append_column(state_name(number, name), states)
+        return table
 
 
 def _until(analytic: Analytic, system_us: Whole) -> Whole:

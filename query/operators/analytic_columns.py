@@ -23,6 +23,8 @@ from tidegate.runtime.scalars.expressions import Expr, Literal, Slot
 from tidegate.runtime.scalars.variant import Variant, from_columns, gather
 
 Mask = npt.NDArray[np.bool_]
+STANDS_FOR = "n"
+"""The column that says for how many rows one stands, with their states; null where it is but itself."""
 _Value = tuple[Expr, Expr | None]
 """An expression, and the condition under which it is computed; None: always."""
 
@@ -66,7 +68,11 @@ class AnalyticColumns:
 
     def passed(self, rows: pa.Table) -> list[str]:
         """Return the names of the columns that the rows below had."""
-        return [name for name in rows.column_names if name != "position" and name[0] not in "vw"]
+        return [name for name in rows.column_names if name not in ("position", STANDS_FOR) and name[0] not in "vwt"]
+
+    def conditions_of(self, rows: pa.Table) -> list[str]:
+        """Return the names of the columns that tell which conditions are met."""
+        return [f"w{at}" for at in range(len(self._conditions)) if f"w{at}" in rows.column_names]
 
     def meets(self, rows: pa.Table, when: Expr | None) -> Mask | None:
         """Return which rows meet a condition, None where all do."""
@@ -95,8 +101,13 @@ class AnalyticColumns:
         for analytic in self.node.analytics:
             found += [(key, None) for key in analytic.partition]
             found += [(analytic.default, None)] if analytic.default is not None else []
-            found += [(analytic.arg, analytic.when)] if analytic.arg is not None else []
+            found += [(part, analytic.when) for part in analytic.taken]
         return list(dict.fromkeys(value for value in found if not isinstance(value[0], (Slot, Literal))))
+
+
+def state_name(number: int, state: str) -> str:
+    """Return the name of the column of a state of function *number*."""
+    return f"t{number}.{state}"
 
 
 def _without_bad(table: pa.Table, failed: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:

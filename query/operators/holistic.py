@@ -24,6 +24,8 @@ import pyarrow.compute as pc
 from query.encode import json_values
 from query.operators.moments import variances
 from query.operators.ranks import nearest_floats, places, previous_equals
+from tidegate.runtime.scalars import offered
+from tidegate.runtime.scalars.columns import Failure
 from tidegate.runtime.scalars.expressions import Aggregate, Expr
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.variant import Variant, finite, gather
@@ -42,6 +44,22 @@ def is_holistic(aggregate: Aggregate) -> bool:
 def arguments(aggregate: Aggregate) -> tuple[Expr, ...]:
     """Return what must be known of each row for a holistic aggregate: its value, if it takes one, then what it is ordered by."""
     return aggregate.parts
+
+
+def computed(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last: Whole) -> tuple[Variant, list[Failure]]:
+    """
+    Compute an aggregate that needs its rows, ours or another package's, as :func:`holistic` does.
+
+    Returns:
+        One value per window, and the windows of which it could not be computed; of one without rows a package is not asked.
+    """
+    own = offered.find(aggregate.function)
+    if own is None:
+        return holistic(aggregate, values, first, last), []
+    some = np.flatnonzero(last >= first)
+    found, failures = own.rule([value.only(kind) for value, kind in zip(values, own.takes, strict=True)], first[some], last[some])
+    failed = [Failure(some[each.rows], f"{each.reason}: {aggregate}") for each in failures]
+    return gather(len(first), [(some, Variant.of(len(some), {own.gives: found}))]), failed
 
 
 def holistic(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last: Whole, *, rows_max: int = ROWS_MAX) -> Variant:

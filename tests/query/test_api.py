@@ -79,6 +79,7 @@ def test_windows_and_durations_are_written_in_whole_units() -> None:
     assert tumbling("90s").sql == "TumblingWindow(Duration(second, 90))"
     assert hopping("1h", "15m", offset="1m30s").sql == "HoppingWindow(Duration(hour, 1), Hop(minute, 15), Offset(second, 90))"
     assert session("30s", "2m", partition_by=("k",)).sql == "SessionWindow(second, 30, 120) OVER (PARTITION BY k)"
+    assert sum_("v").over("1h", when="v > 0").sql == "SUM(v) OVER (LIMIT DURATION(hour, 1) WHEN v > 0)"
     assert lag("v", "5m", partition_by=("k",), when=column("v") > 0).sql == (
         "LAG(v, 1) OVER (PARTITION BY k LIMIT DURATION(minute, 5) WHEN ([v] > 0))"
     )

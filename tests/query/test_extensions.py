@@ -89,6 +89,18 @@ def test_a_result_whose_having_fails_is_a_dead_letter_too() -> None:
     assert answers.reasons == ["uda.Span failed: ValueError: unlucky: UDA.SPAN(v, 1.0)"]
 
 
+def test_an_aggregate_looks_back() -> None:
+    """It is asked for no row that sees nothing, and a row in which it raises is a dead letter."""
+    sql = "SELECT v, uda.Span(v, 2.0) OVER (PARTITION BY k LIMIT DURATION(second, 3) WHEN v < 10 OR v = 13) AS s FROM arrivals"
+    payloads = [
+        *((1, {"k": "a", "v": 1}), (2, {"k": "b", "v": 5}), (3, {"k": "a", "v": 4}), (4, {"k": "a", "v": 11})),
+        *((8, {"k": "a", "v": 11}), (9, {"k": "a", "v": 13})),
+    ]
+    answers = answers_of(sql, {"arrivals": events_of(payloads)}, [2 * SECOND])
+    assert answers.values() == ['{"v":1,"s":0.0}', '{"v":5,"s":0.0}', '{"v":4,"s":6.0}', '{"v":11,"s":6.0}', '{"v":11,"s":null}']
+    assert answers.reasons == ["uda.Span failed: ValueError: unlucky: UDA.SPAN(v, 2.0)"]
+
+
 ROWS = st.lists(
     st.tuples(st.integers(1, 40), st.sampled_from("ab"), st.sampled_from([None, 1, 2, 5, 13]), st.sampled_from([1, 2, None])), max_size=25
 )

@@ -164,6 +164,28 @@ def test_a_sliding_window_looks_at_what_enters_and_leaves() -> None:
     assert statistics.mean(settled) < 1_200
 
 
+def test_a_running_total_looks_at_what_enters_and_leaves() -> None:
+    """Six days of hourly batches, totals of two: of what all rows see a batch looks at sums, beside its own rows and the oldest."""
+    sql = (
+        "SELECT COUNT(*) OVER (PARTITION BY k LIMIT DURATION(day, 2)) AS n, SUM(v) OVER (PARTITION BY k LIMIT DURATION(day, 2) WHEN v > 9) "
+        "AS s, MAX(v) OVER (LIMIT DURATION(day, 1)) AS hi FROM x"
+    )
+    program, retention, looked, seen = program_of(sql, [InputSchema("x")]), Retention(), Looked(), list[int]()
+    with patch.object(gathering, "BLOCK_ROWS", 50):
+        for hour in range(24 * 6):
+            (name, rows), *_ = program.prepare("x", table(hourly(hour, 100), hour * 100))[0]
+            retention.add(name, rows)
+            with looked.counting():
+                (found,) = program.finish(retention, times({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
+            seen.append(looked.rows)
+            retention.save(program.compacted)
+    assert found.slice(99)["value"].to_pylist() == [b'{"n":2401,"s":118899,"hi":99}']
+    settled = seen[24 * 3 :]
+    # At two ages rows leave; all that are retained are 4,800.
+    assert statistics.median(settled) < 900
+    assert statistics.mean(settled) < 1_500
+
+
 def lasting(instant_us: int) -> tuple[int, int]:
     """The span of a row that counts for ten seconds."""
     return instant_us, instant_us + 10 * SECOND

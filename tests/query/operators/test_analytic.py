@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -202,6 +203,9 @@ def test_running_aggregates_over_nothing() -> None:
     assert column(f"COUNT(*) {over}", events) == [0, 1, 1, 0]
     assert column(f"SUM(v) {over}", events) == [None, 3, 3, None]
     assert column(f"MAX(v) {over}", events) == [None, 3, 3, None]
+    assert column(f"COUNT(DISTINCT v) {over}", events) == [0, 1, 1, 0]
+    assert column(f"STDEVP(v) {over}", events) == [None, 0.0, 0.0, None]
+    assert column(f"COLLECT(v) {over}", events) == [[], [3], [3], []]
 
 
 def test_running_sums_of_floats_are_exact() -> None:
@@ -319,6 +323,34 @@ def exact(values: list[Any]) -> Any:
     return float(total) if any(isinstance(value, float) for value in values) else int(total)
 
 
+def variance(fewer: int, root: bool = False) -> Callable[[list[Any]], float | None]:
+    """The float nearest to the variance, or its root."""
+
+    def compute(values: list[Any]) -> float | None:
+        if len(values) <= fewer:
+            return None
+        mean = sum(map(Fraction, values)) / len(values)
+        found = float(sum((Fraction(value) - mean) ** 2 for value in values) / (len(values) - fewer))
+        return math.sqrt(found) if root else found
+
+    return compute
+
+
+def middle(values: list[Any]) -> Any:
+    """PERCENTILE_DISC(0.5): the first value at which half of all have been counted."""
+    return sorted(values)[(len(values) + 1) // 2 - 1] if values else None
+
+
+def all_seen(before: list[Event], now: Event, meets: bool) -> list[Any]:
+    """COLLECT of v."""
+    return [row.payload["v"] for row in ([*before, now] if meets else before)]
+
+
+def largest(before: list[Event], now: Event, meets: bool) -> Any:
+    """TopOne of v, the largest first: NULL is lowest, of equals the first one comes first."""
+    return max(all_seen(before, now, meets), key=lambda v: (v is not None, v or 0), default=None)
+
+
 MODELS = (
     Model("LAG(v) OVER (PARTITION BY k LIMIT DURATION(mcs, 9))", lag(1), 9, ("k",)),
     Model("LAG(v, 3, 0) OVER (LIMIT DURATION(mcs, 20) WHEN w = 1)", lag(3, 0), 20, (), lambda payload: payload["w"] == 1),
@@ -342,6 +374,18 @@ MODELS = (
         ("w",),
     ),
     Model("AVG(v) OVER (LIMIT DURATION(mcs, 8))", over_numbers(lambda v: float(sum(map(Fraction, v))) / len(v) if v else None), 8),
+    Model(
+        "COUNT(DISTINCT v) OVER (PARTITION BY k LIMIT DURATION(mcs, 12) WHEN w = 1)",
+        over_numbers(lambda v: len(set(v))),
+        12,
+        ("k",),
+        lambda payload: payload["w"] == 1,
+    ),
+    Model("VARP(v) OVER (PARTITION BY k LIMIT DURATION(mcs, 9))", over_numbers(variance(0)), 9, ("k",)),
+    Model("STDEV(v) OVER (LIMIT DURATION(mcs, 7) WHEN w = 0)", over_numbers(variance(1, root=True)), 7, (), lambda row: row["w"] == 0),
+    Model("PERCENTILE_DISC(0.5) OVER (PARTITION BY w ORDER BY v LIMIT DURATION(mcs, 10))", over_numbers(middle), 10, ("w",)),
+    Model("COLLECT(v) OVER (PARTITION BY k LIMIT DURATION(mcs, 5) WHEN w = 1)", all_seen, 5, ("k",), lambda payload: payload["w"] == 1),
+    Model("TopOne(v) OVER (PARTITION BY k ORDER BY v DESC LIMIT DURATION(mcs, 14))", largest, 14, ("k",)),
 )
 
 

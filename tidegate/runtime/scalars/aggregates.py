@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from tidegate.runtime.scalars import offered
-from tidegate.runtime.scalars.dialect import LIMIT
+from tidegate.runtime.scalars.dialect import LIMIT, WHEN
 from tidegate.runtime.scalars.errors import Source
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import Aggregate, Call, Expr
@@ -26,6 +26,9 @@ from tidegate.runtime.scalars.parse import offset_of
 
 ORDERED = ("collecttop", "topone", "percentile_cont", "percentile_disc")
 """The aggregates that need OVER (ORDER BY ...)."""
+LOOKING_BACK = ("partition_by", LIMIT, WHEN)
+"""What OVER has where an aggregate is that of the rows before each row, not of a group (:mod:`tidegate.runtime.scalars.analytic`)."""
+_CLAUSES = frozenset({"this", "over", "order", *LOOKING_BACK})
 _NUMBERS = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp"})
 _PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 _ARGUMENTS = {"collect": (0, 1), "collecttop": (1, 2), "topone": (0, 1)}
@@ -168,15 +171,12 @@ class AggregateBinding:
     # OVER
 
     def _order(self, name: str, call: exp.Expr, clauses: Mapping[str, Any]) -> tuple[tuple[Expr, bool], ...]:
-        others = [clause for clause, value in clauses.items() if value and clause not in ("this", "over", "order")]
-        if others:
-            spelled = "LIMIT DURATION" if LIMIT in others else others[0].replace("_", " ").upper()
-            raise self.source.not_yet(f"{call.name} OVER with {spelled} is", at=offset_of(call))
-        order = clauses.get("order")
+        other = next((clause for clause, value in clauses.items() if value and clause not in _CLAUSES), None)
+        if other:
+            raise self.source.not_yet(f"{call.name} OVER with {other.replace('_', ' ').upper()} is", at=offset_of(call))
         if name not in ORDERED:
-            if clauses:
-                raise self.source.not_yet(f"{call.name} OVER is", at=offset_of(call))
             return ()
+        order = clauses.get("order")
         if order is None:
             raise self._error(f"{call.name} needs OVER (ORDER BY ...)", call, fix="say what comes first", example=_EXAMPLES[name])
         if name in _PERCENTILES and len(order.expressions) != 1:

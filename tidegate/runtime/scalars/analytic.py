@@ -2,8 +2,8 @@
 Binding of analytic functions: what a row sees of itself and of the rows before it.
 
 ``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` is x of the last row but one before this row that has its
-k, meets c and is at most an hour older. LAST is the same with this row counted; ``SUM(x) OVER (...)`` and the like add up all
-such rows, this one counted; ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first of them in each interval, else 0.
+k, meets c and is at most an hour older. LAST is the same with this row counted; ``SUM(x) OVER (...)``, and every other aggregate,
+is that of all such rows, this one counted; ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first of them in each interval, else 0.
 
 Law: an analytic function is computed of the rows of FROM, before WHERE and GROUP BY; so neither can change its value, and it
 may stand in both.
@@ -16,12 +16,12 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
+from tidegate.runtime.scalars.aggregates import ORDERED
 from tidegate.runtime.scalars.dates import DATE_PARTS
 from tidegate.runtime.scalars.dialect import LIMIT, WHEN
 from tidegate.runtime.scalars.errors import Source, suggest
 from tidegate.runtime.scalars.evaluate import static_kind
 from tidegate.runtime.scalars.expressions import UNITS_US, Aggregate, Analytic, Expr
-from tidegate.runtime.scalars.functions import RUNNING
 from tidegate.runtime.scalars.kinds import Kind
 from tidegate.runtime.scalars.parse import offset_of
 
@@ -31,6 +31,10 @@ _EXAMPLES = {
     "lag": "LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
     "last": "LAST(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1) WHEN delay IS NOT NULL)",
     "isfirst": "ISFIRST(minute, 15) OVER (PARTITION BY origin)",
+    "collecttop": "CollectTop(3) OVER (PARTITION BY origin ORDER BY delay DESC LIMIT DURATION(hour, 1))",
+    "topone": "TopOne() OVER (PARTITION BY origin ORDER BY delay DESC LIMIT DURATION(hour, 1))",
+    "percentile_cont": "PERCENTILE_CONT(0.5) OVER (PARTITION BY origin ORDER BY delay LIMIT DURATION(hour, 1))",
+    "percentile_disc": "PERCENTILE_DISC(0.5) OVER (PARTITION BY origin ORDER BY delay LIMIT DURATION(hour, 1))",
 }
 
 
@@ -43,12 +47,14 @@ class AnalyticBinding:
         source: The script, for error places.
         bind: Binds an expression.
         condition: Binds a condition; takes the name of its clause.
+        aggregate: Binds an aggregate with its ORDER BY: the name, the call, OVER.
         whole: Returns a whole row as a record, for the offset of a word in the script.
     """
 
     source: Source
     bind: Callable[[exp.Expr], Expr]
     condition: Callable[[exp.Expr, str], Expr]
+    aggregate: Callable[[str, exp.Expr, exp.Expr | None], Aggregate]
     whole: Callable[[int], Expr]
 
     def function(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
@@ -65,7 +71,11 @@ class AnalyticBinding:
         """
         clauses = over.args if over is not None else {}
         self._refuse_other_clauses(name, clauses, call)
-        self._check_count(name, call)
+        total = None
+        if name in _ARGUMENTS:
+            self._check_count(name, call)
+        else:
+            total = self._total(name, call, over)
         partition = tuple(self._part(name, node) for node in clauses.get("partition_by") or ())
         when = self.condition(clauses[WHEN], "WHEN") if clauses.get(WHEN) else None
         if when is not None:
@@ -77,14 +87,15 @@ class AnalyticBinding:
                 raise self._error(name, "ISFIRST takes no LIMIT DURATION", call, fix=fix)
             return Analytic(name, None, partition, self._length(call.expressions, call, name), when, at=at)
         limit_us = self._limit(name, clauses.get(LIMIT), call)
-        if name in RUNNING:
-            return Analytic(name, self._aggregated(name, call), partition, limit_us, when, at=at)
+        if total is not None:
+            return Analytic(name, None, partition, limit_us, when, total=total, at=at)
         arg = self._part(name, call.expressions[0])
         offset = self._offset(call) if name == "lag" else 0
         return Analytic(name, arg, partition, limit_us, when, offset, self._default(name, call, arg), at=at)
 
     def _refuse_other_clauses(self, name: str, clauses: dict[str, object], call: exp.Expr) -> None:
-        other = next((clause for clause, value in clauses.items() if value and clause not in _CLAUSES), None)
+        others = (clause for clause, value in clauses.items() if value and clause not in _CLAUSES)
+        other = next((clause for clause in others if clause != "order" or name not in ORDERED), None)
         if other == "order":
             fix = "leave it out: rows stand in the order of time"
             raise self._error(name, f"{name.upper()} takes no ORDER BY in OVER", call, code="FUNCTION", fix=fix)
@@ -92,7 +103,7 @@ class AnalyticBinding:
             raise self.source.not_yet(f"{other.replace('_', ' ').upper()} in OVER is", at=offset_of(call))
 
     def _check_count(self, name: str, call: exp.Expr) -> None:
-        least, most = _ARGUMENTS.get(name, (1, 1))
+        least, most = _ARGUMENTS[name]
         count = len(call.expressions)
         if not least <= count <= most:
             takes = str(least) if least == most else f"{least} to {most}"
@@ -112,14 +123,11 @@ class AnalyticBinding:
             what = f"{found} cannot stand inside {name.upper()} OVER"
             raise self.source.error(what, code="GROUP", at=found.at, fix="compute it in a step", example="WITH step AS (SELECT ...)")
 
-    def _aggregated(self, name: str, call: exp.Expr) -> Expr | None:
-        """Return the argument of an aggregate, None for COUNT(*)."""
-        aggregate = self.bind(call)
-        if not isinstance(aggregate, Aggregate) or aggregate != Aggregate(name, aggregate.arg):
-            raise self.source.not_yet(f"{aggregate} OVER is", at=offset_of(call))
-        if aggregate.arg is not None:
-            self._refuse_inside(name, aggregate.arg)
-        return aggregate.arg
+    def _total(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
+        total = self.aggregate(name, call, over)
+        for part in total.parts:
+            self._refuse_inside(name, part)
+        return total
 
     def _offset(self, call: exp.Expr) -> int:
         if len(call.expressions) < 2:

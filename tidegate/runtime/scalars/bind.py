@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from sqlglot import exp
 
 from tidegate.runtime.scalars import columns, offered
-from tidegate.runtime.scalars.aggregates import AggregateBinding
+from tidegate.runtime.scalars.aggregates import LOOKING_BACK, ORDERED, AggregateBinding
 from tidegate.runtime.scalars.analytic import AnalyticBinding
 from tidegate.runtime.scalars.catalog import InputSchema, instead_of_type
 from tidegate.runtime.scalars.conversions import TooLong
@@ -37,7 +37,7 @@ from tidegate.runtime.scalars.expressions import (
     SystemTimestamp,
     WindowId,
 )
-from tidegate.runtime.scalars.functions import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, KNOWN_LATER, REFUSED, RUNNING, WINDOWS
+from tidegate.runtime.scalars.functions import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, KNOWN_LATER, REFUSED, WINDOWS
 from tidegate.runtime.scalars.kinds import DECLARABLE, Kind, KindMismatch
 from tidegate.runtime.scalars.parse import offset_of
 from tidegate.runtime.scalars.patterns import PATTERN_EXAMPLES, PATTERN_PLACES, problem_of
@@ -525,7 +525,7 @@ class ScalarBinder:
         args = (DatePart(unit, at=offset_of(first)), *(self._bind(arg) for arg in others))
         return self._checked(Call(name, args, at=offset_of(node)), node)
 
-    def _aggregate(self, name: str, call: exp.Expr, over: exp.Expr | None = None) -> Expr:
+    def _aggregate(self, name: str, call: exp.Expr, over: exp.Expr | None = None) -> Aggregate:
         if self._inside_aggregate:
             raise self.source.error(
                 f"{name.upper()} cannot stand inside an aggregate", code="GROUP", at=offset_of(call), fix="aggregate once per query"
@@ -537,11 +537,12 @@ class ScalarBinder:
             self._inside_aggregate = False
 
     def _window_function(self, node: exp.Expr) -> Expr:
-        name = str(node.this.name).lower() if isinstance(node.this, exp.Anonymous) else ""
-        if name in (*ANALYTICS, *RUNNING):
-            return self._analytic(name, node.this, node)
+        name, call = _called(node.this)
+        if offered.find(name) or name in ANALYTICS:
+            return self._analytic(name, call, node)
         if name in AGGREGATES:
-            return self._aggregate(name, node.this, node)
+            looks_back = name not in ORDERED or any(node.args.get(clause) for clause in LOOKING_BACK)
+            return (self._analytic if looks_back else self._aggregate)(name, call, node)
         self._bind(node.this)
         raise self.source.error(
             f"{node.this.name or self._words(node.this)} takes no OVER",
@@ -568,7 +569,8 @@ class ScalarBinder:
     def _analytic(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Expr:
         # It is computed before any aggregate, so it may stand inside of one.
         binder = ScalarBinder(self.source, self.names)
-        return AnalyticBinding(self.source, binder.bind, binder.condition, self.names.whole).function(name, call, over)
+        binding = AnalyticBinding(self.source, binder.bind, binder.condition, binder._aggregate, self.names.whole)
+        return binding.function(name, call, over)
 
     def _subquery(self, node: exp.Expr) -> Expr:
         raise self._not_yet(node, "a subquery is")
@@ -582,6 +584,13 @@ def _counted(function: Function | columns.ColumnFunction) -> str:
         return f"{function.least or 'no'} argument{'s' if function.least != 1 else ''}"
     most = "more" if function.most == ARGUMENTS_MAX else str(function.most)
     return f"{function.least} or {most} arguments"
+
+
+def _called(node: exp.Expr) -> tuple[str, exp.Expr]:
+    """Return the name (lower case, perhaps with a dot) of the function that is called, and the call; no name where it is none."""
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
+        return f"{node.this.name}.{node.expression.name}".lower(), node.expression
+    return str(node.name).lower() if isinstance(node, exp.Anonymous) else "", node
 
 
 def is_window_id(node: exp.Expr) -> bool:

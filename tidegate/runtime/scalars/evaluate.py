@@ -147,8 +147,10 @@ def _aggregate_kind(expr: Aggregate) -> Kind | None:
 
 
 def _analytic_kind(expr: Analytic) -> Kind | None:
-    if expr.function not in ("lag", "last"):
-        return Kind.BIGINT if expr.function == "isfirst" else static_kind(Aggregate(expr.function, expr.arg))
+    if expr.function == "isfirst":
+        return Kind.BIGINT
+    if expr.total is not None:
+        return static_kind(expr.total)
     kinds = {static_kind(value) for value in (expr.arg, expr.default) if value is not None} - {Kind.NULL}
     return kinds.pop() if len(kinds) == 1 else None if kinds else Kind.NULL
 

@@ -323,13 +323,15 @@ class Aggregate(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return (*([] if self.arg is None else [self.arg]), *self.more, *(key for key, _ in self.order))
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Aggregate:
         keys = parts[len(parts) - len(self.order) :]
         order = tuple((key, descending) for key, (_, descending) in zip(keys, self.order, strict=True))
         more = parts[1 : 1 + len(self.more)]
         return replace(self, arg=None if self.arg is None else parts[0], order=order, more=more)
 
-    def __str__(self) -> str:
+    @property
+    def call(self) -> str:
+        """The function and its arguments."""
         parameter = [] if self.parameter is None else [str(self.parameter)]
         if self.arg is None:
             arg = [] if self.order else ["*"]
@@ -337,9 +339,16 @@ class Aggregate(Expr):
             # COLLECT() takes whole rows, which print as *.
             arg = [text] if (text := str(self.arg)) != "*" else []
             arg += map(str, self.more)
-        over = ", ".join(f"{key} DESC" if descending else str(key) for key, descending in self.order)
-        inside = f"{'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)}"
-        return f"{self.function.upper()}({inside})" + (f" OVER (ORDER BY {over})" if over else "")
+        return f"{self.function.upper()}({'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)})"
+
+    @property
+    def order_by(self) -> str:
+        """ORDER BY, if there is one."""
+        keys = [f"{key} DESC" if descending else str(key) for key, descending in self.order]
+        return f"ORDER BY {', '.join(keys)}" if keys else ""
+
+    def __str__(self) -> str:
+        return self.call + (f" OVER ({self.order_by})" if self.order else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,13 +359,14 @@ class Analytic(Expr):
     Only rows of the same *partition* count that meet *when* and are at most *limit_us* older than the row.
 
     Args:
-        function: ``lag``, ``last``, ``isfirst`` or an aggregate: ``count``, ``sum``, ``avg``, ``min``, ``max``.
-        arg: What is taken of the rows; None for ISFIRST and COUNT(*).
+        function: ``lag``, ``last``, ``isfirst`` or that of an aggregate.
+        arg: What LAG and LAST take of a row; None for all others.
         partition: What a row must have in common with those it sees.
         limit_us: How much older they may be, microseconds; of ISFIRST the length of its intervals.
         when: What they must meet; None: nothing.
         offset: Of LAG, how many rows back.
         default: Of LAG and LAST, the value where there is no such row; None: NULL.
+        total: The aggregate, of all rows that count; None for LAG, LAST and ISFIRST.
     """
 
     function: str
@@ -366,29 +376,44 @@ class Analytic(Expr):
     when: Expr | None = None
     offset: int = 0
     default: Expr | None = None
+    total: Aggregate | None = None
+
+    @property
+    def taken(self) -> tuple[Expr, ...]:
+        """What is taken of the rows that count."""
+        if self.total is not None:
+            return self.total.parts
+        return () if self.arg is None else (self.arg,)
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        return (*self.partition, *(part for part in (self.arg, self.when, self.default) if part is not None))
+        return (*self.partition, *self.taken, *(part for part in (self.when, self.default) if part is not None))
 
     def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
-        count = len(self.partition)
-        rest = iter(parts[count:])
-        arg, when, default = (None if part is None else next(rest) for part in (self.arg, self.when, self.default))
-        return replace(self, arg=arg, partition=parts[:count], when=when, default=default)
+        rest = iter(parts)
+        partition = tuple(next(rest) for _ in self.partition)
+        taken = tuple(next(rest) for _ in self.taken)
+        when, default = (None if part is None else next(rest) for part in (self.when, self.default))
+        total = None if self.total is None else self.total.rebuilt(taken)
+        arg = None if self.arg is None else taken[0]
+        return replace(self, arg=arg, partition=partition, when=when, default=default, total=total)
 
     def __str__(self) -> str:
         limit = _duration(self.limit_us)
         over = [f"PARTITION BY {', '.join(map(str, self.partition))}"] if self.partition else []
+        over += [self.total.order_by] if self.total is not None and self.total.order else []
         over += [] if self.function == "isfirst" else [f"LIMIT DURATION({limit})"]
         over += [f"WHEN {self.when}"] if self.when is not None else []
-        if self.function == "isfirst":
-            arguments = limit
-        else:
-            arguments = "*" if self.arg is None else str(self.arg)
-            arguments += f", {self.offset}" if self.function == "lag" and (self.offset != 1 or self.default) else ""
-            arguments += f", {self.default}" if self.default is not None else ""
-        return f"{self.function.upper()}({arguments})" + (f" OVER ({' '.join(over)})" if over else "")
+        return self._call + (f" OVER ({' '.join(over)})" if over else "")
+
+    @property
+    def _call(self) -> str:
+        if self.total is not None:
+            return self.total.call
+        arguments = [_duration(self.limit_us) if self.arg is None else str(self.arg)]
+        arguments += [str(self.offset)] if self.function == "lag" and (self.offset != 1 or self.default) else []
+        arguments += [str(self.default)] if self.default is not None else []
+        return f"{self.function.upper()}({', '.join(arguments)})"
 
 
 UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECOND_US, "millisecond": MILLISECOND_US, "microsecond": 1}

@@ -212,8 +212,6 @@ AGGREGATES = (
     *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
 )
 """The aggregates there are."""
-RUNNING = ("count", "sum", "avg", "min", "max")
-"""The aggregates that may stand before OVER (... LIMIT DURATION ...)."""
 ANALYTICS = ("lag", "last", "isfirst")
 """The functions that look back from each row and are no aggregates."""
 _WINDOWS = ("tumbling", "hopping", "sliding", "session")
