@@ -24,13 +24,13 @@ from query.compile import operator_of
 from query.encode import encode_objects
 from query.gathering import leaving, near, rows_of, step_of, together, unnumbered
 from query.operators.base import (
-    BAD_SCHEMA,
     RESULT_SCHEMA,
     Compacting,
     Condensing,
     Operator,
     Spanning,
     Summing,
+    each_once,
     encoded,
     parted,
 )
@@ -163,7 +163,7 @@ class Program:
                 kept, bad = stage.operator.prepare(events)
                 prepared.append((stage.names[0], unnumbered(kept)))
                 failed.append(bad)
-        return prepared, _each_once(failed)
+        return prepared, each_once(failed)
 
     def finish(self, retention: Retention, closing: pa.Table) -> list[pa.Table]:
         """
@@ -301,14 +301,3 @@ def _taken(node: Rows) -> Sequence[Rows]:
 def _name(number: int, side: int) -> str:
     # The first one's is the name that states of the time before there were several hold.
     return "rows" if (number, side) == (0, 0) else f"rows{number}.{side}"
-
-
-def _each_once(failed: Sequence[pa.Table]) -> pa.Table:
-    """Return bad rows in order of positions, each with its first reason."""
-    if len(failed) == 1:
-        return failed[0]
-    reasons: dict[int, str] = {}
-    for bad in failed:
-        for position, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
-            reasons.setdefault(position, reason)
-    return pa.table({"position": sorted(reasons), "reason": [reasons[position] for position in sorted(reasons)]}, schema=BAD_SCHEMA)

@@ -29,7 +29,7 @@ FANOUT = 8
 ROWS_MAX = 2_000_000
 """Chunks that would have more rows together are merged no more."""
 BYTES_MAX = 2**27
-"""Nor are those that would have more bytes; and so many a chunk has at most, as Spark's store copies it several times."""
+"""Nor are those that would have more bytes; and so many a chunk has at most."""
 _FINAL = 1_000
 """The size class of those."""
 PACKED_FROM = 4_096

@@ -7,7 +7,6 @@ in none of the others. A row in which something fails is bad as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.base import BAD_SCHEMA, ticks
+from query.operators.base import each_once, ticks
 from query.operators.rows import RowStage
 from query.plan import Analyze, predicates_of
 from tidegate.runtime.scalars.evaluate import evaluate
@@ -64,7 +63,10 @@ class AnalyticColumns:
         for at, value in enumerate(values):
             for name, part in found[value].columns(f"v{at}").items():
                 table = table.append_column(name, part)
-        return _without_bad(table, reasons)
+        failed = each_once(reasons)
+        if failed.num_rows:
+            table = table.filter(pc.invert(pc.is_in(table["position"], failed["position"].combine_chunks())))
+        return table, failed
 
     def passed(self, rows: pa.Table) -> list[str]:
         """Return the names of the columns that the rows below had."""
@@ -108,15 +110,3 @@ class AnalyticColumns:
 def state_name(number: int, state: str) -> str:
     """Return the name of the column of a state of function *number*."""
     return f"t{number}.{state}"
-
-
-def _without_bad(table: pa.Table, failed: Sequence[pa.Table]) -> tuple[pa.Table, pa.Table]:
-    """Take bad rows out of a table; return also each bad row with its first reason."""
-    reasons: dict[int, str] = {}
-    for bad in failed:
-        for position, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
-            reasons.setdefault(position, reason)
-    if reasons:
-        table = table.filter(pc.invert(pc.is_in(table["position"], pa.array(list(reasons), pa.int64()))))
-    positions = sorted(reasons)
-    return table, pa.table({"position": positions, "reason": [reasons[at] for at in positions]}, schema=BAD_SCHEMA)

@@ -242,6 +242,17 @@ def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     return rows.filter(rows["reason"].is_null()).drop_columns(["reason"]), rows.filter(rows["reason"].is_valid())
 
 
+def each_once(failed: Sequence[pa.Table]) -> pa.Table:
+    """Return bad rows (``BAD_SCHEMA``) in order of positions, each with its first reason."""
+    if len(failed) == 1:
+        return failed[0]
+    reasons: dict[int, str] = {}
+    for bad in failed:
+        for position, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
+            reasons.setdefault(position, reason)
+    return pa.table({"position": sorted(reasons), "reason": [reasons[position] for position in sorted(reasons)]}, schema=BAD_SCHEMA)
+
+
 def no_rows() -> pa.Table:
     """Return no rows."""
     return RESULT_SCHEMA.empty_table().select(_HEAD)

@@ -26,7 +26,14 @@ REPORT_SCHEMA = "report string"
 _NONCE_BYTES = 16
 _HEAD = -1
 """The cell of the head; chunks have numbers from 0 up."""
-_kept: dict[tuple[str, int], tuple[bytes, object]] = {}
+PART_BYTES = 2**23
+"""
+A chunk with more bytes is kept in several cells: Spark's JVM, whose heap is small, has each of them in memory some six times while it
+is stored, and for two tasks at a time.
+"""
+_PART = 2**40
+"""Part p of chunk n is in cell n + p * _PART."""
+_kept: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
 
 
 class Keeper(Generic[Value]):
@@ -42,6 +49,8 @@ class Keeper(Generic[Value]):
         self._job = job
         # One variable: Spark works out the encoders of each anew in every task.
         self._cells = handle.getMapState("cells", "number bigint", "octets binary")
+        self._parts: dict[int, int] = {}
+        """How many cells each chunk is in that is in several."""
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
         """
@@ -52,27 +61,48 @@ class Keeper(Generic[Value]):
             new: Makes the value before the first record.
             restore: Makes it from head and chunks.
         """
-        nonce, kept = _kept.pop((self._job, number), (b"", None))
+        nonce, kept, self._parts = _kept.pop((self._job, number), (b"", None, {}))
         stored = self._cells.getValue((_HEAD,))
         if stored is None:
             return new()
         head = bytes(stored[0])
         if kept is not None and head[:_NONCE_BYTES] == nonce:
             return cast(Value, kept)
-        chunks = {int(name[0]): bytes(chunk[0]) for name, chunk in self._cells.iterator()}
-        del chunks[_HEAD]
-        return restore(head[_NONCE_BYTES:], chunks)
+        return restore(head[_NONCE_BYTES:], self._chunks())
+
+    def _chunks(self) -> dict[int, bytes]:
+        """Read all chunks, cell by cell: Spark's iterator over values would bring hundreds of them in one message."""
+        cells: dict[int, list[int]] = {}
+        for cell in sorted(int(name[0]) for name in self._cells.keys()):  # noqa: SIM118 - it is no dictionary
+            if cell != _HEAD:
+                cells.setdefault(cell % _PART, []).append(cell)
+        self._parts = {chunk: len(every) for chunk, every in cells.items() if len(every) > 1}
+        return {chunk: b"".join(map(self._octets, every)) for chunk, every in cells.items()}
+
+    def _octets(self, cell: int) -> bytes:
+        stored = self._cells.getValue((cell,))
+        assert stored is not None, "the store has just said that there is such a cell"
+        return bytes(stored[0])
 
     def save(self, number: int, value: Value, head: bytes, put: Mapping[int, bytes], delete: Iterable[int]) -> None:
         """Save the value: its head, the chunks that are new, and the numbers of those no longer needed."""
         for chunk in delete:
-            self._cells.removeKey((chunk,))
+            self._remove(chunk, range(self._parts.pop(chunk, 1)))
         for chunk, octets in put.items():
-            self._cells.updateValue((chunk,), (octets,))
+            parts = max(-(-len(octets) // PART_BYTES), 1)
+            for part in range(parts):
+                self._cells.updateValue((chunk + part * _PART,), (octets[part * PART_BYTES : (part + 1) * PART_BYTES],))
+            self._remove(chunk, range(parts, self._parts.pop(chunk, 1)))
+            if parts > 1:
+                self._parts[chunk] = parts
         # The nonce is no part of any result: a batch that is run again may have another.
         nonce = uuid.uuid4().bytes
         self._cells.updateValue((_HEAD,), (nonce + head,))
-        _kept[self._job, number] = nonce, value
+        _kept[self._job, number] = nonce, value, self._parts
+
+    def _remove(self, chunk: int, parts: Iterable[int]) -> None:
+        for part in parts:
+            self._cells.removeKey((chunk + part * _PART,))
 
 
 @cache
