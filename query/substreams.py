@@ -66,7 +66,10 @@ class SubstreamBucket(Bucket):
         before = self._progress.copy()
         np.maximum.at(self._progress, moves.sub, moves.to_us)
         self._touched.append(np.flatnonzero(np.bincount(moves.sub)))
-        found = self._close_from(before)
+        # Before its first event a substream has no result: an older slice of time would make a batch look at all that is retained.
+        first_us = np.full(len(self._progress), INFINITY, dtype=np.int64)
+        np.minimum.at(first_us, sub, events.system_us)
+        found = self._close_from(before, first_us)
         if found is None:
             return None
         ahead = map(self._program.ahead_us, range(len(found)))
@@ -92,7 +95,8 @@ class SubstreamBucket(Bucket):
         return self._subs.get((number, None), -1) if found < 0 and not key else found
 
     def _close(self) -> list[pa.Table] | None:
-        found = self._close_from(self._progress.copy()) if self._ended else None
+        before = self._progress.copy()
+        found = self._close_from(before, before) if self._ended else None
         return found and [self._in_order(rows, np.zeros(rows.num_rows, dtype=np.int64)) if rows.num_rows else rows for rows in found]
 
     def _find(self, events: Events) -> Ints:
@@ -101,14 +105,10 @@ class SubstreamBucket(Bucket):
         subs = self._subs
         fresh = [pair for pair in pairs if pair not in subs]
         if fresh:
-            new = set(fresh)
             subs.update(zip(fresh, range(len(subs), len(subs) + len(fresh)), strict=True))
             self._names += fresh
             self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
-            # Before its first event there is no result: an older slice of time would make a batch look at all that is retained.
-            first_us = np.full(len(pairs), INFINITY, dtype=np.int64)
-            np.minimum.at(first_us, place, events.system_us)
-            self._progress = np.concatenate([self._progress, first_us[[pair in new for pair in pairs]]])
+            self._progress = np.concatenate([self._progress, np.full(len(fresh), NEVER, dtype=np.int64)])
         return np.array([subs[pair] for pair in pairs], dtype=np.int64)[place]
 
     def _inputs_of(self, results: pa.Table) -> Ints:
@@ -124,14 +124,14 @@ class SubstreamBucket(Bucket):
         floors = np.array([self._heeding[0].c(partition, number) for number in numbers], dtype=np.int64)
         return floors[self._number_of]
 
-    def _close_from(self, before: Ints) -> list[pa.Table] | None:
-        """Return each output's results of all windows that substreams have moved past since *before*."""
+    def _close_from(self, before: Ints, first_us: Ints) -> list[pa.Table] | None:
+        """Return each output's results of all windows that substreams have moved past since *before*; of new ones since *first_us*."""
         np.maximum(self._progress, self._floors(), out=self._progress)
         moved = np.flatnonzero(self._progress > before)
         if not len(moved):
             return None
-        closing = pa.table({"sub": moved, "from_us": before[moved], "to_us": self._progress[moved]})
-        return self._finish(closing)
+        from_us = np.where(before == NEVER, first_us, before)[moved]
+        return self._finish(pa.table({"sub": moved, "from_us": from_us, "to_us": self._progress[moved]}))
 
     def _upon(self, results: pa.Table, ahead_us: int, moves: _Moves, progress: list[tuple[int, int, int]]) -> Ints:
         """Return the log offset of the record upon which each result became final, *ahead_us* before its time."""
