@@ -173,8 +173,10 @@ class Analysis:
     def summed(self, retained: pa.Table) -> pa.Table:
         """Return a row of states for each group whose rows are seen alike; the rows themselves if that saves little."""
         subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
-        alike = [self._columns.value(retained, key) for key in dict.fromkeys(key for each in self.node.analytics for key in each.partition)]
-        alike += [Variant.of(len(subs), {Kind.BIT: retained[name].combine_chunks()}) for name in self._columns.conditions_of(retained)]
+        keys = dict.fromkeys(key for each in self.node.analytics for key in each.partition)
+        conditions = dict.fromkeys(each.when for each in self.node.analytics if each.when is not None)
+        alike = [self._columns.value(retained, key) for key in keys]
+        alike += [Variant.of(len(subs), {Kind.BIT: pa.array(self._columns.meets(retained, when))}) for when in conditions]
         groups = Groups.of(group_numbers(subs, alike), system_us)
         starts = groups.starts[:-1]
         if compacting.SAVING * len(starts) > len(subs):

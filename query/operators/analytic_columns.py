@@ -72,10 +72,6 @@ class AnalyticColumns:
         """Return the names of the columns that the rows below had."""
         return [name for name in rows.column_names if name not in ("position", STANDS_FOR) and name[0] not in "vwt"]
 
-    def conditions_of(self, rows: pa.Table) -> list[str]:
-        """Return the names of the columns that tell which conditions are met."""
-        return [f"w{at}" for at in range(len(self._conditions)) if f"w{at}" in rows.column_names]
-
     def meets(self, rows: pa.Table, when: Expr | None) -> Mask | None:
         """Return which rows meet a condition, None where all do."""
         if when is None:

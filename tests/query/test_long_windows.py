@@ -144,9 +144,8 @@ def test_a_finish_looks_at_nothing_that_only_later_windows_need(kind: str) -> No
     assert not list(retention.pieces("rows"))
 
 
-def test_a_sliding_window_looks_at_what_enters_and_leaves() -> None:
-    """Six days of hourly batches, windows of two: of what all of them hold a batch looks at sums, beside its own rows and the oldest."""
-    sql = "SELECT k, COUNT(*) AS n, SUM(v) AS s, MIN(v) AS lo FROM x GROUP BY k, SlidingWindow(day, 2)"
+def six_days_of(sql: str) -> tuple[list[int], list[bytes]]:
+    """Return at how many rows each of the last 72 hourly batches of 100 events looks, and the last result."""
     program, retention, looked, seen = program_of(sql, [InputSchema("x")]), Retention(), Looked(), list[int]()
     with patch.object(gathering, "BLOCK_ROWS", 50):
         for hour in range(24 * 6):
@@ -156,9 +155,14 @@ def test_a_sliding_window_looks_at_what_enters_and_leaves() -> None:
                 (found,) = program.finish(retention, times({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
             seen.append(looked.rows)
             retention.save(program.compacted)
-            last = found.slice(found.num_rows - 1)["value"].to_pylist() if found.num_rows else []
+    return seen[24 * 3 :], found["value"].to_pylist()[-1:]
+
+
+def test_a_sliding_window_looks_at_what_enters_and_leaves() -> None:
+    """Six days of hourly batches, windows of two: of what all of them hold a batch looks at sums, beside its own rows and the oldest."""
+    sql = "SELECT k, COUNT(*) AS n, SUM(v) AS s, MIN(v) AS lo FROM x GROUP BY k, SlidingWindow(day, 2)"
+    settled, last = six_days_of(sql)
     assert last == [b'{"k":"b","n":2400,"s":120000,"lo":1}']
-    settled = seen[24 * 3 :]
     # All that is retained are 4,800 rows; whole pieces are looked at once, for their sums.
     assert statistics.median(settled) < 600
     assert statistics.mean(settled) < 1_200
@@ -170,17 +174,8 @@ def test_a_running_total_looks_at_what_enters_and_leaves() -> None:
         "SELECT COUNT(*) OVER (PARTITION BY k LIMIT DURATION(day, 2)) AS n, SUM(v) OVER (PARTITION BY k LIMIT DURATION(day, 2) WHEN v > 9) "
         "AS s, MAX(v) OVER (LIMIT DURATION(day, 1)) AS hi FROM x"
     )
-    program, retention, looked, seen = program_of(sql, [InputSchema("x")]), Retention(), Looked(), list[int]()
-    with patch.object(gathering, "BLOCK_ROWS", 50):
-        for hour in range(24 * 6):
-            (name, rows), *_ = program.prepare("x", table(hourly(hour, 100), hour * 100))[0]
-            retention.add(name, rows)
-            with looked.counting():
-                (found,) = program.finish(retention, times({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
-            seen.append(looked.rows)
-            retention.save(program.compacted)
-    assert found.slice(99)["value"].to_pylist() == [b'{"n":2401,"s":118899,"hi":99}']
-    settled = seen[24 * 3 :]
+    settled, last = six_days_of(sql)
+    assert last == [b'{"n":2401,"s":118899,"hi":99}']
     # At two ages rows leave; all that are retained are 4,800.
     assert statistics.median(settled) < 900
     assert statistics.mean(settled) < 1_500

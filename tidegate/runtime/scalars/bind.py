@@ -280,10 +280,11 @@ class ScalarBinder:
         if not isinstance(node.expression, exp.Anonymous):
             return self._property(node)
         owner, name = node.this, str(node.expression.name)
-        if columns.find(called := f"{owner.name}.{name}".lower()):
-            return self._column_function(called, node.expression)
+        called, call = _called(node)
+        if columns.find(called):
+            return self._column_function(called, call)
         if offered.find(called):
-            return self._aggregate(called, node.expression)
+            return self._aggregate(called, call)
         if isinstance(owner, exp.Identifier) and owner.name.lower() == "system" and name.lower() == "timestamp":
             return SystemTimestamp(at=offset_of(node))
         if name.lower() in ("window", *KNOWN_LATER):
