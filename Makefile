@@ -6,7 +6,7 @@ BIN := .venv/bin
 SEEDS ?= 0-9999
 KILLS ?= 200
 PACKAGES := ordering ingest query sinks tidegate
-NATIVE := tidegate/runtime/kafka/_native.so
+NATIVE := tidegate/kafka/_native.so
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,7 +18,7 @@ install: .venv/installed $(NATIVE)  ## make .venv with all that requirements.loc
 	@scripts/install.sh
 	@touch $@
 
-$(NATIVE): tidegate/runtime/kafka/native.c $(wildcard tidegate/runtime/payloads/*.c) hatch_build.py | .venv/installed
+$(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.c) hatch_build.py | .venv/installed
 	@$(BIN)/python hatch_build.py || true
 
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
@@ -28,8 +28,8 @@ test: install  ## run every test; real services in containers if Docker answers,
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-deep: install  ## the laws with 20,000 examples and more, and every case through Kafka and Spark (about an hour)
-	@TIDEGATE_TEST_ALL_CASES=1 $(BIN)/python -m pytest tests/ordering tests/query tests/integration/test_cases_on_kafka.py \
-	  tests/integration/test_query_faults.py --hypothesis-profile=deep $(ARGS)
+	@TIDEGATE_TEST_ALL_CASES=1 $(BIN)/python -m pytest tests/ordering tests/query tests/integration/query/test_cases_on_kafka.py \
+	  tests/integration/query/test_query_faults.py --hypothesis-profile=deep $(ARGS)
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
 	@$(BIN)/python tests/simulation/run.py $(SEEDS)
@@ -69,4 +69,4 @@ lock: install  ## write requirements.lock anew from pyproject.toml
 
 clean:  ## stop the embedded stack of this folder and delete all that the doors made
 	@test ! -x $(BIN)/tidegate || $(BIN)/tidegate down --wipe
-	@rm -rf tidegate/runtime/*/_*.so .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	@rm -rf tidegate/*/_*.so .venv .tidegate build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse

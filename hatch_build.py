@@ -22,9 +22,9 @@ except ImportError:  # compiled in place, where no build backend is needed
 
 ROOT = Path(__file__).resolve().parent
 PARTS = {
-    Path("tidegate/runtime/kafka/native.c"): Path("tidegate/runtime/kafka/_native.so"),
-    Path("tidegate/runtime/payloads/plain_json.c"): Path("tidegate/runtime/payloads/_plain_json.so"),
-    Path("tidegate/runtime/payloads/json_rows.c"): Path("tidegate/runtime/payloads/_json_rows.so"),
+    Path("tidegate/kafka/native.c"): Path("tidegate/kafka/_native.so"),
+    Path("tidegate/json_columns/plain_json.c"): Path("tidegate/json_columns/_plain_json.so"),
+    Path("tidegate/json_columns/json_rows.c"): Path("tidegate/json_columns/_json_rows.so"),
 }
 """Each source with what becomes of it."""
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]

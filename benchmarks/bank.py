@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from running import Bench, progress
 
-from ordering.wire import CTI_HEADER_BYTES, HEADER_NAME
-from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.kafka.writer import Columns
-from tidegate.runtime.stack import EmbeddedStack
+from ordering.protocol.wire import CTI_HEADER_BYTES, HEADER_NAME
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.writer import Columns
+from tidegate.stack.embedded import EmbeddedStack
 
 Ints = NDArray[np.int64]
 

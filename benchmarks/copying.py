@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.kafka.ranges import RangeReader
-from tidegate.runtime.kafka.writer import Columns, GaplessProducer
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.writer import Columns, GaplessProducer
 
 
 def copy_messages(bootstrap: str, source: str, sink: str, mine: list[int], copied: Any) -> None:

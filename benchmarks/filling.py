@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.partitioner import output_partitions
-from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.kafka.writer import Columns, GaplessProducer
+from ordering.protocol.partitioner import output_partitions
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.writer import Columns, GaplessProducer
 
 FIRST_ARRIVAL_MS = 1_700_000_000_000
 DEVICES = 1_000

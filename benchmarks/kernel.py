@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 from ordering import Batch, Model, Policies
+from ordering.protocol.wire import encode_event_header_column
 from ordering.ticks import MINUTE_US, SECOND_US
-from ordering.wire import encode_event_header_column
 
 BATCH = 65_536
 FIRST_ARRIVAL_US = 1_700_000_000_000_000

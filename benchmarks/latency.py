@@ -26,9 +26,9 @@ import numpy as np
 from confluent_kafka import Consumer, Producer, TopicPartition
 from measuring import Meter
 
-from ordering.wire import EVENT_HEADER_BYTES, decode_event_headers
-from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.stack import EmbeddedStack
+from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
+from tidegate.kafka.admin import Admin
+from tidegate.stack.embedded import EmbeddedStack
 
 PARTITIONS = 2
 SLICE_S = 0.01

@@ -26,16 +26,16 @@ import pyarrow.compute as pc
 from rich.console import Console
 from rich.table import Table
 
-from ordering.punctuation import Cause, Cti, Roster, Spread
-from ordering.reader import Log
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.reader import Log
 from ordering.ticks import DAY_US
-from query.bucket import Source
-from query.decode import Events
-from query.merged import MergedBucket
-from query.program import Program
+from query.buckets.bucket import Source
+from query.buckets.merged import MergedBucket
+from query.columns.decode import Events
+from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
 
 BATCH = 20_000
 WEEK_US = 7 * DAY_US

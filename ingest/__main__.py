@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.runtime.console import Format, run
+from tidegate.observe.console import Format, run
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan
-    from tidegate.runtime.early_session import EarlySession
-    from tidegate.runtime.recovery import Recovery
-    from tidegate.runtime.settings import Settings
-    from tidegate.runtime.spark import WorkerLog
+    from tidegate.observe.recovery_report import Recovery
+    from tidegate.settings.load import Settings
+    from tidegate.spark.early_session import EarlySession
+    from tidegate.spark.session import WorkerLog
 
 
 def ingest(
@@ -34,12 +34,12 @@ def ingest(
     import time
     from contextlib import ExitStack
 
-    from tidegate.runtime import logs
-    from tidegate.runtime.binding import checkpoint_state
-    from tidegate.runtime.early_session import EarlySession, own_stderr
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
-    from tidegate.runtime.spark import WorkerLog, checkpoint_folder
+    from tidegate.checkpoint.binding import checkpoint_state
+    from tidegate.observe import logs
+    from tidegate.settings.load import load
+    from tidegate.settings.sources import parse_assignments
+    from tidegate.spark.early_session import EarlySession, own_stderr
+    from tidegate.spark.session import WorkerLog, checkpoint_folder
 
     own_stderr()
     now_us = time.time_ns() // 1000
@@ -59,7 +59,7 @@ def ingest(
         # A job that comes back is waited for; a new one may turn out to be refused.
         spark = start_spark() if comes_back else None
         from ingest import job
-        from tidegate.runtime.output_start import parse_start
+        from tidegate.checkpoint.output_start import parse_start
 
         asked = parse_start(start, now_us)
         prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
@@ -81,9 +81,9 @@ def _run(
     from rich.console import Console
 
     from ingest import job
-    from ingest.running import RunningInput
-    from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
-    from tidegate.runtime.metrics import Metrics
+    from ingest.running_input import RunningInput
+    from tidegate.observe.metrics import Metrics
+    from tidegate.spark.driver import Driven, drive, live_line, print_json, stopped_by_signal
 
     at_fault: set[str] = set()
     inputs = [RunningInput(plan, recovery, job.look(plan), at_fault) for plan, recovery in prepared]

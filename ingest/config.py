@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ingest.imports import ImportedInput
+from ingest.cti_imports import ImportedInput
 from ingest.offsets import Joined, Planned
-from ordering.journal import JournalKey
-from ordering.punctuation import Cti, Roster, Spread
-from ordering.state import State
-from ordering.step import Model
+from ordering.model.state import State
+from ordering.model.step import Model
+from ordering.protocol.journal import JournalKey
+from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.ticks import NEVER
-from tidegate.runtime.kafka.ranges import PREFETCH_BYTES_ALL
-from tidegate.runtime.payloads.formats import PayloadFormat
-from tidegate.runtime.setting_inputs import InputSettings
-from tidegate.runtime.setting_tables import RedisSettings
+from tidegate.kafka.ranges import PREFETCH_BYTES_ALL
+from tidegate.payloads.formats import PayloadFormat
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.tables import RedisSettings
 
 Partition = tuple[str, int]
 

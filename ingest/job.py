@@ -4,7 +4,7 @@ The ingest job on one page: raw topic in, ordered topic out.
 ::
 
     planner --ranges--> (shuffle by input partition) --> stateful stage --reports--> driver
-    ends, estimates                                       Kafka -> ordering.step -> Kafka
+    ends, estimates                                       Kafka -> ordering.model.step -> Kafka
        | journal (Redis)
 
 Spark carries ranges and reports. Events go from Kafka through the stage to Kafka and never touch the JVM.
@@ -21,33 +21,33 @@ from pyspark.sql.datasource import DataSource
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ingest.config import IngestPlan, Partition
+from ingest.cti_imports import ImportedInput
 from ingest.fields import FieldReader
-from ingest.identity import ANSWER_S, WAYS_OUT, TopicIdentity
-from ingest.imports import ImportedInput
-from ingest.joining import last_offset, topics_of, with_roster, written_by_us
-from ingest.journal_redis import RedisJournal
-from ingest.made_of import MAY_APPEAR, MAY_GROW, check_made_of
+from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.topic_fingerprint import MAY_APPEAR, MAY_GROW, check_made_of
+from ingest.journal.topic_identity import ANSWER_S, WAYS_OUT, TopicIdentity
 from ingest.offsets import RANGE_SCHEMA, Offset, Planned
-from ingest.positions import check_still_there
-from ingest.resume import Resumption, begin, keep_whole, resume
-from ingest.starting import refuse_other_start
+from ingest.planner.joining_partitions import last_offset, topics_of, with_roster, written_by_us
+from ingest.start.output_start import refuse_other_start
+from ingest.start.read_positions import check_still_there
+from ingest.start.resume import Resumption, begin, keep_whole, resume
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
-from tidegate.runtime.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches, offset_of
-from tidegate.runtime.deferred import Deferred
-from tidegate.runtime.kafka.admin import Admin, Topic
-from tidegate.runtime.kafka.promises import ended
-from tidegate.runtime.kafka.tails import finished
-from tidegate.runtime.keeping import StageProcessor
-from tidegate.runtime.logs import get_logger
-from tidegate.runtime.output_start import BEGINNING, LAST_STOPPED, Start, last_stopped
-from tidegate.runtime.payloads.formats import PayloadFormat
-from tidegate.runtime.planning import SOURCE_NAME, source_of
-from tidegate.runtime.recovery import How, Recovery
-from tidegate.runtime.rights import ingest_rights
-from tidegate.runtime.setting_inputs import InputSettings
-from tidegate.runtime.settings import Settings
-from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_stage
+from tidegate.checkpoint.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches, offset_of
+from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, last_stopped
+from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.channel_promises import ended
+from tidegate.kafka.tails import finished
+from tidegate.observe.logs import get_logger
+from tidegate.observe.recovery_report import How, Recovery
+from tidegate.payloads.formats import PayloadFormat
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.load import Settings
+from tidegate.spark.deferred import Deferred
+from tidegate.spark.planning import SOURCE_NAME, source_of
+from tidegate.spark.session import OnReports, Stage, checkpoint_folder, start_stage
+from tidegate.spark.state_store import StageProcessor
+from tidegate.stack.rights import ingest_rights
 
 PLANNER_WAIT_US = 2 * SECOND_US
 """How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job."""
@@ -283,7 +283,7 @@ def _imported(settings: Settings, admin: Admin, name: str | None) -> ImportedInp
 
 def start(spark: SparkSession, settings: Settings, plan: IngestPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
-    processor = StageProcessor(Deferred("ingest.processor:IngestStage", plan), plan.checkpoint)
+    processor = StageProcessor(Deferred("ingest.stage.processor:IngestStage", plan), plan.checkpoint)
     stage = Stage(f"ingest-{plan.settings.name}", plan.checkpoint, plan.until_end)
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
     return start_stage(spark, source(plan, trigger_us), processor, stage, on_reports)
@@ -294,7 +294,7 @@ def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
     own_name = f"{SOURCE_NAME}_{plan.settings.name}"
 
     # It travels to processes that need nothing of the plan: nothing of it may stand in here.
-    class Source(source_of(Deferred("ingest.source:Planner", plan), RANGE_SCHEMA, trigger_us)):  # type: ignore[misc]
+    class Source(source_of(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us)):  # type: ignore[misc]
         @classmethod
         def name(cls) -> str:
             return own_name

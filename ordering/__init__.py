@@ -23,17 +23,15 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ordering.errors import ProtocolError, SettingError, TidegateError
-    from ordering.explain import Explainer
-    from ordering.explanation import Explanation
-    from ordering.frontier import Frontier
+    from ordering.model.state import Delta, State
+    from ordering.model.step import Batch, Counts, Dropped, Model, Reason, Released, Step
     from ordering.policies import Action, Generation, Policies, Shape
-    from ordering.punctuation import Cause, Cti, Roster, Spread
-    from ordering.reader import Accepted, Log, PartitionReader
-    from ordering.state import Delta, State
-    from ordering.step import Batch, Counts, Dropped, Model, Reason, Released, Step
-    from ordering.testing import ManualClock, Transcript, batch_of, log_of, transcript
-    from ordering.ticks import HOUR_US, INFINITY, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
-    from ordering.wire import (
+    from ordering.proof.explain import Explainer
+    from ordering.proof.explanation import Explanation
+    from ordering.protocol.frontier import Frontier
+    from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+    from ordering.protocol.reader import Accepted, Log, PartitionReader
+    from ordering.protocol.wire import (
         Flag,
         Kind,
         decode_cti,
@@ -43,6 +41,8 @@ if TYPE_CHECKING:
         encode_event_headers,
         encode_source_cti,
     )
+    from ordering.testing import ManualClock, Transcript, batch_of, log_of, transcript
+    from ordering.ticks import HOUR_US, INFINITY, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
 
 __all__ = [
     "HOUR_US",
@@ -96,17 +96,17 @@ __all__ = [
 
 _HOMES = {
     "errors": "ProtocolError SettingError TidegateError",
-    "explain": "Explainer",
-    "explanation": "Explanation",
-    "frontier": "Frontier",
+    "proof.explain": "Explainer",
+    "proof.explanation": "Explanation",
+    "protocol.frontier": "Frontier",
     "policies": "Action Generation Policies Shape",
-    "punctuation": "Cause Cti Roster Spread",
-    "reader": "Accepted Log PartitionReader",
-    "state": "Delta State",
-    "step": "Batch Counts Dropped Model Reason Released Step",
+    "protocol.punctuation": "Cause Cti Roster Spread",
+    "protocol.reader": "Accepted Log PartitionReader",
+    "model.state": "Delta State",
+    "model.step": "Batch Counts Dropped Model Reason Released Step",
     "testing": "ManualClock Transcript batch_of log_of transcript",
     "ticks": "HOUR_US INFINITY MINUTE_US NEVER SECOND_US format_tick parse_duration parse_tick",
-    "wire": "Flag Kind decode_cti decode_event_headers decode_source_cti encode_ctis encode_event_headers encode_source_cti",
+    "protocol.wire": "Flag Kind decode_cti decode_event_headers decode_source_cti encode_ctis encode_event_headers encode_source_cti",
 }
 _HOME = {name: f"ordering.{module}" for module, names in _HOMES.items() for name in names.split()}
 

@@ -4,7 +4,7 @@ transcripts that show event by event what the policies did. Public: whoever conf
 
 For checking another implementation of the ordered topic, in any language, see :mod:`ordering.conformance`.
 
-Law: a transcript runs the very ``ordering.step.Model`` that the ingest job runs, one record at a time.
+Law: a transcript runs the very ``ordering.model.step.Model`` that the ingest job runs, one record at a time.
 
 ::
 
@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.columns import to_objects
-from ordering.oracle import Record
+from ordering.columns.payload_columns import to_objects
+from ordering.model.step import Batch, Model, Reason, Step
 from ordering.policies import Policies, Shape
-from ordering.step import Batch, Model, Reason, Step
+from ordering.proof.oracle import Record
+from ordering.protocol.wire import Flag
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
-from ordering.wire import Flag
 
 
 class ManualClock:

@@ -85,7 +85,7 @@ def format_tick(tick: int) -> str:
 
 def parse_tick(text: str) -> int:
     """
-    Read one ISO-8601 time (without a zone: UTC) into ticks. For columns use :mod:`ordering.timestamps`.
+    Read one ISO-8601 time (without a zone: UTC) into ticks. For columns use :mod:`ordering.columns.timestamps`.
 
     Raises:
         TickRangeError: *text* is no ISO-8601 time or lies outside [TICK_MIN, TICK_MAX].

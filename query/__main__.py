@@ -12,7 +12,7 @@ import typer
 
 from ordering.errors import TickRangeError, TidegateError
 from ordering.ticks import INFINITY, parse_tick
-from tidegate.runtime.console import Format, run
+from tidegate.observe.console import Format, run
 
 GLANCE_S = 2.0
 """How long a plan waits for a broker that it could do without."""
@@ -40,18 +40,18 @@ def query(
     from rich.console import Console
 
     from query import job
-    from query.positions import walked
     from query.progress import QueryProgress
-    from query.reference_forgetting import AskedFrom
-    from tidegate.runtime import logs
-    from tidegate.runtime.driving import Driven, drive, live_line, print_json, stopped_by_signal
-    from tidegate.runtime.metrics import Metrics
-    from tidegate.runtime.output_start import parse_start
-    from tidegate.runtime.progress_store import ProgressPublisher
-    from tidegate.runtime.recovery_watch import RecoveryWatch
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
-    from tidegate.runtime.spark import WorkerLog, end, session
+    from query.reference.forgetting import AskedFrom
+    from query.start.read_positions import walked
+    from tidegate.checkpoint.output_start import parse_start
+    from tidegate.observe import logs
+    from tidegate.observe.metrics import Metrics
+    from tidegate.observe.progress_store import ProgressPublisher
+    from tidegate.observe.recovery_watch import RecoveryWatch
+    from tidegate.settings.load import load
+    from tidegate.settings.sources import parse_assignments
+    from tidegate.spark.driver import Driven, drive, live_line, print_json, stopped_by_signal
+    from tidegate.spark.session import WorkerLog, end, session
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -137,14 +137,14 @@ def plan(
 ) -> None:
     """Show what a query computes, needs and keeps, without running it."""
     from query import job
-    from query.forecast import forecast, retention_warnings
-    from query.showing import Shown
-    from query.splitting import parallelism_of
-    from tidegate.runtime.driving import print_json
-    from tidegate.runtime.kafka.admin import Admin
-    from tidegate.runtime.output_start import parse_start
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
+    from query.preview.display import Shown
+    from query.preview.forecast import forecast, retention_warnings
+    from query.start.bucket_layout import parallelism_of
+    from tidegate.checkpoint.output_start import parse_start
+    from tidegate.kafka.admin import Admin
+    from tidegate.settings.load import load
+    from tidegate.settings.sources import parse_assignments
+    from tidegate.spark.driver import print_json
 
     settings = load(config, parse_assignments(assign or []))
     plans = job.read_plans(settings, script, into)

@@ -9,15 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ordering.punctuation import Roster, Spread
-from query.exchange import Exchange
-from query.plan import UNBOUNDED, Plan
-from query.program import Program
-from query.reference import ReferenceTable
-from tidegate.runtime.payloads.formats import JSON, PayloadFormat
-from tidegate.runtime.scalars.expressions import Expr
-from tidegate.runtime.setting_references import ReferenceSettings
-from tidegate.runtime.setting_tables import OutputSettings
+from ordering.protocol.punctuation import Roster, Spread
+from query.engine.exchange import Exchange
+from query.engine.program import Program
+from query.plan.nodes import UNBOUNDED, Plan
+from query.reference.tables import ReferenceTable
+from tidegate.expressions.tree import Expr
+from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.settings.references import ReferenceSettings
+from tidegate.settings.tables import OutputSettings
 
 Partition = tuple[str, int]
 
@@ -52,8 +52,8 @@ class Promise:
         n: How many results there were.
         ahead: How many of them do not lie below c.
         largest_us: The largest System.Timestamp of them, microseconds.
-        by_key: Where the order between keys is another when a run goes on (:mod:`query.written`): the System.Timestamps of those
-            ahead that each key has.
+        by_key: Where the order between keys is another when a run goes on (:mod:`query.buckets.resumed_results`): the System.Timestamps of
+            those ahead that each key has.
     """
 
     c: int
@@ -88,7 +88,7 @@ class QueryPlan:
         kafka: librdkafka properties, secrets included (so they are kept out of the repr).
         feeds: The ordered topics that are read, in the order in which the script names their inputs.
         over: Whether time advances substream by substream; each ordered partition is then a bucket of its own.
-        by_partition: Whether, without that, each partition of the ordered topics is a bucket (:mod:`query.spreading`); else one
+        by_partition: Whether, without that, each partition of the ordered topics is a bucket (:mod:`query.plan.parallelism`); else one
             bucket merges them all by their CTIs, unless there is an exchange.
         labels: Spark key of each bucket.
         starts: First offset to read of each partition.

@@ -4,7 +4,7 @@ Extensions: what other packages add to queries, found by their entry points.
 ============================  ==================================================================================
 ``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`
 ``tidegate.aggregates``       aggregates, called in scripts as ``uda.name(...)``: :class:`AggregateFunction`
-``tidegate.operators``        operators, called in FROM as ``name(step, ...)``: :class:`query.operators.offered.OfferedOperator`
+``tidegate.operators``        operators, called in FROM as ``name(step, ...)``: :class:`query.operators.lifetimes.offered.OfferedOperator`
 ``tidegate.queries``          whole queries, run by name as ``tidegate query name``: a function that returns a
                               :class:`query.api.Query`, or a script's text
 ============================  ==================================================================================
@@ -24,15 +24,16 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.errors import QueryError
-from query.operators import offered as operators
-from query.operators.offered import OfferedOperator
+from query.operators.lifetimes import offered as operators
+from query.operators.lifetimes.offered import OfferedOperator
 from query.sql.calling import OURS
-from tidegate.runtime.scalars import columns, offered
-from tidegate.runtime.scalars.columns import ColumnFunction, Failure, unfit
-from tidegate.runtime.scalars.errors import suggest
-from tidegate.runtime.scalars.kinds import DECLARABLE, Kind
-from tidegate.runtime.scalars.offered import OfferedAggregate, Whole
-from tidegate.runtime.scalars.variant import Variant, finite
+from tidegate.expressions.binding import offered
+from tidegate.expressions.binding.offered import OfferedAggregate, Whole
+from tidegate.expressions.functions import columns
+from tidegate.expressions.functions.columns import ColumnFunction, Failure, unfit
+from tidegate.expressions.kinds import DECLARABLE, Kind
+from tidegate.expressions.syntax.errors import suggest
+from tidegate.expressions.variant import Variant, finite
 
 FUNCTIONS, AGGREGATES, OPERATORS, QUERIES = "tidegate.functions", "tidegate.aggregates", "tidegate.operators", "tidegate.queries"
 PREFIX, AGGREGATE_PREFIX = "udf.", "uda."

@@ -20,38 +20,38 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from ordering.errors import QueryError, RefusedError, SettingError
-from ordering.frontier import Pace
+from ordering.protocol.frontier import Pace
 from ordering.ticks import INFINITY
 from query.config import Feed, Partition, QueryPlan
-from query.offsets import RANGE_SCHEMA
-from query.plan import Plan, Project, Scan
-from query.positions import positions, walked
-from query.reference_files import load_references
-from query.reference_forgetting import forget
-from query.reference_lookout import begin as take_up
-from query.reference_lookout import check_unchanged
+from query.plan.fingerprint import unprinted
+from query.plan.nodes import Plan, Project, Scan
+from query.reference.files import load_references
+from query.reference.forgetting import forget
+from query.reference.watch import begin as take_up
+from query.reference.watch import check_unchanged
 from query.script import read_script
-from query.splitting import check_over, check_partitions, split_bound, split_of
 from query.sql.bind import bind_outputs
 from query.sql.reading import names_in
-from query.starting import Beginning, beginning, remember, start_bound
-from query.unprinted import unprinted
-from tidegate.runtime.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches
-from tidegate.runtime.deferred import Deferred
-from tidegate.runtime.kafka.admin import HEADER_ROOM_BYTES, Admin, Topic
-from tidegate.runtime.kafka.tails import finished
-from tidegate.runtime.keeping import StageProcessor
-from tidegate.runtime.known_topics import KnownTopics
-from tidegate.runtime.labels import even_labels
-from tidegate.runtime.output_start import Start
-from tidegate.runtime.payloads.formats import JSON, PayloadFormat
-from tidegate.runtime.planning import source_of
-from tidegate.runtime.recovery import How, Recovery
-from tidegate.runtime.rights import query_rights
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.setting_tables import OutputSettings
-from tidegate.runtime.settings import Settings
-from tidegate.runtime.spark import OnReports, Stage, checkpoint_folder, start_stage
+from query.stage.offsets import RANGE_SCHEMA
+from query.start.bucket_layout import check_over, check_partitions, split_bound, split_of
+from query.start.output_start import Beginning, beginning, remember, start_bound
+from query.start.read_positions import positions, walked
+from tidegate.checkpoint.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches
+from tidegate.checkpoint.known_topics import KnownTopics
+from tidegate.checkpoint.output_start import Start
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.kafka.admin import HEADER_ROOM_BYTES, Admin, Topic
+from tidegate.kafka.tails import finished
+from tidegate.observe.recovery_report import How, Recovery
+from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.settings.load import Settings
+from tidegate.settings.tables import OutputSettings
+from tidegate.spark.deferred import Deferred
+from tidegate.spark.planning import source_of
+from tidegate.spark.session import OnReports, Stage, checkpoint_folder, start_stage
+from tidegate.spark.shuffle_keys import even_labels
+from tidegate.spark.state_store import StageProcessor
+from tidegate.stack.rights import query_rights
 
 FINISHED_FILE = "finished"
 ANSWER_S = 5.0
@@ -366,7 +366,7 @@ def look(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
-    source = source_of(Deferred("query.source:Planner", plan), RANGE_SCHEMA, trigger_us)
-    processor = StageProcessor(Deferred("query.processor:QueryStage", plan), plan.checkpoint)
+    source = source_of(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us)
+    processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)
     stage = Stage(f"query-{plan.name}", plan.checkpoint, plan.until_end)
     return start_stage(spark, source, processor, stage, on_reports)

@@ -35,17 +35,17 @@ from sqlglot import exp
 from ordering.errors import QueryError
 from ordering.ticks import format_duration
 from query.lint_names import foreign_prefixes, names_of_columns
-from query.plan import UNBOUNDED, Column, Node, Plan, WindowedAggregate, lookback_of, walk
+from query.plan.nodes import UNBOUNDED, Column, Node, Plan, WindowedAggregate, lookback_of, walk
 from query.sql.bind import bind_outputs
 from query.sql.mistaken import is_quoted
 from query.sql.reading import named_table, spelled_name
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.dialect import OVER
-from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Analytic, Call, Expr, Key, Literal
-from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.parse import Script, offset_of
-from tidegate.runtime.scalars.statements import apply_declarations
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.statements import apply_declarations
+from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.dialect import OVER
+from tidegate.expressions.syntax.parse import Script, offset_of
+from tidegate.expressions.tree import Analytic, Call, Expr, Key, Literal
 
 _UNNAMED = re.compile(r"Column\d+")
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})

@@ -15,9 +15,9 @@ from sqlglot import exp
 
 from query.sql.mistaken import named_by_select
 from query.sql.reading import named_table, spelled_name
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.errors import nearest
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.errors import nearest
+from tidegate.expressions.syntax.parse import offset_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from ordering.reader import unmet
+from ordering.protocol.reader import unmet
 from ordering.ticks import INFINITY, NEVER, format_tick
 
 GAP_WAIT_S = 60.0

@@ -7,7 +7,7 @@ from pathlib import Path
 from ordering.errors import QueryError
 from query import extensions
 from query.api import Query
-from tidegate.runtime.scalars.parse import Script, parse_script
+from tidegate.expressions.syntax.parse import Script, parse_script
 
 
 def read_script(script: Path, name: str | None = None) -> Script:

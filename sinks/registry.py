@@ -16,8 +16,8 @@ from sinks.base import Sink, SinkError
 from sinks.console import ConsoleSink
 from sinks.files import FileSink
 from sinks.plain_topic import PlainTopicSink
-from tidegate.runtime.scalars.errors import suggest
-from tidegate.runtime.setting_tables import OutputSettings
+from tidegate.expressions.syntax.errors import suggest
+from tidegate.settings.tables import OutputSettings
 
 GROUP = "tidegate.sinks"
 

@@ -1,1 +1,1 @@
-"""What both jobs stand on (runtime) and the command line (cli)."""
+"""What both jobs stand on, and the command line (cli, local, order, compare)."""

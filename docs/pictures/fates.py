@@ -1,7 +1,7 @@
 """
 What the time model makes of each event of a short log, and the watermark it has after each: the data of a picture.
 
-Law: all of it is said by ``ordering.step.Model`` as it walks the log record by record; nothing is computed here.
+Law: all of it is said by ``ordering.model.step.Model`` as it walks the log record by record; nothing is computed here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from ordering.oracle import Record
+from ordering.model.step import Model, Reason
 from ordering.policies import Policies
-from ordering.step import Model, Reason
+from ordering.proof.oracle import Record
+from ordering.protocol.wire import Flag
 from ordering.testing import batch_of
-from ordering.wire import Flag
 
 POLICY_NAMES = {Flag.LATE: "late", Flag.OUT_OF_ORDER: "out of order"}
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import fates
 import staircase
 
-from ordering.oracle import Record
 from ordering.policies import Action, Policies
+from ordering.proof.oracle import Record
 from ordering.testing import log_of, tick
 from ordering.ticks import MINUTE_US, SECOND_US
 

@@ -27,8 +27,8 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 from rich.table import Table
 
-from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.stack import EmbeddedStack
+from tidegate.kafka.admin import Admin
+from tidegate.stack.embedded import EmbeddedStack
 
 HERE = Path(__file__).parent
 PARTITIONS = 4

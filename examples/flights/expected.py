@@ -12,8 +12,8 @@ import duckdb
 import pyarrow as pa
 from produce import Flight, partitions_of
 
-from ordering.oracle import Record, tell
 from ordering.policies import Policies
+from ordering.proof.oracle import Record, tell
 
 HOUR, MINUTE = 3_600_000_000, 60_000_000
 POLICIES = Policies(early_us=30 * MINUTE, late_us=3 * HOUR, reorder_us=10 * MINUTE)

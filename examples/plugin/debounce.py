@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.base import BAD_SCHEMA, Retained, alone, by_substream, ticks
-from query.operators.lookback import group_numbers
-from query.operators.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn
-from tidegate.runtime.scalars.variant import from_columns
+from query.operators.lifetimes.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn
+from query.operators.rows.lookback import group_numbers
+from query.plan.operator import BAD_SCHEMA, Retained, alone, by_substream, ticks
+from tidegate.expressions.variant import from_columns
 
 
 @dataclass(frozen=True)

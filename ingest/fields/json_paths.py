@@ -3,7 +3,7 @@ Field paths in JSON payloads: the common case, and the fast one.
 
 One parser reads every row on its own (DuckDB's, over the whole column at once). A path is exact in its spelling. Of
 members with equal names the first counts; the parser is lenient about a comma too many and about NaN and Infinity, which
-count as null. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.runtime.payloads.plain_json`
+count as null. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.json_columns.plain_json`
 where it was compiled.
 """
 
@@ -19,12 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ingest.fields.columns import Mask, Taken, Ticks
-from ordering.keys import key_bytes
-from ordering.timestamps import to_ticks
-from tidegate.runtime.kafka.native import wanted
-from tidegate.runtime.payloads import plain_json
-from tidegate.runtime.payloads.plain_json import Plain
-from tidegate.runtime.scalars.duck import run
+from ordering.columns.timestamps import to_ticks
+from ordering.protocol.keys import key_bytes
+from tidegate.expressions.duckdb_pool import run
+from tidegate.json_columns import plain_json
+from tidegate.json_columns.plain_json import Plain
+from tidegate.kafka.native import wanted
 
 Path = tuple[str, ...]
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")

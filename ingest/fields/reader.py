@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from ingest.fields.columns import Fields, Source, fields_of
 from ingest.fields.json_paths import JsonPaths, as_binary
 from ordering.policies import Shape
-from tidegate.runtime.payloads.formats import JSON, PayloadFormat, reader_of
-from tidegate.runtime.scalars.expressions import Expr, Field
-from tidegate.runtime.scalars.paths import plain_path
-from tidegate.runtime.setting_inputs import InputSettings
+from tidegate.expressions.syntax.paths import plain_path
+from tidegate.expressions.tree import Expr, Field
+from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
+from tidegate.settings.inputs import InputSettings
 
 
 class FieldReader:
@@ -66,8 +66,8 @@ def _event_time(text: str, types: Mapping[str, str]) -> Expr:
     if path is not None:
         return Field(path)
     # What reads SQL is slow to import, and few inputs need it.
-    from tidegate.runtime.scalars.catalog import InputSchema
-    from tidegate.runtime.scalars.configured import bind_event_time, path_of
+    from tidegate.expressions.binding.catalog import InputSchema
+    from tidegate.expressions.binding.configured import bind_event_time, path_of
 
     bound = bind_event_time(text, "timestamp_by", InputSchema("input", fields=types))
     path = path_of(bound)

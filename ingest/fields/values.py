@@ -17,16 +17,16 @@ import pyarrow.compute as pc
 
 from ingest.fields.columns import Column, Mask, Taken, Ticks
 from ingest.fields.json_paths import JsonPaths
-from ordering.keys import key_bytes
+from ordering.columns.timestamps import to_ticks
+from ordering.protocol.keys import key_bytes
 from ordering.ticks import TICK_MAX, TICK_MIN
-from ordering.timestamps import to_ticks
-from tidegate.runtime.payloads.extracted import PayloadReader
-from tidegate.runtime.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
-from tidegate.runtime.scalars.duck import run
-from tidegate.runtime.scalars.evaluate import evaluate
-from tidegate.runtime.scalars.expressions import Expr, Field
-from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.variant import Variant
+from tidegate.expressions.duckdb_pool import run
+from tidegate.expressions.evaluation.evaluate import evaluate
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Expr, Field
+from tidegate.expressions.variant import Variant
+from tidegate.json_columns.extracted import PayloadReader
+from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 
 _WORDS = {UNKNOWN_ID: "schema_unknown", UNUSABLE: "schema_unusable"}
 """Reasons that are told apart from a payload that is just malformed."""

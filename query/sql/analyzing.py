@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ordering.ticks import format_duration
-from query.plan import Analyze, Rows
+from query.plan.nodes import Analyze, Rows
 from query.sql.scopes import slot
 from query.sql.windowing import WINDOW_US_MAX
-from tidegate.runtime.scalars.errors import Source
-from tidegate.runtime.scalars.expressions import Analytic, Expr, replaced
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.tree import Analytic, Expr, replaced
 
 
 def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:

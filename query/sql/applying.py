@@ -13,15 +13,15 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from query.plan import Apply, Column, Project, Rows, Scan, brings
+from query.plan.nodes import Apply, Column, Project, Rows, Scan, brings
 from query.sql.layout import Layout
 from query.sql.scopes import Relation, ScopeNames
-from tidegate.runtime.scalars.bind import ScalarBinder
-from tidegate.runtime.scalars.errors import Source, suggest
-from tidegate.runtime.scalars.evaluate import check_kinds
-from tidegate.runtime.scalars.expressions import Call, Expr, Slot
-from tidegate.runtime.scalars.kinds import KindMismatch
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.binding.expressions import ScalarBinder
+from tidegate.expressions.evaluation.evaluate import check_kinds
+from tidegate.expressions.kinds import KindMismatch
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Call, Expr, Slot
 
 _TAKES = {"getarrayelements": "array", "getrecordproperties": "record"}
 _EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"

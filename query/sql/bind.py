@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from query.plan import Node, Plan, Rows
+from query.plan.nodes import Node, Plan, Rows
 from query.sql.grouping import WINDOW_EXAMPLE
 from query.sql.selecting import Selecting
 from query.sql.windowing import WINDOW_US_MAX
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.errors import Source
-from tidegate.runtime.scalars.parse import Script, offset_of
-from tidegate.runtime.scalars.statements import apply_declarations
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.statements import apply_declarations
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.parse import Script, offset_of
 
 OPERATORS_MAX = 400
 """Most operators that the rows of one statement may stand for."""

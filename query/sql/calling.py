@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from ordering.ticks import format_duration
-from query.operators.active import ACTIVE
-from query.operators.base import Operator
-from query.operators.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word, find, names
-from query.operators.shift import SHIFT
-from query.plan import Column, Custom, Project, Reference, Rows, type_name
+from query.operators.lifetimes.active import ACTIVE
+from query.operators.lifetimes.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word, find, names
+from query.operators.lifetimes.shift import SHIFT
+from query.plan.nodes import Column, Custom, Project, Reference, Rows, type_name
+from query.plan.operator import Operator
 from query.sql.layout import Layout
 from query.sql.lengths import UNITS_US
 from query.sql.reading import named_table
 from query.sql.scopes import Relation, ScopeNames, slot
-from tidegate.runtime.scalars.bind import ScalarBinder
-from tidegate.runtime.scalars.catalog import ANY
-from tidegate.runtime.scalars.errors import Source, nearest, suggest
-from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Cast, Expr, Literal, Property, Slot
-from tidegate.runtime.scalars.kinds import DECLARABLE
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.binding.catalog import ANY
+from tidegate.expressions.binding.expressions import ScalarBinder
+from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.kinds import DECLARABLE
+from tidegate.expressions.syntax.errors import Source, nearest, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Cast, Expr, Literal, Property, Slot
 
 OURS = {"active": ACTIVE, "shift": SHIFT}
 """The operators that need no package."""

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from query.plan import Column
-from query.splicing import STAR
+from query.columns.splicing import STAR
+from query.plan.nodes import Column
 from query.sql.scopes import Relation, record_of
-from tidegate.runtime.scalars.bind import ScalarBinder
-from tidegate.runtime.scalars.errors import Source
-from tidegate.runtime.scalars.expressions import Expr
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.binding.expressions import ScalarBinder
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Expr
 
 COLUMNS_MAX = 1_000
 """Most columns of one SELECT."""

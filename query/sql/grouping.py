@@ -6,12 +6,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from query.operators.windows import SNAPSHOT, AnyWindow, Several
+from query.plan.windows import SNAPSHOT, AnyWindow, Several
 from query.sql.windowing import NAMES, WINDOW_US_MAX, Windowing, is_timestamp, is_window
-from tidegate.runtime.scalars.bind import ScalarBinder, is_window_id
-from tidegate.runtime.scalars.errors import Source, suggest
-from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import (
+from tidegate.expressions.binding.expressions import ScalarBinder, is_window_id
+from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import (
     Aggregate,
     Cast,
     Expr,
@@ -25,7 +26,6 @@ from tidegate.runtime.scalars.expressions import (
     WindowId,
     replaced,
 )
-from tidegate.runtime.scalars.parse import offset_of
 
 WINDOW_EXAMPLE = "GROUP BY origin, TumblingWindow(hour, 1)"
 

@@ -18,16 +18,16 @@ from dataclasses import dataclass, field, replace
 from sqlglot import exp
 
 from ordering.ticks import format_duration
-from query.operators.bounds import Bound, Bounds
-from query.plan import Column, Filter, Join, Project, ReferenceJoin, Rows, Scan, walk
+from query.plan.join_bounds import Bound, Bounds
+from query.plan.nodes import Column, Filter, Join, Project, ReferenceJoin, Rows, Scan, walk
 from query.sql.layout import Layout
 from query.sql.scopes import Of, Relation, ScopeNames, slot
-from tidegate.runtime.scalars.bind import ScalarBinder
-from tidegate.runtime.scalars.dates import fixed_unit
-from tidegate.runtime.scalars.errors import Source, suggest
-from tidegate.runtime.scalars.expressions import Call, DatePart, Expr, Literal, Slot, SystemTimestamp, replaced
-from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.binding.expressions import ScalarBinder
+from tidegate.expressions.functions.dates import fixed_unit
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Call, DatePart, Expr, Literal, Slot, SystemTimestamp, replaced
 
 _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
 _INSTEAD = {

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from query.plan import Column, Filter, Project, Rows, Scan
+from query.plan.nodes import Column, Filter, Project, Rows, Scan
 from query.sql.scopes import Of, Relation, slot
-from tidegate.runtime.scalars.expressions import Cast, Expr, Slot, SystemTimestamp, replaced
+from tidegate.expressions.tree import Cast, Expr, Slot, SystemTimestamp, replaced
 
 
 @dataclass(frozen=True)

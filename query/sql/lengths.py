@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
-from tidegate.runtime.scalars.errors import Source, suggest
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
 
 UNITS_US = {
     **dict.fromkeys(("day", "dd", "d"), DAY_US),

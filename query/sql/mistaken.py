@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from query.sql.scopes import Relation
-from tidegate.runtime.scalars.errors import Source
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.parse import offset_of
 
 _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 

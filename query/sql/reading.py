@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from query.plan import Reference, Scan
-from tidegate.runtime.scalars.bind import InputNames, ScalarBinder
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.configured import bind_configured
-from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
-from tidegate.runtime.scalars.errors import Source, suggest
-from tidegate.runtime.scalars.expressions import Expr, PartitionId, SystemTimestamp
-from tidegate.runtime.scalars.parse import Script, offset_of
+from query.plan.nodes import Reference, Scan
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.configured import bind_configured
+from tidegate.expressions.binding.expressions import InputNames, ScalarBinder
+from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import Script, offset_of
+from tidegate.expressions.tree import Expr, PartitionId, SystemTimestamp
 
 _CALLED = "called"
 """In the meta of a table that a call takes: what the script has in its place, shortened."""

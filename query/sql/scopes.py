@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from query.plan import Filter, Reference, Rows, Scan
-from query.splicing import STAR
-from tidegate.runtime.scalars.bind import InputNames
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.errors import Source, nearest, suggest
-from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replaced
-from tidegate.runtime.scalars.kinds import Kind
+from query.columns.splicing import STAR
+from query.plan.nodes import Filter, Reference, Rows, Scan
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.expressions import InputNames
+from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.errors import Source, nearest, suggest
+from tidegate.expressions.tree import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replaced
 
 
 @dataclass(frozen=True, slots=True)

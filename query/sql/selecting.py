@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from query.operators.windows import AnyWindow, Several
-from query.plan import Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
-from query.splicing import STAR
+from query.columns.splicing import STAR
+from query.plan.nodes import Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
+from query.plan.windows import AnyWindow, Several
 from query.sql.analyzing import Analyzed, analytics_of, refuse_long
 from query.sql.applying import bind_applies
 from query.sql.calling import Calling
@@ -27,14 +27,14 @@ from query.sql.mistaken import refuse_mistaken
 from query.sql.reading import Reading, spelled_name
 from query.sql.scopes import Relation, ScopeNames, of_relation
 from query.sql.windowing import WINDOW_US_MAX
-from tidegate.runtime.scalars.bind import ScalarBinder
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.dialect import OVER, TIMESTAMP_BY
-from tidegate.runtime.scalars.errors import Source
-from tidegate.runtime.scalars.evaluate import static_kind
-from tidegate.runtime.scalars.expressions import Aggregate, Expr, Payload, Slot, WindowId
-from tidegate.runtime.scalars.functions import WINDOWS
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.expressions import ScalarBinder
+from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.functions.catalogue import WINDOWS
+from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Aggregate, Expr, Payload, Slot, WindowId
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
 _CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}

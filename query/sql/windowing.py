@@ -1,5 +1,5 @@
 """
-Binding of window functions -> :mod:`query.operators.windows`.
+Binding of window functions -> :mod:`query.plan.windows`.
 
 ``TumblingWindow(hour, 1)``, ``HoppingWindow(Duration(hour, 1), Hop(minute, 15))`` and their offsets, ``SlidingWindow(minute, 5)``,
 ``SessionWindow(minute, 5, 60) OVER (PARTITION BY key)``, ``SnapshotWindow()`` or ``System.Timestamp()``, and ``Windows(...)`` of any
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from ordering.ticks import DAY_US
-from query.operators.windows import SNAPSHOT, AnyWindow, Session, Several, Sliding, Window
+from query.plan.windows import SNAPSHOT, AnyWindow, Session, Several, Sliding, Window
 from query.sql.lengths import EXAMPLES, Lengths
-from tidegate.runtime.scalars.errors import Source, suggest
-from tidegate.runtime.scalars.expressions import Expr
-from tidegate.runtime.scalars.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Expr
 
 WINDOW_US_MAX = 7 * DAY_US
 """Longest window accepted unless a setting allows more, in microseconds."""

@@ -17,12 +17,12 @@ from typing import Any
 
 import numpy as np
 from confluent_kafka import Message
-from demanding import demand
-from integration.drawn import Raw, expected, story_of
-from integration.topics import Channel, Event, Ordered, exists, header, records
+from support.law_breaches import demand
+from support.stack.drawn_logs import Raw, expected, story_of
+from support.stack.topics import Channel, Event, Ordered, exists, header, records
 
-from ordering.oracle import Story
 from ordering.policies import Policies
+from ordering.proof.oracle import Story
 from ordering.ticks import INFINITY, NEVER
 
 Estimates = Mapping[int, Mapping[int, int]]

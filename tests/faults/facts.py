@@ -11,15 +11,15 @@ import bisect
 from collections import defaultdict
 from dataclasses import replace
 
-from demanding import demand
-from integration.drawn import Raw
 from pydantic import SecretStr
+from support.law_breaches import demand
+from support.stack.drawn_logs import Raw
 
-from ingest.journal_redis import RedisJournal
-from ordering.journal import JournalKey
+from ingest.journal.redis_journal import RedisJournal
+from ordering.protocol.journal import JournalKey
 from ordering.ticks import TICK_MAX
-from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.setting_tables import RedisSettings
+from tidegate.kafka.admin import Admin
+from tidegate.settings.tables import RedisSettings
 
 
 class KnownFacts:

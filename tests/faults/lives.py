@@ -16,10 +16,10 @@ from pathlib import Path
 
 import psutil
 from faults.points import send_signal
-from integration.running import Job, Workspace
+from support.stack.jobs import Job, Workspace
 
-from tidegate.runtime.fault_points import VARIABLE
-from tidegate.runtime.stack import EmbeddedStack
+from tidegate.fault_points import VARIABLE
+from tidegate.stack.embedded import EmbeddedStack
 
 STALL_S = 90.0
 """Nothing new for so long after a fault is a stall."""

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from faults.checks import first_difference
 from faults.cluster import cluster
-from integration.drawn import Raw, draw, expected, logs_of, story_of
-from integration.running import Workspace, settings_of
-from integration.topics import Channel, Event, Ordered, check_promises, create, fresh, produce, read_ordered
+from support.stack.drawn_logs import Raw, draw, expected, logs_of, story_of
+from support.stack.jobs import Workspace, settings_of
+from support.stack.topics import Channel, Event, Ordered, check_promises, create, fresh, produce, read_ordered
 
 from ordering.policies import Policies
 from ordering.ticks import SECOND_US, format_tick
-from tidegate.runtime.stack import EmbeddedStack
+from tidegate.stack.embedded import EmbeddedStack
 
 PARTITION_COUNTS = (1, 4, 16)
 SMALL, LARGE = "small", "large"

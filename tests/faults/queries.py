@@ -17,26 +17,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bucket_oracle import Question
-from bucket_topics import Topic
-from composed_scripts import composed, outputs_of
-from demanding import demand
 from faults.kills import DRIVER, JVM, RECOVERY, SESSION, WATCHED, WORKER, Kill, slain
 from faults.lives import POLL_S, Lives
 from faults.points import Checkpoint
 from faults.query_told import Told, check_results, input_table, told
 from faults.query_topics import Writer, faults_of
-from integration.running import Job, Workspace, settings_of
-from integration.topics import exists, fresh, header, read_ordered, records
-from kind_running import Raw, dense
-from kind_scripts import FIRST, SECOND
+from support.bucket_oracle import Question
+from support.bucket_runs import Raw, dense
+from support.bucket_topics import Topic
+from support.composed_scripts import composed, outputs_of
+from support.law_breaches import demand
+from support.query_kinds import FIRST, SECOND
+from support.stack.jobs import Job, Workspace, settings_of
+from support.stack.topics import exists, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
-from query.offsets import Offset
-from tidegate.runtime.binding import offset_of
-from tidegate.runtime.fault_points import POINTS
-from tidegate.runtime.kafka.admin import Admin
-from tidegate.runtime.stack import EmbeddedStack
+from query.stage.offsets import Offset
+from tidegate.checkpoint.binding import offset_of
+from tidegate.fault_points import POINTS
+from tidegate.kafka.admin import Admin
+from tidegate.stack.embedded import EmbeddedStack
 
 START_US, TICK_US, UNIT = 1_709_251_200_000_000, 1_000, "ms"
 """The first arrival, what times are multiples of, and what scripts call that."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from faults.queries import ASKED, LONG, SHORT, Round, play_round
-from kind_scripts import KINDS
+from support.query_kinds import KINDS
 
-from tidegate.runtime.stack import EmbeddedStack
+from tidegate.stack.embedded import EmbeddedStack
 
 KINDS_A_ROUND = 8
 

@@ -14,17 +14,17 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bucket_oracle import Question, Walk, merged
-from bucket_topics import Topic, heard
-from demanding import demand
-from integration.topics import Ordered, check_promises
-from kind_running import Raw, Row, bucket_of, walked, works_of
-from kind_scripts import INPUT, reference_from, schema_of
+from support.bucket_oracle import Question, Walk, merged
+from support.bucket_runs import Raw, Row, bucket_of, walked, works_of
+from support.bucket_topics import Topic, heard
+from support.law_breaches import demand
+from support.query_kinds import INPUT, reference_from, schema_of
+from support.stack.topics import Ordered, check_promises
 
 from ordering.ticks import INFINITY
-from query.program import Program
+from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.syntax.parse import parse_script
 
 Dead = tuple[bytes, str]
 """Payload and reason of a row that no query could evaluate."""

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from bucket_oracle import Event
-from bucket_topics import Line, Topic
 from confluent_kafka import Producer
-from integration.topics import ANY_TIME, create
+from support.bucket_oracle import Event
+from support.bucket_topics import Line, Topic
+from support.stack.topics import ANY_TIME, create
 
-from ordering.punctuation import Cti
-from ordering.wire import HEADER_NAME, encode_cti, encode_event_headers
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.wire import HEADER_NAME, encode_cti, encode_event_headers
 
 _WAIT_S = 60.0
 TRANSACTION_RECORDS = 40

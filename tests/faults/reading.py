@@ -12,12 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from confluent_kafka import Consumer, TopicPartition
-from demanding import demand
 from faults.checks import Truth
-from integration.topics import Channel, Event, Ordered
+from support.law_breaches import demand
+from support.stack.topics import Channel, Event, Ordered
 
-from ordering.punctuation import Cti
-from ordering.reader import Log, PartitionReader
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.reader import Log, PartitionReader
 
 READERS_MAX = 12
 

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from demanding import BrokenLawError
 from faults.checks import Truth, check_accounts, check_bytes, check_dead_letters, check_promises, truth_of
 from faults.points import IDLE, LOGGED, STATE, UNCOMMITTED, Checkpoint
 from faults.reading import Start, check_readers
-from integration.drawn import draw, logs_of
-from integration.topics import Channel, Event, Ordered
+from support.law_breaches import BrokenLawError
+from support.stack.drawn_logs import draw, logs_of
+from support.stack.topics import Channel, Event, Ordered
 
 from ordering.policies import Policies
-from ordering.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, SECOND_US
 
 PARTITIONS, OUTPUTS = 2, 2

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from demanding import BrokenLawError
 from faults.query_told import Told, check_results
-from integration.topics import Event, Ordered
-from kind_running import Row
+from support.bucket_runs import Row
+from support.law_breaches import BrokenLawError
+from support.stack.topics import Event, Ordered
 
-from ordering.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
 
 A, B = [(10, b"a", b"1"), (20, b"a", b"3"), (20, b"a", b"5")], [(10, b"b", b"2"), (20, b"b", b"4")]

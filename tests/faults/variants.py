@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from faults.workload import Manner
-from integration.running import settings_of
+from support.stack.jobs import settings_of
 
 from ordering.policies import Action, Policies, Shape
 from ordering.ticks import SECOND_US

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from confluent_kafka import KafkaError, Producer
-from integration.drawn import Raw, draw
-from integration.topics import header, records
+from support.stack.drawn_logs import Raw, draw
+from support.stack.topics import header, records
 
 from ordering.policies import Shape
 

@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from demanding import BrokenLawError, demand
 from faults.checks import (
     Truth,
     check_accounts,
@@ -28,10 +27,11 @@ from faults.facts import KnownFacts
 from faults.lives import POLL_S, STALL_S, Lives
 from faults.variants import Variant
 from faults.workload import Workload, log_of
-from integration.running import Job, Workspace
-from integration.topics import ANY_TIME, APPEND_TIME, Channel, CtiWatch, Ordered, create, exists, fresh, read_ordered
+from support.law_breaches import BrokenLawError, demand
+from support.stack.jobs import Job, Workspace
+from support.stack.topics import ANY_TIME, APPEND_TIME, Channel, CtiWatch, Ordered, create, exists, fresh, read_ordered
 
-from tidegate.runtime.stack import EmbeddedStack
+from tidegate.stack.embedded import EmbeddedStack
 
 ORPHANS_S = 60.0
 """Python workers and JVM of a driver that was killed must have ended by then."""

@@ -12,9 +12,9 @@ from ingest.config import IngestPlan
 from ingest.job import in_order, source
 from ingest.offsets import Planned
 from ordering.errors import SettingError
-from tidegate.runtime.setting_inputs import InputSettings
-from tidegate.runtime.setting_tables import RedisSettings
-from tidegate.runtime.settings import load
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.load import load
+from tidegate.settings.tables import RedisSettings
 
 UNPICKLED = """
 import pickle, sys

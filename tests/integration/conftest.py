@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tidegate.runtime.stack import EmbeddedStack
+from tidegate.stack.embedded import EmbeddedStack
 
 _taken: list[str] = []
 
@@ -60,7 +60,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def _obstacle() -> str:
     """Say what stands against containers; empty if nothing does."""
-    from integration import containers
+    from support.stack import containers
 
     if not containers.engine_answers():
         return "no Docker engine answers"
@@ -69,7 +69,7 @@ def _obstacle() -> str:
 
 
 def _containers() -> Iterator[Stack]:
-    from integration import containers
+    from support.stack import containers
 
     running = containers.ContainerStack()
     _taken.append(f"containers ({containers.KAFKA_IMAGE} and {containers.REDIS_IMAGE})")

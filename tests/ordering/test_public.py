@@ -6,13 +6,11 @@ import ast
 import doctest
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.repository import ROOT
 
 import ordering
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", ordering.__all__)

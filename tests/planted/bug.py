@@ -11,14 +11,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
-LAW = "tests/ordering/test_law.py::"
-CTIS = "tests/ordering/test_law_ctis.py::"
-STATE = "tests/ordering/test_law_state.py::"
-START = "tests/ordering/test_law_start.py::"
-STEP = "tests/ordering/test_step.py::"
-TOLL = "tests/ordering/test_toll.py::"
-READER = "tests/ordering/test_reader.py::"
-WIRE = "tests/ordering/test_wire.py::"
+LAW = "tests/ordering/model/test_law.py::"
+CTIS = "tests/ordering/model/test_law_ctis.py::"
+STATE = "tests/ordering/model/test_law_state.py::"
+START = "tests/ordering/model/test_law_start.py::"
+STEP = "tests/ordering/model/test_step.py::"
+TOLL = "tests/ordering/model/test_toll.py::"
+READER = "tests/ordering/protocol/test_reader.py::"
+WIRE = "tests/ordering/protocol/test_wire.py::"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from program_running import answers_of
-from query_oracle import Event
+from support.query_oracle import Event
+from support.script_runs import answers_of
 
 from ordering.errors import QueryError
 from query import extensions
 from query.api import avg, call, column, count, hopping, lag, literal, session, stream, sum_, tumbling, window_end
 from query.extensions import ScalarFunction
 from query.sql.bind import bind_outputs, bind_script
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
 
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 ARRIVALS = InputSchema("arrivals")

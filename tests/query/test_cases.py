@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.repository import ROOT
 
-from tidegate.cli.case_files import folders_of, read_case
-from tidegate.cli.case_run import Verdict, run_case
+from tidegate.local.case_files import folders_of, read_case
+from tidegate.local.case_run import Verdict, run_case
 
-ROOT = Path(__file__).parents[1] / "cases"
-FOLDERS = folders_of(ROOT)
+CASES = ROOT / "tests" / "cases"
+FOLDERS = folders_of(CASES)
 ONE_RECORD = 1
 """A block so small holds one record."""
 
@@ -27,10 +28,10 @@ def told(verdict: Verdict) -> str:
     return "\n".join(f"{name} line {one.line}: {one}" for name, each in verdict.comparisons.items() for one in each.differences)
 
 
-@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(ROOT).as_posix())
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.relative_to(CASES).as_posix())
 def test_a_case_gives_what_was_worked_out_by_hand(folder: Path) -> None:
     """Whole files at once, and record by record."""
-    case = read_case(folder, ROOT)
+    case = read_case(folder, CASES)
     for block_bytes in (2**20, ONE_RECORD):
         verdict = run_case(case, block_bytes)
         assert verdict.is_good, told(verdict)
@@ -40,5 +41,5 @@ def test_a_case_gives_what_was_worked_out_by_hand(folder: Path) -> None:
 @given(st.sampled_from([folder for folder in FOLDERS if not (folder / "expected.error").exists()]), st.integers(1, 2_000))
 def test_any_cut_gives_the_same_bytes(folder: Path, block_bytes: int) -> None:
     """Levels 2 and 3: where a file is cut, time is cut, and it shows in no result."""
-    verdict = run_case(read_case(folder, ROOT), block_bytes)
+    verdict = run_case(read_case(folder, CASES), block_bytes)
     assert verdict.is_good, told(verdict)

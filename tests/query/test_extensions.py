@@ -7,7 +7,6 @@ import json
 import pickle
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,24 +15,25 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from program_running import answers_of
-from query_oracle import Event
+from support.query_oracle import Event
+from support.repository import ROOT
+from support.script_runs import answers_of
 
 from ordering.errors import QueryError
 from query import extensions
+from query.engine.program import Program
 from query.extensions import AggregateFunction
-from query.operators import offered as operators
-from query.operators.base import BAD_SCHEMA, Retained, alone
-from query.operators.offered import OfferedOperator, RowColumn
-from query.plan import walk
-from query.program import Program
-from query.spreading import spreading_of
+from query.operators.lifetimes import offered as operators
+from query.operators.lifetimes.offered import OfferedOperator, RowColumn
+from query.plan.nodes import walk
+from query.plan.operator import BAD_SCHEMA, Retained, alone
+from query.plan.parallelism import spreading_of
 from query.sql.bind import bind_outputs
-from tidegate.runtime.scalars import offered as aggregates
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.expressions import Cast, Field
-from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.binding import offered as aggregates
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.parse import parse_script
+from tidegate.expressions.tree import Cast, Field
 
 SECOND = 1_000_000
 
@@ -167,7 +167,7 @@ def test_a_wrong_call_of_an_aggregate_is_refused(call: str, code: str, what: str
 # Operators
 
 
-PLUGIN = Path(__file__).resolve().parents[2] / "examples" / "plugin" / "debounce.py"
+PLUGIN = ROOT / "examples" / "plugin" / "debounce.py"
 
 
 def _debounce() -> OfferedOperator:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ingest.reached import Reached
-from ordering.punctuation import Cti
+from ingest.planner.stage_progress import Reached
+from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
 Fact = tuple[str, int, int, int]

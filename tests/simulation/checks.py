@@ -1,5 +1,5 @@
 """
-What must hold at the end of every simulated run, held against the oracle (``ordering.oracle``), which heard each input
+What must hold at the end of every simulated run, held against the oracle (``ordering.proof.oracle``), which heard each input
 partition's log one record at a time and nothing of batches, crashes or bytes.
 """
 
@@ -9,16 +9,16 @@ import struct
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from demanding import demand
 from simulation.checkpoint import Checkpoint
 from simulation.driver import model_of, roster_of
 from simulation.reading import Following, cti_of
 from simulation.scenario import START_US
 from simulation.world import RawRecord, Row, World, journal_key
+from support.law_breaches import demand
 
-from ordering.oracle import Ordered, Record, Story, tell
+from ordering.proof.oracle import Ordered, Record, Story, tell
+from ordering.protocol.wire import CTI_HEADER_BYTES
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
-from ordering.wire import CTI_HEADER_BYTES
 
 _EVENT = struct.Struct("<BBHIqqqqq")
 _FLAGS = {"late": 1, "out_of_order": 2, "cti_violation": 4, "lifted_end": 64}

@@ -15,9 +15,9 @@ from simulation.scenario import START_US
 from simulation.stage import Memory, Task
 from simulation.world import Producer, World
 
-from ingest.reached import Reached
-from ordering.punctuation import Roster, Spread
-from ordering.step import Model
+from ingest.planner.stage_progress import Reached
+from ordering.model.step import Model
+from ordering.protocol.punctuation import Roster, Spread
 
 Steps = Iterator[str]
 

@@ -183,7 +183,7 @@ REQUIRED = (
 What must happen at least once in a thousand seeds: a fault that never strikes proves nothing.
 
 An import refused at a closed position is not among them: the simulated planner asks for the ends and journals in one turn, so
-nobody closes in between. ``tests/ordering/test_journal.py`` and ``tests/ingest/test_journal_redis.py`` hold that rule.
+nobody closes in between. ``tests/ordering/protocol/test_journal.py`` and ``tests/ingest/journal/test_redis_journal.py`` hold that rule.
 """
 
 

@@ -1,5 +1,5 @@
 """
-The simulated planner: the rules of ``ingest/source.py``, one step at a time, so that a crash fits between any two.
+The simulated planner: the rules of ``ingest/planner/planner.py``, one step at a time, so that a crash fits between any two.
 
 Law: what a batch applies is journaled, then logged, then used. Positions are closed before the records below them are
 judged. While the journal is away a range is planned only where nothing can be in force that this planner does not know.
@@ -16,11 +16,11 @@ from simulation.clock import MonotonicClock
 from simulation.resuming import moment_of_joining
 from simulation.world import World, join_key, journal_key
 
-from ingest.idle import Silences
-from ingest.reached import Reached
+from ingest.planner.idle import Silences
+from ingest.planner.stage_progress import Reached
 from ordering.errors import UnreachableError
-from ordering.facts import FactKind
-from ordering.journal import Hush, MemoryJournal, Read, Settle, Silence
+from ordering.protocol.facts import FactKind
+from ordering.protocol.journal import Hush, MemoryJournal, Read, Settle, Silence
 from ordering.ticks import INFINITY, TICK_MIN
 
 Steps = Iterator[str]

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from demanding import BrokenLawError, demand
 from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.checks import (
     check_accounts,
@@ -29,6 +28,7 @@ from simulation.resuming import resumed
 from simulation.scenario import Scenario, steady_message
 from simulation.stage import Task
 from simulation.world import Producer, World
+from support.law_breaches import BrokenLawError, demand
 
 from ordering.ticks import INFINITY, NEVER
 

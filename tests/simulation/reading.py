@@ -13,10 +13,10 @@ from functools import lru_cache
 import numpy as np
 from simulation.world import Row
 
-from ordering.punctuation import Cti
-from ordering.reader import Accepted, Log, PartitionReader
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.reader import Accepted, Log, PartitionReader
+from ordering.protocol.wire import CTI_HEADER_BYTES, decode_cti, decode_event_headers
 from ordering.ticks import NEVER
-from ordering.wire import CTI_HEADER_BYTES, decode_cti, decode_event_headers
 
 
 @lru_cache(maxsize=10_000)

@@ -12,10 +12,10 @@ from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.reading import log_of
 from simulation.world import World, journal_key
 
-from ingest.positions import first_position
+from ingest.start.read_positions import first_position
 from ordering.policies import Shape
-from ordering.punctuation import Cti
-from ordering.resume import last_promises
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.resume import last_promises
 from ordering.ticks import INFINITY, TICK_MIN
 
 Promises = dict[int, dict[int, Cti]]

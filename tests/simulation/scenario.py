@@ -33,7 +33,7 @@ class Message:
         key: The record's key; with OVER the substream's.
         hole: Offsets left out before it, as transaction markers leave them.
         stamp_us: Its producer's stamp; None: the broker's clock stamps it. Not above 0: it has none.
-        end_us, start_us: Of intervals and edges, as in ``ordering.step.Batch``.
+        end_us, start_us: Of intervals and edges, as in ``ordering.model.step.Batch``.
         source_cti_us: It is a CTI that its source enqueued, with this c.
     """
 

@@ -1,5 +1,5 @@
 """
-The simulated stateful stage: the rules of ``ingest/processor.py`` for one range of one input partition.
+The simulated stateful stage: the rules of ``ingest/stage/processor.py`` for one range of one input partition.
 
 It runs the real model, the real states and the real bytes, in the processor's order: load, judge and queue piece by piece,
 wait for the acknowledgement of all events, then CTIs, wait again, save.
@@ -17,14 +17,14 @@ import pyarrow as pa
 from simulation.checkpoint import Checkpoint, Planned, Saved
 from simulation.world import Producer, RawRecord, World
 
-from ingest.pending import PendingCtis
-from ingest.reached import Reached
+from ingest.planner.stage_progress import Reached
+from ingest.stage.pending_ctis import PendingCtis
+from ordering.model.state import State
+from ordering.model.step import Batch, Counts, Model
 from ordering.policies import Shape
-from ordering.state import State
-from ordering.step import Batch, Counts, Model
+from ordering.protocol.wire import decode_source_cti
 from ordering.ticks import NEVER
-from ordering.wire import decode_source_cti
-from tidegate.runtime.kafka.writer import ChannelWriter
+from tidegate.kafka.writer import ChannelWriter
 
 Steps = Iterator[str]
 _COUNTED = [counted.name for counted in fields(Counts) if counted.name != "held"]

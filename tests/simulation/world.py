@@ -18,10 +18,10 @@ from simulation.clock import BrokerClock, MonotonicClock, TrueTime
 from simulation.scenario import START_US, Message, Scenario
 
 from ordering.errors import UnreachableError
-from ordering.journal import JournalKey, MemoryJournal
+from ordering.protocol.journal import JournalKey, MemoryJournal
+from ordering.protocol.wire import encode_source_cti
 from ordering.ticks import NEVER
-from ordering.wire import encode_source_cti
-from tidegate.runtime.kafka.writer import Columns
+from tidegate.kafka.writer import Columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ordering.errors import TidegateError
-from tidegate.runtime.console import Format
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
-    from tidegate.cli.case_run import Comparison, Verdict
+    from tidegate.local.case_run import Comparison, Verdict
 
 _SHOWN = 20
 """So many differences of an output are shown."""
@@ -28,8 +28,8 @@ def check_cases(
     format: Annotated[Format, typer.Option("--format", help="How verdicts are printed; json: one object.")] = Format.TEXT,
 ) -> None:
     """Run cases: a script, its events, and the results it must give."""
-    from tidegate.cli.case_files import folders_of, read_case
-    from tidegate.cli.case_run import run_case
+    from tidegate.local.case_files import folders_of, read_case
+    from tidegate.local.case_run import run_case
 
     verdicts: list[Verdict] = []
     broken: list[tuple[str, TidegateError]] = []

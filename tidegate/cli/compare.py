@@ -16,13 +16,13 @@ import typer
 
 from ordering.errors import RefusedError, SettingError, TickRangeError
 from ordering.ticks import INFINITY, NEVER, format_tick, parse_tick
-from tidegate.runtime.console import Format
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
-    from tidegate.cli.compare_records import Side
-    from tidegate.cli.compare_topics import Compared, PartitionOf
-    from tidegate.runtime.kafka.admin import Admin, Topic
-    from tidegate.runtime.settings import Settings
+    from tidegate.compare.records import Side
+    from tidegate.compare.topics import Compared, PartitionOf
+    from tidegate.kafka.admin import Admin, Topic
+    from tidegate.settings.load import Settings
 
 TAIL_RECORDS = 1_000
 """A start in the middle also reads so many records at the end: the last CTI of a channel may lie before the time asked for."""
@@ -46,11 +46,11 @@ def compare(
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
     """Compare two ordered topics event by event, and hold each one's promises against its own events."""
-    from tidegate.runtime import logs
-    from tidegate.runtime.driving import print_json
-    from tidegate.runtime.kafka.admin import Admin
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
+    from tidegate.kafka.admin import Admin
+    from tidegate.observe import logs
+    from tidegate.settings.load import load
+    from tidegate.settings.sources import parse_assignments
+    from tidegate.spark.driver import print_json
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -106,7 +106,7 @@ def _topic(settings: Settings, admin: Admin, name: str) -> Topic:
 
 def _side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, start_us: int | None) -> Side:
     """Return what is read of a topic: up to its present end."""
-    from tidegate.cli.compare_records import Side
+    from tidegate.compare.records import Side
 
     partitions = [(topic.name, number) for number in range(topic.partitions)]
     starts, ends = admin.starts(partitions), admin.ends(partitions)
@@ -138,8 +138,8 @@ def _run(a: Side, b: Side, until_us: int | None, complete: bool) -> Compared:
     """Compare, telling meanwhile how far it has come."""
     from rich.console import Console
 
-    from tidegate.cli.compare_topics import compare_topics
-    from tidegate.runtime.driving import live_line
+    from tidegate.compare.topics import compare_topics
+    from tidegate.spark.driver import live_line
 
     total = sum(end - start for side in (a, b) for start, end in zip(side.starts, side.ends, strict=True))
     read, lock = [0], threading.Lock()

@@ -14,10 +14,10 @@ from typing import Annotated
 
 import typer
 
-from tidegate.runtime.console import table_console
-from tidegate.runtime.setting_docs import SettingDoc, as_markdown, document, field_at
-from tidegate.runtime.setting_sources import as_key, dotted, parse_assignments
-from tidegate.runtime.settings import DEFAULT_ORIGIN, Settings, load
+from tidegate.observe.console import table_console
+from tidegate.settings.load import DEFAULT_ORIGIN, Settings, load
+from tidegate.settings.manual import SettingDoc, as_markdown, document, field_at
+from tidegate.settings.sources import as_key, dotted, parse_assignments
 
 
 class Format(StrEnum):

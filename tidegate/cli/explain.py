@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ordering.errors import RefusedError, SettingError
-from tidegate.runtime.console import Format
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
-    from ingest.journal_redis import RedisJournal
-    from ordering.facts import Fact
-    from tidegate.runtime.kafka.admin import Admin
+    from ingest.journal.redis_journal import RedisJournal
+    from ordering.protocol.facts import Fact
+    from tidegate.kafka.admin import Admin
 
 _PLACE = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)@(?P<offset>\d+)")
 
@@ -33,10 +33,10 @@ def explain(
     """Say of records what each policy made of them, which watermark they met, and which record had set that."""
     from rich.console import Console
 
-    from ingest.explaining import ExplainingWalk
+    from ingest.explain import ExplainingWalk
     from tidegate.cli.journal import opened, plan_of
-    from tidegate.runtime.driving import live_line, print_json
-    from tidegate.runtime.payloads.formats import PayloadFormat
+    from tidegate.payloads.formats import PayloadFormat
+    from tidegate.spark.driver import live_line, print_json
 
     settings, admin, journal = opened(config, assign)
     plan = replace(plan_of(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))

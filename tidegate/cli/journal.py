@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ordering.facts import Fact, FactKind
+from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import format_duration, format_tick
-from tidegate.runtime.console import Format
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
-    from ingest.journal_redis import RedisJournal
-    from ingest.rebuilding import Rebuilt
-    from tidegate.runtime.kafka.admin import Admin
-    from tidegate.runtime.settings import Settings
+    from ingest.journal.rebuild import Rebuilt
+    from ingest.journal.redis_journal import RedisJournal
+    from tidegate.kafka.admin import Admin
+    from tidegate.settings.load import Settings
 
 _MEANING = {
     FactKind.ESTIMATE: "silence: arrival time had come to",
@@ -52,7 +52,7 @@ def journal(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
-    from ingest.rebuilding import give_back, told_by
+    from ingest.journal.rebuild import give_back, told_by
 
     settings, admin, held = opened(config, assign)
     if action is Action.SHOW:
@@ -65,11 +65,11 @@ def journal(
 
 def opened(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
     """Return the settings that flags and file give, the brokers and the journal, both of which answer."""
-    from ingest.journal_redis import RedisJournal
-    from tidegate.runtime import logs
-    from tidegate.runtime.kafka.admin import Admin
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
+    from ingest.journal.redis_journal import RedisJournal
+    from tidegate.kafka.admin import Admin
+    from tidegate.observe import logs
+    from tidegate.settings.load import load
+    from tidegate.settings.sources import parse_assignments
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -81,9 +81,9 @@ def opened(config: Path | None, assign: list[str] | None) -> tuple[Settings, Adm
 def plan_of(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     """Return the job as far as keys of the journal need it, its partitions in the order of the roster where a checkpoint knows it."""
     from ingest.config import IngestPlan
-    from ingest.imports import ImportedInput
-    from ingest.joining import last_offset, topics_of, with_roster, written_by_us
-    from tidegate.runtime.spark import checkpoint_folder
+    from ingest.cti_imports import ImportedInput
+    from ingest.planner.joining_partitions import last_offset, topics_of, with_roster, written_by_us
+    from tidegate.spark.session import checkpoint_folder
 
     chosen = settings.input(name)
     folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
@@ -114,7 +114,7 @@ def plan_of(settings: Settings, name: str, admin: Admin) -> IngestPlan:
 def _told_members(plan: IngestPlan, told: Any) -> IngestPlan:
     from dataclasses import replace
 
-    from ingest.rebuilding import members
+    from ingest.journal.rebuild import members
 
     return plan if plan.joined else replace(plan, partitions=members(plan.partitions, told))
 
@@ -123,8 +123,8 @@ def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
     """Print all facts of the input partitions of *plan*."""
     from rich.table import Table
 
-    from tidegate.runtime.console import table_console
-    from tidegate.runtime.driving import print_json
+    from tidegate.observe.console import table_console
+    from tidegate.spark.driver import print_json
 
     table = Table("partition", "position", "fact", "value", box=None, pad_edge=False)
     for partition in plan.partitions:
@@ -140,7 +140,7 @@ def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
 
 
 def _facts(plan: IngestPlan, held: RedisJournal, partition: Partition) -> list[Fact]:
-    from ingest.rebuilding import keys_of
+    from ingest.journal.rebuild import keys_of
 
     return [fact for key, kinds in keys_of(plan, partition).items() if held.knows(key) for fact in held.dump(key) if fact.kind in kinds]
 
@@ -180,7 +180,7 @@ def print_rebuilt(rebuilt: Rebuilt, dry_run: bool, format: Format) -> None:
     """Print what was given back, or would be, of each input partition."""
     from rich.console import Console
 
-    from tidegate.runtime.driving import print_json
+    from tidegate.spark.driver import print_json
 
     for (topic, partition), missing in rebuilt.missing.items():
         wrong = rebuilt.contradicted[topic, partition]

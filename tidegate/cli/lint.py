@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.runtime.console import Format
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
     from query.lint import Finding, Surroundings
@@ -54,11 +54,11 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
         SettingError: The configuration is wrong.
     """
     from query.lint import Surroundings
-    from tidegate.runtime.scalars.catalog import InputSchema
+    from tidegate.expressions.binding.catalog import InputSchema
 
     if config is None:
         return Surroundings(references=references, settings={"into": into})
-    from tidegate.runtime.settings import load
+    from tidegate.settings.load import load
 
     settings = load(config)
     schemas = [InputSchema(name, table.timestamp_by, table.over, table.fields) for name, table in settings.inputs.items()]

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ordering.policies import Action
-from tidegate.runtime.console import Format
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:  # numpy, Arrow and SQL are loaded only by a run, not by --help
-    from tidegate.cli.local_files import LocalFile
-    from tidegate.cli.local_given import Given
+    from tidegate.local.files import LocalFile
+    from tidegate.local.given import Given
 
 BLOCK_BYTES = 4 * 2**20
 """About how much is read at a time."""
@@ -39,8 +39,8 @@ def local(
     format: Annotated[Format, typer.Option("--format", help="How the summary on standard error is written.")] = Format.TEXT,
 ) -> None:
     """Run a query on files, without Kafka, Spark or Java."""
-    from tidegate.cli.local_files import files_of
-    from tidegate.cli.local_given import Given, PolicyFlags
+    from tidegate.local.files import files_of
+    from tidegate.local.given import Given, PolicyFlags
 
     flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
     files, tables = files_of(input), files_of(reference or [], "--reference")
@@ -52,11 +52,11 @@ def local(
 
 def _run(script: Path, given: Given, read: list[LocalFile], into: str | None, folder: Path | None, *, as_json: bool) -> int:
     """Run the script; return how many records could not be used."""
-    from tidegate.cli.local_given import opened_run
-    from tidegate.cli.local_output import Files, Printed
-    from tidegate.cli.local_report import LocalReport
-    from tidegate.cli.local_script import bound_script, mistakes_in
-    from tidegate.cli.order_output import leave_pipe
+    from tidegate.local.given import opened_run
+    from tidegate.local.output import Files, Printed
+    from tidegate.local.report import LocalReport
+    from tidegate.local.script import bound_script, mistakes_in
+    from tidegate.order.output import leave_pipe
 
     reads = bound_script(script, given.settings, into=into)
     outputs = [plan.output for plan in reads.plans]

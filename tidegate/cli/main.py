@@ -17,7 +17,7 @@ from pathlib import Path
 import typer
 
 from ordering.errors import TidegateError
-from tidegate.runtime.console import report, reporting, wants_json
+from tidegate.observe.console import report, reporting, wants_json
 
 GROUP = "tidegate.commands"
 

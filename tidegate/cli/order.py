@@ -17,11 +17,11 @@ import typer
 from ordering.policies import Action, Shape
 
 if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
-    from tidegate.cli.order_files import Records
-    from tidegate.cli.order_output import Lines
-    from tidegate.cli.order_report import Report
-    from tidegate.cli.order_rows import Plan
-    from tidegate.cli.order_walk import Walk
+    from tidegate.order.files import Records
+    from tidegate.order.output import Lines
+    from tidegate.order.report import Report
+    from tidegate.order.rows import Plan
+    from tidegate.order.walk import Walk
 
 BLOCK_BYTES = 4 * 2**20
 """About how much is read at a time."""
@@ -93,12 +93,12 @@ def order(
     format: Annotated[SummaryFormat, typer.Option(help="How the summary on standard error is written.")] = SummaryFormat.TEXT,
 ) -> None:
     """Put the events of a file in order, without Kafka, Spark or Java."""
-    from tidegate.cli import order_flags as flags
-    from tidegate.cli.order_fields import parse_path
-    from tidegate.cli.order_files import Format, open_records
-    from tidegate.cli.order_output import Lines, check_files, leave_pipe
-    from tidegate.cli.order_report import Report
-    from tidegate.cli.order_rows import Plan
+    from tidegate.order import flags
+    from tidegate.order.fields import parse_path
+    from tidegate.order.files import Format, open_records
+    from tidegate.order.output import Lines, check_files, leave_pipe
+    from tidegate.order.report import Report
+    from tidegate.order.rows import Plan
 
     flags.check_shape(shape, end, key)
     arrives = arrival != flags.NONE
@@ -139,8 +139,8 @@ def order(
 
 def walk_file(path: str, records: Records, plan: Plan, ordered: Lines, rejected: Lines, report: Report) -> Walk:
     """Walk the records of the file at *path* from end to end, writing as they are walked; return the walk."""
-    from tidegate.cli.order_report import check_header
-    from tidegate.cli.order_walk import Walk
+    from tidegate.order.report import check_header
+    from tidegate.order.walk import Walk
 
     walk = Walk(plan)
     if records.columns is not None:

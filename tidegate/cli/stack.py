@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.runtime.console import Format, table_console
-from tidegate.runtime.stack import DEFAULT_DIRECTORY, EmbeddedStack
+from tidegate.observe.console import Format, table_console
+from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidegate.runtime.stack import StackStatus
+    from tidegate.stack.embedded import StackStatus
 
 
 Directory = Annotated[Path, typer.Option("--dir", envvar="TIDEGATE_STACK_DIR", help="The stack's folder: data, logs, stack.json.")]

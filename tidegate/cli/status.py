@@ -19,12 +19,12 @@ import typer
 from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, format_tick
 from tidegate.cli.stack import Directory, Output, show_services
-from tidegate.runtime.console import Format, table_console
-from tidegate.runtime.progress_store import JobProgress, ProgressStore
-from tidegate.runtime.recovery import in_words
-from tidegate.runtime.setting_sources import parse_assignments
-from tidegate.runtime.settings import Settings, load
-from tidegate.runtime.stack import DEFAULT_DIRECTORY, EmbeddedStack
+from tidegate.observe.console import Format, table_console
+from tidegate.observe.progress_store import JobProgress, ProgressStore
+from tidegate.observe.recovery_report import in_words
+from tidegate.settings.load import Settings, load
+from tidegate.settings.sources import parse_assignments
+from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -1,7 +1,7 @@
 """
 The command ``tidegate watermarks``: how far time has come in running jobs, what drives it, and what waits for it.
 
-What it shows is what the jobs publish in Redis (:mod:`tidegate.runtime.progress_store`): the reports of their last batches,
+What it shows is what the jobs publish in Redis (:mod:`tidegate.observe.progress_store`): the reports of their last batches,
 no older than a second beside the batch itself. While it runs it asks the jobs for what costs something to find out - when
 the next event is released, and single substreams - and they stop answering that soon after it has ended.
 """
@@ -19,13 +19,13 @@ import typer
 
 from ordering.errors import RefusedError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, SECOND_US, format_duration, format_tick
-from tidegate.runtime.console import Format
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from tidegate.runtime.progress_store import JobProgress, ProgressStore
-    from tidegate.runtime.settings import Settings
+    from tidegate.observe.progress_store import JobProgress, ProgressStore
+    from tidegate.settings.load import Settings
 
 SUBSTREAMS = 20
 _EVERY_S = 1.0
@@ -45,11 +45,11 @@ def watermarks(
     from rich.console import Console
     from rich.live import Live
 
-    from tidegate.runtime.console import table_console
-    from tidegate.runtime.driving import print_json, stopped_by_signal
-    from tidegate.runtime.progress_store import ProgressStore
-    from tidegate.runtime.setting_sources import parse_assignments
-    from tidegate.runtime.settings import load
+    from tidegate.observe.console import table_console
+    from tidegate.observe.progress_store import ProgressStore
+    from tidegate.settings.load import load
+    from tidegate.settings.sources import parse_assignments
+    from tidegate.spark.driver import print_json, stopped_by_signal
 
     settings = load(config, parse_assignments(assign or []))
     store = ProgressStore(settings.redis)

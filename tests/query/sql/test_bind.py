@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from support.repository import ROOT
 
 from ordering.errors import QueryError, SettingError
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US
-from query.operators.windows import Window
-from query.plan import Plan, WindowedAggregate
+from query.plan.nodes import Plan, WindowedAggregate
+from query.plan.windows import Window
 from query.sql.bind import bind_script
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.expressions import Cast, Field, Property
-from tidegate.runtime.scalars.kinds import Kind
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.parse import parse_script
+from tidegate.expressions.tree import Cast, Field, Property
 
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 DEPARTURES = InputSchema("departures", over="origin", is_result=True)
-EXAMPLES = Path(__file__).parents[3] / "examples" / "flights"
+EXAMPLES = ROOT / "examples" / "flights"
 
 
 def bound(text: str, *inputs: InputSchema) -> Plan:

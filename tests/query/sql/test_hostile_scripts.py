@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from query_running import values
+from support.query_runs import values
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_outputs
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
 
 SCRIPTS = {
     "ten megabytes": "SELECT '" + "a" * 10_000_000 + "' AS x FROM i",

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ordering.errors import QueryError
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US
-from query.operators.bounds import Bound, Bounds
-from query.plan import Join, Plan, walk
+from query.plan.join_bounds import Bound, Bounds
+from query.plan.nodes import Join, Plan, walk
 from query.sql.bind import bind_script
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
 
 A, B, C = (InputSchema(name) for name in "abc")
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin", fields={"delay": "bigint"})

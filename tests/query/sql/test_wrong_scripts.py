@@ -8,8 +8,8 @@ import pytest
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_script
-from tidegate.runtime.scalars.catalog import InputSchema
-from tidegate.runtime.scalars.parse import parse_script
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
 
 INPUTS = [
     InputSchema("flights", timestamp_by="scheduled", over="origin", fields={"delay": "bigint", "note": "record"}),

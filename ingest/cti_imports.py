@@ -1,0 +1,117 @@
+"""
+The time of another input: how far its ordered topic has come, for an input that imports its CTIs.
+
+Law: what :meth:`ForeignTime.look` returns only rises, is a promise of the other input's every channel, and never the
+end of its stream: once that has ended, its time stands still here.
+
+CTIs are looked up where they are written. Each look reads on from where the last one ended, so that none is missed; far
+behind the end it leaps forward, since newer CTIs say all that older ones do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.reader import Log, PartitionReader
+from ordering.ticks import INFINITY, TICK_MIN
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.tails import ctis_of
+
+TAIL_RECORDS = 50_000
+"""How far before the end a first look starts, and one that fell far behind."""
+LEAP_RECORDS = 500_000
+"""How far behind the end that is."""
+_LOOK_S = 0.5
+_PREFETCH_BYTES = 2**20
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedInput:
+    """The input whose CTIs are imported: its name, and the ordered topic with all its partitions."""
+
+    name: str
+    topic: str
+    partitions: int
+
+
+class Frontier:
+    """
+    The least time of all channels of an ordered topic, told by CTIs alone.
+
+    An event promised by a CTI stands before it in the log (spec section 4, writer), so each CTI counts as it is met: as
+    for a reader that starts beyond every event.
+    """
+
+    def __init__(self, partitions: int) -> None:
+        self._readers = [PartitionReader(partition, partitions, start_us=INFINITY) for partition in range(partitions)]
+
+    def take(self, partition: int, ctis: list[tuple[int, Cti]]) -> None:
+        """Take the (log offset, CTI) met in a partition, rising; final ones say nothing."""
+        told = [(offset, cti) for offset, cti in ctis if cti.c != INFINITY]
+        self._readers[partition].accept(Log(_NOTHING, _NOTHING, _NOTHING, _NOTHING, told))
+
+    @property
+    def c_us(self) -> int | None:
+        """How far time has come in every channel of the newest roster, microseconds; None before each has a CTI."""
+        least = min(reader.frontier for reader in self._readers)
+        return least if least >= TICK_MIN else None
+
+
+class ForeignTime:
+    """
+    Looks at the CTIs of another input's ordered topic.
+
+    Args:
+        properties: librdkafka properties.
+        admin: For the ends of its partitions.
+        imported: The other input.
+    """
+
+    def __init__(self, properties: Mapping[str, str], admin: Admin, imported: ImportedInput) -> None:
+        self._properties, self._admin, self._imported = properties, admin, imported
+        self._frontier = Frontier(imported.partitions)
+        self._readers: dict[int, RangeReader] = {}
+        self._position: dict[int, int] = {}
+
+    def look(self) -> int | None:
+        """
+        Return how far the other input's time has come, microseconds; None while it cannot be told.
+
+        Raises:
+            TidegateError: The topic is gone or holds what no CTI may look like, or no broker answers.
+        """
+        topic, deadline_s = self._imported.topic, time.monotonic() + _LOOK_S
+        ends = self._admin.ends([(topic, partition) for partition in range(self._imported.partitions)])
+        for (_, partition), end in sorted(ends.items()):
+            for told, reached in self._read(partition, self._from(partition, end), end):
+                self._frontier.take(partition, told)
+                self._position[partition] = reached
+                if time.monotonic() > deadline_s:
+                    break
+        return self._frontier.c_us
+
+    def forget(self) -> None:
+        """Look from the topic's present end the next time: after an error nobody knows what stands where."""
+        self._position.clear()
+
+    def _from(self, partition: int, end: int) -> int:
+        position = self._position.get(partition, -1)
+        if max(end - LEAP_RECORDS, 0) <= position <= end:
+            return position
+        first = self._admin.starts([(self._imported.topic, partition)])[self._imported.topic, partition]
+        return max(end - TAIL_RECORDS, first)
+
+    def _read(self, partition: int, start: int, end: int) -> Iterator[tuple[list[tuple[int, Cti]], int]]:
+        """Yield the CTIs of each piece of a range, and where the piece ends."""
+        topic = self._imported.topic
+        if partition not in self._readers:
+            self._readers[partition] = RangeReader(self._properties, topic, partition, headers=True, prefetch_bytes=_PREFETCH_BYTES)
+        for records in self._readers[partition].read(start, end) if start < end else ():
+            yield list(ctis_of(records, topic, partition)), int(records.offset[-1]) + 1

@@ -1,0 +1,108 @@
+"""
+Explanations of records of a raw topic: what ingest made of them, and because of which other record (spec section 7).
+
+Law: what is told is what the job decided, for it is decided again by the same code from the same log and the same facts of the
+journal (:mod:`ordering.proof.explain`); nothing of it was kept. It takes a walk from the beginning of the partition: whoever set a
+watermark may stand anywhere before. Where retention has deleted that beginning, watermarks set there are not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+from ingest.config import IngestPlan, Partition
+from ingest.fields import FieldReader
+from ingest.planner.arrival_stamps import Moments
+from ingest.stage.processor import Marks, RangeWalk
+from ordering.errors import RefusedError
+from ordering.model.step import Batch
+from ordering.proof.explain import Explainer, Explanation
+from ordering.protocol.facts import Fact, FactKind
+from ordering.ticks import MILLISECOND_US, TICK_MAX
+from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.records import Records
+
+CHUNK_RECORDS = 2_000
+
+
+class ExplainingWalk(RangeWalk):
+    """
+    Walks an input partition as its stage did, and writes nothing.
+
+    Args:
+        plan: The job, as far as it decides about events.
+        partition: The input partition.
+        facts: What the journal holds of it, imports included.
+        wanted: Offsets of the records to explain.
+
+    Attributes:
+        unusable: Of records that were no events, their offset and the reason.
+    """
+
+    def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], wanted: frozenset[int]) -> None:
+        model = plan.model(plan.partitions.index(partition))
+        nobody: Any = None
+        super().__init__(plan, model, model.new_state(), FieldReader.of(plan.settings, plan.payloads), cast(Any, nobody))
+        self._partition, self._wanted = partition, wanted
+        by_kind: dict[int, list[tuple[int, int]]] = {}
+        for fact in sorted(facts, key=lambda fact: fact.position):
+            by_kind.setdefault(fact.kind, []).append((fact.position, fact.value))
+        self._marks = Marks(tuple(by_kind.get(FactKind.ESTIMATE, ())), tuple(by_kind.get(FactKind.IMPORT, ())))
+        self._moments = self._moments_of(tuple(by_kind.get(plan.settings.span_kind, ())))
+        name = f"{partition[0]}-{partition[1]}"
+        over = plan.settings.over is not None
+        self._explainer = Explainer(model.policies, over, partition=name, joined_us=model.joined_us, offsets=wanted)
+        self._told: list[Explanation] = []
+        self.unusable: dict[int, str] = {}
+
+    def _moments_of(self, spans: tuple[tuple[int, int], ...]) -> Moments:
+        settings = self._plan.settings
+        if not spans and settings.arrival == "ingest":
+            raise RefusedError(
+                "the journal does not know when the records arrived",
+                code="TG-JOURNAL-LOST",
+                where=f"{self._partition[0]}-{self._partition[1]}",
+                fix="tidegate journal rebuild brings back what the ordered topic tells",
+            )
+        return Moments(settings.span_kind, spans, TICK_MAX // MILLISECOND_US, settings.arrival_max_ahead_us)
+
+    def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
+        """
+        Yield an explanation of each record wanted that was judged: of one that is still held at the end too.
+
+        Args:
+            start, end: The offsets between which the partition is walked; it stops earlier where all is told.
+            on_records: Called with how many records were walked.
+        """
+        left = set(self._wanted)
+        planned = SimpleNamespace(partition=self._partition[1])
+        reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)
+        self._state.next_offset = start
+        try:
+            for records in reader.read(start, end, CHUNK_RECORDS) if start < end else ():
+                self._judge(self._partition[0], planned, records, self._marks)
+                yield from self._tell(left)
+                on_records(len(records))
+                if not left - self.unusable.keys():
+                    return
+        finally:
+            reader.close()
+        met = self._marks.between(self._state.next_offset, end)
+        self._step(self._model.without_records(end, met.estimates, met.imports))
+        yield from self._tell(left)
+        yield from self._explainer.held()
+
+    def _tell(self, left: set[int]) -> Iterator[Explanation]:
+        told, self._told = self._told, []
+        left -= {each.offset for each in told}
+        yield from told
+
+    def _step(self, batch: Batch) -> None:
+        self._told += self._explainer.walk(batch)
+        self._state.next_offset = int(batch.end_offset)
+
+    def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
+        if int(records.offset[row]) in self._wanted:
+            self.unusable[int(records.offset[row])] = reason

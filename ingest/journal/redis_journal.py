@@ -1,0 +1,352 @@
+"""
+The journal in Redis or Valkey: each call is one atomic script, and one round trip however many partitions it is for.
+
+Law: it behaves as :class:`~ordering.protocol.journal.MemoryJournal`, also under several processes, and what a call returned is
+on the server's disk, so a crash of the server takes none of it back. Every script writes, even one that only reads:
+the server's promise about its disk covers what *this* connection wrote, and all that was written before it.
+
+A server that lost what it had confirmed - emptied, or brought back from an older copy - is noticed at the next call: the
+facts of a partition are of an *era*, a word made up by their first writer, and their writes are counted.
+
+Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION``, a hash (closed, base, join, silence, era, writes), and below it, for
+each kind that has many facts, a hash from position to value and a sorted set of positions: ``:estimates`` with
+``:positions``, ``:imports`` with ``:import_positions``, ``:stamps`` with ``:stamp_positions``, ``:verdicts`` with
+``:verdict_positions``; for each ordered topic ``tidegate:{TOPIC}:made_of:TOPIC_ID``, what it is made of. Numbers are 19
+decimal digits with leading zeros, compared as text: a script's own numbers are floating point and would round
+microseconds after the year 2255.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import redis
+
+from ingest.journal.redis_script import SCRIPT
+from ordering.errors import RefusedError, TickRangeError, UnreachableError
+from ordering.protocol.facts import Fact, FactKind, in_order
+from ordering.protocol.journal import (
+    KEPT_BY_POSITION,
+    Call,
+    Close,
+    Closed,
+    Forget,
+    ForgetfulJournalError,
+    Hush,
+    Journal,
+    JournalKey,
+    Raise,
+    Read,
+    Settle,
+    Silence,
+)
+from ordering.ticks import MILLISECOND_US, format_duration
+from tidegate.observe.logs import get_logger
+from tidegate.redis_client import answer_timeout_us, connect, is_denial, translated
+from tidegate.settings.tables import RedisSettings
+
+_MADE_OF = """
+if ARGV[2] == 'anew' then redis.call('DEL', KEYS[1]) end
+local first = redis.call('HSETNX', KEYS[1], 'settings', ARGV[1])
+redis.call('HSET', KEYS[1], 'read', 1)
+return {redis.call('HGET', KEYS[1], 'settings'), first}
+"""
+
+_NAMES = {
+    FactKind.ESTIMATE: "estimates",
+    FactKind.IMPORT: "imports",
+    FactKind.STAMP: "stamps",
+    FactKind.VERDICT: "verdicts",
+    FactKind.BASE: "base",
+    FactKind.JOIN: "join",
+}
+Standings = dict[JournalKey, tuple[str, int]]
+"""Era and count of writes of each partition's facts, as last seen."""
+_LAST = 2**63 - 1
+_AT_ONCE = 2_000
+"""So many facts are given back or forgotten in one go: a script lets nobody else in."""
+
+
+class _Ask(NamedTuple):
+    """A call as the script takes it, and how its answer is read."""
+
+    name: str
+    key: JournalKey
+    arguments: tuple[str, ...]
+    read: Callable[[Any], Any]
+
+
+class RedisJournal(Journal):
+    """
+    The :class:`~ordering.protocol.journal.Journal` of ingest jobs. Not picklable: open one in each process that needs it.
+
+    Args:
+        client: A client that answers (:func:`tidegate.redis_client.connect`).
+        address: The server as it may be shown.
+        disk_timeout_us: How long the server may take to tell that a call is on its disk, microseconds; 0: do not ask,
+            because every write is there before it is answered, or because durability was given up.
+        standings: How others of the same process last saw it; kept up to date.
+    """
+
+    def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, standings: Standings | None = None) -> None:
+        self._client, self._address, self._disk_timeout_us = client, address, disk_timeout_us
+        self._standings: Standings = {} if standings is None else standings
+
+    @classmethod
+    def open(cls, settings: RedisSettings, standings: Standings | None = None) -> RedisJournal:
+        """
+        Connect, and check that the server keeps what it is told.
+
+        Args:
+            settings: Where it is.
+            standings: What a connection before this one knew, so that a loss in between is noticed; kept up to date.
+
+        Raises:
+            UnreachableError: It does not answer within ``redis.connect_timeout``.
+            RefusedError: It would drop or lose facts, and ``redis.journal_durability`` does not allow that.
+        """
+        client = connect(settings)
+        with translated(settings.address):
+            _refuse_eviction(client, settings.address)
+            # The answer about the disk must come before the client gives up on the call.
+            return cls(client, settings.address, answer_timeout_us(settings) * 4 // 5 if _asks_for_disk(client, settings) else 0, standings)
+
+    def do(self, calls: Sequence[Call]) -> list[Any]:
+        """See :meth:`ordering.protocol.journal.Journal.do`. A long :class:`~ordering.protocol.journal.Forget` is done in several goes."""
+        asked = [_asks(call) for call in calls]
+        answers = iter(self._ask([ask for asks in asked for ask in asks]))
+        answered = [[next(answers) for _ in asks] for asks in asked]
+        for call, found in zip(calls, answered, strict=True):
+            while isinstance(call, Forget) and max(found[-len(KEPT_BY_POSITION) :]) == _AT_ONCE:
+                found += self._ask(_asks(call))
+        return [sum(found) if isinstance(call, Forget) else found[0] for call, found in zip(calls, answered, strict=True)]
+
+    def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
+        """See :meth:`ordering.protocol.journal.Journal.restore`."""
+        closing = max((fact.position for fact in facts if fact.kind == FactKind.CLOSED), default=0)
+        asks = [_given_back(key, fact) for fact in facts if fact.kind != FactKind.CLOSED]
+        stands = sum(sum(self._ask(asks[first : first + _AT_ONCE], giving_back=True)) for first in range(0, len(asks), _AT_ONCE))
+        self._ask(_asks(Close(key, closing)), giving_back=True)
+        return len(asks) - stands
+
+    def dump(self, key: JournalKey) -> list[Fact]:
+        """See :meth:`ordering.protocol.journal.Journal.dump`."""
+        closed, *answers = self.do([Closed(key), *(Read(kind, key, 0, _LAST) for kind in _NAMES)])
+        facts = [Fact(kind, *mark) for kind, marks in zip(_NAMES, answers, strict=True) for mark in marks]
+        return in_order(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
+
+    def silence(self, key: JournalKey) -> Silence | None:
+        """Return since when a partition is known to be silent."""
+        found: Silence | None = self._ask([_Ask("look", key, ("silence",), lambda text: _silence(text) if text else None)])[0]
+        return found
+
+    def check(self) -> None:
+        """
+        Ask the server for any answer; nothing is written.
+
+        Raises:
+            UnreachableError: There is none.
+        """
+        with translated(self._address):
+            self._client.ping()
+
+    def knows(self, key: JournalKey) -> bool:
+        """Return whether anything was ever said of a partition; unlike all other calls this one leaves no trace."""
+        with translated(self._address):
+            return bool(self._client.exists(_redis_key(key)))
+
+    def made_of(self, topic: str, topic_id: str, settings: str, anew: bool) -> tuple[str, bool]:
+        """
+        Say what an ordered topic is made of, unless somebody has said it before.
+
+        Args:
+            topic: The ordered topic.
+            topic_id: Kafka's id of it.
+            settings: All that shapes its events, as text.
+            anew: Nothing has been written to it yet: what was said before does not count.
+
+        Returns:
+            What was said first, and whether that was just now.
+        """
+        name = f"tidegate:{{{topic}}}:made_of:{topic_id}"
+        said, first = self._call(_MADE_OF, [name], [settings, "anew" if anew else ""])
+        return str(said), bool(first)
+
+    def close_connection(self) -> None:
+        """Give the connection back; the journal cannot be used afterwards."""
+        self._client.close()
+
+    def _ask(self, asks: Sequence[_Ask], giving_back: bool = False) -> list[Any]:
+        """Run the script; its answers are on disk."""
+        keys = list(dict.fromkeys(ask.key for ask in asks))
+        if not keys:
+            return []
+        standings = [self._standings.get(key, ("", 0)) for key in keys]
+        arguments = [uuid.uuid4().hex, "1" if giving_back else "0"]
+        arguments += [text for era, writes in standings for text in (era, str(writes))]
+        for ask in asks:
+            arguments += [ask.name, str(keys.index(ask.key) + 1), *ask.arguments]
+        verdict, found, answers = self._call(SCRIPT, [_redis_key(key) for key in keys], arguments)
+        if verdict == "lost":
+            raise self._forgetful([keys[int(number) - 1] for number in found])
+        self._standings.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, found, strict=True)})
+        return [ask.read(answer) for ask, answer in zip(asks, answers, strict=True)]
+
+    def _forgetful(self, keys: Sequence[JournalKey]) -> ForgetfulJournalError:
+        names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
+        return ForgetfulJournalError(
+            f"the journal at {self._address} has lost what it had confirmed about {names}",
+            where="redis.url",
+            fix="nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis",
+        )
+
+    def _call(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
+        """Run *script* and wait until its writes are on disk."""
+        with translated(self._address), self._client.pipeline(transaction=False) as pipe:
+            pipe.eval(script, len(names), *names, *arguments)
+            if self._disk_timeout_us:
+                pipe.waitaof(1, 0, self._disk_timeout_us // MILLISECOND_US)
+            answer, *disk = pipe.execute()
+        if disk and int(disk[0][0]) < 1:
+            raise UnreachableError(
+                f"Redis at {self._address} did not confirm within {format_duration(self._disk_timeout_us)} that the journal is on its disk",
+                code="TG-JOURNAL-DISK",
+                where="redis.url",
+                fix="look at the server's disk; set appendfsync to always or everysec",
+            )
+        return answer
+
+
+def _redis_key(key: JournalKey) -> str:
+    # The braces keep all keys of a job in one slot of a cluster: one script may then touch them together.
+    return f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
+
+
+def _asks(call: Call) -> list[_Ask]:
+    """Return what the script is asked for a call."""
+    match call:
+        case Raise():
+            return [_Ask("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
+        case Close():
+            return [_Ask("close", call.key, (_digits(call.below), *_moment(call)), lambda _: None)]
+        case Read() if call.kind not in KEPT_BY_POSITION:
+            return [_Ask("look", call.key, (_NAMES[call.kind],), lambda text: _within(call, text))]
+        case Read():
+            bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _spans(call.kind)
+            return [_Ask("read", call.key, bounds, _pairs)]
+        case Settle():
+            proposed = _digits(call.position) + _digits(call.value)
+            return [_Ask("settle", call.key, (_NAMES[call.kind], proposed), _settled)]
+        case Closed():
+            return [_Ask("look", call.key, ("closed",), lambda text: int(text or 0))]
+        case Hush():
+            position, boot_id, *times = call.silence
+            text = " ".join((_digits(position), boot_id, *_all_digits(*times)))
+            return [_Ask("hush", call.key, (_digits(position), text, boot_id), _silence)]
+        case Forget():
+            below, most = _digits(call.below), str(_AT_ONCE)
+            return [_Ask("forget", call.key, (_NAMES[kind], below, most, _spans(kind)), int) for kind in KEPT_BY_POSITION]
+
+
+def _given_back(key: JournalKey, fact: Fact) -> _Ask:
+    kind = FactKind(fact.kind)
+    if kind in KEPT_BY_POSITION:
+        return _Ask("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _spans(kind)), int)
+    proposed = fact.position, fact.value
+    return _Ask("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(_settled(text) == proposed))
+
+
+def _moment(call: Close) -> tuple[str, str, str]:
+    if call.moment is None:
+        return "", "", ""
+    kind, value_us, slack_us = call.moment
+    return _NAMES[kind], _digits(value_us), _digits(max(value_us - slack_us, 0))
+
+
+def _spans(kind: FactKind) -> str:
+    return "1" if kind.is_span else "0"
+
+
+def _number_or_none(text: Any) -> int | None:
+    return int(text) if text else None
+
+
+def _pairs(found: Any) -> list[tuple[int, int]]:
+    return [(int(position), int(value)) for position, value in zip(found[::2], found[1::2], strict=True)]
+
+
+def _settled(text: str) -> tuple[int, int]:
+    # A base of an earlier version stands there without a position.
+    return int(text[:-19] or 0), int(text[-19:])
+
+
+def _within(call: Read, text: str) -> list[tuple[int, int]]:
+    found = [_settled(text)] if text else []
+    return [fact for fact in found if call.start <= fact[0] <= call.end]
+
+
+def _silence(text: str) -> Silence:
+    position, boot_id, since_us, arrival_us = text.split(" ")
+    return Silence(int(position), boot_id, int(since_us), int(arrival_us))
+
+
+def _all_digits(*numbers: int) -> tuple[str, ...]:
+    return tuple(map(_digits, numbers))
+
+
+def _digits(number: int) -> str:
+    if not 0 <= number < 2**63:
+        raise TickRangeError(f"{number} cannot stand in the journal: it is negative or wider than 63 bits")
+    return f"{number:019d}"
+
+
+def _refuse_eviction(client: redis.Redis, address: str) -> None:
+    memory: Any = client.info("memory")
+    policy = str(memory.get("maxmemory_policy", "noeviction"))
+    if policy != "noeviction" and int(memory.get("maxmemory", 0)) > 0:
+        raise RefusedError(
+            f"Redis at {address} drops keys when memory is short (maxmemory-policy {policy}): the journal could lose facts",
+            code="TG-JOURNAL-EVICTION",
+            where="redis.url",
+            fix="set maxmemory-policy to noeviction, or give the journal a server of its own",
+            example="CONFIG SET maxmemory-policy noeviction",
+        )
+
+
+def _asks_for_disk(client: redis.Redis, settings: RedisSettings) -> bool:
+    """Return whether to ask for the disk after each call; refuse or warn where the server can lose what it answered."""
+    if settings.journal_durability == "memory":
+        get_logger().warning("a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory")
+        return False
+    reason = _why_no_waitaof(client)
+    if reason is None:
+        return True
+    if _syncs_every_write(client):
+        return False
+    raise RefusedError(
+        f"Redis at {settings.address} can lose what it has answered ({reason}), and with it estimates already used",
+        code="TG-JOURNAL-DURABILITY",
+        where="redis.journal_durability",
+        fix="switch its append-only file on (before version 7.2 with appendfsync always), or accept the risk",
+        example='[redis]\njournal_durability = "memory"',
+    )
+
+
+def _why_no_waitaof(client: redis.Redis) -> str | None:
+    try:
+        client.waitaof(1, 0, 1)
+    except redis.ResponseError as error:
+        if is_denial(error):
+            raise
+        return str(error)
+    return None
+
+
+def _syncs_every_write(client: redis.Redis) -> bool:
+    try:
+        found: Any = client.config_get("append*")
+    except redis.ResponseError:  # hosted servers often forbid CONFIG
+        return False
+    return bool(found.get("appendonly") == "yes" and found.get("appendfsync") == "always")

@@ -1,0 +1,27 @@
+"""
+Which very topics a job reads and writes: a topic deleted and made again under its name is another one.
+
+Law: positions, numbers and journal of one topic are never applied to another. At a start the ids are compared with those
+the checkpoint is bound to; while a job runs, the planner compares before it plans a range, and the driver every few
+seconds, which ends the job.
+"""
+
+from __future__ import annotations
+
+from ingest.config import IngestPlan
+from tidegate.checkpoint.known_topics import KnownTopics
+
+ANSWER_S = 5.0
+"""How long a running job waits for the brokers' answers."""
+WAYS_OUT = (
+    "begin anew in a new ordered topic (set ordered_topic), or delete the ordered topic and its checkpoint folder: "
+    "positions and numbers of the old topic mean nothing in the new one"
+)
+
+
+class TopicIdentity(KnownTopics):
+    """The topics of *plan*: those it reads when it starts, and the one it writes."""
+
+    def __init__(self, plan: IngestPlan) -> None:
+        written = {plan.settings.ordered_topic: plan.ordered_topic_id} if plan.ordered_topic_id else {}
+        super().__init__({**plan.topic_ids, **written}, plan.checkpoint, WAYS_OUT)

@@ -1,0 +1,1 @@
+"""Planning a batch: ends and limits of ranges, idle estimates, partitions that join, stamps of arrival."""

@@ -1,0 +1,51 @@
+"""
+When the records of a range were first planned: their arrival where ingest stamps them, and what absurd arrivals are told by.
+
+Law: a record's moment is that of the last span that begins at its offset or before. It is a fact of the journal, so every
+job and every replay finds the same.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingest.offsets import Marks
+from ordering.protocol.facts import FactKind
+from ordering.ticks import MILLISECOND_US, TICK_MAX
+from tidegate.kafka.records import Records
+
+Ints = NDArray[np.int64]
+
+
+class Moments:
+    """
+    The moments of one range.
+
+    Args:
+        kind: STAMP where they are arrivals, else VERDICT.
+        spans: (first offset, microseconds), rising.
+        planned_ms: What counts for all records in an offset of an earlier version, which has no spans.
+        max_ahead_us: How far above its moment a record may be stamped.
+    """
+
+    def __init__(self, kind: FactKind, spans: Marks, planned_ms: int, max_ahead_us: int) -> None:
+        spans = spans or ((0, planned_ms * MILLISECOND_US),)
+        self._stamps, self._max_ahead_us = kind is FactKind.STAMP, max_ahead_us
+        self._first, self._moment_us = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
+
+    def _of(self, offset: Ints) -> Ints:
+        place = np.searchsorted(self._first, offset, side="right") - 1
+        return self._moment_us[np.maximum(place, 0)]
+
+    def arrival_us(self, records: Records) -> Ints:
+        """Return when each record arrived, microseconds."""
+        return self._of(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
+
+    def absurd(self, records: Records) -> NDArray[np.bool_]:
+        """Return which records have no arrival, or one that nobody can believe."""
+        if self._stamps:
+            return np.zeros(len(records), dtype=np.bool_)
+        # A limit in the far future is one of what can be carried.
+        limit_us = np.minimum(self._of(records.offset), TICK_MAX - self._max_ahead_us) + self._max_ahead_us
+        return (records.timestamp_ms <= 0) | (records.timestamp_ms > limit_us // MILLISECOND_US)

@@ -1,0 +1,169 @@
+"""
+How much the next batch may read: at most so many events, so many bytes, and about as much as the target batch time takes.
+
+Law: a limit changes when results come, never what they are; some record is always allowed, so a job never stands still.
+The planner asks for a share of what lies ahead; what batches took, and how large records are, the driver leaves in the
+checkpoint's folder after each batch. Where nothing is known yet (a start, a lost file) a batch begins small and grows.
+
+A job that is far behind takes longer batches: nobody waits for the end of one of them, and each costs the same. Of many
+partitions it then reads some at a time, in turns, as each range costs something besides its events.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ingest.offsets import Partition
+from ordering.ticks import SECOND_US
+from tidegate.checkpoint.binding import replace_text
+
+_FILE = "pace.json"
+_FIRST_EVENTS = 50_000
+_LEAST_EVENTS = 1_000
+_RECORD_BYTES = 1024
+"""What a record is taken for before any was read."""
+_FAR_BEHIND = 10
+"""So many target batches behind, a batch may take so much longer than its target:"""
+_LONGER = 4
+_RANGE_EVENTS = 40_000
+"""So many events of a partition are worth a range of their own: fewer only where no more are there, or to keep all tasks at work."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """
+    What a batch took.
+
+    Args:
+        number: Which one it was; another one has another number.
+        events, bytes: What it read.
+        work_us: How long it walked, microseconds: what it costs in any case is not counted.
+    """
+
+    number: int
+    events: int
+    bytes: int
+    work_us: int
+
+
+class TakenNotes:
+    """
+    The driver's side: notes what the last batch with records took.
+
+    Args:
+        folder: The checkpoint's folder.
+        tasks: How many walks there are at a time.
+    """
+
+    def __init__(self, folder: Path, tasks: int) -> None:
+        self._file, self._tasks = folder / _FILE, tasks
+        before = last_taken(folder)
+        self._number = 0 if before is None else before.number
+
+    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Take the reports of one batch."""
+        told = [(int(report["read"]), int(report["bytes"]), sum(report["seconds"].values())) for report in reports if report["read"]]
+        if not told:
+            return
+        self._number += 1
+        events, octets, walked_s = (sum(column) for column in zip(*told, strict=True))
+        work_us = round(walked_s / min(len(told), self._tasks) * SECOND_US)
+        replace_text(self._file, json.dumps([self._number, events, octets, work_us]))
+
+
+def last_taken(folder: Path) -> Taken | None:
+    """Return what the last batch with records took; None if nobody knows."""
+    try:
+        return Taken(*(int(number) for number in json.loads((folder / _FILE).read_text())))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+class Limits:
+    """
+    The limits of one job.
+
+    Args:
+        events_max: Most events of a batch, over all partitions.
+        bytes_max: Most bytes of payload of a batch, over all partitions.
+        target_us: How long a batch should take, microseconds.
+        tasks: How many ranges are walked at a time.
+        folder: The checkpoint's folder.
+    """
+
+    def __init__(self, events_max: int, bytes_max: int, target_us: int, tasks: int, folder: Path) -> None:
+        self._events_max, self._bytes_max, self._target_us = events_max, bytes_max, target_us
+        self._tasks, self._folder = tasks, folder
+        self._allowed = min(_FIRST_EVENTS, events_max)
+        self._asked = 0
+        self._heard = -1
+        self._record_bytes = float(_RECORD_BYTES)
+        self._last: Partition = ("", -1)
+
+    def take(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
+        """
+        Return how many offsets of each partition the next batch may read; partitions that get none are left out.
+
+        Args:
+            behind: How many offsets lie ahead in each partition, 1 at least.
+        """
+        self._learn()
+        total = sum(behind.values())
+        far = total > _FAR_BEHIND * self._allowed
+        allowed = self._allowed * (_LONGER if far else 1)
+        allowed = max(min(allowed, self._events_max, int(self._bytes_max / self._record_bytes)), 1)
+        chosen = turn(behind, allowed, self._last, self._tasks)
+        self._last = chosen[-1]
+        shares = share({partition: behind[partition] for partition in chosen}, allowed)
+        self._asked = sum(shares.values())
+        return shares
+
+    def _learn(self) -> None:
+        """Follow what the last batch took: at most twice as many events as before, at least half."""
+        taken = last_taken(self._folder)
+        if taken is None or taken.number == self._heard:
+            return
+        first, self._heard = self._heard < 0, taken.number
+        self._record_bytes = max(taken.bytes / taken.events, 1.0)
+        if first:
+            # It paid for cold workers, or was another driver's.
+            return
+        fitting = int(taken.events * self._target_us / max(taken.work_us, 1))
+        if self._asked >= self._allowed and fitting > self._allowed:
+            self._allowed = min(fitting, 2 * self._allowed, self._events_max)
+        elif fitting < self._allowed and taken.events >= self._allowed // 2:
+            # A batch of few events that took long tells of something else: a cold start, a broker that was away.
+            self._allowed = max(fitting, self._allowed // 2, min(_LEAST_EVENTS, self._events_max))
+
+
+def turn(behind: Mapping[Partition, int], allowed: int, last: Partition, tasks: int) -> list[Partition]:
+    """Return whose turn it is after the partition *last*: as few as make good use of what is *allowed*, one for each task at least."""
+    ordered = sorted(behind, key=lambda partition: (partition <= last, partition))
+    chosen, used = list[Partition](), 0
+    for partition in ordered:
+        if used >= allowed and len(chosen) >= min(tasks, allowed):
+            break
+        chosen.append(partition)
+        used += min(behind[partition], _RANGE_EVENTS)
+    return chosen
+
+
+def share(behind: Mapping[Partition, int], allowed: int) -> dict[Partition, int]:
+    """Deal *allowed* offsets out evenly, what one partition does not need to the others; too few go to those farthest behind."""
+    shares: dict[Partition, int] = {}
+    left = allowed
+    ordered = sorted(behind, key=lambda partition: (behind[partition], partition))
+    for place, partition in enumerate(ordered):
+        even = left // (len(ordered) - place)
+        shares[partition] = min(behind[partition], even)
+        left -= shares[partition]
+    for partition in reversed(ordered):
+        # What did not divide evenly.
+        more = min(left, behind[partition] - shares[partition], 1)
+        shares[partition] += more
+        left -= more
+    return {partition: count for partition, count in shares.items() if count}

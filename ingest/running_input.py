@@ -1,0 +1,111 @@
+"""
+One input of a running ingest process, seen from the driver: what it reports, how far behind it is, whom it tells.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ingest.config import IngestPlan
+from ingest.planner.limits import TakenNotes
+from ingest.planner.stage_progress import Leaving
+from ingest.progress import IngestProgress
+from ordering.errors import RefusedError, TidegateError
+from tidegate.observe.logs import get_logger
+from tidegate.observe.progress_store import ProgressPublisher, ProgressStore
+from tidegate.observe.recovery_report import CatchingUp, How, Recovery
+from tidegate.observe.recovery_watch import Look, RecoveryWatch
+
+
+class RunningInput:
+    """
+    One input of the process; a context manager, at whose end the input counts as stopped.
+
+    Args:
+        plan: Its plan.
+        recovery: Where it goes on.
+        look: Asks the brokers where partitions end; refuses where a topic is not what it was.
+        at_fault: Names of the inputs of this process that made it fail, shared by all of them.
+    """
+
+    def __init__(self, plan: IngestPlan, recovery: Recovery, look: Look, at_fault: set[str]) -> None:
+        self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
+        behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
+        self.progress = IngestProgress(behind if plan.until_end else 0)
+        folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
+        log = get_logger(__name__, input=self.name)
+        self._leaving, self._taken = Leaving(folder), TakenNotes(folder, plan.tasks)
+        self._published = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
+        self._watch = RecoveryWatch(recovery, look, self._published, log)
+        self._log = log
+
+    @property
+    def catching_up(self) -> CatchingUp:
+        """How far behind the input is."""
+        return self._watch.catching_up
+
+    def __enter__(self) -> RunningInput:
+        self._log.info(
+            "ingest starts",
+            topics=",".join(self.plan.settings.topics),
+            partitions=len(self.plan.partitions),
+            ordered_topic=self.plan.settings.ordered_topic,
+            idle_estimates=bool(self.plan.estimates),
+            journal=self.plan.redis.address,
+        )
+        self._watch.__enter__()
+        self._published.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._watch.__exit__(*error)
+        # What nobody in particular has failed by, all have.
+        blameless = self._at_fault and self.name not in self._at_fault
+        self._published.__exit__(*((None, None, None) if blameless else error))
+
+    def fail(self) -> None:
+        """Take note that it is this input by which the process fails."""
+        self._at_fault.add(self.name)
+
+    def reported_before(self) -> list[dict[str, Any]]:
+        """Return what its stage reported last before this start; nothing where the topic is begun, or taken over."""
+        if self.catching_up.recovery.how is not How.CHECKPOINT:
+            return []
+        store = ProgressStore(self.plan.redis)
+        try:
+            found = store.read(self.plan.settings.ordered_topic)
+        except TidegateError:
+            return []
+        finally:
+            store.close()
+        known = found.partitions.items() if found is not None else ()
+        # What it spent was spent by another process.
+        return [{**report, "seconds": {}} for partition, report in known if partition in self.plan.partitions]
+
+    def take(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
+        """Take the reports of one batch; return everything known."""
+        self._leaving.take(reports)
+        self._taken.take(reports)
+        self.progress.take(reports)
+        self._published.publish(reports)
+        self._watch.walked({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
+        return self.summary()
+
+    def tick(self) -> str:
+        """
+        Look what the brokers say; return one line that says how the input stands. Called about once a second.
+
+        Raises:
+            RefusedError: A topic was deleted, or made again.
+        """
+        try:
+            behind = self._watch.tick()
+        except RefusedError:
+            self.fail()
+            raise
+        return f"{self.progress.line()}  {behind}".rstrip()
+
+    def summary(self) -> dict[str, Any]:
+        """Return everything known, for ``--format json``."""
+        return {"input": self.name, **self.progress.summary(), "recovery": self.catching_up.as_dict()}

@@ -1,0 +1,77 @@
+"""
+Raw records that are no events: CTIs that the source enqueued among them, and what cannot be used at all.
+
+Law: every record is exactly one of three: an event with the times its shape needs, a CTI, or unusable for one reason.
+A record whose header says that it is a CTI is one or is unusable, whatever its value looks like.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.fields import Fields
+from ordering.errors import ProtocolError
+from ordering.protocol.wire import Kind, decode_source_cti
+from ordering.ticks import NEVER
+from tidegate.kafka.ranges import Records
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCtis:
+    """
+    The CTIs among some records.
+
+    Args:
+        c_us: The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None where there is none.
+        absent: Which records do not claim to be CTIs.
+    """
+
+    c_us: NDArray[np.int64] | None
+    absent: NDArray[np.bool_]
+
+    def payloads_of(self, records: Records) -> pa.Array:
+        """Return the payloads of those that may be events, null for the others: what a CTI holds is no payload."""
+        return records.value if self.absent.all() else pc.if_else(pa.array(self.absent), records.value, None)
+
+
+def source_ctis(records: Records) -> SourceCtis:
+    """Return the CTIs among *records*; none where they were read without headers."""
+    absent = np.ones(len(records), dtype=np.bool_)
+    if records.header is None or records.header.null_count == len(records):
+        return SourceCtis(None, absent)
+    headers = records.header.to_pylist()
+    rows = [row for row, header in enumerate(headers) if header is not None and header[1:2] == bytes([Kind.CTI])]
+    if not rows:
+        return SourceCtis(None, absent)
+    c_us = np.full(len(records), NEVER, dtype=np.int64)
+    absent[rows] = False
+    for row in rows:
+        c_us[row] = _c_us(headers[row], records.value[row].as_py())
+    return SourceCtis(c_us, absent)
+
+
+def _c_us(header: bytes, value: bytes | None) -> int:
+    try:
+        return decode_source_cti(header, value)
+    except ProtocolError:
+        return NEVER
+
+
+def unusable(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tuple[int, str]]:
+    """Yield the (row, reason) of each record that is neither event nor CTI."""
+    told = ctis.c_us if ctis.c_us is not None else np.full(len(records), NEVER, dtype=np.int64)
+    for row in np.flatnonzero(~fields.readable & (told == NEVER)).tolist():
+        if not ctis.absent[row]:
+            yield row, "cti"
+        elif not records.value[row].is_valid:
+            yield row, "no_payload"
+        elif not fields.well_formed[row]:
+            yield row, fields.reasons.get(row, "malformed")
+        else:
+            yield row, "end" if fields.timed[row] else "timestamp"

@@ -1,0 +1,280 @@
+"""
+The stateful stage: one input partition's range is read, judged, ordered and written, and its state moves on.
+
+It is a thin adapter. ``ordering.model.step`` decides everything; this module feeds it from Kafka in pieces, hands what it
+releases to the ordered topic, and keeps its state in Spark's store - only what a batch touched is written there. Spark
+sees a range go in and a row of counts come out; a batch that is run again writes the same bytes with the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.config import IngestPlan
+from ingest.fields import FieldReader, Fields
+from ingest.planner.arrival_stamps import Moments
+from ingest.stage.dead_letters import source_ctis, unusable
+from ingest.stage.fact_outbox import Telling, facts_of, pairs
+from ingest.stage.pending_ctis import PendingCtis
+from ingest.stage.watermark_report import details, standing
+from ordering.model.state import State
+from ordering.model.step import Batch, Counts, Model
+from ordering.protocol.punctuation import Cti
+from ordering.ticks import INFINITY, NEVER
+from tidegate.checkpoint.spilling import spill
+from tidegate.fault_points import reached
+from tidegate.kafka.ranges import Records, cached_reader, drop_reader
+from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.observe.detail_requests import Question
+from tidegate.observe.logs import batch_of_task, bound, get_logger, quiet_worker
+from tidegate.spark.state_store import Keeper
+
+FOUND = ("journal_conflicts", "moments_clamped")
+"""Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
+
+_waited_s: dict[str, float] = {}
+"""Seconds that the last task of a job in this process waited for acknowledgements: told with its next report."""
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Facts of the journal that a range must repeat: (position, time in microseconds) of estimates and of imports."""
+
+    estimates: tuple[tuple[int, int], ...]
+    imports: tuple[tuple[int, int], ...]
+
+    def between(self, first: int, last: int) -> Marks:
+        """Return those at positions from *first* to *last*."""
+        return Marks(*(tuple(mark for mark in marks if first <= mark[0] <= last) for marks in (self.estimates, self.imports)))
+
+
+class IngestStage:
+    """
+    The stateful stage of one ingest job, in one task.
+
+    The ranges of a task wait together for their events to be acknowledged, and then for the CTIs above them: with as many
+    output partitions as input partitions each such wait costs a request to every one of them. Spark commits no state of a
+    task before :meth:`complete` has returned.
+    """
+
+    def __init__(self, plan: IngestPlan) -> None:
+        self._plan = plan
+        self._fields = FieldReader.of(plan.settings, plan.payloads)
+        self._question = Question(Path(plan.checkpoint))
+        self._ctis: list[Cti] = []
+        quiet_worker()
+
+    def reports(self, ranges: list[Any], keeper: Keeper[State]) -> Iterator[str]:
+        """Walk the ranges of one input partition; yield a report of each."""
+        for planned in ranges:
+            place = {"topic": planned.topic, "partition": int(planned.partition), "offset": int(planned.start), "until": int(planned.end)}
+            with bound(input=self._plan.settings.name, **place, **batch_of_task()):
+                report = self._walk(planned, keeper)
+            yield report
+
+    def _walk(self, planned: Any, keeper: Keeper[State]) -> str:
+        roster = replace(self._plan.roster, version=int(planned.roster), inputs=int(planned.inputs))
+        model = self._plan.model(int(planned.number), roster, int(planned.joined))
+        state = keeper.load(planned.number, lambda: self._plan.first_state(model), model.restore)
+        producer = cached_producer(self._plan.kafka)
+        try:
+            walk = RangeWalk(self._plan, model, state, self._fields, producer)
+            report = walk.run(planned, self._question.substreams())
+        except BaseException:
+            # What the producer still holds and where the reader stands is unknown: neither may be used again.
+            drop_producer(self._plan.kafka)
+            drop_reader(self._plan.kafka, planned.topic, planned.partition, headers=self._plan.settings.source_ctis)
+            raise
+        self._ctis += walk.ctis
+        delta = state.save()
+        spill(state, self._plan.settings.held_bytes_max)
+        keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
+        return report
+
+    def complete(self) -> None:
+        """Wait for the events of all ranges of this task, and write the CTIs above them."""
+        begun_s = time.perf_counter()
+        with bound(input=self._plan.settings.name, **batch_of_task()):
+            try:
+                write_above(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
+            except BaseException:
+                drop_producer(self._plan.kafka)
+                raise
+        reached("walked")
+        _waited_s[self._plan.checkpoint] = time.perf_counter() - begun_s
+
+
+def write_above(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
+    """Wait until all events handed over are safe, then write the CTIs above them, with the facts on which they rest."""
+    producer.flush(topic)
+    reached("events acknowledged")
+    ChannelWriter(producer, topic).ctis(ctis)
+    reached("ctis sent")
+    producer.flush(topic)
+
+
+class RangeWalk:
+    """One range of one input partition, from Kafka to Kafka; its last CTIs are left in ``ctis``."""
+
+    def __init__(self, plan: IngestPlan, model: Model, state: State, fields: FieldReader, producer: GaplessProducer) -> None:
+        self._plan, self._model, self._state, self._fields, self._producer = plan, model, state, fields, producer
+        self._writer = ChannelWriter(producer, plan.settings.ordered_topic)
+        self._ctis = PendingCtis(model.generation)
+        self.ctis: list[Cti] = []
+        self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
+        self._seconds["acknowledge"] = _waited_s.pop(plan.checkpoint, 0.0)
+        self._clock = time.perf_counter()
+        self._bytes = self._read = 0
+
+    def run(self, planned: Any, asked: int | None = None) -> str:
+        """Walk the range; return the report as JSON, with so many substreams as are *asked* for."""
+        settings, topic, end = self._plan.settings, planned.topic, int(planned.end)
+        marks = Marks(pairs(planned.marks), pairs(planned.imports))
+        kind = settings.span_kind
+        self._moments = Moments(kind, pairs(planned.spans), int(planned.planned_ms), settings.arrival_max_ahead_us)
+        self._telling = Telling(self._model, self._state, facts_of(planned, kind, first=self._state.told is None))
+        for name, count in zip(FOUND, planned.found, strict=True):
+            self._add(name, int(count))
+        if end > planned.start:
+            reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)
+            for records in reader.read(int(planned.start), end):
+                self._spent("read")
+                self._bytes += records.value.nbytes
+                self._read += len(records)
+                reached("piece read")
+                self._judge(topic, planned, records, marks)
+        # Also what stands among the last records where those are holes, or told no arrival.
+        met = marks.between(self._state.next_offset, end)
+        last = self._model.without_records(end, met.estimates, met.imports, bool(planned.final))
+        joins = planned.joined > NEVER and end == planned.start
+        if last.estimates or last.imports or last.finish or joins or self._state.next_offset != end:
+            self._step(last)
+        self.ctis = self._telling.onto(self._ctis.take(), last=True)
+        self._spent("write")
+        return self._report(planned, asked)
+
+    def _judge(self, topic: str, planned: Any, records: Records, marks: Marks) -> None:
+        records = self._without_absurd_arrivals(topic, planned, records)
+        if not len(records):
+            return
+        ctis = source_ctis(records)
+        fields = self._fields.read(ctis.payloads_of(records))
+        fields.readable &= ctis.absent
+        arrival_us = self._moments.arrival_us(records)
+        key = _record_keys(records, fields)
+        fields.refuse(_too_large(key, records.value, self._plan.record_bytes_max), "oversized")
+        self._spent("parse")
+        start, end = int(records.offset[0]), int(records.offset[-1]) + 1
+        met = marks.between(self._state.next_offset, end - 1)
+        batch = Batch(
+            offset=records.offset,
+            arrival_us=arrival_us,
+            event_time_us=None if self._plan.settings.timestamp_by is None else fields.event_time_us,
+            readable=fields.readable,
+            substream=fields.substream,
+            key=key,
+            value=records.value,
+            end_offset=end,
+            estimates=met.estimates,
+            source_cti_us=ctis.c_us,
+            imports=met.imports,
+            end_us=fields.end_us,
+            start_us=fields.start_us,
+        )
+        assert start >= self._state.next_offset, "a range starts where the state stands"
+        for row, reason in unusable(records, fields, ctis):
+            self._dead_letter(topic, planned.partition, records, row, reason)
+        self._step(batch)
+
+    def _step(self, batch: Batch) -> None:
+        self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))
+        step = self._model.step(self._state, batch)
+        self._count(step.counts)
+        self._ctis.add(step.ctis)
+        self._spent("order")
+        self._writer.events(step.released)
+        self._spent("write")
+        reached("piece written")
+        if self._ctis.many:
+            write_above(self._producer, self._plan.settings.ordered_topic, self._telling.onto(self._ctis.take(), last=False))
+            self._spent("acknowledge")
+
+    def _without_absurd_arrivals(self, topic: str, planned: Any, records: Records) -> Records:
+        """Dead-letter records without an arrival, or with one far ahead of when their range was planned: they move no time."""
+        absurd = self._moments.absurd(records)
+        if not absurd.any():
+            return records
+        for row in np.flatnonzero(absurd).tolist():
+            reason = "arrival_missing" if records.timestamp_ms[row] <= 0 else "arrival_ahead"
+            self._dead_letter(topic, planned.partition, records, row, reason)
+        return records.where(~absurd)
+
+    def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
+        origin = f"{topic}-{partition}@{records.offset[row]}"
+        headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
+        self._producer.send_plain(self._plan.settings.dead_letter_topic, records.value[row].as_py(), records.key[row].as_py(), headers)
+        if f"dead_letter_{reason}" not in self._state.totals:
+            # Once for each reason: what follows is counted.
+            _log.warning("a record cannot be used: it and all like it go to the dead-letter topic", origin=origin, reason=reason)
+        self._add(f"dead_letter_{reason}", 1)
+
+    def _count(self, counts: Counts) -> None:
+        for name, count in asdict(counts).items():
+            if name != "held":
+                self._add(name, count)
+
+    def _add(self, name: str, count: int) -> None:
+        if count:
+            self._state.totals[name] = self._state.totals.get(name, 0) + count
+
+    def _spent(self, on: str) -> None:
+        now = time.perf_counter()
+        self._seconds[on] += now - self._clock
+        self._clock = now
+
+    def _report(self, planned: Any, asked: int | None) -> str:
+        state = self._state
+        fields = {
+            "topic": planned.topic,
+            "partition": int(planned.partition),
+            "number": int(planned.number),
+            "next_offset": state.next_offset,
+            "arrival_us": state.arrival_us,
+            "c": state.c,
+            "held": state.held_count,
+            "substreams": len(state.timelines),
+            "final": state.c == INFINITY,
+            "totals": state.totals,
+            "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
+            "read": self._read,
+            "bytes": self._bytes,
+            **standing(state, self._model.policies, self._model.over),
+        }
+        if asked is not None:
+            fields |= details(state, self._model.policies, self._model.over, asked)
+        return json.dumps(fields, separators=(",", ":"))
+
+
+def _record_keys(records: Records, fields: Fields) -> Any:
+    """Return the ordered records' keys: the substream's, else the raw record's own."""
+    if fields.substream is None:
+        return records.key
+    return fields.substream.dictionary_decode()
+
+
+def _too_large(key: pa.Array, value: pa.Array, bytes_max: int) -> NDArray[np.bool_]:
+    """Return which events would not find room in the ordered topic."""
+    sizes = pc.add(*(pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0) for column in (key, value)))
+    return np.asarray(pc.greater(sizes, bytes_max).to_numpy(zero_copy_only=False))

@@ -1,0 +1,87 @@
+"""
+Where an input partition stands: its watermark, what drives it, and what waits for it.
+
+Law: nothing here changes a state. :func:`standing` costs the same whatever the state holds, except for one pass over the
+substream table; :func:`details` looks at everything held and is made only when somebody asks.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordering.model.state import State
+from ordering.policies import Policies
+from ordering.ticks import INFINITY, NEVER
+
+Ints = NDArray[np.int64]
+
+
+def standing(state: State, policies: Policies, over: bool) -> dict[str, Any]:
+    """
+    Return ``watermark_us``, ``largest_us`` (the largest system timestamp accepted) and ``cause``.
+
+    The watermark is that of the whole partition: with OVER the floor. The cause is ``event``, ``late floor``, ``estimate``,
+    ``source CTI``, ``import``, ``join``, ``end``, or ``nothing`` before the first record.
+    """
+    largest_us = int(state.timelines.largest_us.max(initial=NEVER))
+    own_us = NEVER if over or largest_us == NEVER else largest_us - policies.reorder_us
+    watermark_us = max(own_us, state.floor_us)
+    return {"watermark_us": watermark_us, "largest_us": largest_us, "cause": _cause(state, policies, own_us)}
+
+
+def _cause(state: State, policies: Policies, own_us: int) -> str:
+    if state.finished or state.c == INFINITY:
+        return "end"
+    if own_us > NEVER and own_us >= state.floor_us:
+        return "event"
+    if state.floor_us == NEVER:
+        return "nothing"
+    late_us = NEVER if policies.late_us is None or state.arrival_us == NEVER else state.arrival_us - policies.late_us
+    if late_us >= state.floor_us:
+        return "estimate" if state.estimated else "late floor"
+    if state.promise_us >= state.floor_us:
+        return "import" if state.imported else "source CTI"
+    return "join"
+
+
+def details(state: State, policies: Policies, over: bool, substreams: int) -> dict[str, Any]:
+    """
+    Return what is held, in more detail: ``held_from_us``, the least system timestamp held (None if nothing is), and ``top``.
+
+    Args:
+        state: The partition's state.
+        policies: The input's.
+        over: Whether timelines are substreams.
+        substreams: How many of them are told: those that hold most, then those whose watermark is furthest.
+    """
+    count = len(state.timelines)
+    held, least_us = np.zeros(count, dtype=np.int64), np.full(count, INFINITY, dtype=np.int64)
+    for chunk in state.parts():
+        rows = chunk.held.rows
+        timeline, system_us = rows.timeline[chunk.held.waits], rows.system_us[chunk.held.waits]
+        held += np.bincount(timeline, minlength=count)
+        np.minimum.at(least_us, timeline, system_us)
+    told: dict[str, Any] = {"held_from_us": int(least_us.min(initial=INFINITY)) if held.any() else None}
+    if over and substreams:
+        told["top"] = _top(state, policies, held, least_us, substreams)
+    return told
+
+
+def _top(state: State, policies: Policies, held: Ints, least_us: Ints, substreams: int) -> list[dict[str, Any]]:
+    largest_us = state.timelines.largest_us
+    chosen = np.lexsort((-largest_us, -held))[:substreams]
+    keys = state.timelines.keys(chosen).to_pylist()
+    return [
+        {
+            "key": key.decode("utf-8", "backslashreplace"),
+            "watermark_us": max(int(largest_us[row]) - policies.reorder_us if largest_us[row] > NEVER else NEVER, state.floor_us),
+            "cause": "event" if largest_us[row] - policies.reorder_us > state.floor_us else "floor",
+            "largest_us": int(largest_us[row]),
+            "held": int(held[row]),
+            "held_from_us": int(least_us[row]) if held[row] else None,
+        }
+        for row, key in zip(chosen.tolist(), keys, strict=True)
+    ]

@@ -1,0 +1,1 @@
+"""Where an ingest job starts: positions to read from, the outputs' last valid CTIs."""

@@ -1,0 +1,33 @@
+"""
+Output start times: from when on a new ordered topic tells (spec section 6).
+
+Law: a run with output start S writes the events with s >= S of a run from the beginning, in the same order, numbered from
+0. The run is bound to its start: whoever asks for the same again, for nothing or for ``last-stopped`` goes on with the
+run; another start would leave a hole or repeat what is written, and is refused.
+"""
+
+from __future__ import annotations
+
+from ordering.errors import RefusedError
+from tidegate.checkpoint.output_start import Start, goes_on
+
+
+def refuse_other_start(asked: Start | None, began: Start | None, ordered_topic: str, folder: str) -> None:
+    """
+    Refuse to begin anew where a run has begun.
+
+    Raises:
+        RefusedError: *asked* is not how the run *began* (TG-START-BOUND).
+    """
+    if goes_on(asked, began):
+        return
+    assert asked is not None, "no wish goes on"
+    told = "at a start that nobody remembers" if began is None else f"with --start {began.said}"
+    raise RefusedError(
+        f"ordered topic {ordered_topic} was begun {told}; --start {asked.said} would leave a hole in it or repeat what is written",
+        code="TG-START-BOUND",
+        where=ordered_topic,
+        fix="leave --start out (or --start last-stopped) to go on; to begin anew write to a new ordered topic (set ordered_topic), "
+        f"or delete {ordered_topic} and {folder}",
+        example="--start last-stopped",
+    )

@@ -1,0 +1,139 @@
+"""
+From where the raw topic is read so that nothing with a time of S or later is missed (spec section 6), and whether that is
+still there.
+
+An event's time exceeds its arrival by ``early`` at most: so it is the first record that arrived at ``S - early`` or later, by
+Kafka's time index or the journal's stamps; or the first position at which the journal had raised time that far. Without
+that bound it is the beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ingest.config import IngestPlan, Partition
+from ingest.journal.redis_journal import RedisJournal
+from ingest.offsets import Marks, Offset, Planned
+from ordering.errors import RefusedError
+from ordering.policies import Shape
+from ordering.ticks import TICK_MAX, format_tick
+from tidegate.checkpoint.binding import last_batches, offset_of
+from tidegate.kafka.admin import Admin
+
+
+def position_from(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, least_us: int | None) -> Planned:
+    """
+    Return where one input partition is read from, with the largest estimate and import up to there.
+
+    *least_us* is the least time of an event that is to be written, microseconds; None: there is no least.
+    """
+    estimates = journal.estimates(plan.journal_key(partition), 0, TICK_MAX)
+    imports = journal.imports(plan.import_key(partition), 0, TICK_MAX) if plan.imported else []
+    early_us = largest_earliness_us(plan)
+    position = 0
+    if early_us is not None and least_us is not None:
+        # A lifted end stands one tick above its start edge, which must be met too.
+        least_us -= plan.settings.event_shape is Shape.EDGE
+        indexed = _first_arrived(plan, admin, journal, partition, least_us - early_us)
+        position = first_position(indexed, least_us, early_us, tuple(estimates), tuple(imports))
+    return Planned(position, _largest(estimates, position), import_us=_largest(imports, position))
+
+
+def _first_arrived(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, from_us: int) -> int:
+    """Return the first offset whose record arrived at *from_us*, microseconds, or later; the end where none has."""
+    if plan.settings.arrival == "ingest":
+        # What nobody has planned to read yet arrives when somebody does.
+        return journal.first_stamped(plan.journal_key(partition), from_us)
+    return admin.offsets_from([partition], from_us)[partition]
+
+
+def largest_earliness_us(plan: IngestPlan) -> int | None:
+    """Return by how much an event's time can exceed its arrival, microseconds; None: there is no bound to what matters."""
+    policies = plan.settings.policies()
+    # One tick ahead of their time, equals may have pushed each other up from any distance.
+    # A CTI of the source judges all that comes after it, however much later, and nobody kept the largest.
+    if policies.reorder_us < 0 or plan.settings.source_ctis:
+        return None
+    # Without an event time of their own events are never ahead of their arrival.
+    return 0 if plan.settings.timestamp_by is None else policies.early_us
+
+
+def first_position(indexed: int, least_us: int, early_us: int, estimates: Marks, imports: Marks) -> int:
+    """
+    Return the position before which no event can have a system timestamp of *least_us* or more.
+
+    Args:
+        indexed: First offset whose record arrived at ``least_us - early_us`` or later.
+        least_us: The least c of the channels, microseconds.
+        early_us: The early tolerance, microseconds.
+        estimates: Journaled estimates: from there on records count as having arrived later than stamped.
+        imports: Journaled imports: from there on spans may have been moved up to them.
+    """
+    raised = [position for position, frontier_us in estimates if frontier_us >= least_us - early_us]
+    raised += [position for position, c_us in imports if c_us >= least_us]
+    return min([indexed, *raised])
+
+
+def _largest(marks: list[tuple[int, int]], position: int) -> int:
+    return max((value for at, value in marks if at <= position), default=0)
+
+
+def check_retention(plan: IngestPlan, partition: Partition, needed: int, there: int, began: int, least_us: int | None) -> None:
+    """
+    Check that what must be read is there.
+
+    Args:
+        plan: The job.
+        partition: An input partition.
+        needed: Its first offset that must be read.
+        there: The first offset it still has.
+        began: The first offset the ordered topic was ever made from.
+        least_us: The least time of an event that is to be written, microseconds; None: there is no least.
+
+    Raises:
+        RefusedError: Retention has deleted some of it (TG-RETENTION).
+    """
+    # Where the first record there is needed nobody knows whether those before it are not.
+    if there <= began or needed > there:
+        return
+    early_us = largest_earliness_us(plan)
+    if early_us is None:
+        why = "everything: without early, with source_ctis or with a negative cti_delay an event of any age counts"
+    elif least_us is None:
+        why = "everything"
+    else:
+        why = f"all that arrived from {format_tick(least_us - early_us)} on (offset {needed} or before)"
+    raise RefusedError(
+        f"retention has deleted records of {partition[0]}-{partition[1]} that must be read: needed {why}, there from offset {there}",
+        code="TG-RETENTION",
+        where=f"{partition[0]}-{partition[1]}@{there}",
+        fix="start a new ordered topic later (--start) or from what is left (--start earliest), or bring a lost checkpoint back; "
+        "give the raw topic a longer retention",
+        example="--start now",
+    )
+
+
+def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition], starts: Mapping[Partition, Planned]) -> None:
+    """
+    Check that what comes after a checkpoint can still be read; *starts* are where the job began.
+
+    Raises:
+        RefusedError: Retention has deleted some of it (TG-RETENTION).
+    """
+    done = last_batches(folder)[1]
+    stored = offset_of(folder, done)
+    if stored is None and done >= 0:
+        return
+    needed = starts if stored is None else Offset.from_json(stored).partitions
+    there = admin.starts(partitions)
+    for partition, at in needed.items():
+        first = there.get(partition, at.next_offset)
+        if first > at.next_offset:
+            raise RefusedError(
+                f"retention has deleted records of {partition[0]}-{partition[1]} that are still to be read: "
+                f"needed from offset {at.next_offset}, there from offset {first}",
+                code="TG-RETENTION",
+                where=f"{partition[0]}-{partition[1]}@{at.next_offset}",
+                fix="start a new ordered topic from what is left (set ordered_topic), and give the raw topic a longer retention",
+            )

@@ -1,0 +1,1 @@
+"""Whole columns: payloads by place, keys in a table, stretches, times."""

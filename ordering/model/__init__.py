@@ -1,0 +1,1 @@
+"""The time model: judge, hold, release, number; state and policies."""

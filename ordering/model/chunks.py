@@ -1,0 +1,254 @@
+"""
+Chunks: what an input partition's walk added to its memory between two saves, in memory and as bytes.
+
+A chunk holds the events that came and stayed, the events that were released but lie ahead of the CTI, and the timelines
+that moved. Law: a chunk's bytes never change; what of it still counts follows from the newest head and from the largest
+value each timeline has in any chunk (see :mod:`ordering.model.state`). Bytes of every older version are read.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.columns.key_table import Keys
+from ordering.columns.payload_columns import Payload, join, no_entries, take, to_arrow, to_objects
+from ordering.errors import ProtocolError
+from ordering.model.ahead import Ahead
+from ordering.model.timelines import Timelines
+
+Ints = NDArray[np.int64]
+
+_MAGIC = b"TGC2"
+"""Version 1 had none: its bytes begin with those of an Arrow stream."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Kept events as columns, offsets rising. Times in microseconds; ``timeline`` is a row of the table."""
+
+    system_us: Ints
+    event_time_us: Ints
+    arrival_us: Ints
+    offset: Ints
+    flags: NDArray[np.uint16]
+    timeline: NDArray[np.int32]
+    key: Payload
+    value: Payload
+    elsewhere: bool = False
+    """Whether keys and values lie in files (:meth:`move_payloads`)."""
+
+    def __len__(self) -> int:
+        return len(self.system_us)
+
+    @property
+    def payload_bytes(self) -> int:
+        """How much memory keys and values take, as far as that is known: columns of Python bytes do not tell."""
+        return 0 if self.elsewhere else sum(column.nbytes for column in (self.key, self.value) if not isinstance(column, np.ndarray))
+
+    def move_payloads(self, move: Callable[[Payload, Payload], tuple[Payload, Payload]]) -> None:
+        """Let *move* put keys and values elsewhere; what it returns must hold the same entries. Rows taken from here are in memory."""
+        self.key, self.value = move(self.key, self.value)
+        self.elsewhere = True
+
+    def take(self, rows: Ints) -> Rows:
+        """Return the events at *rows*, in their order."""
+        return Rows(*[*(getattr(self, name)[rows] for name in _FIXED), take(self.key, rows), take(self.value, rows)])
+
+    def by_offset(self) -> Rows:
+        """Return the events by rising offset."""
+        if (self.offset[1:] > self.offset[:-1]).all():
+            return self
+        return self.take(np.argsort(self.offset))
+
+    @staticmethod
+    def concat(parts: list[Rows]) -> Rows:
+        """Return all events of *parts*, one part after the other."""
+        filled = [part for part in parts if len(part)]
+        if len(filled) < 2:
+            return filled[0] if filled else Rows.empty()
+        fixed = [np.concatenate([getattr(part, name) for part in filled]) for name in _FIXED]
+        return Rows(*[*fixed, join([part.key for part in filled]), join([part.value for part in filled])])
+
+    @staticmethod
+    def empty() -> Rows:
+        """Return no events."""
+        ints = np.empty(0, dtype=np.int64)
+        return Rows(ints, ints, ints, ints, np.empty(0, dtype=np.uint16), np.empty(0, dtype=np.int32), no_entries(), no_entries())
+
+
+_FIXED = tuple(name for name in Rows.__dataclass_fields__ if name not in ("key", "value", "elsewhere"))
+
+
+@dataclass(slots=True)
+class Held:
+    """Events that wait for their watermark. Those taken stay in place, marked, until they are the greater part."""
+
+    rows: Rows = field(default_factory=Rows.empty)
+    waits: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    count: int = 0
+
+    @staticmethod
+    def of(rows: Rows) -> Held:
+        """Return *rows*, all waiting."""
+        return Held(rows, np.ones(len(rows), dtype=np.bool_), len(rows))
+
+    def waiting(self) -> Rows:
+        """Return the events that wait."""
+        return self.rows if self.count == len(self.rows) else self.rows.take(np.flatnonzero(self.waits))
+
+    def release(self, due: Ints) -> Rows:
+        """Take out the events at *due*; return them."""
+        left = self.rows.take(due)
+        self.waits[due] = False
+        self.count -= len(due)
+        if 2 * self.count < len(self.rows):
+            self.rows = self.waiting()
+            self.waits = np.ones(len(self.rows), dtype=np.bool_)
+        return left
+
+
+@dataclass(slots=True)
+class Chunk:
+    """
+    What one stretch of the walk added.
+
+    Args:
+        held: Its events that still wait.
+        ahead: Its released events that no CTI has reached.
+        timelines: Table rows of the timelines that moved in it; a later chunk may have newer values of them.
+        level, size: Size class and bytes of what was saved.
+        needed_until_us: From the CTI on that exceeds this, nothing of it is needed.
+    """
+
+    held: Held = field(default_factory=Held)
+    ahead: Ahead = field(default_factory=Ahead.empty)
+    timelines: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
+    level: int = 0
+    size: int = 0
+    needed_until_us: int = 0
+
+    def is_empty(self) -> bool:
+        """Whether nothing of it counts."""
+        return not (self.held.count or len(self.ahead) or len(self.timelines))
+
+    @staticmethod
+    def join(chunks: list[Chunk]) -> Chunk:
+        """Return all that still counts of *chunks* as one."""
+        return Chunk(
+            held=Held.of(Rows.concat([chunk.held.waiting() for chunk in chunks]).by_offset()),
+            ahead=Ahead.join(chunk.ahead for chunk in chunks),
+            timelines=np.concatenate([chunk.timelines for chunk in chunks]) if chunks else np.empty(0, dtype=np.int32),
+        )
+
+
+_HELD_SCHEMA = pa.schema(
+    [
+        ("system_us", pa.int64()),
+        ("event_time_us", pa.int64()),
+        ("arrival_us", pa.int64()),
+        ("offset", pa.int64()),
+        ("flags", pa.uint16()),
+        ("timeline", pa.int32()),
+        ("key", pa.large_binary()),
+        ("value", pa.large_binary()),
+    ]
+)
+_AHEAD_SCHEMA = pa.schema([("system_us", pa.int64()), ("partition", pa.int32())])
+_TIMELINE_SCHEMA = pa.schema([("key", pa.binary()), ("largest_us", pa.int64()), ("moved", pa.bool_())])
+
+
+def encode(chunk: Chunk, table: Timelines) -> bytes:
+    """Return a chunk's bytes: three Arrow streams (timelines, held, ahead), each behind its length as little-endian u64."""
+    held, moved = chunk.held.waiting(), chunk.timelines
+    # Timelines that only held events name carry no news; those that moved do.
+    named = np.unique(np.concatenate([moved, held.timeline]))
+    place = table.places(named, held.timeline) if len(held) else np.empty(0, dtype=np.int64)
+    timelines = [table.keys(named), table.largest_us[named], np.isin(named, moved)]
+    columns = [held.system_us, held.event_time_us, held.arrival_us, held.offset, held.flags, place.astype(np.int32)]
+    parts = [
+        _stream(_TIMELINE_SCHEMA, timelines),
+        _stream(_HELD_SCHEMA, [*columns, to_arrow(held.key), to_arrow(held.value)]),
+        _stream(_AHEAD_SCHEMA, [chunk.ahead.system_us[chunk.ahead.passed :], chunk.ahead.partition[chunk.ahead.passed :]]),
+    ]
+    return _MAGIC + b"".join(struct.pack("<Q", len(part)) + part for part in parts)
+
+
+def _stream(schema: pa.Schema, columns: list[Any]) -> bytes:
+    arrays = [
+        pa.array(column, type=kind) if isinstance(column, np.ndarray) else column
+        for column, kind in zip(columns, schema.types, strict=True)
+    ]
+    sink = io.BytesIO()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.record_batch(arrays, schema=schema))
+    return sink.getvalue()
+
+
+@dataclass(slots=True)
+class Saved:
+    """What a chunk's bytes say; ``timelines`` are the table rows that moved, with their values then."""
+
+    version: int
+    rows: Rows
+    ahead: Ahead
+    timelines: Ints
+    largest_us: Ints
+
+
+def decode(octets: bytes, table: Timelines) -> Saved:
+    """
+    Read a chunk of any version, adding its timelines to *table*.
+
+    Raises:
+        ProtocolError: The bytes are no chunk.
+    """
+    if octets[:4] == b"\xff\xff\xff\xff":
+        return _decode_version_1(octets, table)
+    if octets[:4] != _MAGIC:
+        raise ProtocolError("a saved chunk of state begins with bytes of no known version", fix="run the version that saved it")
+    timelines, held, ahead = _batches(octets, at=len(_MAGIC))
+    rows = table.find_distinct(Keys.of(timelines["key"]))
+    moved = timelines["moved"].to_numpy(zero_copy_only=False)
+    fixed = [held[name].to_numpy() for name in ("system_us", "event_time_us", "arrival_us", "offset", "flags")]
+    timeline = rows[held["timeline"].to_numpy()].astype(np.int32)
+    return Saved(
+        2,
+        Rows(*[*fixed, timeline, held["key"], held["value"]]),
+        Ahead.of(ahead["system_us"].to_numpy().copy(), ahead["partition"].to_numpy().copy()),
+        rows[moved],
+        timelines["largest_us"].to_numpy()[moved],
+    )
+
+
+def _batches(octets: bytes, at: int) -> list[pa.RecordBatch]:
+    batches = []
+    while at < len(octets):
+        (length,) = struct.unpack_from("<Q", octets, at)
+        batches.append(pa.ipc.open_stream(pa.py_buffer(octets)[at + 8 : at + 8 + length]).read_next_batch())
+        at += 8 + length
+    return batches
+
+
+def _decode_version_1(octets: bytes, table: Timelines) -> Saved:
+    """One stream for all: kind 0 held, 1 ahead (by timeline), 2 timelines."""
+    batch = pa.ipc.open_stream(octets).read_next_batch()
+    kind, system_us, substream = batch["kind"].to_numpy(), batch["system_us"].to_numpy(), batch["substream"]
+    timeline = table.find(substream) if len(substream.dictionary) else np.empty(0, dtype=np.int64)
+    held, ahead, moved = (np.flatnonzero(kind == which) for which in range(3))
+    fixed = [batch[name].to_numpy()[held] for name in ("event_time_us", "arrival_us", "offset", "flags")]
+    payloads = [to_objects(batch[name].take(pa.array(held))) for name in ("key", "value")]
+    return Saved(
+        1,
+        Rows(*[system_us[held], *fixed, timeline[held].astype(np.int32), *payloads]),
+        Ahead.of(system_us[ahead], table.partition[timeline[ahead]]),
+        timeline[moved],
+        system_us[moved],
+    )

@@ -1,0 +1,130 @@
+"""
+The substream table: which timelines are known, and the largest system timestamp each has accepted.
+
+A timeline is an input partition or, with OVER, a substream of it. Law: a timeline with nothing held whose own
+watermark is not above the floor may be forgotten, and nothing any later event meets is changed by it (spec section 2);
+so the table is as large as what must be known, and no larger after ``forget``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.columns.key_table import Keys, KeyTable, grown
+from ordering.protocol.partitioner import partitions_of
+from ordering.ticks import NEVER
+
+Ints = NDArray[np.int64]
+ShortInts = NDArray[np.int32]
+
+
+class Timelines:
+    """
+    Rows are dense numbers 0, 1, ... given in order of first sight; they change only in :meth:`forget`.
+
+    Args:
+        partitions: Number of output partitions N; a substream's is ``murmur2(key) mod N``.
+        whole: Without OVER, the output partition of the one timeline there is; None with OVER.
+    """
+
+    def __init__(self, partitions: int, whole: int | None) -> None:
+        self._partitions, self._whole = partitions, whole
+        self._table = KeyTable()
+        self._largest_us: Ints = np.empty(0, dtype=np.int64)
+        self._shown_us: Ints | None = None
+        self._partition: ShortInts = np.empty(0, dtype=np.int32)
+        self._chunk: ShortInts = np.empty(0, dtype=np.int32)
+        self._place: ShortInts = np.empty(0, dtype=np.int32)
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def largest_us(self) -> Ints:
+        """Largest system timestamp accepted per timeline (``NEVER`` before the first); writable."""
+        return self._largest_us[: len(self)]
+
+    @property
+    def shown_us(self) -> Ints:
+        """How far events and lists have told readers of each timeline; writable. Not saved: telling twice does no harm."""
+        told = np.empty(0, dtype=np.int64) if self._shown_us is None else self._shown_us
+        if len(told) < len(self):
+            known, told = len(told), grown(told, len(self))
+            told[known:] = NEVER
+        self._shown_us = told
+        return told[: len(self)]
+
+    @property
+    def partition(self) -> ShortInts:
+        """Output partition per timeline."""
+        return self._partition[: len(self)]
+
+    @property
+    def chunk(self) -> ShortInts:
+        """The snapshot chunk that holds each timeline's newest entry (see :mod:`ordering.model.state`); writable."""
+        return self._chunk[: len(self)]
+
+    def keys(self, rows: Ints) -> pa.Array:
+        """Return the key bytes of some timelines."""
+        return self._table.keys(rows).to_arrow()
+
+    def find(self, keys: pa.Array) -> Ints:
+        """Return the row of each substream key (binary or dictionary column without nulls), adding timelines not yet known."""
+        if pa.types.is_dictionary(keys.type):
+            # A dictionary made elsewhere may hold a key twice.
+            distinct = keys.dictionary.dictionary_encode()
+            index = distinct.indices.to_numpy()[keys.indices.to_numpy(zero_copy_only=False)]
+        else:
+            distinct = keys.dictionary_encode()
+            index = distinct.indices.to_numpy()
+        found: Ints = self.find_distinct(Keys.of(distinct.dictionary))[index]
+        return found
+
+    def find_distinct(self, keys: Keys) -> Ints:
+        """Return the row of each of these *distinct* keys, adding timelines not yet known."""
+        first = len(self._table)
+        rows, fresh = self._table.find(keys)
+        if len(fresh):
+            count = len(self._table)
+            self._largest_us, self._partition = grown(self._largest_us, count), grown(self._partition, count)
+            self._chunk, self._place = grown(self._chunk, count), grown(self._place, count)
+            self._largest_us[first:count] = NEVER
+            self._chunk[first:count] = -1
+            # To its end: a row that was forgotten is -1, and asks for the last.
+            self._place[first:] = -1
+            self._partition[first:count] = partitions_of(keys.take(fresh), self._partitions) if self._whole is None else self._whole
+        return rows
+
+    def places(self, chosen: Ints, asked: Ints | ShortInts) -> Ints:
+        """Return for each timeline *asked* its place among those *chosen*, -1 where it is not one of them."""
+        self._place[chosen] = np.arange(len(chosen), dtype=np.int32)
+        found = self._place[asked].astype(np.int64)
+        self._place[chosen] = -1
+        return found
+
+    def marks(self, chosen: Ints) -> NDArray[np.bool_]:
+        """Return a mark for each timeline *chosen*, by table row; one more entry, never marked, stands for those forgotten (-1)."""
+        marked = np.zeros(len(self) + 1, dtype=np.bool_)
+        marked[chosen] = True
+        return marked
+
+    def distinct(self, rows: ShortInts) -> ShortInts:
+        """Return *rows* without those that came before, in any order."""
+        order = np.arange(len(rows), dtype=np.int32)
+        self._place[rows] = order
+        last: NDArray[np.bool_] = self._place[rows] == order
+        self._place[rows] = -1
+        kept: ShortInts = rows[last]
+        return kept
+
+    def forget(self, needed: NDArray[np.bool_]) -> Ints:
+        """Keep only the *needed* rows; return the new row of each old one (-1: forgotten)."""
+        moved = np.where(needed, np.cumsum(needed) - 1, -1)
+        if self._shown_us is not None:
+            self._shown_us = self.shown_us[needed]
+        self._largest_us, self._partition, self._chunk = self.largest_us[needed], self.partition[needed], self.chunk[needed]
+        self._place = np.full(len(self._chunk), -1, dtype=np.int32)
+        self._table.keep(np.flatnonzero(needed))
+        return moved

@@ -1,0 +1,230 @@
+"""
+The explanation of one event: what each policy made of it, which watermark it met, who had set that, what released it.
+
+Law: an explanation names times as they stood when the event came, and whoever it names stands in the same input
+partition as the event. :mod:`ordering.proof.explain` makes explanations from a log; :mod:`ordering.model.step` makes none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any
+
+from ordering.policies import Action
+from ordering.ticks import NEVER, format_tick
+
+Label = str | int | float | bool | None
+"""How a partition is called in explanations: its number, or what the user calls it."""
+
+
+class Verdict(StrEnum):
+    """What became of a record: an event kept as it was, adjusted or dropped; no event; or a CTI that the source enqueued."""
+
+    KEPT = "kept"
+    ADJUSTED = "adjusted"
+    DROPPED = "dropped"
+    UNREADABLE = "unreadable"
+    SOURCE_CTI = "source_cti"
+
+
+class Policy(StrEnum):
+    """What can move or reject an event, in this order. ``SHAPE`` keeps the end of a span after its start (spec section 4)."""
+
+    EARLY = "early"
+    CTI_VIOLATION = "cti_violation"
+    LATE = "late"
+    OUT_OF_ORDER = "out_of_order"
+    SHAPE = "shape"
+
+
+class Mover(StrEnum):
+    """What can move a watermark."""
+
+    EVENT = "event"
+    """An event of the same timeline, by its system timestamp."""
+    ARRIVAL = "arrival"
+    """Any record of the input partition, by its arrival."""
+    ESTIMATE = "estimate"
+    SOURCE_CTI = "source_cti"
+    IMPORT = "import"
+    JOINING = "joining"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Setter:
+    """
+    Who set a time.
+
+    Args:
+        what: By which means.
+        offset: Offset of the record, in the partition of the event it is told of; of an estimate or an imported CTI its
+            position; None for joining and the end.
+        time_us: The system timestamp, arrival, estimated arrival, or CTI it brought along, in microseconds.
+    """
+
+    what: Mover
+    offset: int | None
+    time_us: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what, offset and time, the time as ISO-8601."""
+        return {"what": self.what.value, "offset": self.offset, "time": _time(self.time_us)}
+
+    def __str__(self) -> str:
+        names = {
+            Mover.EVENT: f"event {self.offset} (system timestamp {_time(self.time_us)})",
+            Mover.ARRIVAL: f"record {self.offset} (arrival {_time(self.time_us)})",
+            Mover.ESTIMATE: f"an idle estimate before {self.offset} (arrival {_time(self.time_us)})",
+            Mover.SOURCE_CTI: f"the source's CTI {self.offset} ({_time(self.time_us)})",
+            Mover.IMPORT: f"a CTI imported before {self.offset} ({_time(self.time_us)})",
+            Mover.JOINING: f"the partition's joining at {_time(self.time_us)}",
+            Mover.END: "the end of the input",
+        }
+        return names[self.what]
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyStep:
+    """
+    One policy that touched an event. Times are microseconds.
+
+    Args:
+        policy: Which.
+        action: What it did.
+        limit_us: The time allowed: the latest for ``EARLY``, the earliest for all others.
+        limit_set_by: Who set the time that the limit follows from.
+        before_us: The system timestamp before.
+        after_us: The system timestamp after; None: dropped.
+    """
+
+    policy: Policy
+    action: Action
+    limit_us: int
+    limit_set_by: Setter | None
+    before_us: int
+    after_us: int | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it, times as ISO-8601."""
+        return {
+            "policy": self.policy.value,
+            "action": self.action.value,
+            "limit": _time(self.limit_us),
+            "limit_set_by": _dict(self.limit_set_by),
+            "before": _time(self.before_us),
+            "after": _time(self.after_us),
+        }
+
+    def __str__(self) -> str:
+        side = "after the latest" if self.policy is Policy.EARLY else "before the earliest"
+        by = f", set by {self.limit_set_by}" if self.limit_set_by else ""
+        test = f"{self.policy.value}: {_time(self.before_us)} lies {side} time allowed, {_time(self.limit_us)}{by}"
+        if self.after_us is None:
+            return f"{test}; dropped."
+        if self.after_us == self.before_us:  # late by its event time, but a CTI had moved it past that limit already
+            return f"{self.policy.value}: its event time lies before {_time(self.limit_us)}{by}; it had been moved further already."
+        return f"{test}; moved to {_time(self.after_us)}."
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """
+    What happened to one record. Times are microseconds.
+
+    Args:
+        partition: The input partition. Every record named here stands in it: nothing in one reaches into another.
+        offset: The record.
+        verdict: What became of it.
+        event_time_us: Its event time; of a source's CTI its ``c``; None where unreadable.
+        stamped_us: Its arrival as stamped.
+        arrival_us: Its arrival as it counts; above ``stamped_us`` where clamped.
+        clamped_by: Who had set the arrival it was clamped to; None where it was not.
+        watermark_us: The watermark its timeline had when it came; ``NEVER`` where none, None where it was not held against it.
+        watermark_set_by: Who brought the watermark there first; None where there was none.
+        steps: Every policy that touched it, in order; the last one dropped it, if it was dropped.
+        system_us: The system timestamp it carries; None where it was not kept.
+        end_us: Of a kept interval its end, after its system timestamp.
+        released_upon: Who brought its timeline's watermark past it; None: still held when the explanation was asked for, or not kept.
+    """
+
+    partition: Label
+    offset: int
+    verdict: Verdict
+    event_time_us: int | None
+    stamped_us: int
+    arrival_us: int
+    clamped_by: Setter | None = None
+    watermark_us: int | None = None
+    watermark_set_by: Setter | None = None
+    steps: tuple[PolicyStep, ...] = ()
+    system_us: int | None = None
+    end_us: int | None = None
+    released_upon: Setter | None = None
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """Return the names of the policies that touched it, in order."""
+        return tuple(step.policy.value for step in self.steps)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it as JSON takes it: times as ISO-8601, None where there is none."""
+        return {
+            "partition": self.partition,
+            "offset": self.offset,
+            "verdict": self.verdict.value,
+            "policies": list(self.policies),
+            "event_time": _time(self.event_time_us),
+            "arrival": {"stamped": _time(self.stamped_us), "counted": _time(self.arrival_us), "clamped_by": _dict(self.clamped_by)},
+            "watermark": {"met": _time(self.watermark_us), "set_by": _dict(self.watermark_set_by)},
+            "steps": [step.as_dict() for step in self.steps],
+            "system_timestamp": _time(self.system_us),
+            "end": _time(self.end_us),
+            "released_upon": _dict(self.released_upon),
+        }
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self._head(), self._arrival(), self._watermark(), *map(str, self.steps), self._outcome()) if part)
+
+    def _head(self) -> str:
+        where = f"partition {self.partition}, offset {self.offset}"
+        if self.verdict is Verdict.UNREADABLE:
+            return f"The record at {where} is unreadable: it has no valid event time."
+        kind = "CTI of the source" if self.verdict is Verdict.SOURCE_CTI else "event"
+        return f"The {kind} at {where}, of {_time(self.event_time_us)}, was {self._verdict()}."
+
+    def _verdict(self) -> str:
+        words = {Verdict.KEPT: "kept as it was", Verdict.SOURCE_CTI: "heard"}
+        return words.get(self.verdict, f"{self.verdict.value} ({', '.join(self.policies)})")
+
+    def _arrival(self) -> str:
+        if self.arrival_us <= NEVER:
+            return ""
+        if self.clamped_by is None:
+            return f"It arrived at {_time(self.arrival_us)}."
+        return f"It arrived at {_time(self.stamped_us)}, which counts as {_time(self.arrival_us)} because of {self.clamped_by}."
+
+    def _watermark(self) -> str:
+        if self.watermark_us is None:
+            return ""
+        if self.watermark_set_by is None:
+            return "It met no watermark."
+        return f"It met the watermark {_time(self.watermark_us)}, set by {self.watermark_set_by}."
+
+    def _outcome(self) -> str:
+        if self.system_us is None:
+            return ""
+        span = f", with its end at {_time(self.end_us)}," if self.end_us is not None else ""
+        left = f"left upon {self.released_upon}" if self.released_upon else "is still held"
+        return f"With the system timestamp {_time(self.system_us)}{span} it {left}."
+
+
+@lru_cache(maxsize=1_024)  # an explanation names the same few times again and again
+def _time(time_us: int | None) -> str | None:
+    return None if time_us is None or time_us <= NEVER else format_tick(time_us)
+
+
+def _dict(setter: Setter | None) -> dict[str, Any] | None:
+    return setter.as_dict() if setter else None

@@ -1,0 +1,180 @@
+"""
+Frontiers: how far several streams have come together, and how often that is said.
+
+A *frontier* is a lower bound on what may still come over several members - channels of a partition, partitions of a
+topic, inputs of an operator: the minimum of their CTIs. Law: it never goes back; it is ``NEVER`` until each member has
+spoken and ``INFINITY`` once all have ended; a member that joins holds it where it is until that member has come as far.
+
+A :class:`Pace` thins the rises of a stream's CTIs, where one who reads it wants to hear of fewer than its writer sends
+(spec section 4: a query may override its inputs' settings). Law: which rises pass is a pure function of the stream's log
+as it stands; cuts into batches, and saving and restoring between them, change nothing. What passes is a promise that the
+stream has given; leaving some out, or saying less, breaks none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordering.errors import SettingError
+from ordering.protocol.cti_transforms import shifted
+from ordering.ticks import INFINITY, NEVER, format_duration
+
+Ints = NDArray[np.int64]
+Rises = list[tuple[int, int]]
+"""(log offset, c), both rising; at one offset there may be several."""
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+class Frontier(Generic[Name]):
+    """
+    The least c of all members.
+
+    Args:
+        members: Those it waits for from the start; more may :meth:`join`.
+    """
+
+    def __init__(self, members: Iterable[Name] = ()) -> None:
+        self._c: dict[Name, int] = dict.fromkeys(members, NEVER)
+        self._value = NEVER
+        self._settled = True
+
+    def join(self, *members: Name) -> None:
+        """Wait for these too from now on; those it waits for already stay as they are."""
+        for member in members:
+            self._c.setdefault(member, NEVER)
+
+    def rise(self, member: Name, c: int) -> None:
+        """Take the news that *member*, which joins if it is new, has come to *c* (microseconds); less than before is no news."""
+        if c > self._c.get(member, NEVER):
+            self._c[member] = c
+            self._settled = False
+
+    def c(self, member: Name) -> int:
+        """Return how far one member has come, microseconds; ``NEVER`` before it has spoken."""
+        return self._c.get(member, NEVER)
+
+    @property
+    def value(self) -> int:
+        """Nothing that still comes over any member lies below this, microseconds."""
+        if not self._settled:
+            self._value = max(self._value, min(self._c.values()))
+            self._settled = True
+        return self._value
+
+    @property
+    def members(self) -> Mapping[Name, int]:
+        """How far each member has come, microseconds."""
+        return dict(self._c)
+
+    def waiting_for(self) -> list[Name]:
+        """Return the members that have not spoken yet, in the order in which they joined: each holds everything back."""
+        return [member for member, c in self._c.items() if c == NEVER]
+
+    @classmethod
+    def restore(cls, value: int, members: Mapping[Name, int]) -> Frontier[Name]:
+        """Return the frontier that had this :attr:`value` and these :attr:`members`."""
+        frontier = cls()
+        frontier._c, frontier._value, frontier._settled = dict(members), value, not members
+        return frontier
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """
+    How often a reader takes notice of a stream's CTIs. Durations are microseconds.
+
+    Without ``every_events`` and ``every_us`` each rise of c passes. With one or both of them only those that come after so
+    many events, or into another span of time; the final CTI always passes.
+
+    Args:
+        every_events: A rise passes once this many events were accepted since the last one that passed. Silence then
+            passes nothing on: combine it with ``every_us``.
+        every_us: A rise passes when it is the first in its span ``(k * every, (k + 1) * every]`` of time. Spans are aligned
+            to the Unix epoch like windows, so all streams read at one pace pass together, where a run begins does not
+            matter, and windows that end with a span wait for nothing.
+        delay_us: How far what passes stays behind the stream: ``c - delay``. It is with this that spans are compared.
+
+    Raises:
+        SettingError: A number is not positive, or the delay is negative.
+    """
+
+    every_events: int | None = None
+    every_us: int | None = None
+    delay_us: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("cti_every_events", self.every_events), ("cti_every", self.every_us)):
+            if value is not None and value <= 0:
+                raise SettingError(f"{name} must be positive", where=name, fix="give a number above zero, or leave it out")
+        if self.delay_us < 0:
+            raise SettingError("cti_delay must not be negative", where="cti_delay", fix="give 0s or more")
+
+    @property
+    def passes_all(self) -> bool:
+        """Whether each rise passes, though perhaps delayed."""
+        return self.every_events is None and self.every_us is None
+
+    def passes(self, events: int, said: int, c: int) -> bool:
+        """Tell whether a rise to *c* passes, *events* events after the last that did, which said *said* (microseconds)."""
+        if self.passes_all or c == INFINITY:
+            return True
+        enough = self.every_events is not None and events >= self.every_events
+        # One below, because a span holds its end: a window is final once c is above its end.
+        return enough or (self.every_us is not None and (c - 1) // self.every_us > (said - 1) // self.every_us)
+
+    def __str__(self) -> str:
+        events = [] if self.every_events is None else [f"{self.every_events} events"]
+        spans = [] if self.every_us is None else [format_duration(self.every_us)]
+        delay = f", {format_duration(self.delay_us)} behind" if self.delay_us else ""
+        return ("each CTI" if self.passes_all else f"every {' or '.join(events + spans)}") + delay
+
+
+class Paced:
+    """
+    One stream's CTIs at a reader's pace.
+
+    Args:
+        pace: The pace.
+
+    Attributes:
+        said: The last c that passed, microseconds; ``NEVER`` before the first.
+        events: How many events were accepted since then.
+    """
+
+    def __init__(self, pace: Pace) -> None:
+        self._pace = pace
+        self.said, self.events = NEVER, 0
+
+    def take(self, rises: Rises, accepted: Ints) -> Rises:
+        """
+        Take the next range of the stream's log; return the rises that pass, each at its own log offset.
+
+        Args:
+            rises: Every rise of the stream's c in that range.
+            accepted: The log offset of each event accepted in it that counts, never falling; one at the offset of a rise
+                comes before it. End edges do not count.
+        """
+        passed = []
+        taken = 0
+        below = np.searchsorted(accepted, [offset for offset, _ in rises], side="right").tolist()
+        for (offset, c), until in zip(rises, below, strict=True):
+            self.events, taken = self.events + until - taken, until
+            behind = shifted(c, -self._pace.delay_us)
+            if behind > self.said and self._pace.passes(self.events, self.said, behind):
+                passed.append((offset, behind))
+                self.said, self.events = behind, 0
+        self.events += len(accepted) - taken
+        return passed
+
+    @classmethod
+    def restore(cls, pace: Pace, said: int, events: int) -> Paced:
+        """Return the one whose attributes were saved."""
+        paced = cls(pace)
+        paced.said, paced.events = said, events
+        return paced

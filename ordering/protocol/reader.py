@@ -1,0 +1,490 @@
+"""
+The reader's rule: which records of an ordered partition count, and how far its time has come.
+
+A log may hold a channel's events more than once (a writer died and wrote again from an earlier number) and CTIs of a
+writer that should be gone. The rule (spec section 4) takes each event once, in the order of ``seq``: it accepts
+``last + 1``, skips what is not above ``last`` and ignores what lies beyond a gap until the rewrite brings it. A CTI
+counts once the event ``n - 1`` was accepted, and of those that count the maximum. The substreams a CTI lists have come
+as far as it says when it counts; one in several parts counts with the last (:mod:`ordering.protocol.list_parts`).
+
+Law: what is accepted, and upon which record, depends on the log alone. Cuts of the log into batches, and saving and
+restoring between them, change nothing.
+
+**Starting in the middle, at time X.** The caller starts at the first offset whose Kafka timestamp is not below X's
+millisecond, or anywhere before it. Every copy of an event with s >= X therefore lies ahead; copies of earlier events
+may be missing, also between two that are met, so ``last + 1`` cannot be asked for yet. What helps is that a CTI is
+written only after all events below its ``n`` are in the log:
+
+- At any CTI of the channel, all events with s >= X and seq < n have been met. So each CTI accepts the distinct events
+  collected below its ``n``, in the order of seq, and ``last`` becomes ``n - 1``: also a CTI that finds none, or comes
+  before the first event. What it leaves out has s < X.
+- Its ``c`` counts at once: an event with X <= s < c has a number below ``n``, so it has been met.
+- Once some CTI has c >= X, every event above ``last`` has s >= X (an event with s < X <= c is numbered below n). All
+  copies of those lie ahead, nothing can be missing for good, and the channel is *settled*: the normal rule holds, gaps
+  included, first over what is still collected.
+
+The specification leaves the collecting at the first CTI with n > x, x the first number met. That accepts the same
+events in the same order, except when a stale writer's events and CTI come first after the start: then events
+between its n and the true writer's next one are all earlier than X and never come, and the reader would stop at a gap
+that is none. Waiting for c >= X closes that hole.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordering.errors import GapError, ProtocolError
+from ordering.protocol.list_parts import Gathering
+from ordering.protocol.punctuation import Cti, Roster, Spread
+from ordering.ticks import INFINITY, NEVER
+
+Ints = NDArray[np.int64]
+
+READER_STATE_VERSION = 2
+"""Version 2 added lists: those of waiting CTIs, and parts of a CTI whose last part is still to come."""
+
+
+@dataclass(slots=True)
+class Log:
+    """
+    A contiguous range of one ordered partition in Kafka offset order, split into events and CTIs.
+
+    Args:
+        log_offset: Offsets of the events, rising.
+        number: Roster number of each event's input partition: its channel.
+        seq: Number of each event in its channel.
+        system_us: System timestamp of each event, microseconds.
+        ctis: (log offset, CTI), rising.
+    """
+
+    log_offset: Ints
+    number: Ints
+    seq: Ints
+    system_us: Ints
+    ctis: list[tuple[int, Cti]]
+
+    def __len__(self) -> int:
+        return len(self.log_offset)
+
+
+@dataclass(slots=True)
+class Accepted:
+    """
+    What a range of the log brought. Rows are numbered through the events carried over, then those of this range.
+
+    Args:
+        rows: The accepted events, in the order of their acceptance.
+        position: For each of *rows* the log offset of the record upon which it was accepted, never falling: its own,
+            or that of the CTI which vouched for it (start in the middle).
+        carried: Rows to keep and to put, in this order, before the next range's events: collected after a start in
+            the middle and not yet vouched for; else empty.
+        progress: (log offset, roster number, c): every rise of a channel's c, in log order. An event accepted upon the
+            record at the same offset comes before it.
+        frontier: (log offset, c): every rise of the partition's own frontier, the least c of all channels of the
+            newest roster; none before each of them has a CTI.
+        finished: Every channel of the roster has ended.
+        listed: (log offset, roster number, substream key, w): what the lists of CTIs say, in log order, each upon the record
+            with which its CTI counts, after the event accepted there: no event of the substream in this channel that is still
+            to be accepted has s < w. Also what says no more than is known already.
+        rosters: (log offset, roster): every rise of the roster's version, in log order.
+    """
+
+    rows: Ints
+    position: Ints
+    carried: Ints
+    progress: list[tuple[int, int, int]]
+    frontier: list[tuple[int, int]]
+    finished: bool
+    listed: list[tuple[int, int, bytes, int]]
+    rosters: list[tuple[int, Roster]]
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """Some events of one channel: row numbers, seqs, and the log offsets upon which they may be accepted."""
+
+    row: Ints
+    seq: Ints
+    position: Ints
+
+    def __getitem__(self, chosen: slice | Ints) -> _Stretch:
+        return _Stretch(self.row[chosen], self.seq[chosen], self.position[chosen])
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    @staticmethod
+    def join(parts: list[_Stretch]) -> _Stretch:
+        """Return the events of *parts*, one part after the other."""
+        filled = [part for part in parts if len(part)]
+        if len(filled) < 2:
+            return filled[0] if filled else _nothing()
+        return _Stretch(*(np.concatenate([getattr(part, name) for part in filled]) for name in ("row", "seq", "position")))
+
+    def upon(self, offset: int) -> _Stretch:
+        """Return the same events, accepted upon the record at *offset*."""
+        return _Stretch(self.row, self.seq, np.full(len(self), offset, dtype=np.int64))
+
+
+_List = tuple[tuple[bytes, int], ...]
+_Promise = tuple[int, int, int, _List]
+"""What counts of a CTI in its channel: (log offset, n, c, listed substreams)."""
+
+
+@dataclass(slots=True)
+class _Harvest:
+    """What one call of ``accept`` brings together: accepted events, CTIs that count as (log offset, number, c), lists, tallies."""
+
+    taken: list[_Stretch] = field(default_factory=list)
+    applied: list[tuple[int, int, int]] = field(default_factory=list)
+    listed: list[tuple[int, int, _List]] = field(default_factory=list)
+    duplicates: int = 0
+    gaps: int = 0
+
+
+@dataclass(slots=True)
+class _Channel:
+    number: int
+    settled: bool
+    last: int = -1
+    c: int = NEVER
+    waiting: list[_Promise] = field(default_factory=list)
+    """CTIs whose events are not all accepted."""
+    collected: _Stretch = field(default_factory=lambda: _nothing())
+    """While not settled: distinct events above ``last``, rising in seq. Only their seqs last beyond a call."""
+
+    def follow(self, events: _Stretch, promises: list[_Promise], harvest: _Harvest) -> None:
+        """Apply the normal rule."""
+        before = self.last
+        chosen, gaps = _next_in_line(before, events.seq)
+        taken = events[chosen]
+        self.last += len(taken)
+        harvest.taken.append(taken)
+        harvest.gaps += gaps
+        harvest.duplicates += len(events) - len(taken) - gaps
+        promises, self.waiting = self.waiting + promises, []
+        for promise in promises:
+            offset, n, c, listed = promise
+            if n > self.last + 1:
+                self.waiting.append(promise)
+                continue
+            completed = offset if n <= before + 1 else max(offset, int(taken.position[n - 2 - before]))
+            harvest.applied.append((completed, self.number, c))
+            if listed:
+                harvest.listed.append((completed, self.number, listed))
+
+    def collect(self, events: _Stretch, wanted: NDArray[np.bool_], promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
+        """Gather the *wanted* events (s >= X) and let each CTI vouch for those below its n, until one settles the channel."""
+        done = 0
+        for index, (offset, n, c, listed) in enumerate(promises):
+            until = int(np.searchsorted(events.position, offset))
+            self._gather(events[done:until], wanted[done:until], harvest)
+            done = until
+            below = int(np.searchsorted(self.collected.seq, n))
+            harvest.taken.append(self.collected[:below].upon(offset))
+            harvest.applied.append((offset, self.number, c))
+            if listed:
+                harvest.listed.append((offset, self.number, listed))
+            self.collected, self.last = self.collected[below:], max(self.last, n - 1)
+            if c >= start_us:
+                left, self.collected, self.settled = self.collected.upon(offset), self.collected[:0], True
+                self.follow(_Stretch.join([left, events[done:]]), promises[index + 1 :], harvest)
+                return
+        self._gather(events[done:], wanted[done:], harvest)
+
+    def _gather(self, events: _Stretch, wanted: NDArray[np.bool_], harvest: _Harvest) -> None:
+        together = _Stretch.join([self.collected, events[np.flatnonzero(wanted & (events.seq > self.last))]])
+        _, first = np.unique(together.seq, return_index=True)
+        harvest.duplicates += len(self.collected) + int(np.count_nonzero(wanted)) - len(first)
+        self.collected = together[first]
+
+
+class PartitionReader:
+    """
+    The reader of one partition of an ordered topic.
+
+    Args:
+        partition: Partition of the ordered topic.
+        output_partitions: How many partitions that topic has.
+        start_us: X of a start in the middle, microseconds: exactly the events with s >= X are accepted. None: the
+            reader starts with the topic's first record and accepts every event.
+
+    Attributes:
+        duplicates: Events skipped because they, or a copy, had been met before.
+        gaps: Events ignored because an earlier one was missing.
+    """
+
+    def __init__(self, partition: int, output_partitions: int, start_us: int | None = None) -> None:
+        self.partition, self.output_partitions, self.start_us = partition, output_partitions, start_us
+        self.duplicates = self.gaps = 0
+        self._roster: Roster | None = None
+        self._frontier = NEVER
+        self._channels: dict[int, _Channel] = {}
+        self._gathering = Gathering()
+
+    @property
+    def frontier(self) -> int:
+        """No event still to be accepted has s below this, microseconds; ``NEVER`` until every channel of the roster has a CTI."""
+        return self._frontier
+
+    @property
+    def roster(self) -> Roster | None:
+        """The newest roster met, None before the first CTI."""
+        return self._roster
+
+    @property
+    def finished(self) -> bool:
+        """Whether every channel of the roster has ended."""
+        return self._frontier == INFINITY
+
+    def c(self, number: int) -> int:
+        """Return how far a channel's time has come, microseconds; ``NEVER`` before its first CTI."""
+        return self._channels[number].c if number in self._channels else NEVER
+
+    def last(self, number: int) -> int:
+        """Return the number of a channel's event accepted last, or that a CTI vouched for (start in the middle); -1 before the first."""
+        return self._channels[number].last if number in self._channels else -1
+
+    def missing(self) -> list[int]:
+        """Return the channels of the newest roster that have no CTI yet: each of them holds everything back."""
+        return [number for number in self._numbers() if self.c(number) == NEVER]
+
+    def waiting(self) -> list[tuple[int, int, int]]:
+        """Return (roster number, n, last) of each channel with a CTI whose events are missing; n is the least such."""
+        behind = [channel for _, channel in sorted(self._channels.items()) if channel.waiting]
+        return [(channel.number, min(promise[1] for promise in channel.waiting), channel.last) for channel in behind]
+
+    def accept(self, log: Log) -> Accepted:
+        """Apply the rule to *log*, which starts where the last one ended."""
+        harvest = _Harvest()
+        first_row = self._number_collected()
+        rows_of = _rows_by_channel(log.number)
+        promises = self._promises(log)
+        settled = True
+        for number in sorted(rows_of.keys() | promises.keys()):
+            rows = rows_of.get(number, slice(0, 0))
+            channel = self._channels.setdefault(number, _Channel(number, settled=self.start_us is None))
+            settled &= channel.settled
+            if self.start_us is not None and not channel.settled:
+                wanted = log.system_us[rows] >= self.start_us
+                channel.collect(_stretch(log, rows, first_row), wanted, promises.get(number, []), self.start_us, harvest)
+            else:
+                channel.follow(_stretch(log, rows, first_row), promises.get(number, []), harvest)
+        self.duplicates += harvest.duplicates
+        self.gaps += harvest.gaps
+        rows, position = _in_log_order(harvest.taken, log if settled else None, first_row)
+        progress, frontier, rosters = self._advance(log, harvest.applied)
+        return Accepted(rows, position, self._carried(), progress, frontier, self.finished, _in_turn(harvest.listed), rosters)
+
+    def _promises(self, log: Log) -> dict[int, list[_Promise]]:
+        """Return the CTIs of each channel in log order; one in several parts stands where its last part does."""
+        promises: dict[int, list[_Promise]] = {}
+        begun = self._gathering.begun
+        for offset, cti in log.ctis:
+            listed: _List | None = cti.listed
+            if begun or cti.parts > 1:
+                listed = self._gathering.take(cti)
+            if listed is not None:
+                promises.setdefault(cti.number, []).append((offset, cti.n, cti.c, listed))
+        return promises
+
+    def _number_collected(self) -> int:
+        """Number the rows carried over from the last call in the order in which it listed them; return how many they are."""
+        count = 0
+        for channel in self._collecting():
+            channel.collected.row = np.arange(count, count + len(channel.collected), dtype=np.int64)
+            count += len(channel.collected)
+        return count
+
+    def _collecting(self) -> list[_Channel]:
+        return [channel for _, channel in sorted(self._channels.items()) if len(channel.collected)]
+
+    def _carried(self) -> Ints:
+        collecting = self._collecting()
+        return np.concatenate([channel.collected.row for channel in collecting]) if collecting else np.empty(0, dtype=np.int64)
+
+    def _numbers(self) -> range:
+        return self._roster.channels_of(self.partition, self.output_partitions) if self._roster else range(0)
+
+    def _advance(
+        self, log: Log, applied: list[tuple[int, int, int]]
+    ) -> tuple[list[tuple[int, int, int]], list[tuple[int, int]], list[tuple[int, Roster]]]:
+        """Raise channels, frontier and roster; return their rises. At one offset the roster counts first, then the largest c."""
+        version = self._roster.version if self._roster else -1
+        met = [(offset, cti.roster) for offset, cti in log.ctis if cti.roster.version > version and cti.part == cti.parts - 1]
+        rosters: list[tuple[int, Roster]] = []
+        progress: list[tuple[int, int, int]] = []
+        frontier: list[tuple[int, int]] = []
+        for offset, number, c in sorted(applied, key=lambda promise: (promise[0], -promise[2])):
+            while met and met[0][0] <= offset:
+                self._meet(*met.pop(0), rosters, frontier)
+            channel = self._channels[number]
+            if c > channel.c:
+                held_back = channel.c <= self._frontier
+                channel.c = c
+                progress.append((offset, number, c))
+                if held_back:
+                    self._raise_frontier(offset, frontier)
+        for offset, roster in met:
+            self._meet(offset, roster, rosters, frontier)
+        return progress, frontier, rosters
+
+    def _meet(self, offset: int, roster: Roster, rosters: list[tuple[int, Roster]], frontier: list[tuple[int, int]]) -> None:
+        if self._roster is None or roster.version > self._roster.version:
+            self._roster = roster
+            rosters.append((offset, roster))
+            self._raise_frontier(offset, frontier)
+
+    def _raise_frontier(self, offset: int, frontier: list[tuple[int, int]]) -> None:
+        least = min((self.c(number) for number in self._numbers()), default=NEVER)
+        if least > self._frontier:
+            self._frontier = least
+            # One rise a record, though it may bear both a newer roster and a larger c.
+            if frontier and frontier[-1][0] == offset:
+                frontier.pop()
+            frontier.append((offset, least))
+
+    def save(self) -> bytes:
+        """Return what :meth:`restore` needs: a small document, unless much is collected after a start in the middle."""
+        roster = self._roster
+        fields = {
+            "version": READER_STATE_VERSION,
+            "start_us": self.start_us,
+            "duplicates": self.duplicates,
+            "gaps": self.gaps,
+            "frontier": self._frontier,
+            "roster": None if roster is None else [roster.version, roster.inputs, roster.spread.value, roster.substreams],
+            "channels": [
+                [channel.number, channel.settled, channel.last, channel.c, _saved(channel.waiting), _runs(channel.collected.seq)]
+                for _, channel in sorted(self._channels.items())
+            ],
+            "parts": self._gathering.save(),
+        }
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def restore(cls, octets: bytes, partition: int, output_partitions: int) -> PartitionReader:
+        """
+        Return the reader that was saved as *octets*, by this version or an earlier one.
+
+        Raises:
+            ProtocolError: It was saved by a newer version.
+        """
+        fields = json.loads(octets)
+        if not 1 <= fields["version"] <= READER_STATE_VERSION:
+            raise ProtocolError(
+                f"a reader's saved state has version {fields['version']}, this program reads versions 1 to {READER_STATE_VERSION}",
+                fix="run the version that saved it",
+            )
+        reader = cls(partition, output_partitions, fields["start_us"])
+        reader.duplicates, reader.gaps, reader._frontier = fields["duplicates"], fields["gaps"], fields["frontier"]
+        if fields["roster"] is not None:
+            version, inputs, spread, substreams = fields["roster"]
+            reader._roster = Roster(version, inputs, Spread(spread), substreams)
+        for number, settled, last, c, waiting, runs in fields["channels"]:
+            seq = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(first, past, dtype=np.int64) for first, past in runs)])
+            # Rows and offsets of what is collected are given anew when it is used.
+            collected = _Stretch(seq, seq, seq)
+            reader._channels[number] = _Channel(number, settled, last, c, _restored(waiting), collected)
+        reader._gathering = Gathering.restore(fields.get("parts", []), partition)
+        return reader
+
+
+def unmet(topic: str, partition: int, number: int, n: int, last: int) -> GapError:
+    """Return the error for a CTI that :meth:`PartitionReader.waiting` listed for too long (spec section 4: 60 s)."""
+    return GapError(
+        f"a CTI of channel {number} promises the events numbered below {n}, but after number {last} none follows",
+        where=f"{topic}-{partition}",
+        fix="the topic has lost records: look for unclean leader election, deletion or a foreign writer, then rebuild it",
+    )
+
+
+def _rows_by_channel(number: Ints) -> dict[int, slice | Ints]:
+    """Return the rows of each roster number, in log order."""
+    if not len(number):
+        return {}
+    least, largest = int(number.min()), int(number.max())
+    if least == largest:
+        return {least: slice(None)}
+    # Numbers below 2**16 are sorted by radix, several times faster.
+    narrow = number.astype(np.uint16) if least >= 0 and largest < 2**16 else number
+    order = np.argsort(narrow, kind="stable")
+    grouped = narrow[order]
+    starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
+    return {int(grouped[start]): rows for start, rows in zip(starts, np.split(order, starts[1:]), strict=True)}
+
+
+def _stretch(log: Log, rows: slice | Ints, first_row: int) -> _Stretch:
+    row = np.arange(first_row, first_row + len(log), dtype=np.int64) if isinstance(rows, slice) else rows + first_row
+    return _Stretch(row[rows] if isinstance(rows, slice) else row, log.seq[rows], log.log_offset[rows])
+
+
+def _next_in_line(last: int, seq: Ints) -> tuple[slice | Ints, int]:
+    """Return which entries the normal rule accepts after *last*, and how many lie beyond a gap."""
+    if not len(seq) or (seq[0] == last + 1 and (seq[1:] - seq[:-1] == 1).all()):
+        return slice(None), 0
+    # Where each new largest number is one above the one before, nothing is missing: exactly those are in line.
+    before = np.maximum.accumulate(np.concatenate([[last], seq[:-1]]))
+    new = np.flatnonzero(seq > before)
+    if (seq[new] == before[new] + 1).all():
+        return new, 0
+    return _next_in_line_over_gaps(last, seq)
+
+
+def _next_in_line_over_gaps(last: int, seq: Ints) -> tuple[Ints, int]:
+    starts = np.flatnonzero(np.concatenate([[True], seq[1:] - seq[:-1] != 1]))
+    lengths = np.diff(starts, append=len(seq))
+    chosen, gaps = [np.empty(0, dtype=np.int64)], 0
+    for start, length, first in zip(starts.tolist(), lengths.tolist(), seq[starts].tolist(), strict=True):
+        if first > last + 1:
+            gaps += length
+        elif first + length > last + 1:
+            chosen.append(np.arange(start + last + 1 - first, start + length))
+            last = first + length - 1
+    return np.concatenate(chosen), gaps
+
+
+def _in_log_order(taken: list[_Stretch], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
+    """Return rows and positions in the order of acceptance; *plain* is the log if each event may only be accepted upon itself."""
+    if plain is not None and sum(map(len, taken)) == len(plain):
+        return np.arange(first_row, first_row + len(plain), dtype=np.int64), plain.log_offset
+    together = _Stretch.join(taken)
+    # Upon one record only events of its own channel are accepted, and those stand in their order already.
+    order = np.argsort(together.position, kind="stable")
+    return together.row[order], together.position[order]
+
+
+def _in_turn(listed: list[tuple[int, int, _List]]) -> list[tuple[int, int, bytes, int]]:
+    """Return lists entry by entry, in the order in which their CTIs count."""
+    ordered = sorted(listed, key=lambda each: each[0])
+    return [(offset, number, key, w) for offset, number, entries in ordered for key, w in entries]
+
+
+def _saved(waiting: list[_Promise]) -> list[tuple[Any, ...]]:
+    return [(offset, n, c, [(key.hex(), w) for key, w in listed]) for offset, n, c, listed in waiting]
+
+
+def _restored(waiting: list[list[Any]]) -> list[_Promise]:
+    """Return CTIs that wait; version 1 had no lists."""
+    lists = [entry[3] if len(entry) > 3 else [] for entry in waiting]
+    return [
+        (offset, n, c, tuple((bytes.fromhex(key), w) for key, w in listed))
+        for (offset, n, c, *_), listed in zip(waiting, lists, strict=True)
+    ]
+
+
+def _nothing() -> _Stretch:
+    return _Stretch(*(np.empty(0, dtype=np.int64) for _ in range(3)))
+
+
+def _runs(seq: Ints) -> list[list[int]]:
+    """Return rising numbers as runs [first, past the last]."""
+    if not len(seq):
+        return []
+    breaks = np.flatnonzero(seq[1:] - seq[:-1] != 1) + 1
+    return [[int(run[0]), int(run[-1]) + 1] for run in np.split(seq, breaks)]

@@ -1,0 +1,377 @@
+"""
+The bytes of an ordered topic: events and CTIs, versions 1 and 2. PROTOCOL.md describes them for other implementations.
+
+Law: encoding is a pure function of what is written; ``decode(encode(x)) == x``; whole columns at a time. A record bears
+the lowest version that describes it: what version 1 could say is written today byte for byte as version 1 did.
+Every record carries one Kafka header named ``tg``. An event's is 48 bytes of fixed width and its value is the
+payload, untouched; a CTI's is 8 bytes and its value is an Avro body.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import IntEnum, IntFlag
+from typing import Any
+
+import fastavro
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.errors import ProtocolError
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
+
+VERSION = 2
+"""The highest version that this program writes and reads."""
+HEADER_NAME = "tg"
+EVENT_HEADER_BYTES = 48
+CTI_HEADER_BYTES = 8
+CTI_BYTES_MAX = 900_000
+"""Default bound of one CTI's body: with key, headers and batch it stays below the 1 MB that Kafka takes by default."""
+
+
+class Kind(IntEnum):
+    """Second byte of the header: what the record is."""
+
+    EVENT = 1
+    CTI = 2
+
+
+class Flag(IntFlag):
+    """What the policies did to a kept event, and its shape; bits of the header's ``flags``. Version 1 knows the first two."""
+
+    LATE = 1
+    OUT_OF_ORDER = 2
+    CTI_VIOLATION = 4
+    """Its time lay before a CTI of the source or an imported one, and was moved up to it."""
+    INTERVAL = 8
+    EDGE_START = 16
+    EDGE_END = 32
+    LIFTED_END = 64
+    """An interval whose end, or an end edge whose time, became its start plus one tick."""
+
+
+_FLAGS_OF_1 = Flag.LATE | Flag.OUT_OF_ORDER
+_FLAGS = ~Flag(0)
+
+EVENT_HEADER = np.dtype(
+    [
+        ("version", "u1"),
+        ("kind", "u1"),
+        ("flags", "<u2"),
+        ("number", "<u4"),
+        ("seq", "<i8"),
+        ("system_us", "<i8"),
+        ("event_time_us", "<i8"),
+        ("arrival_us", "<i8"),
+        ("offset", "<i8"),
+    ]
+)
+_BLOCK_ROWS = 8192
+_CTI_HEADER = np.dtype([("version", "u1"), ("kind", "u1"), ("flags", "<u2"), ("number", "<u4")])
+
+_FIELDS_OF_1: list[dict[str, Any]] = [
+    {"name": "c", "type": "long"},
+    {"name": "n", "type": "long"},
+    {"name": "ahead", "type": "long"},
+    {"name": "next_offset", "type": "long"},
+    {"name": "arrival_us", "type": "long"},
+    {"name": "largest_us", "type": "long"},
+    {"name": "roster_version", "type": "int"},
+    {"name": "inputs", "type": "int"},
+    {"name": "spread", "type": {"type": "enum", "name": "Spread", "symbols": [spread.value for spread in Spread]}},
+    {"name": "substreams", "type": "boolean"},
+    {"name": "cause", "type": {"type": "enum", "name": "Cause", "symbols": [cause.value for cause in Cause]}},
+]
+_LISTED = {
+    "type": "record",
+    "name": "Listed",
+    "fields": [{"name": "key", "type": "bytes"}, {"name": "w", "type": "long"}],
+}
+_FIELDS_OF_2: list[dict[str, Any]] = [
+    *_FIELDS_OF_1,
+    {"name": "part", "type": "int"},
+    {"name": "parts", "type": "int"},
+    {"name": "listed", "type": {"type": "array", "items": _LISTED}},
+]
+_SCHEMAS: dict[int, Any] = {
+    version: fastavro.parse_schema({"type": "record", "name": "Cti", "namespace": "tidegate", "fields": fields})
+    for version, fields in ((1, _FIELDS_OF_1), (2, _FIELDS_OF_2))
+}
+_INT_MAX = 2**31 - 1
+"""Largest Avro int."""
+_NUMBER = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
+_SOUND_1 = _NUMBER + rb"{8}[\x00\x02][\x00\x01][\x00\x02\x04\x06\x08]"
+_SOUND_BODY = {1: re.compile(_SOUND_1, re.DOTALL), 2: re.compile(_SOUND_1 + _NUMBER + rb"{2}", re.DOTALL)}
+"""How a body begins: eight numbers of 64 bits, spread, substreams, cause, two numbers. Avro libraries read others differently."""
+
+
+def encode_event_header_column(
+    seq: NDArray[np.int64],
+    system_us: NDArray[np.int64],
+    event_time_us: NDArray[np.int64],
+    arrival_us: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    flags: NDArray[np.uint16],
+    number: int,
+) -> pa.FixedSizeBinaryArray:
+    """
+    Return the header bytes of each event as one Arrow column of 48 bytes a row, without copying them there.
+
+    Args:
+        seq, system_us, event_time_us, arrival_us, offset: The header's fields, one entry an event.
+        flags: Bits of :class:`Flag`.
+        number: Roster number of the input partition, the same for all.
+    """
+    # The first eight bytes are one little-endian word: six words a row are written faster than nine fields.
+    first = flags.astype(np.int64) << 16
+    first |= np.uint64(number << 32 | Kind.EVENT << 8 | 1).astype(np.int64)
+    if len(flags) and flags.max() > _FLAGS_OF_1:
+        first[flags > _FLAGS_OF_1] += 1
+    columns = seq, system_us, event_time_us, arrival_us, offset
+    table = np.empty((len(seq), EVENT_HEADER_BYTES // 8), dtype="<i8")
+    # Rows by the block: what one column has touched is still in the processor's cache when the next one comes.
+    for low in range(0, len(seq), _BLOCK_ROWS):
+        rows = slice(low, low + _BLOCK_ROWS)
+        table[rows, 0] = first[rows]
+        for place, column in enumerate(columns, 1):
+            table[rows, place] = column[rows]
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(table), [None, pa.py_buffer(table)])
+
+
+def encode_event_headers(
+    seq: NDArray[np.int64],
+    system_us: NDArray[np.int64],
+    event_time_us: NDArray[np.int64],
+    arrival_us: NDArray[np.int64],
+    offset: NDArray[np.int64],
+    flags: NDArray[np.uint16],
+    number: int,
+) -> list[bytes]:
+    """Return the same as :func:`encode_event_header_column` as a list of bytes objects, which is what Kafka clients take."""
+    column = encode_event_header_column(seq, system_us, event_time_us, arrival_us, offset, flags, number)
+    octets: list[bytes] = _rows_of(column).view(f"V{EVENT_HEADER_BYTES}").tolist()
+    return octets
+
+
+def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> NDArray[Any]:
+    """
+    Return a structured array (fields of ``EVENT_HEADER``) of event headers, in their order; of an Arrow column without copying.
+
+    Raises:
+        ProtocolError: A header has another length, version or kind than events of versions 1 and 2, has flags its
+            version does not know, or a higher version than it needs.
+    """
+    if isinstance(headers, pa.Array):
+        table = _rows_of(headers)
+    else:
+        # Each one: 47 and 49 bytes make two headers' length too.
+        if not {EVENT_HEADER_BYTES}.issuperset(map(len, headers)):
+            raise _wrong_length()
+        table = np.frombuffer(b"".join(headers), dtype=EVENT_HEADER)
+    # One look at version, kind and flags together for what almost every record is.
+    start = np.ndarray(len(table), dtype="<u4", buffer=table, strides=(EVENT_HEADER_BYTES,)) if len(table) else np.empty(0, dtype="<u4")
+    plain = (start & np.uint32(~(_FLAGS_OF_1 << 16) & 0xFFFFFFFF)) == (Kind.EVENT << 8 | 1)
+    if not plain.all():
+        _check_events(table[~plain])
+    return table
+
+
+def _rows_of(column: pa.FixedSizeBinaryArray) -> NDArray[Any]:
+    if column.type != pa.binary(EVENT_HEADER_BYTES) or column.null_count:
+        raise _wrong_length()
+    octets = column.buffers()[1]
+    if not len(column) or octets is None:
+        return np.empty(0, dtype=EVENT_HEADER)
+    return np.frombuffer(octets, dtype=EVENT_HEADER, count=len(column), offset=column.offset * EVENT_HEADER_BYTES)
+
+
+def _wrong_length() -> ProtocolError:
+    return ProtocolError("an event header is not 48 bytes long", fix="is this topic written by tidegate?")
+
+
+def _check_events(table: NDArray[Any]) -> None:
+    """Raise unless every row, none of them a sound event of version 1, is one of version 2."""
+    version, flags = table["version"], table["flags"]
+    if (version > VERSION).any():
+        raise _newer(int(version.max()), "an event")
+    if not (((version == 1) | (version == 2)) & (table["kind"] == Kind.EVENT)).all():
+        raise ProtocolError("an event header has an unknown version or kind", fix="is another program writing to this topic?")
+    if not ((version == 2) & (flags > _FLAGS_OF_1) & (flags <= _FLAGS)).all():
+        raise ProtocolError("an event header has flags that its version does not have", fix="is another program writing to this topic?")
+
+
+def _newer(version: int, what: str, where: str = "") -> ProtocolError:
+    return ProtocolError(
+        f"{what} has version {version}, this program reads versions 1 to {VERSION}",
+        code="TG-PROTOCOL-VERSION",
+        where=where,
+        fix="upgrade this stage: whatever reads a topic is upgraded before what writes it",
+    )
+
+
+def encode_ctis(cti: Cti, max_bytes: int = CTI_BYTES_MAX) -> list[tuple[bytes, bytes]]:
+    """
+    Return headers and values of the records that carry *cti*, to be written one right after the other.
+
+    One record, unless its list is too long: then the list is split, and the CTI counts with the last record.
+
+    Args:
+        cti: A whole CTI, ``parts`` being 1.
+        max_bytes: Bound of one record's value. A single listed substream may exceed it, if its key does.
+    """
+    assert cti.parts == 1, "a part is not split again"
+    lists = list(_split(cti.listed, max_bytes - len(encode_cti(replace(cti, listed=()))[1]) - _PART_BYTES_MAX))
+    if len(lists) < 2:
+        return [encode_cti(cti)]
+    return [encode_cti(replace(cti, listed=listed, part=part, parts=len(lists))) for part, listed in enumerate(lists)]
+
+
+_PART_BYTES_MAX = 5 + 5 + 10 + 1
+"""``part``, ``parts``, the count of the list's one block, and the zero that ends it."""
+
+
+def _split(listed: tuple[tuple[bytes, int], ...], room: int) -> Iterator[tuple[tuple[bytes, int], ...]]:
+    first, size = 0, 0
+    for index, (key, w) in enumerate(listed):
+        added = _long_bytes(len(key)) + len(key) + _long_bytes(w)
+        if size + added > room and index > first:
+            yield listed[first:index]
+            first, size = index, 0
+        size += added
+    yield listed[first:]
+
+
+def _long_bytes(value: int) -> int:
+    """Return how many bytes an Avro long takes: seven bits each of its zigzag form."""
+    zigzag = 2 * value if value >= 0 else -2 * value - 1
+    return max(-(-zigzag.bit_length() // 7), 1)
+
+
+def encode_cti(cti: Cti) -> tuple[bytes, bytes]:
+    """Return header and value of one record that carries *cti*, or the part of one that it is, however long."""
+    version = 2 if cti.listed or cti.parts > 1 else 1
+    fields: dict[str, Any] = {
+        "c": cti.c,
+        "n": cti.n,
+        "ahead": cti.ahead,
+        "next_offset": cti.next_offset,
+        "arrival_us": cti.arrival_us,
+        "largest_us": cti.largest_us,
+        "roster_version": cti.roster.version,
+        "inputs": cti.roster.inputs,
+        "spread": cti.roster.spread.value,
+        "substreams": cti.roster.substreams,
+        "cause": cti.cause.value,
+    }
+    if version == 2:
+        fields |= {"part": cti.part, "parts": cti.parts, "listed": [{"key": key, "w": w} for key, w in cti.listed]}
+    body = io.BytesIO()
+    fastavro.schemaless_writer(body, _SCHEMAS[version], fields)
+    return np.array([(version, Kind.CTI, 0, cti.number)], dtype=_CTI_HEADER).tobytes(), body.getvalue()
+
+
+def decode_cti(header: bytes, value: bytes, output_partition: int, where: str = "") -> Cti:
+    """
+    Read a CTI, or a part of one, from its record in *output_partition*.
+
+    Args:
+        header: The record's header.
+        value: The record's value.
+        output_partition: The partition it stands in.
+        where: How an error names the record: ``topic-partition@offset``.
+
+    Raises:
+        ProtocolError: Header or body follow neither version 1 nor version 2, or contradict themselves.
+    """
+    number, body = _cti_fields(header, value, where)
+    roster = Roster(body["roster_version"], body["inputs"], Spread(body["spread"]), body["substreams"])
+    cti = Cti(
+        number=number,
+        output_partition=output_partition,
+        c=body["c"],
+        n=body["n"],
+        ahead=body["ahead"],
+        next_offset=body["next_offset"],
+        arrival_us=body["arrival_us"],
+        largest_us=body["largest_us"],
+        roster=roster,
+        cause=Cause(body["cause"]),
+        listed=tuple((entry["key"], entry["w"]) for entry in body.get("listed", ())),
+        part=body.get("part", 0),
+        parts=body.get("parts", 1),
+    )
+    if wrong := _contradiction(cti, header[0]):
+        raise ProtocolError(f"a CTI says {wrong}", where=where, fix="is another program writing to this topic?")
+    return cti
+
+
+def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, Any]:
+    """Return the roster number in the header and the fields of the body."""
+    fields = np.frombuffer(header, dtype=_CTI_HEADER)[0] if len(header) == CTI_HEADER_BYTES else None
+    if fields is not None and fields["kind"] == Kind.CTI and fields["version"] > VERSION:
+        raise _newer(int(fields["version"]), "a CTI", where)
+    if fields is None or fields["version"] not in _SCHEMAS or fields["kind"] != Kind.CTI or fields["flags"]:
+        raise ProtocolError(
+            "a CTI header has an unknown length, version, kind or flag", where=where, fix="is another program writing to this topic?"
+        )
+    octets = io.BytesIO(value or b"")
+    try:
+        body: Any = fastavro.schemaless_reader(octets, _SCHEMAS[int(fields["version"])], None)
+    except (EOFError, ValueError, IndexError, TypeError, OverflowError) as cause:
+        raise ProtocolError("the body of a CTI cannot be read", where=where, fix="is another program writing to this topic?") from cause
+    if not _SOUND_BODY[int(fields["version"])].match(octets.getbuffer()):
+        raise ProtocolError("the body of a CTI is no sound Avro", where=where, fix="is another program writing to this topic?")
+    if octets.read(1):
+        raise ProtocolError("a CTI has more bytes than its body", where=where, fix="is another program writing to this topic?")
+    return int(fields["number"]), body
+
+
+def _contradiction(cti: Cti, version: int) -> str:
+    """Return what a CTI cannot say, or nothing: PROTOCOL.md, "Valid ranges"."""
+    roster = cti.roster
+    wrong = {
+        f"n = {cti.n}": cti.n < 0,
+        f"ahead = {cti.ahead} of n = {cti.n}": not 0 <= cti.ahead <= cti.n,
+        f"next_offset = {cti.next_offset}": cti.next_offset < 0,
+        f"a roster of version {roster.version}": not 0 <= roster.version <= _INT_MAX,
+        f"a roster of {roster.inputs} inputs": not 1 <= roster.inputs <= _INT_MAX,
+        f"part = {cti.part} of parts = {cti.parts}": not 0 <= cti.part < cti.parts <= _INT_MAX,
+        "version 2 without a list": version == 2 and cti.parts == 1 and not cti.listed,
+    }
+    return next((what for what, is_so in wrong.items() if is_so), "")
+
+
+def encode_source_cti(c_us: int) -> tuple[bytes, bytes]:
+    """
+    Return header and value of a raw record by which a source says that none of its partition's later events is below *c_us*.
+
+    Raises:
+        ProtocolError: *c_us*, microseconds, lies outside [TICK_MIN, TICK_MAX].
+    """
+    _check_source_time(c_us)
+    return encode_cti(Cti(0, 0, c_us, 0, 0, 0, TICK_MIN, TICK_MIN, Roster(0, 1, Spread.ONE, False), Cause.SOURCE))
+
+
+def decode_source_cti(header: bytes, value: bytes | None) -> int:
+    """
+    Return the time, microseconds, of a CTI enqueued by the source; of all its fields only ``c`` counts.
+
+    Raises:
+        ProtocolError: The bytes are no CTI, or its ``c`` lies outside [TICK_MIN, TICK_MAX].
+    """
+    c_us: int = _cti_fields(header, value, "")[1]["c"]
+    _check_source_time(c_us)
+    return c_us
+
+
+def _check_source_time(c_us: int) -> None:
+    if not TICK_MIN <= c_us <= TICK_MAX:
+        raise ProtocolError(
+            f"a CTI of the source says {format_tick(c_us)}, which is no valid time",
+            fix=f"write a time from {format_tick(TICK_MIN)} to {format_tick(TICK_MAX)}, as microseconds",
+        )

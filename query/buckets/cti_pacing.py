@@ -1,0 +1,108 @@
+"""
+Heeding CTIs: how far the channels that a bucket reads have come, as far as it takes notice.
+
+Each channel's CTIs are thinned by the query's own pace; the bucket has come as far as the slowest channel. Law, level 2:
+which rises of a channel are heeded, and upon which record, follows from its ordered partition's log alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordering.protocol.frontier import Frontier, Pace, Paced, Rises
+from ordering.protocol.punctuation import Roster
+from ordering.protocol.reader import Accepted, PartitionReader
+from ordering.ticks import NEVER
+from query.columns.decode import Events
+
+Ints = NDArray[np.int64]
+Channel = tuple[int, int]
+"""(ordered partition, roster number of the input partition)."""
+Progress = list[tuple[int, int, int]]
+"""(log offset, roster number, c) of rises, in log order."""
+
+_NOTHING = np.empty(0, dtype=np.int64)
+
+
+class Heeding:
+    """
+    The channels of some ordered partitions.
+
+    Args:
+        pace: How often notice is taken of a channel's CTIs.
+        partitions: The ordered partitions.
+        output_partitions: How many the ordered topic has.
+    """
+
+    def __init__(self, pace: Pace, partitions: Iterable[int], output_partitions: int) -> None:
+        self._pace, self._partitions, self._output_partitions = pace, tuple(partitions), output_partitions
+        self._paced: dict[Channel, Paced] = {}
+        self._frontier: Frontier[Channel] = Frontier()
+        self._newest: Roster | None = None
+
+    @property
+    def frontier(self) -> int:
+        """No event still to be accepted has s below this, microseconds; ``NEVER`` until each channel of the roster has spoken."""
+        return self._frontier.value
+
+    def c(self, partition: int, number: int) -> int:
+        """Return how far one channel has come, microseconds."""
+        return self._frontier.c((partition, number))
+
+    def take(self, partition: int, roster: Roster | None, events: Events, accepted: Accepted) -> Progress:
+        """
+        Take what a range of a partition's log brought; return the rises that pass the pace.
+
+        Args:
+            partition: The ordered partition.
+            roster: The newest roster it has shown.
+            events: The accepted events, in the order of their acceptance.
+            accepted: What the reader's rule says of the range.
+        """
+        self._meet(roster)
+        rises: dict[int, Rises] = {}
+        for offset, number, c in accepted.progress:
+            rises.setdefault(number, []).append((offset, c))
+        counted = self._counted(events, accepted.position)
+        passed: Progress = []
+        for number in sorted(rises.keys() | counted.keys()):
+            paced = self._paced.setdefault((partition, number), Paced(self._pace))
+            passed += [(offset, number, c) for offset, c in paced.take(rises.get(number, []), counted.get(number, _NOTHING))]
+            self._frontier.rise((partition, number), paced.said)
+        return sorted(passed)
+
+    def _counted(self, events: Events, position: Ints) -> dict[int, Ints]:
+        """Return for each input partition the log offsets of its accepted events, as far as the pace asks for them."""
+        if self._pace.every_events is None or not len(events):
+            return {}
+        counting = ~events.end_edges
+        return {number: position[counting & (events.number == number)] for number in np.unique(events.number).tolist()}
+
+    def _meet(self, roster: Roster | None) -> None:
+        """Wait for every channel of the newest roster that any partition has shown."""
+        if roster is not None and (self._newest is None or roster.version > self._newest.version):
+            self._newest = roster
+            for partition in self._partitions:
+                self._frontier.join(*((partition, number) for number in roster.channels_of(partition, self._output_partitions)))
+
+    def save(self) -> dict[str, Any]:
+        """Return what :meth:`restore` needs beside the readers, fit for JSON."""
+        paced = [[*channel, paced.said, paced.events] for channel, paced in sorted(self._paced.items())]
+        return {"frontier": self._frontier.value, "paced": paced}
+
+    def restore(self, saved: dict[str, Any] | None, readers: Mapping[int, PartitionReader]) -> None:
+        """Become what was saved together with *readers*; None: by a version that heeded each CTI, and left all to them."""
+        for reader in readers.values():
+            self._meet(reader.roster)
+        said = dict(self._frontier.members)
+        if saved is None:
+            said = {(partition, number): readers[partition].c(number) for partition, number in said}
+            self._paced = {channel: Paced.restore(self._pace, c, 0) for channel, c in said.items()}
+        else:
+            self._paced = {(at, number): Paced.restore(self._pace, c, events) for at, number, c, events in saved["paced"]}
+            said |= {channel: paced.said for channel, paced in self._paced.items()}
+        self._frontier = Frontier.restore(NEVER if saved is None else saved["frontier"], said)

@@ -1,0 +1,76 @@
+"""
+Results upon records: which record moved a substream past a result's end, and results in the order of those records.
+
+Substreams have dense numbers here, those of a bucket. Law: what comes out depends on their names and not on these numbers, which
+depend on which substreams have been forgotten meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.columns.segments import first_above, running_max, stable_order
+from ordering.ticks import INFINITY
+from query.columns.large_tables import taken
+
+Ints = NDArray[np.int64]
+
+
+def first_move(sub: Ints, to_us: Ints, place: Ints, subs: int, ends: Ints, owner: Ints) -> Ints:
+    """
+    Return the place of the first move of each result's substream beyond its end, ``INFINITY`` if there is none.
+
+    Args:
+        sub: Whom each move moves.
+        to_us: To what instant, microseconds.
+        place: Upon which record; rising.
+        subs: How many substreams there are.
+        ends: The end of each result, microseconds.
+        owner: The substream of each result.
+    """
+    found = np.full(len(ends), INFINITY, dtype=np.int64)
+    if not len(sub):
+        return found
+    order = stable_order(sub, subs)
+    starts = np.concatenate([[0], np.cumsum(np.bincount(sub, minlength=subs))])
+    first = first_above(running_max(to_us[order], sub[order]), sub[order], starts, ends, owner)
+    passed = first < starts[owner + 1]
+    found[passed] = place[order][first[passed]]
+    return found
+
+
+def in_order(results: pa.Table, upon: Ints, key_of: Callable[[int], bytes], number_of: Callable[[Ints], Ints] | None = None) -> pa.Table:
+    """
+    Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order).
+
+    Args:
+        results: The results, with ``sub``.
+        upon: The record upon which each became final.
+        key_of: Returns the key of a substream.
+        number_of: Returns the input partitions of substreams; None where a key is one substream.
+    """
+    coded = results["sub"].combine_chunks().dictionary_encode()
+    place, sub = coded.indices.to_numpy(), coded.dictionary.to_numpy()
+    keys = [key_of(each) for each in sub.tolist()]
+    ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    rank = np.array([ranked[key] for key in keys], dtype=np.int64)[place]
+    number = np.zeros(len(place), dtype=np.int64) if number_of is None else number_of(sub)[place]
+    order = _sorted_places(upon, results["system_us"].to_numpy(), rank, number)
+    column = results.schema.get_field_index("key")
+    named = results.set_column(column, results.schema.field(column), pa.array(keys, pa.binary()).take(coded.indices))
+    return taken(named, order)
+
+
+def _sorted_places(upon: Ints, system_us: Ints, rank: Ints, number: Ints) -> Ints:
+    """Return the places of rows in the order (upon, system_us, rank, number), equal rows as they come."""
+    # Most rows differ in the first two, which are almost in order.
+    order = np.lexsort((system_us, upon))
+    same = (np.diff(upon[order]) == 0) & (np.diff(system_us[order]) == 0)
+    tied = np.append(same, False) | np.insert(same, 0, False)
+    rows = order[tied]
+    order[tied] = rows[np.lexsort((number[rows], rank[rows], system_us[rows], upon[rows]))]
+    return order

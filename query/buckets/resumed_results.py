@@ -1,0 +1,74 @@
+"""
+What a result channel holds from the last CTI of a lost run on, key by key.
+
+The order in which results of several inputs become final follows from how far each input had come (:mod:`query.buckets.log_walk`), and a
+run that begins in the middle does not know that of the records before. So between keys its order is another, and nobody could tell the
+results that are written already by their count. Of one key they come in the order of time. Law: what such a run gives of a key
+begins with what the channel holds of it, results after the last CTI included; so a count for each key tells which those are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ordering.errors import RefusedError
+from query.config import Promise
+from tidegate.kafka.channel_promises import log_of
+from tidegate.kafka.ranges import RangeReader
+
+Written = dict[int, tuple[int, bytes]]
+"""System.Timestamp in microseconds and key of each result, by its number."""
+
+
+def promised_by_key(properties: Mapping[str, str], topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise:
+    """
+    Return what a channel has promised with what it holds from there on, key by key.
+
+    Args:
+        properties: librdkafka properties.
+        topic: The result topic.
+        partition: The partition, whose only channel has the same number.
+        first: An offset before which no record has a timestamp of ``promise.c`` or more.
+        end: The partition's end.
+        promise: What its last CTI says.
+
+    Raises:
+        RefusedError: Retention has deleted some of it (TG-RETENTION).
+    """
+    reader = RangeReader(properties, topic, partition, headers=True)
+    found: Written = {}
+    try:
+        for records in reader.read(first, end) if first < end else ():
+            log = log_of(records, topic, partition)
+            keys = pc.fill_null(records.key, b"").take(np.searchsorted(records.offset, log.log_offset)).to_pylist()
+            found |= dict(zip(log.seq.tolist(), zip(log.system_us.tolist(), keys, strict=True), strict=True))
+    finally:
+        reader.close()
+    counted = ahead_by_key(promise, found)
+    if counted is None:
+        raise RefusedError(
+            f"retention has deleted results from the last CTI of {topic}-{partition} on, so nobody knows which ones are written",
+            code="TG-RETENTION",
+            where=f"{topic}-{partition}@{first}",
+            fix="bring the checkpoint back, or write INTO an output that is not there yet",
+        )
+    return counted
+
+
+def ahead_by_key(promise: Promise, found: Written) -> Promise | None:
+    """Return a promise with what of *found* lies ahead of it, and what was written after it; None if some of that is missing."""
+    n = promise.n
+    while n in found:
+        n += 1
+    ahead = [found[seq] for seq in sorted(found) if seq < n and found[seq][0] >= promise.c]
+    if len(ahead) != promise.ahead + n - promise.n:
+        return None
+    times: dict[bytes, list[int]] = {}
+    for system_us, key in ahead:
+        times.setdefault(key, []).append(system_us)
+    largest_us = max([promise.largest_us, *(system_us for system_us, _ in ahead)])
+    return replace(promise, n=n, ahead=len(ahead), largest_us=largest_us, by_key=times)

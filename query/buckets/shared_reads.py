@@ -1,0 +1,82 @@
+"""
+Sharing what is read: the buckets of an exchange on which one task works, one after the other, read the same ranges.
+
+The first of them reads and decodes a range, and asks for each event's bucket; the others find it here. Law: what is found is
+what would be read. It waits in the worker's memory for no longer than until the last of them has taken it, or the next range
+of the same log is read; whoever does not find it reads for itself, as after a failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ordering.protocol.reader import Log
+from query.columns.decode import Events
+from query.engine.exchange import Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """
+    A piece of a range.
+
+    Args:
+        read: What the reader's rule needs of it.
+        events: Its events.
+        next_offset: The first offset beyond it.
+        to: The bucket of each event; None where rows are not exchanged.
+    """
+
+    read: Log
+    events: Events
+    next_offset: int
+    to: Ints | None = None
+
+
+@dataclass(slots=True)
+class _Kept:
+    start: int
+    end: int
+    pieces: list[Piece]
+    waiting: set[int]
+
+
+_kept: dict[tuple[str, int], _Kept] = {}
+
+
+def shared(job: str, log: int, start: int, end: int, bucket: int, siblings: range, read: Callable[[], Iterator[Piece]]) -> Iterator[Piece]:
+    """
+    Yield the pieces of a range.
+
+    Args:
+        job: Name of the job, unlike any other's on this machine: its checkpoint.
+        log: The log.
+        start: The first offset of the range.
+        end: The first offset beyond it.
+        bucket: Who asks.
+        siblings: Who else will, in the same task.
+        read: Reads it.
+    """
+    found = _kept.get((job, log))
+    if found is not None and (found.start, found.end) == (start, end) and bucket in found.waiting:
+        found.waiting.remove(bucket)
+        if not found.waiting:
+            del _kept[job, log]
+        yield from found.pieces
+        return
+    _kept.pop((job, log), None)
+    waiting = set(siblings) - {bucket}
+    pieces = []
+    for piece in read():
+        if waiting:
+            pieces.append(piece)
+        yield piece
+    if waiting:
+        _kept[job, log] = _Kept(start, end, pieces, waiting)
+
+
+def forget(job: str) -> None:
+    """Drop all that waits for buckets of a job: one of them has failed."""
+    for name in [name for name in _kept if name[0] == job]:
+        del _kept[name]

@@ -1,0 +1,1 @@
+"""Columns in and out: decoding payloads, encoding results, key hashes, large tables."""

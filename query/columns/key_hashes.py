@@ -1,0 +1,54 @@
+"""
+Hashes: which rows may have the keys of others.
+
+Law: rows with equal keys of equal types have equal hashes, within one process; so of two tables that are alike the rows found are
+all that have a key of the other's, and now and then one more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.expressions.duckdb_pool import run
+
+
+@dataclass(frozen=True)
+class Hashes:
+    """
+    The keys of a table's rows.
+
+    Args:
+        columns: Names of the key columns: rows can only be told apart by them where each has one value in every row.
+        rising: The hashes, from the least to the greatest.
+        rows: The number of the row of each.
+    """
+
+    columns: tuple[str, ...]
+    rising: npt.NDArray[np.uint32]
+    rows: npt.NDArray[np.int32]
+
+    @classmethod
+    def of(cls, keys: pa.Table) -> Hashes:
+        """Return the hashes of rows' keys."""
+        # The two zeros are equal.
+        names = [f"{name} + 0.0" if pa.types.is_floating(keys.field(name).type) else name for name in keys.column_names]
+        found = run(f"SELECT CAST(hash({', '.join(names)}) % 4294967296 AS UINTEGER) AS h FROM input", input=keys)["h"].to_numpy()
+        order = np.argsort(found, kind="stable").astype(np.int32)
+        return cls(tuple(keys.column_names), found[order], order)
+
+    def is_like(self, other: Hashes) -> bool:
+        """Tell whether keys have the same columns, one for each key: then only equal hashes can mean equal keys."""
+        keys = [name.partition("_")[0] for name in self.columns]
+        return self.columns == other.columns and len(set(keys)) == len(keys)
+
+    def rows_like(self, other: Hashes) -> pa.Array:
+        """Return the numbers of the rows that have a hash of the other's, rising."""
+        wanted = np.unique(other.rising)
+        first, last = (np.searchsorted(self.rising, wanted, side=side) for side in ("left", "right"))
+        counts = last - first
+        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return pa.array(np.sort(self.rows[np.repeat(first, counts) + within]))

@@ -1,0 +1,79 @@
+"""
+Tables with many bytes: taken apart, so that neither memory nor an Arrow array with offsets of 32 bits is too small for them.
+
+How much is due at once is not ours to choose: one partition may be silent while others bring gigabytes that wait for it, and a
+long window may close for millions of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ordering.columns.payload_columns import BYTES_MAX, join, to_arrow
+
+Ints = NDArray[np.int64]
+
+AT_ONCE_BYTES = 2**28
+"""So many bytes of payload are worked on at once; more than a whole batch of small events has."""
+_WIDE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
+
+
+def in_parts(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
+    """Yield a table's rows in their order, in parts of at most so many bytes, but of one row at least."""
+    if table.nbytes <= bytes_max or table.num_rows < 2:
+        yield table
+    else:
+        half = table.num_rows // 2
+        yield from in_parts(table.slice(0, half), bytes_max)
+        yield from in_parts(table.slice(half), bytes_max)
+
+
+def taken(table: pa.Table, rows: Ints) -> pa.Table:
+    """Return the rows with these numbers, in as many chunks as they need."""
+    if not _is_wide(table):
+        return table.take(pa.array(rows))
+    return pa.concat_tables(taken_in_parts(table, rows, AT_ONCE_BYTES))
+
+
+def taken_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[pa.Table]:
+    """Yield rows in the order of their numbers, in parts of so many bytes of binaries and texts, and at most a row more."""
+    if table.nbytes <= bytes_max:
+        yield table.take(pa.array(rows))
+        return
+    ends = np.cumsum(text_bytes(table)[rows])
+    cuts = np.flatnonzero(np.diff(ends // bytes_max)) + 1
+    source = _widened(table) if len(cuts) or _is_wide(table) else table
+    for part in np.split(rows, cuts):
+        yield source.take(pa.array(part)).cast(table.schema)
+
+
+def text_bytes(table: pa.Table) -> Ints:
+    """Return how many bytes the binaries and texts of each row have."""
+    texts = [name for name in table.column_names if table.schema.field(name).type in _WIDE]
+    sizes = (pc.fill_null(pc.binary_length(table[name]), 0).to_numpy() for name in texts)
+    total: Ints = sum(sizes, np.zeros(table.num_rows, dtype=np.int64))
+    return total
+
+
+def _is_wide(table: pa.Table) -> bool:
+    """Tell whether a column has more bytes than one array of its type can have."""
+    return any(column.type in _WIDE and column.nbytes > BYTES_MAX for column in table.columns)
+
+
+def _widened(table: pa.Table) -> pa.Table:
+    """Return the table in one piece, by types that can hold it."""
+    if _is_wide(table):
+        table = table.cast(pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in table.schema]))
+    return table.combine_chunks()
+
+
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """Return a binary column in one piece, however many bytes it has."""
+    if column.num_chunks < 2:
+        return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    return join([to_arrow(chunk) for chunk in column.chunks]) if column.nbytes > BYTES_MAX else pa.concat_arrays(column.chunks)

@@ -1,0 +1,122 @@
+"""
+Splicing: results in which the members of a record stand in the place of a column named ``*``.
+
+Law: the members of a result are those of its columns, and of its stars' records, in the order of SELECT; a name stands in
+it once, ignoring case: a column's name counts before all that stars bring, and a later star before an earlier one, so a
+member that gives way disappears from its own place. A star that holds no record brings nothing. (What one payload says
+twice it says twice in the result too.)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.expressions.duckdb_pool import run
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.variant import Variant, valid_mask
+
+STAR = "*"
+"""The name of a column that holds a record whose members stand in its place in results."""
+
+Segments = list[pa.Array]
+Write = Callable[[Sequence[str], Sequence[Variant], int], pa.Array]
+
+
+def spliced(names: Sequence[str], columns: Sequence[Variant], length: int, write: Write, quote: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """
+    Encode *length* rows as JSON objects (binary).
+
+    Args:
+        names: The columns' names, ``*`` among them.
+        columns: The columns.
+        length: Number of rows.
+        write: Encodes objects without stars.
+        quote: Writes texts as JSON strings.
+    """
+    stars = _without_others([columns[at] for at, name in enumerate(names) if name == STAR], [n for n in names if n != STAR], quote)
+    segments: Segments = []
+    start = 0
+    for at in [*(at for at, name in enumerate(names) if name == STAR), len(names)]:
+        if at > start:
+            segments.append(_inside(write(names[start:at], columns[start:at], length).cast(pa.string())))
+        if at < len(names):
+            segments.append(stars.pop(0))
+        start = at + 1
+    inside = pc.binary_join_element_wise(*segments, pa.scalar(","), null_handling="skip")
+    return pc.binary_join_element_wise(pa.scalar("{"), inside, pa.scalar("}"), pa.scalar("")).cast(pa.binary())
+
+
+def _inside(objects: pa.Array) -> pa.Array:
+    """Return what stands between the braces of each object, null where that is nothing."""
+    inside = pc.binary_slice(objects.cast(pa.binary()), 1, -1).cast(pa.string())
+    return pc.if_else(pc.equal(inside, ""), None, inside)
+
+
+def _without_others(stars: Sequence[Variant], names: Sequence[str], quote: Callable[[pa.Array], pa.Array]) -> Segments:
+    """Return the members that each star brings, as text, without those of which something else of the same name counts."""
+    texts = [star.only(Kind.RECORD) for star in stars]
+    concerned = [_concerned(text, names, alone=len(stars) == 1) for text in texts]
+    if not any(rows.any() for rows in concerned):
+        return [_inside(text) for text in texts]
+    members = [_Members(text, rows, quote) for text, rows in zip(texts, concerned, strict=True)]
+    taken = pc.utf8_lower(pa.array(names, pa.string()))
+    segments: Segments = []
+    for at, (text, own) in enumerate(zip(texts, members, strict=True)):
+        given_way = pc.is_in(own.folded, value_set=taken).to_numpy(zero_copy_only=False)
+        for later in members[at + 1 :]:
+            given_way |= own.among(later)
+        segments.append(own.put_back(_inside(text), given_way))
+    return segments
+
+
+def _concerned(texts: pa.Array, names: Sequence[str], *, alone: bool) -> npt.NDArray[np.bool_]:
+    """Return the rows in which a member may have to give way; an escape in a name hides it from a pattern."""
+    if not alone or any(map(_is_odd, names)):
+        return valid_mask(texts)
+    pattern = "(?i)" + "|".join([*(re.escape(f'"{name}"') for name in names), r"\\"])
+    found: npt.NDArray[np.bool_] = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _is_odd(name: str) -> bool:
+    return not name.isascii() or not name.isprintable() or '"' in name or "\\" in name
+
+
+class _Members:
+    """The members of the records in some rows, one after the other."""
+
+    def __init__(self, texts: pa.Array, where: npt.NDArray[np.bool_], quote: Callable[[pa.Array], pa.Array]) -> None:
+        self._rows = np.flatnonzero(where).astype(np.int64)
+        table = pa.table({"v": texts.take(pa.array(self._rows))})
+        found = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=table)
+        names, values = (found[name].combine_chunks() for name in ("k", "m"))
+        counts = pc.fill_null(pc.list_value_length(names), 0).to_numpy(zero_copy_only=False)
+        self._owner = np.repeat(np.arange(len(self._rows), dtype=np.int64), counts)
+        keys = names.flatten().cast(pa.string()).dictionary_encode()
+        self.folded = pc.utf8_lower(keys.dictionary).take(keys.indices)
+        written = pc.binary_join_element_wise(quote(keys.dictionary), pa.scalar(":"), pa.scalar("")).take(keys.indices)
+        self._written = pc.binary_join_element_wise(written, values.flatten().cast(pa.string()), pa.scalar(""))
+
+    def among(self, other: _Members) -> npt.NDArray[np.bool_]:
+        """Tell of each member whether *other* has one of that name in the same row."""
+        every = pa.concat_arrays([self.folded, other.folded]).dictionary_encode()
+        codes = every.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        rows = np.concatenate([self._rows[self._owner], other._rows[other._owner]])
+        pairs = rows * max(len(every.dictionary), 1) + codes
+        return np.isin(pairs[: len(self.folded)], pairs[len(self.folded) :])
+
+    def put_back(self, inside: pa.Array, given_way: npt.NDArray[np.bool_]) -> pa.Array:
+        """Return *inside* with what is left in these rows."""
+        left = self._written.filter(pa.array(~given_way))
+        counts = np.bincount(self._owner[~given_way], minlength=len(self._rows))
+        lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()), left)
+        joined = pc.binary_join(lists, ",")
+        where = np.zeros(len(inside), dtype=np.bool_)
+        where[self._rows] = True
+        return pc.replace_with_mask(inside, pa.array(where), pc.if_else(pc.equal(joined, ""), None, joined))

@@ -1,0 +1,99 @@
+"""
+Exchange: which bucket works on an event, where rows are split by the values of keys (:mod:`query.plan.parallelism`).
+
+The bucket is ``murmur2(key bytes) mod N``, exactly as Kafka's Java partitioner chooses a partition; the key bytes are those of
+a result's key (:mod:`query.columns.encode`), so a query that groups by the keys of its exchange writes a topic that is partitioned by
+its records' keys. Law: the bucket follows from the event and N alone, and events whose keys count as equal share one.
+
+An event whose keys cannot be computed goes to bucket 0. It takes part in nothing that asks for these keys, becomes a dead
+letter where one does, and does so once. Events of inputs whose rows meet nobody are spread by their records' keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ordering.columns.key_table import Keys as KeyBytes
+from ordering.protocol.partitioner import partitions_of
+from query.columns.decode import Events
+from query.columns.encode import canonical, encode_keys
+from query.operators.rows.rows import RowStage
+from query.plan.common_keys import Keys
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Expr
+from tidegate.expressions.variant import Variant
+from tidegate.payloads.formats import JSON, PayloadFormat
+
+Ints = NDArray[np.int32]
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """
+    Args:
+        keys: The keys of each input whose rows meet, in one order; none for others.
+        buckets: N: how many buckets there are; results depend on it.
+        tasks: Among how many of Spark's tasks they are dealt out; no result depends on it.
+    """
+
+    keys: Keys
+    buckets: int
+    tasks: int = 1
+
+    def siblings(self, bucket: int) -> range:
+        """Return the buckets that one task works on after each other, by :func:`~tidegate.spark.shuffle_keys.even_labels`."""
+        return range(bucket % self.tasks, self.buckets, self.tasks)
+
+
+class Router:
+    """
+    Tells the buckets of events.
+
+    Args:
+        exchange: By what, and into how many.
+        payloads: How the payloads of each input are written; JSON where none is said.
+    """
+
+    def __init__(self, exchange: Exchange, payloads: Mapping[str, PayloadFormat]) -> None:
+        self._buckets = exchange.buckets
+        self._stages = {name: RowStage((), keys, payloads.get(name, JSON)) for name, keys in exchange.keys.items()}
+
+    def buckets_of(self, input: str, events: Events) -> Ints:
+        """Return the bucket of each event of an input."""
+        if not len(events):
+            return np.empty(0, dtype=np.int32)
+        if input not in self._stages:
+            return self._hashed(pc.fill_null(events.key, b""))
+        kept, keys, _ = self._stages[input].apply(events.rows())
+        buckets = np.zeros(len(events), dtype=np.int32)
+        buckets[kept["position"].to_numpy()] = self._hashed(encode_keys([_equal(key) for key in keys], kept.num_rows))
+        return buckets
+
+    def _hashed(self, keys: pa.Array) -> Ints:
+        return partitions_of(KeyBytes.of(keys), self._buckets)
+
+
+def key_bytes(keys: Sequence[Expr], events: Events, payloads: PayloadFormat = JSON) -> pa.Array:
+    """Return the bytes of the keys of each event; NULL where they cannot be computed."""
+    kept, columns, _ = RowStage((), tuple(keys), payloads).apply(events.rows())
+    found = encode_keys([canonical(column) for column in columns], kept.num_rows)
+    if kept.num_rows == len(events):
+        return found
+    place = np.full(len(events), -1, dtype=np.int64)
+    place[kept["position"].to_numpy()] = np.arange(kept.num_rows)
+    return found.take(pa.array(place, mask=place < 0))
+
+
+def _equal(key: Variant) -> Variant:
+    """Return the values of a key such that equal ones have equal bytes."""
+    found = canonical(key)
+    if Kind.FLOAT not in found.kinds:
+        return found
+    # The two zeros are equal.
+    return Variant.of(found.length, {kind: pc.add(part, 0.0) if kind is Kind.FLOAT else part for kind, part in found.parts.items()})

@@ -1,0 +1,35 @@
+"""
+How far ahead of its inputs a query knows its results: what is shifted by d is known d before its time.
+
+Law (spec section 5): an operator's output CTI is the least System.Timestamp that a later result can have. It is the least of what
+its inputs say, and d more where it shifts by d; so with inputs at c a node knows its rows below c + :func:`ahead_of` it.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.ticks import INFINITY, NEVER
+from query.plan.nodes import Custom, Node
+from query.plan.operator import Ahead
+
+
+def ahead_of(node: Node) -> int:
+    """Return by how much, microseconds."""
+    below_us = min((ahead_of(child) for child in node.children), default=0)
+    own_us = node.operator.ahead_us if isinstance(node, Custom) and isinstance(node.operator, Ahead) else 0
+    return below_us + own_us
+
+
+def moved(slices: pa.Table, by_us: int, until_us: int = INFINITY) -> pa.Table:
+    """Return slices or horizons of time (``from_us``, ``to_us``) moved ahead, but not beyond an instant; never and infinity stay."""
+    if not by_us and until_us == INFINITY:
+        return slices
+    for column in {"from_us", "to_us"} & {*slices.column_names}:
+        us = slices[column]
+        ends = pc.is_in(us, pa.array([NEVER, INFINITY]))
+        later = us if not by_us else pc.if_else(ends, us, pc.add(us, pa.scalar(by_us, pa.int64())))
+        place = slices.schema.get_field_index(column)
+        slices = slices.set_column(place, column, pc.min_element_wise(later, pa.scalar(until_us, pa.int64())))
+    return slices

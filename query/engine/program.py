@@ -1,0 +1,303 @@
+"""
+The program of a query: the operators of all its plans in order, and the one walk that takes a finished slice of time through
+them.
+
+The caller owns time and memory. It hands events over in order (``prepare``), keeps what comes back in its retention, says
+which instants have become final (``finish``), and forgets what is no longer needed (``forget``). No clock, no broker and no
+engine beneath is known here. Law: what all calls of ``finish`` give, put together, depends on the events and not on how
+time was cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.ticks import INFINITY, NEVER
+from query.columns.encode import encode_objects
+from query.engine.compile import operator_of
+from query.engine.gathering import leaving, near, rows_of, step_of, together, unnumbered
+from query.engine.lead import ahead_of, moved
+from query.engine.retention import Retention
+from query.operators.lifetimes.offered import refuse_unfinished
+from query.operators.rows.project import EncodedProjection
+from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, lookback_of, scan_of, source_of
+from query.plan.operator import (
+    RESULT_SCHEMA,
+    Compacting,
+    Condensing,
+    Operator,
+    Spanning,
+    Summing,
+    each_once,
+    encoded,
+    parted,
+)
+from query.reference.tables import ReferenceTable
+from tidegate.expressions.variant import from_columns
+from tidegate.payloads.formats import JSON, PayloadFormat
+
+Prepared = list[tuple[str, pa.Table]]
+"""What to keep under which name."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """
+    One operator of a program.
+
+    Args:
+        node: What it computes.
+        operator: What computes it.
+        below: The numbers of the stages whose rows it takes; none where it takes events.
+        input: The input whose events it takes.
+        names: For each side the name under which its retained rows are kept.
+        ahead_us: How far ahead of its inputs it knows its rows, microseconds.
+    """
+
+    node: Rows
+    operator: Operator
+    below: tuple[int, ...]
+    input: str | None
+    names: tuple[str, ...]
+    ahead_us: int
+
+
+@dataclass
+class Program:
+    """
+    A query ready to run.
+
+    Args:
+        plans: What it computes, a plan for each output.
+        payloads: How the payloads of each input are written; JSON where none is said.
+        start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
+        until_us: E: nor one from here on; ``INFINITY`` for all of them.
+        references: The tables of reference data that are looked up, by name.
+        goes_ahead: Whether results are given as soon as they are known, those of shifted rows before time has come to them
+            (:mod:`query.engine.lead`); else once it has.
+    """
+
+    plans: tuple[Plan, ...]
+    payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
+    start_us: int = NEVER
+    until_us: int = INFINITY
+    references: Mapping[str, ReferenceTable] = field(default_factory=dict)
+    goes_ahead: bool = False
+
+    def __post_init__(self) -> None:
+        self._stages: list[Stage] = []
+        self._number: dict[tuple[Node, bool], int] = {}
+        self.outputs = tuple(self._add(plan.root, is_last=True) for plan in self.plans)
+        self._operators = {name: (operator, side) for operator, side, name in self._kept}
+        self._left: dict[str, int] = {}
+        self._alone = all(plan.over is None for plan in self.plans)
+        self.bad: list[tuple[int, bytes, str]] = []
+        """System timestamp, JSON and reason of operators' rows on which an expression failed, since they were last taken."""
+
+    @property
+    def lookback_us(self) -> int:
+        """How long before an output instant events can still count for it, in microseconds."""
+        return max(lookback_of(plan.root) for plan in self.plans)
+
+    def ahead_us(self, output: int) -> int:
+        """Return how far ahead of what is finished an output's results are given, microseconds."""
+        return self._ahead(self._stages[self.outputs[output]])
+
+    @property
+    def looked_up_ahead_us(self) -> int:
+        """How far ahead of what is finished rows have been looked up in reference data, at most, microseconds."""
+        return max((self._ahead(stage) for stage in self._stages if isinstance(stage.node, ReferenceJoin)), default=0)
+
+    def _ahead(self, stage: Stage) -> int:
+        return stage.ahead_us if self.goes_ahead else 0
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all that is retained."""
+        return tuple(name for stage in self._stages for name in stage.names)
+
+    def _add(self, node: Rows, *, is_last: bool = False) -> int:
+        """Return the number of the stage that computes *node*."""
+        scan = scan_of(node)
+        # Only over events it makes a difference whether an operator is the last one: there it may encode at once.
+        kind = node, is_last and scan is not None
+        if kind not in self._number:
+            below = () if scan is not None else tuple(self._add(child) for child in _taken(node))
+            payloads = self.payloads.get(scan.input, JSON) if scan else JSON
+            operator = operator_of(node, payloads, is_last=kind[1], references=self.references)
+            number = len(self._stages)
+            names = tuple(_name(number, side) for side in range(operator.sides))
+            self._stages.append(Stage(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
+            self._number[kind] = number
+        return self._number[kind]
+
+    def refer(self, references: Mapping[str, ReferenceTable]) -> None:
+        """Look rows that are not finished yet up in *references*; what was retained of them stays as it is."""
+        self.references = references
+        for number, stage in enumerate(self._stages):
+            if isinstance(stage.node, ReferenceJoin):
+                self._stages[number] = replace(stage, operator=operator_of(stage.node, references=references))
+        self._operators = {name: (operator, side) for operator, side, name in self._kept}
+
+    def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
+        """
+        Take events of one input in order.
+
+        Args:
+            input: The input's name.
+            events: See ``query.engine.compile.EVENTS_SCHEMA``.
+
+        Returns:
+            What to retain, and the rows that failed (``BAD_SCHEMA``), each once.
+        """
+        prepared: Prepared = []
+        failed = []
+        for stage in self._stages:
+            if stage.input == input:
+                kept, bad = stage.operator.prepare(events)
+                prepared.append((stage.names[0], unnumbered(kept)))
+                failed.append(bad)
+        return prepared, each_once(failed)
+
+    def finish(self, retention: Retention, closing: pa.Table) -> list[pa.Table]:
+        """
+        Take a finished slice of time through all operators.
+
+        Args:
+            retention: What was retained; what operators keep of each other's rows is added to it.
+            closing: ``sub``, ``from_us``, ``to_us``, one row per substream (one row with sub 0 without OVER): what lies in
+                from_us <= System.Timestamp < to_us has become final.
+
+        Returns:
+            For each output its results (``RESULT_SCHEMA``): of each substream, in order.
+        """
+        if not closing.num_rows:
+            return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
+        given: list[pa.Table | None] = []
+        results: list[pa.Table | None] = []
+        for number, stage in enumerate(self._stages):
+            self._take(stage, given, retention)
+            is_taken = any(number in other.below for other in self._stages)
+            slices = moved(closing, self._ahead(stage), self.until_us)
+            rows, found = self._results(stage, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
+            given.append(rows)
+            results.append(found)
+        self.forget(retention, closing.select(["sub", "to_us"]))
+        return [RESULT_SCHEMA.empty_table() if (found := results[number]) is None else found for number in self.outputs]
+
+    def step(self, retention: Retention, from_us: int, to_us: int) -> int:
+        """
+        Return up to which instant a finish goes at once, where all rows are of one substream: *to_us*, or sooner.
+
+        A jump of time, after silence or at the end of the input, may make more results final than memory is for.
+        """
+        rows = (each for stage in self._stages for each in leaving(stage.operator, retention, stage.names, self._ahead(stage)))
+        return step_of(rows, from_us, to_us)
+
+    def _take(self, stage: Stage, given: Sequence[pa.Table | None], retention: Retention) -> None:
+        """Hand over what the stages below have given."""
+        for side, (below, name) in enumerate(zip(stage.below, stage.names, strict=False)):
+            rows = given[below]
+            if rows is not None and rows.num_rows:
+                numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
+                kept, bad = stage.operator.prepare(numbered, side)
+                retention.add(name, unnumbered(kept))
+                self._note(self._stages[below].node, rows.take(bad["position"]), bad["reason"])
+
+    def _note(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
+        if not failed.num_rows:
+            return
+        names = [column.name for column in node.columns]
+        values = encode_objects(names, [from_columns(failed, f"s{at}") for at in range(len(names))], failed.num_rows)
+        self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), reasons.to_pylist(), strict=True)
+
+    def _results(
+        self, stage: Stage, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
+    ) -> tuple[pa.Table | None, pa.Table | None]:
+        """Return the stage's rows, where other stages take them, and its encoded results, where it is an output."""
+        from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
+        found = near(stage.operator, retention, stage.names, from_us, to_us)
+        if not any(found):
+            return None, None
+        # Results beyond the last row's reach are none; an end at infinity must not be counted up to.
+        latest_us = max(piece.high_us for pieces in found for piece in pieces)
+        last_us = pa.scalar(latest_us + stage.operator.reach_us + 1, pa.int64())
+        clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
+        from_start = clipped.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
+        if isinstance(stage.operator, EncodedProjection):
+            return None, stage.operator.encoded([together(pieces) for pieces in found], from_start)
+        # What other stages take must begin before the first instant that is asked for.
+        asked = clipped if is_taken else from_start
+        rows, failed = parted(rows_of(stage.operator, found, asked))
+        if isinstance(stage.node, Custom):
+            refuse_unfinished(stage.node.name, rows, asked)
+        leaving, failed = (self._leaving(each) if is_taken else each for each in (rows, failed))
+        if failed.num_rows:
+            self._note(stage.node, failed, failed["reason"])
+        return rows, encoded(leaving, [column.name for column in stage.node.columns]) if is_output else None
+
+    def _leaving(self, rows: pa.Table) -> pa.Table:
+        return rows if self.start_us == NEVER else rows.filter(pc.greater_equal(rows["system_us"], self.start_us))
+
+    def forget(self, retention: Retention, horizon: pa.Table) -> None:
+        """
+        Forget rows no later result can need.
+
+        Args:
+            retention: What was retained.
+            horizon: ``sub``, ``to_us``: what lies below to_us has been finished. Other substreams keep their rows.
+        """
+        if not horizon.num_rows:
+            return
+        for stage in self._stages:
+            own = moved(horizon, self._ahead(stage), self.until_us)
+            for side, name in enumerate(stage.names):
+                self._forget(stage.operator, side, name, retention, own)
+
+    def _forget(self, operator: Operator, side: int, name: str, retention: Retention, horizon: pa.Table) -> None:
+        expire = partial(operator.expire, horizon=horizon, side=side)
+        if isinstance(operator, Spanning):
+            span = partial(operator.span_us, side=side)
+            retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), alone=self._alone)
+        else:
+            retention.reduce(name, expire)
+        # What is summed up is needed, all of it.
+        if isinstance(operator, Condensing) and not (isinstance(operator, Summing) and operator.is_summing):
+            self._condense(operator, retention, name, horizon, side)
+
+    def _condense(self, operator: Condensing, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
+        """Let an operator drop what it does not need; once there is twice as much as was left, else what is kept would cost every batch."""
+        pieces = list(retention.pieces(name))
+        if sum(piece.num_rows for piece in pieces) < 2 * self._left.get(name, 0) or not pieces:
+            return
+        needed = iter(operator.condense([piece.rows() for piece in pieces], horizon, side))
+        retention.reduce(name, lambda rows: rows.filter(pa.array(next(needed))))
+        self._left[name] = sum(piece.num_rows for piece in retention.pieces(name))
+
+    def compacted(self, name: str, rows: pa.Table) -> pa.Table:
+        """Return fewer rows that stand for those retained as *name*, where their operator can put them together."""
+        if name not in self._operators:
+            return rows
+        operator, side = self._operators[name]
+        return operator.compacted(rows, side) if isinstance(operator, Compacting) else rows
+
+    @property
+    def _kept(self) -> Iterator[tuple[Operator, int, str]]:
+        """Yield what is retained: the operator, the side and the name."""
+        return ((stage.operator, side, name) for stage in self._stages for side, name in enumerate(stage.names))
+
+
+def _taken(node: Rows) -> Sequence[Rows]:
+    """Return the nodes whose rows *node* takes, filters between them left out."""
+    return node.children if len(node.children) != 1 else (source_of(node),)  # type: ignore[return-value]
+
+
+def _name(number: int, side: int) -> str:
+    # The first one's is the name that states of the time before there were several hold.
+    return "rows" if (number, side) == (0, 0) else f"rows{number}.{side}"

@@ -1,0 +1,389 @@
+"""
+Retention: the rows a bucket must keep, in chunks, saved so that a batch writes only what it added.
+
+Law: ``restore`` of what was saved gives the same rows in the same order, except that rows dropped since the chunk that
+holds them was written come back: dropping must be decided again from the bucket's progress. A chunk none of whose rows
+is needed is deleted; eight chunks of one size class are merged into one of the next, which leaves dropped rows behind,
+until they have grown so large that they stay as they are: no save writes more than a bounded number of old rows. Many bytes of
+one batch are several chunks from the start.
+
+Each *piece* - the rows of one name in one chunk - knows between which instants its rows lie. So what lies elsewhere in
+time is neither read nor expired row by row, and the work of a batch does not grow with what is kept but not needed.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.columns.key_hashes import Hashes
+from query.columns.large_tables import in_parts
+from query.columns.packing import column_of, packed, unpacked
+
+FANOUT = 8
+"""So many chunks of one size class are merged into one of the next."""
+ROWS_MAX = 2_000_000
+"""Chunks that would have more rows together are merged no more."""
+BYTES_MAX = 2**27
+"""Nor are those that would have more bytes; and so many a chunk has at most."""
+_FINAL = 1_000
+"""The size class of those."""
+PACKED_FROM = 4_096
+"""Merged pieces of so many rows are packed."""
+_FRAME = struct.Struct("<II")
+
+Tables = dict[str, pa.Table]
+Span = tuple[int, int]
+SpanOf = Callable[[int], Span]
+"""Instant of a row -> the first and the last instant of results that it can have a part in; neither ever falls as instants rise."""
+Compact = Callable[[str, pa.Table], pa.Table]
+"""Name, rows -> fewer rows that stand for them."""
+
+
+class Piece:
+    """
+    Rows kept together, and between which instants they lie.
+
+    Args:
+        table: The rows, perhaps packed.
+    """
+
+    __slots__ = ("_blocks", "_index", "_patience_us", "_spans", "_summary", "_table", "_waiting_us", "high_us", "low_us")
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+        self.low_us, self.high_us = _ends(table)
+        self._spans: tuple[Span, Span] | None = None
+        self._index: Hashes | None = None
+        self._summary: Piece | None = None
+        self._blocks: list[Piece] = []
+        self._patience_us = self._waiting_us = 0
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return int(self._table.num_rows)
+
+    @property
+    def packed(self) -> pa.Table:
+        """The rows as they are kept."""
+        return self._table
+
+    def rows(self) -> pa.Table:
+        """Return the rows."""
+        return unpacked(self._table)
+
+    def chosen(self, mask: pa.Array) -> pa.Table:
+        """Return some of the rows."""
+        return unpacked(self._table.filter(mask))
+
+    def taken(self, rows: pa.Array) -> pa.Table:
+        """Return the rows with these numbers."""
+        return unpacked(self._table.take(rows))
+
+    def index(self, make: Callable[[pa.Table], Hashes]) -> Hashes:
+        """Return the rows' keys, to look rows up by; they are made once."""
+        if self._index is None:
+            self._index = make(self.rows())
+        return self._index
+
+    def summary(self, make: Callable[[pa.Table], pa.Table]) -> Piece:
+        """Return what stands for the rows where all of them count alike; it is made once."""
+        if self._summary is None:
+            made = make(self.rows())
+            self._summary = self if made.num_rows == self.num_rows else Piece(made)
+        return self._summary
+
+    def blocks(self, rows_max: int) -> list[Piece]:
+        """Return the rows in their order as pieces of at most so many; they are made once."""
+        if not self._blocks:
+            self._blocks = [Piece(self._table.slice(at, rows_max)) for at in range(0, self.num_rows, rows_max)]
+        return self._blocks
+
+    @property
+    def ends_us(self) -> Span:
+        """The least and the greatest instant of the rows."""
+        return self.low_us, self.high_us
+
+    def meets(self, span: SpanOf, from_us: int, to_us: int) -> bool:
+        """Tell whether a row can have a part in results with ``from_us <= System.Timestamp < to_us``."""
+        (first_us, _), (_, last_us) = self._reach(span)
+        return first_us < to_us and last_us >= from_us
+
+    def has_passed(self, span: SpanOf, to_us: int) -> bool:
+        """Tell whether no row can have a part in results from *to_us* on."""
+        return self._reach(span)[1][1] < to_us
+
+    def may_shrink(self, span: SpanOf, to_us: int) -> bool:
+        """Tell whether some row can have no part in results from *to_us* on."""
+        return self._reach(span)[0][1] < to_us
+
+    def leaves(self, span: SpanOf) -> Span:
+        """Return the first and the last instant at which a row has its last result."""
+        (_, early_us), (_, last_us) = self._reach(span)
+        return early_us, last_us
+
+    def is_worth_it(self, span: SpanOf, to_us: int) -> bool:
+        """
+        Tell whether it is worth the work to look which rows can have a part in results from *to_us* on.
+
+        It is once half of the rows' time has passed; after that, once as much more has, and after a look that was in vain
+        twice as much. So a row is looked at a few times, however many batches go by.
+        """
+        early_us, last_us = self.leaves(span)
+        if not self._patience_us:
+            self._patience_us = (last_us - early_us) // 2 + 1
+            self._waiting_us = early_us + self._patience_us
+        return to_us >= self._waiting_us
+
+    def after_look(self, left: Piece, to_us: int) -> None:
+        """Hand over to the piece that is left of this one how long to wait before the next look."""
+        in_vain = 2 * left.num_rows > self.num_rows
+        left._patience_us = self._patience_us * (2 if in_vain else 1)
+        left._waiting_us = to_us + left._patience_us
+
+    def _reach(self, span: SpanOf) -> tuple[Span, Span]:
+        if self._spans is None:
+            self._spans = span(self.low_us), span(self.high_us)
+        return self._spans
+
+
+@dataclass(slots=True)
+class _Chunk:
+    number: int
+    level: int
+    pieces: dict[str, Piece]
+
+    @property
+    def num_rows(self) -> int:
+        return sum(piece.num_rows for piece in self.pieces.values())
+
+    @property
+    def nbytes(self) -> int:
+        return sum(piece.packed.nbytes for piece in self.pieces.values())
+
+    @property
+    def tables(self) -> Tables:
+        return {name: piece.packed for name, piece in self.pieces.items()}
+
+
+@dataclass(slots=True)
+class Changes:
+    """What saving has to write: chunks to put and chunks to delete, by number."""
+
+    put: dict[int, bytes] = field(default_factory=dict)
+    delete: list[int] = field(default_factory=list)
+
+
+class Retention:
+    """Named tables, each in the pieces in which its rows were added, oldest first."""
+
+    def __init__(self) -> None:
+        self._chunks: list[_Chunk] = []
+        self._open: dict[str, Piece] = {}
+        self._next = 0
+        self._stale: list[int] = []
+
+    def add(self, name: str, rows: pa.Table) -> None:
+        """Keep *rows* under *name*, after those there are."""
+        if rows.num_rows:
+            self._open[name] = Piece(_concat([self._open[name].packed, rows]) if name in self._open else rows)
+
+    def pieces(self, name: str) -> Iterator[Piece]:
+        """Return the pieces of *name*, oldest first."""
+        for holder in self._holders():
+            if name in holder:
+                yield holder[name]
+
+    def parts(self, name: str) -> Iterator[pa.Table]:
+        """Return the kept rows of *name*, piece by piece, oldest first."""
+        return (piece.rows() for piece in self.pieces(name))
+
+    def rows(self, name: str) -> pa.Table | None:
+        """Return all kept rows of *name*, oldest first; None where there are none."""
+        parts = list(self.parts(name))
+        return _concat(parts) if parts else None
+
+    def reduce(self, name: str, kept: Callable[[pa.Table], pa.Table]) -> None:
+        """Replace each piece of *name* by the rows that *kept* leaves of it."""
+        for holder in self._holders():
+            if name in holder:
+                _replace(holder, name, kept)
+
+    def expire(self, name: str, kept: Callable[[pa.Table], pa.Table], span: SpanOf, to_us: int, *, alone: bool) -> None:
+        """
+        Drop rows of *name* that no result from *to_us* on can need: pieces by their bounds, single rows where it is worth the work.
+
+        Args:
+            name: Which rows.
+            kept: Leaves of a piece what later results can need.
+            span: Which results a row can have a part in.
+            to_us: The latest instant that any substream has come to.
+            alone: Whether there is but one substream, so that all rows have come to it.
+        """
+        for holder in self._holders():
+            piece = holder.get(name)
+            if piece is None or not piece.may_shrink(span, to_us):
+                continue
+            if alone and piece.has_passed(span, to_us):
+                del holder[name]
+            # What is not saved yet is looked at now: it is little, and what is left is written.
+            elif holder is self._open or piece.is_worth_it(span, to_us):
+                _replace(holder, name, kept)
+                if name in holder:
+                    piece.after_look(holder[name], to_us)
+
+    def save(self, compact: Compact = lambda _, rows: rows) -> Changes:
+        """
+        Return what must be written to make the last saved retention this one. Call once after each batch.
+
+        Args:
+            compact: Puts rows together, where rows of *name* allow it, when a chunk is made.
+        """
+        changes = Changes(delete=self._stale + [chunk.number for chunk in self._chunks if not chunk.pieces and chunk.number >= 0])
+        self._stale = []
+        chunks, self._chunks = [chunk for chunk in self._chunks if chunk.pieces], []
+        for chunk in chunks:
+            if chunk.number < 0:
+                chunk.number = self._number()
+                changes.put[chunk.number] = _pack(chunk.tables)
+            self._chunks.append(chunk)
+        if self._open:
+            self._put(changes, 0, {name: compact(name, piece.rows()) for name, piece in self._open.items()})
+            self._open = {}
+        while self._merge(changes, compact):
+            pass
+        return changes
+
+    def rewrite(self, names: Sequence[str], changed: Callable[[pa.Table], pa.Table]) -> None:
+        """Replace every piece of *names* by what *changed* makes of it, and save all chunks anew at the next :meth:`save`."""
+        for holder in self._holders():
+            for name in holder.keys() & set(names):
+                holder[name] = Piece(_kept_as(holder[name].packed, changed(holder[name].rows())))
+        self._stale += [chunk.number for chunk in self._chunks if chunk.number >= 0]
+        for chunk in self._chunks:
+            chunk.number = -1
+
+    def _holders(self) -> Iterator[dict[str, Piece]]:
+        for chunk in self._chunks:
+            yield chunk.pieces
+        yield self._open
+
+    def _put(self, changes: Changes, level: int, tables: Tables) -> None:
+        whole = {name: table.combine_chunks() for name, table in tables.items()}
+        small = {name: packed(table) if level and table.num_rows >= PACKED_FROM else table for name, table in whole.items()}
+        for tables in _apart(small):
+            chunk = _Chunk(self._number(), level, {name: Piece(table) for name, table in tables.items()})
+            self._chunks.append(chunk)
+            changes.put[chunk.number] = _pack(chunk.tables)
+
+    def _merge(self, changes: Changes, compact: Compact) -> bool:
+        """Merge the newest chunks, if there are enough of one size class; tell whether there may be more to do."""
+        level = self._chunks[-1].level if self._chunks else _FINAL
+        full = self._chunks[-FANOUT:]
+        if level == _FINAL or len(full) < FANOUT or any(chunk.level != level for chunk in full):
+            return False
+        if sum(chunk.num_rows for chunk in full) > ROWS_MAX or sum(chunk.nbytes for chunk in full) > BYTES_MAX:
+            for chunk in full:
+                chunk.level = _FINAL
+            return False
+        names = {name: None for chunk in full for name in chunk.pieces}
+        tables = {name: _concat([chunk.pieces[name].rows() for chunk in full if name in chunk.pieces]) for name in names}
+        del self._chunks[-FANOUT:]
+        for chunk in full:
+            if changes.put.pop(chunk.number, None) is None:
+                changes.delete.append(chunk.number)
+        self._put(changes, level + 1, {name: compact(name, rows) for name, rows in tables.items()})
+        return True
+
+    def _number(self) -> int:
+        self._next += 1
+        return self._next - 1
+
+    def head(self) -> list[list[int]]:
+        """Return what :meth:`restore` needs beside the chunks: [number, level] of each, in order."""
+        return [[chunk.number, chunk.level] for chunk in self._chunks]
+
+    @classmethod
+    def restore(cls, head: list[list[int]], chunks: Mapping[int, bytes]) -> Retention:
+        """Return the retention that was saved."""
+        retention = cls()
+        for number, level in head:
+            pieces = {name: Piece(table) for name, table in _unpack(chunks[number]).items()}
+            retention._chunks.append(_Chunk(number, level, pieces))
+        retention._next = max((number for number, _ in head), default=-1) + 1
+        return retention
+
+
+def _apart(tables: Tables) -> Iterator[Tables]:
+    """Yield tables as they are to be saved together: all in one, or each of many bytes by itself and in parts."""
+    if sum(table.nbytes for table in tables.values()) <= BYTES_MAX:
+        yield tables
+    else:
+        yield from ({name: part} for name, table in tables.items() for part in in_parts(table, BYTES_MAX))
+
+
+def _replace(holder: dict[str, Piece], name: str, kept: Callable[[pa.Table], pa.Table]) -> None:
+    piece = holder[name]
+    left = kept(piece.rows())
+    if not left.num_rows:
+        del holder[name]
+    elif left.num_rows < piece.num_rows:
+        holder[name] = Piece(_kept_as(piece.packed, left))
+
+
+def _kept_as(before: pa.Table, rows: pa.Table) -> pa.Table:
+    """Return rows packed where those before were, in memory of their own."""
+    return rows.combine_chunks() if unpacked(before) is before else packed(rows.combine_chunks())
+
+
+def _ends(table: pa.Table) -> Span:
+    """Return the least and the greatest instant of rows; of rows without time both are 0."""
+    if "system_us" not in table.column_names:
+        return 0, 0
+    ends = pc.min_max(column_of(table, "system_us")).as_py()
+    return ends["min"], ends["max"]
+
+
+def _concat(parts: list[pa.Table]) -> pa.Table:
+    # A column for a kind of value that no row of a piece has is missing in that piece.
+    return pa.concat_tables(parts, promote_options="default")
+
+
+def octets_of(table: pa.Table) -> bytes:
+    """Return a table as an Arrow stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=True)) as writer:
+        writer.write_table(table)
+    octets: bytes = sink.getvalue().to_pybytes()
+    return octets
+
+
+def _pack(tables: Tables) -> bytes:
+    parts = []
+    for name, table in sorted(tables.items()):
+        body = octets_of(table)
+        parts += [_FRAME.pack(len(name), len(body)), name.encode(), body]
+    return b"".join(parts)
+
+
+def _unpack(octets: bytes) -> Tables:
+    tables: Tables = {}
+    at = 0
+    while at < len(octets):
+        name_bytes, body_bytes = _FRAME.unpack_from(octets, at)
+        at += _FRAME.size
+        name = octets[at : at + name_bytes].decode()
+        body = pa.py_buffer(octets)[at + name_bytes : at + name_bytes + body_bytes]
+        tables[name] = pa.ipc.open_stream(body).read_all()
+        at += name_bytes + body_bytes
+    return tables
+
+
+def largest(table: pa.Table, column: str) -> int:
+    """Return the largest value of a column of a table with rows."""
+    return int(pc.max(table[column]).as_py())

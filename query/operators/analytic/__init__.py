@@ -1,0 +1,1 @@
+"""Analytic functions: LAG, LAST and those over ranks of rows."""

@@ -1,0 +1,1 @@
+"""Joins: of two streams over time, and with reference data."""

@@ -1,0 +1,92 @@
+"""
+Joins with reference data: each row with the records of a table that it matches, at the row's own time.
+
+A table has versions, each valid from an instant on until the next one's. Law: a row meets the version that is valid at its
+System.Timestamp, so what it finds depends on its time and not on when the table was read. Rows keep their order; the
+records that one row matches come in the order of their file. With LEFT JOIN a row without any match comes once, with NULL on
+the right. A record on which a condition or a key of ON fails matches nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from query.operators.joins.matching import Keyed, Pairs, matches
+from query.operators.joins.pairing import alone, have_keys, joined, keys_of, meeting, with_keys
+from query.operators.rows.instant_rows import Momentary
+from query.operators.rows.rows import RowStage
+from query.plan.nodes import ReferenceJoin, predicates_of
+from query.plan.operator import Retained, Ticks, by_substream, concat_rows, no_rows, rows_table, ticks
+from query.plan.operator import alone as only
+from query.reference.tables import ReferenceTable
+from tidegate.expressions.tree import Expr
+
+
+@dataclass(frozen=True)
+class ReferenceJoining(Momentary):
+    """The operator of a :class:`query.plan.nodes.ReferenceJoin`."""
+
+    node: ReferenceJoin
+    table: ReferenceTable
+    sides: int = 1
+    reach_us: int = 0
+    _records: pa.Table = field(init=False, repr=False)
+    _keyed: Keyed = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        exprs = tuple(column.expr for column in self.node.reference.columns)
+        kept, columns, _ = RowStage(predicates_of(self.node.reference), exprs).apply(self.table.records)
+        rows = rows_table(kept["sub"], kept["system_us"], kept["value"], columns).append_column("position", kept["position"])
+        records, _ = with_keys(rows, self._keys(1))
+        keyed = Keyed(np.arange(records.num_rows), ticks(records, "sub"), _zeros(records.num_rows), keys_of(records, self._keys(1)))
+        object.__setattr__(self, "_records", records)
+        object.__setattr__(self, "_keyed", keyed)
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return the rows with their computed keys (``g0_s``, ...), without those that can give no result, and the bad rows."""
+        kept, bad = with_keys(below, self._keys(0))
+        if not self.node.outer:
+            can_match = have_keys(kept, self._keys(0))
+            kept = kept if can_match.all() else kept.filter(pa.array(can_match))
+        return kept, bad
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the rows with from_us <= system_us < to_us and what they match, ordered by (system_us, position, record)."""
+        table = only(retained)
+        sub, system_us = ticks(table, "sub"), ticks(table, "system_us")
+        due = (system_us >= by_substream(sub, closing, "from_us", 0)) & (system_us < by_substream(sub, closing, "to_us", 0))
+        rows = table.filter(pa.array(due)).combine_chunks()
+        system_us = system_us[due]
+        found = [self._meeting(rows, pairs) for pairs in self._pairs(rows, self.table.version_at(system_us))]
+        mine, theirs = (np.concatenate([_zeros(0), *(pairs[side] for pairs in found)]) for side in (0, 1))
+        parts = [joined(rows, self._records, (mine, theirs), len(self.node.left.columns), system_us[mine])]
+        if self.node.outer:
+            unmatched = np.setdiff1d(np.arange(rows.num_rows), mine)
+            parts.append(alone(rows, unmatched, system_us[unmatched]))
+            mine, theirs = np.concatenate([mine, unmatched]), np.concatenate([theirs, unmatched])
+        results = concat_rows(parts)
+        order = np.lexsort((theirs, mine, ticks(results, "system_us")))
+        return results.take(pa.array(order)) if results.num_rows else no_rows()
+
+    def _keys(self, side: int) -> tuple[Expr, ...]:
+        return tuple(pair[side] for pair in self.node.keys)
+
+    def _pairs(self, rows: pa.Table, version: Ticks) -> Iterator[Pairs]:
+        """Yield the pairs (row, record) of equal keys in the version that is valid, conditions not asked yet."""
+        has_version = np.flatnonzero(version >= 0)
+        asking = Keyed(np.arange(rows.num_rows), version, _zeros(rows.num_rows), keys_of(rows, self._keys(0))).at(has_version)
+        first = _zeros(len(has_version))
+        everything = np.ones(self._records.num_rows, dtype=np.bool_)
+        for found in matches(asking, first, first + 1, self._keyed, everything):
+            yield from found.pairs()
+
+    def _meeting(self, rows: pa.Table, pairs: Pairs) -> Pairs:
+        return meeting(self.node.residual, rows, self._records, pairs, len(self.node.left.columns))
+
+
+def _zeros(length: int) -> Ticks:
+    return np.zeros(length, dtype=np.int64)

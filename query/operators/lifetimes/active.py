@@ -1,0 +1,133 @@
+"""
+Active: how many rows are alive. ``active(flights, minute, 5, origin)`` counts for each origin the flights of the last five minutes.
+
+A row lives from its time on, for a fixed time, until an end that it says itself, or until an edge
+(:mod:`query.operators.lifetimes.lifetimes`); at its end it counts no more. Law: of each group - a substream and the values of the columns
+named; NULL is a value of its own - there is one row at each instant at which any of its rows begins or ends to live, however many do; it
+holds how many are alive then, 0 when the last one has ended. Rows of one instant are ordered by the values of the columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.columns.segments import sorted_places
+from query.columns.encode import canonical, encode_keys
+from query.operators.lifetimes.lifetimes import ForLength, Lifetime, UntilColumn, UntilEdge, alive_at
+from query.operators.lifetimes.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word
+from query.operators.rows.lookback import Groups, Whole, group_numbers
+from query.plan.operator import Retained, alone, by_substream, no_rows, rows_table, ticks
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.variant import Variant, from_columns
+
+
+@dataclass(frozen=True)
+class Active:
+    """The operator; *lifetime* says how long a row lives, *apart* are the columns by which rows are grouped."""
+
+    lifetime: Lifetime
+    apart: tuple[int, ...]
+    sides: int = 1
+
+    @property
+    def reach_us(self) -> int:
+        """How long a row lives at most, microseconds."""
+        return self.lifetime.longest_us
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return position, substream, time, the grouping columns, and what tells how long rows live."""
+        below, marks, bad = self.lifetime.marked(below)
+        keys = [canonical(from_columns(below, f"s{index}")) for index in self.apart]
+        rows = rows_table(below["sub"], below["system_us"], below["key"], keys)
+        for name, column in {"position": below["position"], **marks}.items():
+            rows = rows.append_column(name, column)
+        return rows, bad
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the counts at from_us <= system_us < to_us, ordered by (system_us, grouping columns, sub)."""
+        every, groups, ends_us = self._living(alone(retained))
+        if not every.num_rows:
+            return no_rows()
+        at, group, alive = alive_at(groups, ends_us)
+        sub = ticks(every, "sub")[groups.order[groups.starts[group]]]
+        due = (at >= by_substream(sub, closing, "from_us", 0)) & (at < by_substream(sub, closing, "to_us", 0))
+        at, group, alive = at[due], group[due], alive[due]
+        owners = self._owners(every.take(pa.array(groups.order[groups.starts[:-1]])))
+        order = sorted_places(at, _ranks(owners)[group], np.arange(len(at)), len(at))
+        found = owners.take(pa.array(group[order]))
+        found = found.append_column("system_us", pa.array(at[order]))
+        return found.append_column(f"s{len(self.apart)}_{Kind.BIGINT.value}", pa.array(alive[order]))
+
+    def _living(self, rows: pa.Table) -> tuple[pa.Table, Groups, Whole]:
+        """Return the rows that live, in the order of time, their groups, and place by place when they end to live."""
+        system_us = ticks(rows, "system_us")
+        if (np.diff(system_us) < 0).any():
+            rows = rows.take(pa.array(np.argsort(system_us, kind="stable")))
+        living, ends_us = self.lifetime.ends(rows, self._keys(rows))
+        if living is not None and not living.all():
+            rows, ends_us = rows.filter(pa.array(living)), ends_us[living]
+        groups = Groups.of(group_numbers(ticks(rows, "sub"), self._keys(rows)), ticks(rows, "system_us"))
+        return rows, groups, ends_us[groups.order]
+
+    def _keys(self, rows: pa.Table) -> list[Variant]:
+        return [from_columns(rows, f"s{place}") for place in range(len(self.apart))]
+
+    def _owners(self, rows: pa.Table) -> pa.Table:
+        """Return substream, key and grouping columns of groups; rows of a group may have differed in their own keys."""
+        keys = self._keys(rows)
+        key = encode_keys(keys, rows.num_rows)
+        return rows_table(rows["sub"], rows["system_us"], key, keys).drop_columns(["system_us"])
+
+    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
+        """Return when a row begins and ends to live."""
+        return instant_us, instant_us + self.reach_us
+
+    def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
+        """Return the rows that may end to live at or after to_us."""
+        ends = ticks(retained, "until_us") if "until_us" in retained.column_names else ticks(retained, "system_us") + self.reach_us
+        return retained.filter(pa.array(ends >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
+
+
+def _ranks(owners: pa.Table) -> Whole:
+    """Return the rank of each group in the order of (grouping columns, sub)."""
+    columns = sorted(name for name in owners.column_names if name not in ("sub", "key"))
+    order = pc.sort_indices(owners, sort_keys=[(name, "ascending") for name in (*columns, "sub")]).to_numpy()
+    ranks = np.empty(len(order), dtype=np.int64)
+    ranks[order] = np.arange(len(order))
+    return ranks
+
+
+def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Active]:
+    """Make ``active(rows, unit, n, key, ...)``, with ``ends = column``, or ``edge = column`` and ``span = column``, anywhere after n."""
+    keys = [argument for argument in arguments[1:] if isinstance(argument, ColumnArgument)]
+    words = [argument for argument in arguments[1:] if isinstance(argument, Word)]
+    if not arguments or not isinstance(arguments[0], Length) or len(keys) + len(words) < len(arguments) - 1:
+        raise ValueError("active takes a length of time - a unit and a number - and the columns that rows are counted by")
+    given = [columns[key.index] for key in keys]
+    if len({column.name.lower() for column in given} | {"active"}) <= len(given):
+        raise ValueError("active takes each column once, and none that is called active")
+    lifetime = _lifetime(arguments[0].us, {word.name: word.index for word in words}, columns)
+    return (*given, RowColumn("active", "bigint")), Active(lifetime, tuple(key.index for key in keys))
+
+
+def _lifetime(longest_us: int, places: Mapping[str, int], columns: Sequence[RowColumn]) -> Lifetime:
+    if "ends" in places and len(places) > 1:
+        raise ValueError("active takes ends, a column of the rows that live, or edge, one of rows that end others, not both")
+    if "span" in places and "edge" not in places:
+        raise ValueError("span says which rows an edge ends: active takes it with edge = column only")
+    if "edge" in places:
+        return UntilEdge(longest_us, places["edge"], places.get("span"))
+    if "ends" not in places:
+        return ForLength(longest_us)
+    column = columns[places["ends"]]
+    if column.kind not in ("any", "datetime", "nvarchar(max)"):
+        raise ValueError(f"ends of active is a datetime, and {column.name} is {column.kind}")
+    return UntilColumn(longest_us, places["ends"], column.name)
+
+
+ACTIVE = OfferedOperator(make, "active(flights, minute, 5, origin)", words=("ends", "edge", "span"))

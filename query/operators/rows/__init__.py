@@ -1,0 +1,1 @@
+"""Operators that take rows one by one."""

@@ -1,0 +1,161 @@
+"""
+Looking back: which earlier rows of its group a row sees.
+
+Rows lie sorted by group, those of a group in their fixed order; those that meet a condition are *candidates*. Whatever a row
+asks for - the last candidate but n, those of the last hour, the first of an interval - is then a matter of counting: of how
+many candidates stand before it, and of where the first one lies that is young enough. Law: what a row sees depends on the
+rows of its group up to it, not on how rows after it were cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordering.columns.segments import first_above, grouped
+from query.columns.encode import canonical
+from tidegate.expressions.variant import Variant, valid_mask
+
+Whole = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_ROOM = 2**40
+"""Group numbers above this are numbered anew, so that they can be multiplied with the next key's."""
+
+
+def group_numbers(subs: Whole, keys: Sequence[Variant]) -> Whole:
+    """Return a number for each row, equal for rows of one substream whose keys are equal in kind and value."""
+    numbers = subs
+    for key in keys:
+        codes = np.zeros(len(subs), dtype=np.int64)
+        above = 1
+        for part in canonical(key).parts.values():
+            distinct = part.dictionary_encode()
+            valid = valid_mask(part)
+            codes[valid] = distinct.indices.to_numpy(zero_copy_only=False)[valid].astype(np.int64) + above
+            above += len(distinct.dictionary)
+        if above * (int(numbers.max(initial=0)) + 1) >= _ROOM:
+            numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64, copy=False)
+        numbers = numbers * above + codes
+    return numbers
+
+
+@dataclass(frozen=True)
+class Groups:
+    """
+    Rows sorted by group.
+
+    Args:
+        order: The number of the row at each place.
+        place: The place of each row.
+        group: The number of the group at each place: 0, 0, 1, 1, 1, 2, ...
+        starts: The place at which each group begins, and once more where the last one ends.
+        system_us: The time at each place.
+    """
+
+    order: Whole
+    place: Whole
+    group: Whole
+    starts: Whole
+    system_us: Whole
+
+    @classmethod
+    def of(cls, numbers: Whole, system_us: Whole) -> Groups:
+        """Sort rows, given in their fixed order, by the numbers of their groups."""
+        count = len(numbers)
+        order = grouped(numbers)
+        place = np.empty(count, dtype=np.int64)
+        place[order] = np.arange(count)
+        by_group = numbers[order]
+        begins = np.ones(count, dtype=np.bool_)
+        begins[1:] = by_group[1:] != by_group[:-1]
+        starts = np.append(np.flatnonzero(begins), count)
+        return cls(order, place, np.cumsum(begins) - 1, starts, system_us[order])
+
+    def candidates(self, meets: Mask | None) -> Candidates:
+        """Return the rows for which *meets* is true; None: all."""
+        true = np.ones(len(self.order), dtype=np.bool_) if meets is None else meets[self.order]
+        places = np.flatnonzero(true)
+        upto = np.concatenate([[0], np.cumsum(true)])
+        return Candidates(self, true, places, upto)
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """
+    The rows that may be seen.
+
+    Args:
+        groups: All rows.
+        meets: Whether the row at each place is a candidate.
+        places: The place of each candidate.
+        upto: How many candidates stand before each place, and how many there are.
+    """
+
+    groups: Groups
+    meets: Mask
+    places: Whole
+    upto: Whole
+
+    @property
+    def rows(self) -> Whole:
+        """The row number of each candidate."""
+        return self.groups.order[self.places]
+
+    def back(self, asked: Whole, offset: int, limit_us: int) -> tuple[Whole, Mask]:
+        """
+        Look a number of candidates back.
+
+        Args:
+            asked: The places that ask.
+            offset: How many candidates before the row; 0 is the last one up to it, itself included.
+            limit_us: How much older it may be.
+
+        Returns:
+            For each place the number of the candidate, and whether there is one; the number counts only then.
+        """
+        ends = self.upto[asked + 1] if offset == 0 else self.upto[asked] - (offset - 1)
+        found = ends - 1
+        exists = found >= self.upto[self.groups.starts[self.groups.group[asked]]]
+        found = np.where(exists, found, 0)
+        if len(self.places):
+            exists &= self.groups.system_us[asked] - self.groups.system_us[self.places[found]] <= limit_us
+        return found, exists
+
+    def first_of_interval(self, asked: Whole, interval_us: int) -> Mask:
+        """Tell of each place whether it is the first candidate of its group in its interval ``(start, end]``, aligned to 1970."""
+        before, exists = self.back(asked, 1, interval_us)
+        interval = interval_ends(self.groups.system_us, interval_us)
+        found = self.meets[asked]
+        found[exists] &= interval[self.places[before[exists]]] != interval[asked[exists]]
+        return found
+
+    def within(self, asked: Whole, limit_us: int) -> tuple[Whole, Whole]:
+        """Return for each place the first and the last of the candidates up to it that are at most *limit_us* older."""
+        group = self.groups.group[self.places]
+        starts = self.upto[self.groups.starts]
+        times = self.groups.system_us[self.places]
+        oldest = self.groups.system_us[asked] - (limit_us + 1)
+        first = first_above(times, group, starts, oldest, self.groups.group[asked]) if len(times) else np.zeros(len(asked), dtype=np.int64)
+        return first, self.upto[asked + 1] - 1
+
+    def newest(self, count: int) -> Mask:
+        """Tell of each place whether it is one of the last *count* candidates of its group."""
+        left = self.upto[self.groups.starts[self.groups.group + 1]] - self.upto[:-1]
+        return self.meets & (left <= count)
+
+
+def interval_ends(system_us: Whole, interval_us: int) -> Whole:
+    """Return the end of the interval ``(start, end]`` of each instant; intervals are aligned to 1970."""
+    ends: Whole = -(-system_us // interval_us) * interval_us
+    return ends
+
+
+def taken(column: Variant, rows: Whole, exists: Mask) -> Variant:
+    """Return the values in some rows, NULL where *exists* is false."""
+    indices = pa.array(rows, mask=~exists)
+    return Variant.of(len(rows), {kind: part.take(indices) for kind, part in column.parts.items()})

@@ -1,0 +1,79 @@
+"""
+Projection without a window: each row that passes WHERE gives one result at its own system timestamp, in the order of rows.
+
+As the last operator over events it encodes results when the event comes, and holds them until their instant is certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from query.columns.encode import encode_keys, encode_objects
+from query.operators.rows.instant_rows import Momentary, due_rows
+from query.operators.rows.rows import RowStage
+from query.plan.nodes import Project, predicates_of, scan_of
+from query.plan.operator import RESULT_SCHEMA, Retained, alone, rows_table
+from tidegate.expressions.variant import Variant
+from tidegate.payloads.formats import JSON, PayloadFormat
+
+
+@dataclass(frozen=True)
+class Projection(Momentary):
+    """The operator of a :class:`query.plan.nodes.Project` whose rows other operators take."""
+
+    node: Project
+    payloads: PayloadFormat = JSON
+    sides: int = 1
+    reach_us: int = 0
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return position and the rows that pass, and the bad rows."""
+        kept, over, columns, bad = _computed(self.node, self.payloads, below)
+        key = kept["key"] if "key" in kept.column_names else encode_keys(over, kept.num_rows)
+        rows = rows_table(kept["sub"], kept["system_us"], key, columns)
+        return rows.append_column("position", kept["position"]), bad
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
+        return due_rows(alone(retained), closing).drop_columns(["position"])
+
+
+@dataclass(frozen=True)
+class EncodedProjection(Momentary):
+    """
+    The operator of a :class:`query.plan.nodes.Project` over events whose results leave the query; without columns the payload
+    passes as it is.
+    """
+
+    node: Project
+    payloads: PayloadFormat = JSON
+    sides: int = 1
+    reach_us: int = 0
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return position, sub, system_us and the encoded key and value of the rows kept, and the bad rows."""
+        kept, over, columns, bad = _computed(self.node, self.payloads, below)
+        count = kept.num_rows
+        names = [column.name for column in self.node.columns]
+        value = encode_objects(names, columns, count) if names else kept["value"].cast(pa.binary())
+        retained = {name: kept[name] for name in ("position", "sub", "system_us")}
+        return pa.table({**retained, "key": encode_keys(over, count), "value": value}), bad
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Not asked for: its results leave the query."""
+        raise AssertionError("an encoded projection is the last operator")
+
+    def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""
+        return due_rows(alone(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
+
+
+def _computed(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
+    """Return the rows that pass, their substream key where events have one, their columns, and the bad rows."""
+    scan = scan_of(node)
+    over = () if scan is None or scan.over is None else (scan.over,)
+    exprs = tuple(column.expr for column in node.columns)
+    kept, columns, bad = RowStage(predicates_of(node), (*over, *exprs), payloads).apply(below)
+    return kept, columns[: len(over)], columns[len(over) :], bad

@@ -1,0 +1,127 @@
+"""
+The row stage every operator begins with: take fields out of payloads, apply WHERE, compute row-level expressions once.
+
+A row fails - becomes the query's dead letter - when its payload is unusable, when a condition fails on it, or when it
+passes all of them and an expression fails on it. The first reason counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.columns.encode import encode_objects
+from query.plan.operator import BAD_SCHEMA
+from tidegate.expressions.evaluation.evaluate import evaluate
+from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Arrival, Expr, Field, PartitionId, Payload, Slot, SystemTimestamp
+from tidegate.expressions.variant import Variant, from_columns
+from tidegate.json_columns.extracted import Extracted
+from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
+
+
+@dataclass(frozen=True)
+class RowStage:
+    """
+    Args:
+        predicates: The conditions of WHERE, asked one after the other.
+        exprs: What to compute for each row kept.
+        payloads: How payloads are written.
+    """
+
+    predicates: tuple[Expr, ...]
+    exprs: tuple[Expr, ...]
+    payloads: PayloadFormat = JSON
+
+    def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
+        """
+        Take events, or rows of another operator; return those kept, a column per expression over them, and the bad rows.
+        """
+        count = events.num_rows
+        leaves, reasons = self._leaves(events)
+        alive = np.ones(count, dtype=np.bool_)
+        alive[list(reasons)] = False
+        for predicate in self.predicates:
+            rows = np.flatnonzero(alive)
+            (verdict,), failures = evaluate([predicate], _filtered(leaves, alive), len(rows))
+            _note(reasons, failures, rows)
+            alive[rows] = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False)
+            alive[list(reasons)] = False
+        rows = np.flatnonzero(alive)
+        columns, failures = evaluate(self.exprs, _filtered(leaves, alive), len(rows))
+        _note(reasons, failures, rows)
+        if failures:
+            fine = np.ones(count, dtype=np.bool_)
+            fine[list(reasons)] = False
+            columns = [column.filter(fine[rows]) for column in columns]
+            rows = rows[fine[rows]]
+        kept = events if len(rows) == count else events.take(pa.array(rows))
+        return kept, columns, _bad(events, reasons)
+
+    def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, str]]:
+        wanted = self._distinct_leaves()
+        fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
+        if Payload() in wanted:
+            fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
+        extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else Extracted.of({}, {})
+        leaves: dict[Expr, Variant] = {leaf: self._leaf(leaf, events, extracted) for leaf in wanted}
+        return leaves, dict(zip(extracted.bad.tolist(), extracted.reasons, strict=True))
+
+    def _leaf(self, leaf: Expr, events: pa.Table, extracted: Extracted) -> Variant:
+        count = events.num_rows
+        if isinstance(leaf, Field):
+            return extracted.columns[leaf]
+        if isinstance(leaf, SystemTimestamp):
+            return Variant.of(count, {Kind.DATETIME: events["system_us"]})
+        if isinstance(leaf, Arrival):
+            return Variant.of(count, {Kind.DATETIME: events["arrival_us"]})
+        if isinstance(leaf, PartitionId):
+            return Variant.of(count, {Kind.BIGINT: events["partition_id"].cast(pa.int64())})
+        if isinstance(leaf, Slot):
+            return from_columns(events, f"s{leaf.index}")
+        assert isinstance(leaf, Payload), f"rows have no {leaf}"
+        if leaf.names:
+            return _records(leaf.names, [self._leaf(column, events, extracted) for column in leaf.columns], count)
+        if self.payloads.csv_columns:
+            return _records(self.payloads.csv_columns, [extracted.columns[field] for field in self._payload_fields()], count)
+        return extracted.columns[_WHOLE]
+
+    def _payload_fields(self) -> list[Field]:
+        """Return what a payload as a record is made of: the values of a CSV record, else the value at the empty path."""
+        return [Field((name,)) for name in self.payloads.csv_columns] or [_WHOLE]
+
+    def _distinct_leaves(self) -> tuple[Expr, ...]:
+        return tuple(dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves()))
+
+
+_WHOLE = Field(())
+
+
+def _records(names: Sequence[str], values: Sequence[Variant], length: int) -> Variant:
+    return Variant.of(length, {Kind.RECORD: encode_objects(names, values, length).cast(pa.string())})
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _filtered(leaves: dict[Expr, Variant], alive: npt.NDArray[np.bool_]) -> dict[Expr, Variant]:
+    return leaves if alive.all() else {leaf: column.filter(alive) for leaf, column in leaves.items()}
+
+
+def _note(reasons: dict[int, str], failures: Iterable[Failure], rows: npt.NDArray[np.int64]) -> None:
+    for failure in failures:
+        for row in rows[failure.rows].tolist():
+            reasons.setdefault(row, failure.reason)
+
+
+def _bad(events: pa.Table, reasons: dict[int, str]) -> pa.Table:
+    rows = sorted(reasons)
+    positions = events["position"].take(pa.array(rows, pa.int64())).combine_chunks()
+    return pa.table({"position": positions, "reason": pa.array([reasons[row] for row in rows], pa.string())}, schema=BAD_SCHEMA)

@@ -1,0 +1,34 @@
+"""Union: the rows of several operators in one sequence; of the same instant in the order of the script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from query.operators.rows.instant_rows import Momentary, due_rows
+from query.plan.nodes import Union
+from query.plan.operator import BAD_SCHEMA, Retained, concat_rows
+
+
+@dataclass(frozen=True)
+class Uniting(Momentary):
+    """The operator of a :class:`query.plan.nodes.Union`."""
+
+    node: Union
+    reach_us: int = 0
+
+    @property
+    def sides(self) -> int:
+        """One for each part."""
+        return len(self.node.parts)
+
+    def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
+        """Return the rows as they are."""
+        return below, BAD_SCHEMA.empty_table()
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, side, position)."""
+        every = concat_rows([rows for rows in retained if rows is not None]).drop_columns(["position"])
+        return due_rows(every.append_column("position", pa.array(np.arange(every.num_rows))), closing).drop_columns(["position"])

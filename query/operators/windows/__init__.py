@@ -1,0 +1,1 @@
+"""Aggregates over windows: cells, panes, sessions and exact states."""

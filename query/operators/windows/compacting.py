@@ -1,0 +1,65 @@
+"""
+Compacting: retained rows of an aggregate put together long before their windows end.
+
+No result can tell apart two rows of one group between whose times no window starts or ends. Where states make all aggregates
+(:mod:`query.operators.windows.totals`), such rows become one that has their states in place of their values; it stands at the end of
+their *cell*, the longest piece of time that none of the windows divides. What lies in a cell belongs to the same windows as the
+cell's end, so all that is said of a row's time holds of it. Law: states add up exactly, so it cannot be seen in a result which
+rows were put together, or when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import gcd
+
+import pyarrow as pa
+
+from query.operators.windows.framing import collected, grouped_rows
+from query.plan.operator import Ticks, ticks
+from query.plan.windows import AnyWindow, Window
+from tidegate.expressions.tree import Aggregate
+
+COMPACTED_FROM = 4_096
+"""Fewer rows are not worth the work."""
+SAVING = 2
+"""Nor are those of which not so many become one, on average: a row of states is larger."""
+
+
+def grid_of(windows: Sequence[AnyWindow]) -> Window | None:
+    """Return a tumbling window into whole numbers of which all of *windows* can be cut, None where they have no fixed ends."""
+    fixed = [window for window in windows if isinstance(window, Window)]
+    if len(fixed) < len(windows):
+        return None
+    offset_us = fixed[0].offset_us
+    step_us = reduce(gcd, (length for each in fixed for length in (each.size_us, each.hop_us, each.offset_us - offset_us)))
+    return Window(step_us, step_us, offset_us) if step_us > 1 else None
+
+
+def compacted(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
+    """
+    Put rows together.
+
+    Args:
+        rows: Rows that :class:`query.operators.windows.windowed_aggregate.WindowAggregation` retains, some perhaps put together already.
+        grid: The cells.
+        keys: How many grouping keys rows have.
+        totals: The aggregates.
+        numbers: For each the number of its value, None for COUNT(*).
+    """
+    if rows.num_rows < COMPACTED_FROM:
+        return rows
+    return put_together(rows, grid.pane_end(ticks(rows, "system_us")), keys, totals, numbers)
+
+
+def put_together(rows: pa.Table, cell: Ticks, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
+    """Return a row with states for each group and *cell*, an instant of each row; the rows themselves if that saves little."""
+    group, groups = grouped_rows(rows, keys)
+    placed = rows.append_column("group", pa.array(group)).append_column("cell", pa.array(cell))
+    cells, states = collected(placed, totals, numbers, 'cell, "group"')
+    if SAVING * cells.num_rows > rows.num_rows:
+        return rows
+    owners = groups.take(cells["group"])
+    columns = {"sub": owners["sub"], "system_us": cells["cell"], **{name: owners[name] for name in owners.column_names if name != "sub"}}
+    return pa.table({**columns, **{state.name: cells[state.name] for state in states}})

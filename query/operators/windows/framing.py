@@ -1,0 +1,204 @@
+"""
+Framing: from retained rows to windows, as tables of the states of each window and group.
+
+Rows are added up by (substream, group, cell); where an event belongs to one window only - tumbling windows, snapshots,
+sessions - the cell is the window, else windows are runs of cells. Every state is exact, so neither order nor cuts can show.
+Aggregates that need the rows of a window themselves get the rows, sorted as the cells are, and the numbers of each window's
+first and last row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordering.columns.segments import sorted_places
+from query.operators.rows.lookback import group_numbers
+from query.operators.windows.panes import merged, with_row_numbers
+from query.operators.windows.runs import Cells, hopping_runs, sliding_runs
+from query.operators.windows.sessions import session_ends
+from query.operators.windows.totals import State, Totals, with_pieces
+from query.plan.operator import Ticks, by_substream, ticks
+from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
+from tidegate.expressions.duckdb_pool import run
+from tidegate.expressions.tree import Aggregate
+from tidegate.expressions.variant import from_columns
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Framed:
+    """
+    Windows, their groups, and where aggregates need them the rows.
+
+    Args:
+        windows: Per window and group: system_us, the number of the ``group``, the states, and the numbers ``first_row`` and
+            ``last_row``.
+        groups: What each group is: sub and the keys.
+        rows: The rows that are numbered, sorted by group and in their order within; None where no aggregate needs them.
+    """
+
+    windows: pa.Table
+    groups: pa.Table
+    rows: pa.Table | None
+
+
+@dataclass(frozen=True)
+class Framing:
+    """
+    The windows of one kind over the rows of a :class:`query.operators.windows.windowed_aggregate.WindowAggregation`.
+
+    Args:
+        window: The window.
+        keys: How many grouping keys rows have.
+        totals: The aggregates that states make.
+        numbers: For each the number of its value, None for COUNT(*).
+        needs_rows: Whether some aggregate needs the rows themselves.
+        results_max: Most windows computed at once.
+    """
+
+    window: AnyWindow
+    keys: int
+    totals: Sequence[Aggregate]
+    numbers: Sequence[int | None]
+    needs_rows: bool
+    results_max: int
+
+    def windows(self, retained: pa.Table, closing: pa.Table) -> Iterator[Framed]:
+        """Yield the windows that *closing* asks for, in order of their ends."""
+        rows = self._due(retained, closing)
+        if not rows.num_rows:
+            return
+        group, groups = grouped_rows(rows, self.keys)
+        cells, states = self._cells(rows.append_column("group", pa.array(group)))
+        if self.needs_rows:
+            cells = with_row_numbers(cells)
+        ordered = _in_group_order(rows, group) if self.needs_rows else None
+        for windows in self._frames(cells, states, ticks(groups, "sub"), closing):
+            if windows.num_rows:
+                yield Framed(windows, groups, ordered)
+
+    @property
+    def _disjoint(self) -> bool:
+        """Tell whether every event belongs to one window at most, so that cells are windows."""
+        return isinstance(self.window, Session) or (isinstance(self.window, Window) and self.window.tumbling)
+
+    # Rows -> cells
+
+    def _due(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
+        """Return the rows that results asked for need, with their cell."""
+        due = _meets(self.window.span(ticks(retained, "system_us")), ticks(retained, "sub"), closing)
+        rows = retained if due.all() else retained.filter(pa.array(due))
+        if not isinstance(self.window, Session) or not rows.num_rows:
+            return rows.append_column("cell", pa.array(_cell(self.window, ticks(rows, "system_us"))))
+        ends = session_ends(_numbers(rows, self.window.partition), ticks(rows, "system_us"), self.window)
+        ended = _meets((ends, ends), ticks(rows, "sub"), closing)
+        return rows.append_column("cell", pa.array(ends)).filter(pa.array(ended))
+
+    def _cells(self, rows: pa.Table) -> tuple[pa.Table, Sequence[State]]:
+        """Return the states of cells, sorted by group and time where that is needed."""
+        return collected(rows, self.totals, self.numbers, '"group", cell' if self.needs_rows or not self._disjoint else None)
+
+    # Cells -> windows
+
+    def _frames(self, table: pa.Table, states: Sequence[State], subs: Ticks, closing: pa.Table) -> Iterator[pa.Table]:
+        """Yield windows: group, system_us, the states; *subs* says of which substream each group is."""
+        if self._disjoint:
+            yield table.rename_columns(["system_us" if name == "cell" else name for name in table.column_names])
+            return
+        cells = Cells.of(table, subs, closing)
+        if isinstance(self.window, Sliding):
+            yield merged(table, ["group"], states, sliding_runs(cells, self.window))
+        elif isinstance(self.window, Window):
+            for low, high in self._chunks(np.sort(cells.instant), self.window, closing):
+                near = (cells.instant < high) & (cells.instant > low - self.window.size_us)
+                some = table if near.all() else table.filter(pa.array(near))
+                yield merged(some, ["group"], states, hopping_runs(Cells.of(some, subs, closing), self.window, low, high))
+
+    def _chunks(self, panes: Ticks, window: Window, closing: pa.Table) -> Iterator[tuple[int, int]]:
+        """Yield ranges [low, high) of window ends, each with at most *results_max* results (or of one end)."""
+        hop = window.hop_us
+        earliest = np.array([max(int(panes[0]), int(ticks(closing, "from_us").min()))])
+        low = int(window.first_end(earliest)[0])
+        stop = min(int(window.last_end(panes[-1:])[0]) + 1, int(ticks(closing, "to_us").max()))
+        while low < stop:
+            ends = -(-(stop - low) // hop)
+            while ends > 1 and _count(panes, low - window.size_us, low + (ends - 1) * hop) * min(ends, window.hops) > self.results_max:
+                ends = (ends + 1) // 2
+            yield low, low + ends * hop
+            low += ends * hop
+            following = np.searchsorted(panes, low - window.size_us, side="right")
+            if following == len(panes):
+                return
+            low = max(low, int(window.first_end(panes[following : following + 1])[0]))
+
+
+def grouped_rows(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
+    """Return the number of each row's group, counted from 0 as groups come up, and what each group is: sub and the keys."""
+    group = pa.array(_numbers(rows, range(keys))).dictionary_encode().indices.to_numpy().astype(np.int64)
+    owner = np.empty(int(group.max()) + 1, dtype=np.int64)
+    owner[group[::-1]] = np.arange(len(group))[::-1]
+    return group, rows.select(["sub", *(name for name in rows.column_names if name.startswith("g"))]).take(pa.array(owner))
+
+
+def collected(
+    rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
+) -> tuple[pa.Table, Sequence[State]]:
+    """
+    Add rows up by ``group`` and ``cell``.
+
+    Args:
+        rows: The rows, values and states, with these columns.
+        totals: The aggregates that states make.
+        numbers: For each the number of its value, None for COUNT(*).
+        order: What the cells are sorted by.
+
+    Returns:
+        The cells, and which states they have.
+    """
+    pairs = zip(totals, numbers, strict=True)
+    summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
+    rows, limbs = with_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))
+    states = Totals(totals, numbers, rows.column_names, limbs).states()
+    sums = ", ".join(f"{state.collect} AS {state.name}" for state in states)
+    ordered = f" ORDER BY {order}" if order else ""
+    return run(f'SELECT "group", cell, {sums} FROM input GROUP BY "group", cell{ordered}', input=rows), states
+
+
+def still_needed(window: AnyWindow, retained: pa.Table, horizon: pa.Table) -> Mask:
+    """Tell of each row whether a result at or after ``to_us`` of its substream can depend on it."""
+    first, last = window.span(ticks(retained, "system_us"))
+    found: Mask = (first <= last) & (last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0))
+    return found
+
+
+def _numbers(rows: pa.Table, keys: Sequence[int]) -> Ticks:
+    return group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{at}") for at in keys])
+
+
+def _meets(span: Span, subs: Ticks, closing: pa.Table) -> Mask:
+    """Tell of which rows the span meets the instants that are asked for."""
+    first, last = span
+    found: Mask = (first <= last) & (first < by_substream(subs, closing, "to_us", 0)) & (last >= by_substream(subs, closing, "from_us", 0))
+    return found
+
+
+def _cell(window: AnyWindow, system_us: Ticks) -> Ticks:
+    return window.pane_end(system_us) if isinstance(window, Window) else system_us
+
+
+def _in_group_order(rows: pa.Table, group: Ticks) -> pa.Table:
+    """Return the values of rows, sorted by (group, system_us) and otherwise in their order."""
+    places = sorted_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group))
+    return rows.select([name for name in rows.column_names if name.startswith("v") or name == "system_us"]).take(pa.array(places))
+
+
+def _count(panes: Ticks, after_us: int, until_us: int) -> int:
+    """Count the cells with pane in (after_us, until_us]; *panes* are sorted."""
+    start, end = np.searchsorted(panes, [after_us, until_us], side="right")
+    return int(end - start)

@@ -1,0 +1,261 @@
+"""
+Holistic aggregates: those for which a window needs its rows, because states of parts do not add up to the whole.
+
+COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles and those of other packages are; STDEV and VAR are counted among
+them, though exact sums make them (:mod:`query.operators.windows.variance`). Rows lie sorted by (substream, group, system_us,
+position), so the rows of a window are a run of row numbers; runs may overlap. Law: a value depends on the rows of its run
+and their order alone.
+
+Runs are spelled out row by row, a bounded number of rows at a time; that takes time and memory in proportion to rows where
+windows do not overlap. What depends on all rows - their places in ORDER BY - is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.columns.encode import json_values
+from query.operators.rows.ranks import nearest_floats, places, previous_equals
+from query.operators.windows.variance import variances
+from tidegate.expressions.binding import offered
+from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Aggregate, Expr
+from tidegate.expressions.variant import Variant, finite, gather
+
+Whole = npt.NDArray[np.int64]
+
+ROWS_MAX = 4_000_000
+"""Most rows spelled out at once, unless one window has more."""
+
+
+def is_holistic(aggregate: Aggregate) -> bool:
+    """Tell whether an aggregate is computed by :func:`holistic` rather than from states of panes."""
+    return aggregate.distinct or aggregate.function not in ("count", "sum", "avg", "min", "max")
+
+
+def arguments(aggregate: Aggregate) -> tuple[Expr, ...]:
+    """Return what must be known of each row for a holistic aggregate: its value, if it takes one, then what it is ordered by."""
+    return aggregate.parts
+
+
+def computed(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last: Whole) -> tuple[Variant, list[Failure]]:
+    """
+    Compute an aggregate that needs its rows, ours or another package's, as :func:`holistic` does.
+
+    Returns:
+        One value per window, and the windows of which it could not be computed; of one without rows a package is not asked.
+    """
+    own = offered.find(aggregate.function)
+    if own is None:
+        return holistic(aggregate, values, first, last), []
+    some = np.flatnonzero(last >= first)
+    found, failures = own.rule([value.only(kind) for value, kind in zip(values, own.takes, strict=True)], first[some], last[some])
+    failed = [Failure(some[each.rows], f"{each.reason}: {aggregate}") for each in failures]
+    return gather(len(first), [(some, Variant.of(len(some), {own.gives: found}))]), failed
+
+
+def holistic(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last: Whole, *, rows_max: int = ROWS_MAX) -> Variant:
+    """
+    Compute a holistic aggregate of windows.
+
+    Args:
+        aggregate: One for which :func:`is_holistic` is true.
+        values: The columns of its :func:`arguments`, of rows sorted by (sub, group, system_us, position).
+        first: For each window the number of its first row.
+        last: For each window the number of its last row (inclusive); one below *first* for a window without rows.
+        rows_max: Most rows spelled out at once.
+
+    Returns:
+        One value per window.
+    """
+    if aggregate.function in ("stdev", "stdevp", "var", "varp"):
+        return _spread(aggregate.function, values[0], first, last)
+    compute = _FUNCTIONS[aggregate.function](aggregate, values)
+    pieces = [(np.arange(low, high), compute(_Runs.of(first[low:high], last[low:high]))) for low, high in _chunks(first, last, rows_max)]
+    return gather(len(first), pieces)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """
+    The runs of some windows, spelled out.
+
+    Args:
+        first: For each window the number of its first row.
+        starts: Where each window begins in *rows*, and, once more, where the last one ends.
+        rows: The numbers of the rows, one window after the other.
+    """
+
+    first: Whole
+    starts: Whole
+    rows: Whole
+
+    @classmethod
+    def of(cls, first: Whole, last: Whole) -> _Runs:
+        """Spell out runs."""
+        starts = _starts(last - first + 1)
+        return cls(first, starts, np.repeat(first - starts[:-1], np.diff(starts)) + np.arange(starts[-1]))
+
+    @property
+    def owners(self) -> Whole:
+        """For each of the rows the number of its window."""
+        return np.repeat(np.arange(len(self.first)), np.diff(self.starts))
+
+    def filter(self, kept: npt.NDArray[np.bool_]) -> _Runs:
+        """Return the runs without the rows for which *kept*, known of all rows there are, is false."""
+        chosen = kept[self.rows]
+        counts = np.bincount(self.owners[chosen], minlength=len(self.first))
+        return _Runs(self.first, _starts(counts), self.rows[chosen])
+
+    def ordered(self, place: Whole) -> _Runs:
+        """Return the runs with the rows of each window in the order of *place*, known of all rows there are; of equals as before."""
+        order = np.argsort(self.owners * (int(place.max(initial=0)) + 1) + place[self.rows], kind="stable")
+        return _Runs(self.first, self.starts, self.rows[order])
+
+    def top(self, count: int) -> _Runs:
+        """Return the first *count* rows of each window."""
+        kept = np.arange(len(self.rows)) - np.repeat(self.starts[:-1], np.diff(self.starts)) < count
+        return _Runs(self.first, _starts(np.minimum(np.diff(self.starts), count)), self.rows[kept])
+
+
+_Compute = Callable[[_Runs], Variant]
+
+
+def _starts(counts: Whole) -> Whole:
+    return np.concatenate([[0], np.cumsum(counts)])
+
+
+def _chunks(first: Whole, last: Whole, rows_max: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges [low, high) of windows with at most *rows_max* rows together, or of one window."""
+    starts = _starts(last - first + 1)
+    low = 0
+    while low < len(first):
+        high = max(low + 1, int(np.searchsorted(starts, starts[low] + rows_max, side="right")) - 1)
+        yield low, high
+        low = high
+
+
+def _spread(function: str, values: Variant, first: Whole, last: Whole) -> Variant:
+    found = variances(values, first, last, sample=not function.endswith("p"))
+    # The root of an exactly rounded variance: IEEE 754 rounds roots to nearest as well.
+    return Variant.of(len(first), {Kind.FLOAT: pc.sqrt(found) if function.startswith("stdev") else found})
+
+
+def _distinct(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
+    """A row counts where no row of its window before it has the same value."""
+    previous = previous_equals(values[0])
+
+    def compute(runs: _Runs) -> Variant:
+        fresh = previous[runs.rows] < np.repeat(runs.first, np.diff(runs.starts))
+        counted = _starts(fresh.astype(np.int64))[runs.starts]
+        return Variant.of(len(runs.first), {Kind.BIGINT: pa.array(counted[1:] - counted[:-1])})
+
+    return compute
+
+
+def _collect(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
+    texts = json_values(values[0])
+    return lambda runs: _arrays(texts.take(pa.array(runs.rows)), runs.starts)
+
+
+def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
+    place = _places(aggregate, values)
+    assert aggregate.parameter is not None
+    count = int(aggregate.parameter)
+
+    def compute(runs: _Runs) -> Variant:
+        top = runs.ordered(place).top(count)
+        ranks = np.arange(1, len(top.rows) + 1) - np.repeat(top.starts[:-1], np.diff(top.starts))
+        found = json_values(values[0].take(top.rows))
+        numbers = pa.array(ranks).cast(pa.string())
+        elements = pc.binary_join_element_wise(pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), found, pa.scalar("}"), pa.scalar(""))
+        return _arrays(elements, top.starts)
+
+    return compute
+
+
+def _top_one(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
+    place = _places(aggregate, values)
+
+    def compute(runs: _Runs) -> Variant:
+        top = runs.ordered(place).top(1)
+        return gather(len(runs.first), [(np.flatnonzero(np.diff(top.starts)), values[0].take(top.rows))])
+
+    return compute
+
+
+def _places(aggregate: Aggregate, values: Sequence[Variant]) -> Whole:
+    keys = values[len(values) - len(aggregate.order) :]
+    descending = [descending for _, descending in aggregate.order]
+    return places(list(zip(keys, descending, strict=True)))
+
+
+def _percentile(pick: Callable[[Variant, _Runs, Decimal], Variant]) -> Callable[[Aggregate, Sequence[Variant]], _Compute]:
+    def prepare(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
+        place, known = _places(aggregate, values), values[0].valid()
+        assert aggregate.parameter is not None
+        parameter = aggregate.parameter
+        return lambda runs: pick(values[0], runs.filter(known).ordered(place), parameter)
+
+    return prepare
+
+
+def _between(values: Variant, runs: _Runs, part: Decimal) -> Variant:
+    """The value *part* of the way from the first to the last: between two values in proportion to the distances."""
+    some, counts = _counted(runs)
+    # Of the fraction as the script writes it, so that a tenth of ten steps is one step.
+    above, below = part.as_integer_ratio()
+    distinct, which = np.unique(counts, return_inverse=True)
+    steps = [divmod(above * (int(count) - 1), below) for count in distinct]
+    at = runs.starts[:-1][some] + np.array([step for step, _ in steps], dtype=np.int64)[which]
+    share = np.array([rest / below for _, rest in steps])[which]
+    floats = nearest_floats(values)
+    low = floats[runs.rows[at]]
+    high = floats[runs.rows[at + (share > 0)]]
+    with np.errstate(over="ignore", invalid="ignore"):
+        distance = high - low
+        # A distance beyond all floats lies between values of opposite signs, whose parts add up to less than either.
+        found = np.where(np.isfinite(distance), low + share * distance, low * (1 - share) + high * share)
+    return gather(len(runs.first), [(some, Variant.of(len(some), {Kind.FLOAT: finite(pa.array(found))}))])
+
+
+def _reached(values: Variant, runs: _Runs, part: Decimal) -> Variant:
+    """The first value at which *part* of all values have been counted."""
+    some, counts = _counted(runs)
+    above, below = part.as_integer_ratio()
+    distinct, which = np.unique(counts, return_inverse=True)
+    steps = [max(-(-above * int(count) // below) - 1, 0) for count in distinct]
+    at = runs.starts[:-1][some] + np.array(steps, dtype=np.int64)[which]
+    return gather(len(runs.first), [(some, values.take(runs.rows[at]))])
+
+
+def _counted(runs: _Runs) -> tuple[Whole, Whole]:
+    """Return the windows that have rows, and how many each has."""
+    counts = np.diff(runs.starts)
+    some = np.flatnonzero(counts)
+    return some, counts[some]
+
+
+def _arrays(texts: pa.Array, starts: Whole) -> Variant:
+    """Return the JSON arrays of the texts of each window."""
+    lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), texts)
+    joined = pc.binary_join_element_wise(pa.scalar("["), pc.binary_join(lists, ","), pa.scalar("]"), pa.scalar(""))
+    return Variant.of(len(lists), {Kind.ARRAY: joined})
+
+
+_FUNCTIONS: dict[str, Callable[[Aggregate, Sequence[Variant]], _Compute]] = {
+    "count": _distinct,
+    "collect": _collect,
+    "collecttop": _collect_top,
+    "topone": _top_one,
+    "percentile_cont": _percentile(_between),
+    "percentile_disc": _percentile(_reached),
+}

@@ -1,0 +1,119 @@
+"""
+Running aggregates: an aggregate for each of many runs of rows, where every row is a cell of its own.
+
+States of single rows are what :mod:`query.operators.windows.totals` would collect from groups of one row; from there on all is as with
+windows: sums of runs are differences of running sums of integers, extremes come from tables. So a value depends on the rows
+of its run alone, and is exact. A row may stand for many that all runs hold or none does: it has their states instead of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.operators.windows.exact_sum import pieces
+from query.operators.windows.panes import merged_states
+from query.operators.windows.runs import Runs
+from query.operators.windows.totals import State, finish_total
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Aggregate
+from tidegate.expressions.variant import Variant, valid_mask
+
+Whole = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Cells = Mapping[str, pa.Array]
+"""The name of each state -> the states of rows."""
+
+_HALF_BITS = 32
+
+
+def cells_of(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
+    """
+    Return the states of rows, each by itself.
+
+    Args:
+        total: COUNT, SUM, AVG, MIN or MAX; which values there may be, and what they give, is as of windows.
+        values: What is aggregated; nothing for COUNT(*).
+        count: How many rows there are.
+    """
+    return dict(_cells(total.function, values[0] if values else None, count))
+
+
+def running(total: Aggregate, cells: Cells, first: Whole, last: Whole) -> Variant:
+    """
+    Aggregate runs of rows.
+
+    Args:
+        total: The aggregate.
+        cells: The states of the rows.
+        first: For each run the number of its first row.
+        last: For each run the number of its last row, inclusive; one below *first* for a run without rows.
+
+    Returns:
+        One value per run.
+    """
+    merged = merged_states(pa.table(cells), _states(total, cells), Runs(first, last, first))
+    return finish_total(pa.table({"run": first, **merged}), Aggregate(total.function, None), 0 if total.parts else None)
+
+
+def summed(total: Aggregate, cells: Cells, order: Whole, starts: Whole) -> Cells:
+    """
+    Add up the states of groups of rows.
+
+    Args:
+        total: The aggregate.
+        cells: The states of the rows.
+        order: The numbers of the rows, one group after the other.
+        starts: At which place of these each group begins; none is empty.
+    """
+    if not cells:
+        return {}
+    rows = pa.table(cells).take(pa.array(order))
+    return merged_states(rows, _states(total, cells), Runs(starts, np.append(starts[1:], len(order)) - 1, starts))
+
+
+def either(chosen: Mask, cells: Cells, others: Cells) -> Cells:
+    """Return the states of rows: for those *chosen* that of *cells*, for the rest that of *others*. What only one has is 0 or null else."""
+    mask = pa.array(chosen)
+    found = {}
+    for name in dict.fromkeys([*cells, *others]):
+        kind = (cells[name] if name in cells else others[name]).type
+        nothing = pa.scalar(None if name.startswith(("min", "max")) else 0, kind)
+        found[name] = pc.if_else(mask, cells.get(name, nothing), others.get(name, nothing))
+    return found
+
+
+def _states(total: Aggregate, cells: Cells) -> list[State]:
+    merge = total.function if total.function in ("min", "max") else "add"
+    return [State(name, "", merge) for name in cells]
+
+
+def _cells(function: str, values: Variant | None, count: int) -> Iterator[tuple[str, pa.Array]]:
+    """Yield the name of each state and its column."""
+    if values is None:
+        yield "n", pa.array(np.ones(count, dtype=np.int64))
+    elif function == "count":
+        yield "c0", pa.array(values.valid().astype(np.int64))
+    elif function in ("sum", "avg"):
+        yield from _sum_cells(values)
+    else:
+        yield from ((f"{function}0_{kind.value}", part) for kind, part in values.parts.items())
+
+
+def _sum_cells(values: Variant) -> Iterator[tuple[str, pa.Array]]:
+    if Kind.BIGINT in values.parts:
+        part = values.parts[Kind.BIGINT]
+        whole = part.fill_null(0).to_numpy()
+        yield "n0_i", pa.array(valid_mask(part).astype(np.int64))
+        yield "s0_high", pa.array(whole >> _HALF_BITS)
+        yield "s0_low", pa.array(whole & ((1 << _HALF_BITS) - 1))
+    if Kind.FLOAT in values.parts:
+        part = values.parts[Kind.FLOAT]
+        yield "n0_f", pa.array(valid_mask(part).astype(np.int64))
+        cut = pieces(part.fill_null(0.0).to_numpy())
+        for limb in sorted({int(used) for limbs, amounts in cut for used in np.unique(limbs[amounts != 0])}):
+            yield f"x0_{limb}", pa.array(sum(np.where(limbs == limb, amounts, 0) for limbs, amounts in cut))

@@ -1,0 +1,95 @@
+"""
+Runs: which of a group's cells each window holds.
+
+A *cell* is what the rows of a group at one instant - for windows at fixed ends, in one pane - add up to. The cells of a group
+lie side by side in order of time, so every window is a run of them: from its first cell to its last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordering.columns.segments import first_above
+from query.plan.operator import by_substream, ticks
+from query.plan.windows import Sliding, Window
+
+Whole = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Cells:
+    """
+    Cells, sorted by group, then instant.
+
+    Args:
+        group: The number of each cell's group.
+        instant: The cell's instant; of a pane its end.
+        from_us: From where on results are asked for in the cell's substream.
+        to_us: Up to where, exclusive.
+    """
+
+    group: Whole
+    instant: Whole
+    from_us: Whole
+    to_us: Whole
+
+    @classmethod
+    def of(cls, cells: pa.Table, subs: Whole, closing: pa.Table) -> Cells:
+        """Return the cells of a table with ``group`` and ``cell``; *subs* holds the substream of each group."""
+        group = ticks(cells, "group")
+        from_us, to_us = (by_substream(subs[group], closing, name, 0) for name in ("from_us", "to_us"))
+        return cls(group, ticks(cells, "cell"), from_us, to_us)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """For each result: the first and last of its cells (inclusive) and the window's end."""
+
+    first: Whole
+    last: Whole
+    end_us: Whole
+
+
+def hopping_runs(cells: Cells, window: Window, low: int, high: int) -> Runs:
+    """Return the windows with cells, panes of *window*, whose end lies in [low, high) and is asked for; low is an end."""
+    panes, group, hop = cells.instant, cells.group, window.hop_us
+    asked_from, asked_to = np.maximum(cells.from_us, low), np.minimum(cells.to_us, high)
+    # Window ends by number: end = low + number * hop.
+    begins = (window.first_end(panes) - low) // hop
+    ceases = (window.last_end(panes) - low) // hop
+    start = np.maximum(begins, -((low - asked_from) // hop))
+    stop = np.minimum(ceases, -((low - asked_to) // hop) - 1)
+    # Both rise within a group; a cell adds the ends its predecessor did not reach.
+    start[1:] = np.where(group[1:] == group[:-1], np.maximum(start[1:], stop[:-1] + 1), start[1:])
+    counts = np.maximum(stop - start + 1, 0)
+    owner = np.repeat(np.arange(len(panes)), counts)
+    number = start[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return Runs(owner, _last_until(group, begins, number, group[owner]), low + number * hop)
+
+
+def sliding_runs(cells: Cells, window: Sliding) -> Runs:
+    """Return the windows with cells that end where a cell enters or leaves, each once, as far as they are asked for."""
+    instant, group, number = cells.instant, cells.group, np.arange(len(cells.instant))
+    # What enters at e finds those after e - size there.
+    first = _last_until(group, instant, instant - window.size_us, group) + 1
+    # What leaves at e leaves those behind that come after it, up to e; one that enters at e gives the result itself.
+    left_us = instant + window.size_us
+    behind = _last_until(group, instant, left_us, group)
+    leaves = (behind > number) & (instant[behind] < left_us)
+    runs = Runs(
+        np.concatenate([first, number[leaves] + 1]),
+        np.concatenate([number, behind[leaves]]),
+        np.concatenate([instant, left_us[leaves]]),
+    )
+    asked = (runs.end_us >= cells.from_us[runs.last]) & (runs.end_us < cells.to_us[runs.last])
+    return Runs(runs.first[asked], runs.last[asked], runs.end_us[asked])
+
+
+def _last_until(group: Whole, rising: Whole, until: Whole, of_group: Whole) -> Whole:
+    """Return the last cell of a group whose entry does not exceed a value, the one before the group where none does."""
+    starts = np.searchsorted(group, np.arange(int(group.max(initial=-1)) + 2))
+    return first_above(rising, group, starts, until, of_group) - 1

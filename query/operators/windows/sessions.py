@@ -1,0 +1,62 @@
+"""
+Sessions: from the instants of events to the end of the session each belongs to.
+
+A *chain* is a longest sequence of events in which none comes later than the timeout after the one before it; a gap equal
+to the timeout is still inside. Sessions are chains, cut by the maximum duration D: it is looked at whenever a multiple of D
+since the epoch is reached, and a session that has lasted D or longer by then ends there; a new one begins at the same
+instant. So the cuts of a chain that begins at b are the multiples of D from b + D on, and a session lasts at most less than
+2 D. Sessions are ``(start, end]``: an event exactly at a cut belongs to the session that ends there. A session's end is
+its last event plus the timeout, or the cut, whichever comes first.
+
+Worked example, D = 10, timeout 5: events at 3, 7, 12, 16, 20, 21, 33. The chain 3 ... 21 has lasted 7 by 10, so it is not
+cut there; by 20 it has lasted 17 and is cut. Sessions: {3, 7, 12, 16, 20} ends at 20, {21} ends at 26, {33} at 38.
+
+Law: which sessions end at e, and what they hold, follows from the events after e - 2 D - timeout alone. For whether a
+multiple m is a cut is decided by whether the chain reaches back to m - D, for which the events after m - D - timeout are
+enough. Let m be the last multiple before e, so m >= e - D. If it is a cut, the session begins after it. If not, the
+chain begins at some b > m - D >= e - 2 D, and that nothing precedes b within the timeout is known from the events after
+b - timeout.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from ordering.columns.segments import sorted_places
+from query.plan.windows import Session
+
+Whole = npt.NDArray[np.int64]
+
+
+def session_ends(group: Whole, system_us: Whole, session: Session) -> Whole:
+    """
+    Return the end of the session of each row.
+
+    Args:
+        group: A number for each row, equal where rows share their sessions.
+        system_us: The time of each row.
+        session: The window.
+    """
+    order = sorted_places(group, system_us, np.arange(len(group)), len(group))
+    ends = np.empty(len(order), dtype=np.int64)
+    ends[order] = _ends(group[order], system_us[order], session)
+    return ends
+
+
+def _ends(group: Whole, instants: Whole, session: Session) -> Whole:
+    """Return the ends for rows sorted by group, then instant."""
+    begins = np.ones(len(instants), dtype=np.bool_)
+    begins[1:] = (group[1:] != group[:-1]) | (np.diff(instants) > session.timeout_us)
+    duration = session.duration_max_us
+    # The first cut of each event's chain, then the first that is not before the event.
+    cut = _next_multiple(instants[begins], duration)[np.cumsum(begins) - 1] + duration
+    cut += np.maximum(_next_multiple(instants - cut, duration), 0)
+    begins[1:] |= cut[1:] != cut[:-1]
+    lasts = np.append(np.flatnonzero(begins)[1:], len(begins)) - 1
+    found: Whole = np.minimum(instants[lasts][np.cumsum(begins) - 1] + session.timeout_us, cut)
+    return found
+
+
+def _next_multiple(instants: Whole, step_us: int) -> Whole:
+    return -(-instants // step_us) * step_us

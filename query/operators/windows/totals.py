@@ -1,0 +1,192 @@
+"""
+The states of aggregates: how they are collected from rows in SQL, and the values they end as.
+
+Every state is either an integer that adds up (counts; the two halves of 128-bit integer sums; the limbs of exact float
+sums) or an extreme. So states of panes make states of windows, exactly; and among rows there may be some that have states
+in place of values, as they stand for many (:mod:`query.operators.windows.compacting`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from query.operators.windows.exact_sum import PIECES, pieces, rounded
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Aggregate
+from tidegate.expressions.variant import Variant, valid_mask
+
+_EXTREME_KINDS = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
+_HALF_BITS = 32
+Whole = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One column of states: its name, the SQL that collects it from rows, and ``add``, ``min`` or ``max`` to merge it."""
+
+    name: str
+    collect: str
+    merge: str
+
+
+@dataclass(frozen=True)
+class Totals:
+    """
+    The aggregates of one query over rows that have been seen.
+
+    Args:
+        aggregates: The aggregates.
+        values: For each the number of its value, None for COUNT(*).
+        columns: The columns the rows have; a kind without a column does not occur. Rows that stand for many have states.
+        limbs: For each value the limbs its floats need, where rows have any.
+    """
+
+    aggregates: Sequence[Aggregate]
+    values: Sequence[int | None]
+    columns: Sequence[str]
+    limbs: Mapping[int, Sequence[int]]
+
+    def states(self) -> tuple[State, ...]:
+        """Return the states to keep, each once."""
+        return tuple({state.name: state for state in self._states()}.values())
+
+    def _states(self) -> Iterator[State]:
+        yield State("n", "CAST(sum(coalesce(n, 1)) AS BIGINT)" if "n" in self.columns else "count(*)", "add")
+        for aggregate, value in zip(self.aggregates, self.values, strict=True):
+            if value is None:
+                continue
+            if aggregate.function == "count":
+                yield from self._state(f"c{value}", f"v{value}_b", f"count(*) FILTER (WHERE v{value}_b)")
+            elif aggregate.function in ("sum", "avg"):
+                yield from self._sum_states(value)
+            elif aggregate.function in ("min", "max"):
+                for kind in _EXTREME_KINDS:
+                    column = f"v{value}_{kind.value}"
+                    name = f"{aggregate.function}{column[1:]}"
+                    yield from self._state(name, column, f"{aggregate.function}({column})", aggregate.function)
+
+    def _sum_states(self, value: int) -> Iterator[State]:
+        whole, real, half = f"v{value}_i", f"v{value}_f", 1 << _HALF_BITS
+        yield from self._state(f"n{value}_i", whole, f"count({whole})")
+        yield from self._state(f"s{value}_high", whole, f"coalesce(CAST(sum({whole}) // {half} AS BIGINT), 0)")
+        yield from self._state(f"s{value}_low", whole, f"coalesce(CAST(sum({whole}) % {half} AS BIGINT), 0)")
+        yield from self._state(f"n{value}_f", real, f"count({real})")
+        prefix = f"x{value}_"
+        known = {int(name[len(prefix) :]) for name in self.columns if name.startswith(prefix)}
+        for limb in sorted(known.union(self.limbs.get(value, ()))):
+            parts = " + ".join(f"CASE WHEN l{value}_{at} = {limb} THEN p{value}_{at} ELSE 0 END" for at in range(PIECES))
+            yield from self._state(f"{prefix}{limb}", real, f"CAST(sum({parts}) AS BIGINT)")
+
+    def _state(self, name: str, column: str, collect: str, merge: str = "add") -> Iterator[State]:
+        """Yield a state of the rows that have the column, and of those that have the state already; nothing where none has either."""
+        if name not in self.columns:
+            yield from [State(name, collect, merge)] if column in self.columns else []
+        elif column not in self.columns:
+            yield State(name, f"CAST(coalesce(sum({name}), 0) AS BIGINT)" if merge == "add" else f"{merge}({name})", merge)
+        elif merge == "add":
+            yield State(name, f"CAST(({collect}) + coalesce(sum({name}), 0) AS BIGINT)", merge)
+        else:
+            yield State(name, f"{'least' if merge == 'min' else 'greatest'}({collect}, {merge}({name}))", merge)
+
+
+def with_pieces(rows: pa.Table, values: Sequence[int]) -> tuple[pa.Table, dict[int, Sequence[int]]]:
+    """Add the pieces of the floats of *values* to rows (``l0_0``, ``p0_0``, ...); return also which limbs occur."""
+    limbs: dict[int, Sequence[int]] = {}
+    for value in values:
+        floats = rows[f"v{value}_f"].combine_chunks()
+        used: set[int] = set()
+        for at, (limb, piece) in enumerate(pieces(floats.fill_null(0.0).to_numpy())):
+            used |= set(np.unique(limb[piece != 0]).tolist())
+            rows = rows.append_column(f"l{value}_{at}", pa.array(limb)).append_column(f"p{value}_{at}", pa.array(piece))
+        limbs[value] = sorted(used)
+    return rows, limbs
+
+
+def finish_total(windows: pa.Table, aggregate: Aggregate, value: int | None) -> Variant:
+    """Return the values of one aggregate, from the states of the windows."""
+    if aggregate.function == "count":
+        name = "n" if value is None else f"c{value}"
+        return Variant.of(windows.num_rows, {Kind.BIGINT: pa.array(_column(windows, name))})
+    assert value is not None
+    if aggregate.function == "sum":
+        return _sum(windows, value)
+    if aggregate.function == "avg":
+        return _mean(windows, value)
+    return _extreme(windows, value, largest=aggregate.function == "max")
+
+
+def _sum(windows: pa.Table, value: int) -> Variant:
+    """Bigint in groups of bigints, float where a float occurs, NULL over nothing."""
+    high, low, fits = _whole_sums(windows, value)
+    real = _column(windows, f"n{value}_f") > 0
+    whole = (_column(windows, f"n{value}_i") > 0) & ~real & fits
+    parts = {Kind.BIGINT: pa.array(np.where(whole, (high << _HALF_BITS) | low, 0), mask=~whole)}
+    if real.any():
+        parts[Kind.FLOAT] = _float_sums(windows, value, real)
+    return Variant.of(windows.num_rows, parts)
+
+
+def _mean(windows: pa.Table, value: int) -> Variant:
+    """The float nearest to the exact sum, divided by the number of values."""
+    counts = _column(windows, f"n{value}_i") + _column(windows, f"n{value}_f")
+    sums = _float_sums(windows, value, counts > 0)
+    known = valid_mask(sums)
+    means = sums.fill_null(0.0).to_numpy() / np.maximum(counts, 1)
+    return Variant.of(windows.num_rows, {Kind.FLOAT: pa.array(means + 0.0, mask=~known)})
+
+
+def _whole_sums(windows: pa.Table, value: int) -> tuple[Whole, Whole, Mask]:
+    """Return the halves of integer sums, the lower one positive, and which sums are bigints."""
+    high, low = _column(windows, f"s{value}_high"), _column(windows, f"s{value}_low")
+    high, low = high + (low >> _HALF_BITS), low & ((1 << _HALF_BITS) - 1)
+    edge = 1 << (_HALF_BITS - 1)
+    return high, low, (high >= -edge) & (high < edge)
+
+
+def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:
+    """Return the exact sums of bigints and floats, rounded once, in the given rows; null elsewhere."""
+    high, low, fits = _whole_sums(windows, value)
+    # int64 to float64 rounds to nearest, as an exact sum must.
+    sums = ((high << _HALF_BITS) | low).astype(np.float64)
+    known = rows.copy()
+    slow = np.flatnonzero(rows & ((_column(windows, f"n{value}_f") > 0) | ~fits))
+    if len(slow):
+        prefix = f"x{value}_"
+        limbs = {int(name[len(prefix) :]): _column(windows, name)[slow] for name in windows.column_names if name.startswith(prefix)}
+        sums[slow], known[slow] = rounded(limbs, high[slow], low[slow])
+    return pa.array(sums + 0.0, mask=~known)
+
+
+def _extreme(windows: pa.Table, value: int, *, largest: bool) -> Variant:
+    """The least or greatest value; it has one kind even where the group's values have several."""
+    name = f"{'max' if largest else 'min'}{value}_"
+    parts = {kind: windows[name + kind.value].combine_chunks() for kind in _EXTREME_KINDS if name + kind.value in windows.column_names}
+    if len(parts) < 2:
+        return Variant.of(windows.num_rows, parts)
+    valid = {kind: valid_mask(part).copy() for kind, part in parts.items()}
+    if Kind.BIGINT in parts and Kind.FLOAT in parts:
+        for row in np.flatnonzero(valid[Kind.BIGINT] & valid[Kind.FLOAT]).tolist():
+            # Python compares integers and floats exactly.
+            whole, real = parts[Kind.BIGINT][row].as_py(), parts[Kind.FLOAT][row].as_py()
+            float_wins = real > whole if largest else real < whole
+            valid[Kind.BIGINT if float_wins else Kind.FLOAT][row] = False
+    taken = np.zeros(windows.num_rows, dtype=np.bool_)
+    for kind in reversed(parts) if largest else parts:
+        valid[kind] &= ~taken
+        taken |= valid[kind]
+    return Variant.of(windows.num_rows, {kind: pc.if_else(pa.array(valid[kind]), part, None) for kind, part in parts.items()})
+
+
+def _column(windows: pa.Table, name: str) -> Whole:
+    """Return a state column, zeros when it does not occur."""
+    if name not in windows.column_names:
+        return np.zeros(windows.num_rows, dtype=np.int64)
+    found: Whole = windows[name].to_numpy()
+    return found

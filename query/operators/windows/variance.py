@@ -1,0 +1,111 @@
+"""
+Variances: the float nearest to the true variance of the values of a window.
+
+The sums of the values and of their squares are taken exactly, as integers (:mod:`query.operators.windows.exact_sum`), so the sums of
+a window are differences of running sums and cost the same however long it is. A variance is rounded once; no order of rows
+can show in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from query.operators.rows.ranks import Floats, Whole, nearest_floats, remainders
+from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divided, pieces
+from tidegate.expressions.variant import Variant
+
+_SPLITTER = 2.0**27 + 1
+"""Cuts the 53 bits of a float in two halves (Veltkamp)."""
+Term = tuple[Floats, Whole | int]
+"""Floats, and by how many binary places each is shifted up."""
+Integers = npt.NDArray[np.object_]
+"""Integers of any size."""
+
+
+def variances(values: Variant, first: Whole, last: Whole, *, sample: bool) -> pa.Array:
+    """
+    Return the variance of the numbers of each window as a float; null where they are too few, or it is beyond all floats.
+
+    Args:
+        values: Bigints, floats, and NULL, which does not count.
+        first: For each window the number of its first row.
+        last: For each window the number of its last row, inclusive.
+        sample: Whether to divide by one less than there are values (VAR), not by how many there are (VARP).
+    """
+    counts = _of_runs(values.valid(), first, last)
+    found = np.flatnonzero(counts > int(sample))
+    exact = _exact_variances(values, first[found], last[found], counts[found].astype(object), int(sample))
+    results = np.full(len(first), None, dtype=object)
+    results[found] = exact
+    return pa.array(results, pa.float64())
+
+
+def _exact_variances(values: Variant, first: Whole, last: Whole, counts: Integers, fewer: int) -> list[float | None]:
+    floats = nearest_floats(values)
+    rest = remainders(values, floats).astype(np.float64)
+    sums, place = _sums(list(_terms(floats, rest)), first, last)
+    squares, place_of_squares = _sums(list(_squares(floats, rest)), first, last)
+    # n * sum(x * x) - sum(x) ** 2 is a whole number of 2**lowest, and n * (n - 1) or n * n times the variance.
+    lowest = min(2 * place, place_of_squares)
+    spreads = (counts * squares << (place_of_squares - lowest)) - (sums * sums << (2 * place - lowest))
+    spreads, divisors = spreads << max(lowest, 0), counts * (counts - fewer) << max(-lowest, 0)
+    return [divided(spread, divisor) for spread, divisor in zip(spreads.tolist(), divisors.tolist(), strict=True)]
+
+
+def _terms(floats: Floats, rest: Floats) -> Iterator[Term]:
+    """Yield what the values are the sum of; only a bigint beyond 53 bits is more than the float nearest to it."""
+    yield floats, 0
+    if rest.any():
+        yield rest, 0
+
+
+def _squares(floats: Floats, rest: Floats) -> Iterator[Term]:
+    """Yield what the squares of the values are the sum of."""
+    yield from _product(floats, floats)
+    if rest.any():
+        yield from _product(floats, 2 * rest)
+        yield rest * rest, 0
+
+
+def _product(left: Floats, right: Floats) -> Iterator[Term]:
+    """Yield the float nearest to each product, and what the product is more than that; exactly (Dekker)."""
+    (a, up), (b, more) = np.frexp(left), np.frexp(right)
+    places = up.astype(np.int64) + more
+    # Of mantissas alone, which are between 1/2 and 1: nothing can be too large or too small.
+    nearest = a * b
+    yield nearest, places
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    error = a_low * b_low - (((nearest - a_high * b_high) - a_low * b_high) - a_high * b_low)
+    if error.any():
+        yield error, places
+
+
+def _halves(values: Floats) -> tuple[Floats, Floats]:
+    shifted = _SPLITTER * values
+    high = shifted - (shifted - values)
+    return high, values - high
+
+
+def _sums(terms: Sequence[Term], first: Whole, last: Whole) -> tuple[Integers, int]:
+    """Return for each window the sum of all terms of its rows, as a whole number of 2**place, and that place."""
+    cut = [piece for values, places in terms for piece in pieces(values, places)]
+    limbs = sorted({limb for at, amounts in cut for limb in np.unique(at[amounts != 0]).tolist()})
+    lowest = limbs[0] if limbs else 0
+    total = np.zeros(len(first), dtype=object)
+    for limb in limbs:
+        amounts = np.zeros(len(cut[0][0]), dtype=np.int64)
+        for at, amount in cut:
+            amounts += np.where(at == limb, amount, 0)
+        total += _of_runs(amounts, first, last).astype(object) << (LIMB_BITS * (limb - lowest))
+    return total, LIMB_BITS * lowest - SCALE
+
+
+def _of_runs(amounts: npt.NDArray[np.int64] | npt.NDArray[np.bool_], first: Whole, last: Whole) -> Whole:
+    """Return the sum over each run of rows; of integers, so that the difference of running sums is exact."""
+    running = np.concatenate([[0], np.cumsum(amounts, dtype=np.int64)])
+    found: Whole = running[last + 1] - running[first]
+    return found

@@ -1,0 +1,108 @@
+"""
+Origins: what an expression over the rows of a node is, in terms of the events from which the rows come.
+
+A row may come about in several ways - by each part of a union, say - so an expression has an origin for each. It has none where
+it is computed from more than one event, from a time that is not the event's own, or may be NULL whatever the event holds
+(the right side of a left join). Law: where every origin is known, an expression's value in a row is the value of one of its
+origins in one of the events without which the row would not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from query.plan.nodes import (
+    Analyze,
+    Apply,
+    Custom,
+    Filter,
+    Join,
+    Node,
+    Project,
+    ReferenceJoin,
+    Rows,
+    Scan,
+    Union,
+    WindowedAggregate,
+    source_of,
+)
+from tidegate.expressions.tree import Expr, Key, Slot
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """
+    Args:
+        input: The input whose events are meant.
+        expr: An expression over them.
+    """
+
+    input: str
+    expr: Expr
+
+
+Origins = tuple[Origin | None, ...]
+"""One for each way in which rows come about; None where there is none."""
+
+
+def origins(node: Node, expr: Expr) -> Origins:
+    """Return the origins of an expression over the rows of *node*."""
+    if isinstance(node, Filter):
+        return origins(node.child, expr)
+    leaves = expr.leaves()
+    if not leaves:
+        # A constant tells no rows apart.
+        return (None,)
+    if isinstance(node, Scan):
+        return (Origin(node.input, expr),)
+    slots = [leaf for leaf in leaves if isinstance(leaf, Slot)]
+    if len(slots) < len(leaves):
+        return (None,)
+    if isinstance(node, Union):
+        return tuple(origin for part in node.parts for origin in origins(part, expr))
+    if isinstance(node, Project):
+        return origins(source_of(node), _put(expr, [column.expr for column in node.columns])) if node.columns else (None,)
+    if isinstance(node, WindowedAggregate):
+        over_groups = _put(expr, [column.expr for column in node.columns])
+        is_of_keys = all(isinstance(leaf, Key) for leaf in over_groups.leaves())
+        return origins(source_of(node), _put(over_groups, node.keys)) if is_of_keys else (None,)
+    if isinstance(node, Join):
+        return _of_joined(node, expr, slots)
+    passed = _passed(node)
+    if passed is not None and all(slot.index < len(passed.columns) for slot in slots):
+        return origins(passed, expr)
+    return (None,)
+
+
+def _of_joined(node: Join, expr: Expr, slots: Sequence[Slot]) -> Origins:
+    width = len(node.left.columns)
+    on_left = [slot.index < width for slot in slots]
+    if all(on_left):
+        return origins(node.left, expr)
+    if any(on_left) or node.outer:
+        return (None,)
+    return origins(node.right, _moved(expr, width))
+
+
+def _passed(node: Node) -> Rows | None:
+    """Return the node below whose columns are this one's first."""
+    if isinstance(node, ReferenceJoin):
+        return node.left
+    if isinstance(node, (Analyze, Apply)) or (isinstance(node, Custom) and getattr(node.operator, "passes", False)):
+        return node.child
+    return None
+
+
+def _put(expr: Expr, values: Sequence[Expr]) -> Expr:
+    """Return an expression over numbered columns with what these are in their places."""
+    if isinstance(expr, (Slot, Key)):
+        return values[expr.index]
+    return expr.rebuilt(tuple(_put(part, values) for part in expr.parts))
+
+
+def _moved(expr: Expr, by: int) -> Expr:
+    """Return an expression over columns that are numbered from *by* on, numbered from 0."""
+    if isinstance(expr, Slot):
+        return Slot(expr.index - by, expr.title, expr.kind)
+    return expr.rebuilt(tuple(_moved(part, by) for part in expr.parts))

@@ -1,0 +1,1 @@
+"""What a start would do, before it does it."""

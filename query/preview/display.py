@@ -1,0 +1,134 @@
+"""
+Showing a plan, for people and for programs: operators, keys, look-back, state, parallelism and why, and what a start would read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ordering.ticks import NEVER, format_duration, format_tick
+from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
+from query.preview.forecast import Forecast
+from query.reference.files import versions_of
+from tidegate.settings.references import ReferenceSettings
+
+RETENTION = "TG-LINT-RETENTION"
+KEEP_LONGER = "a start may need what is deleted by then: keep events longer (retention), or shorten the window"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """
+    A script's plans and what is known of them.
+
+    Args:
+        plans: What it computes, a plan for each output.
+        parallelism: Into how many buckets the work is split and why, in words.
+        paces: At which pace each output heeds CTIs.
+        forecast: What the brokers tell, None where they do not.
+        unknown: Why they do not.
+        warnings: Where retention may delete what a start needs.
+        references: The tables of reference data that it looks rows up in.
+    """
+
+    plans: Sequence[Plan]
+    parallelism: str
+    paces: dict[str, str]
+    forecast: Forecast | None
+    unknown: str
+    warnings: Sequence[str]
+    references: Sequence[ReferenceSettings] = ()
+
+    def lines(self) -> Iterator[str]:
+        """Yield it for people, a line at a time."""
+        for plan in self.plans:
+            yield plan.explain()
+            yield f"keys: {', '.join(keys_of(plan)) or 'none'}"
+            if plan.output in self.paces:
+                yield f"pace: {self.paces[plan.output]}"
+        yield f"parallelism: {self.parallelism}"
+        yield from (f"state: {line}" for line in self._state())
+        yield from map(_reference_in_words, self.references)
+        if self.forecast is not None and self.forecast.reading is not None:
+            yield from self.forecast.reading.lines()
+        yield from (f"warning {RETENTION}: {warning}; {KEEP_LONGER}" for warning in self.warnings)
+
+    def _state(self) -> list[str]:
+        if self.forecast is not None:
+            return [kept.in_words() for kept in self.forecast.kept]
+        lookback_us = max(plan.lookback_us for plan in self.plans)
+        if not lookback_us:
+            return ["none: nothing is looked back on"]
+        span = "all events" if lookback_us == UNBOUNDED else f"at most the events of {format_duration(lookback_us)}"
+        return [f"{span}; how many that are is not known: {self.unknown}"]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for programs."""
+        known = self.forecast
+        return {
+            "outputs": [_of_plan(plan, self.paces.get(plan.output)) for plan in self.plans],
+            "parallelism": {"buckets": known.buckets if known else None, "why": self.parallelism},
+            "state": [kept.as_dict() for kept in known.kept] if known else None,
+            "reading": known.reading.as_dict() if known and known.reading else None,
+            "references": [
+                {
+                    "name": table.name,
+                    "versions": [{"valid_from": _instant(begins), "file": str(path)} for begins, path in versions_of(table)],
+                    "taken_up": "while it runs" if table.has_pattern else "at a start",
+                }
+                for table in self.references
+            ],
+            "unknown": self.unknown or None,
+            "warnings": [{"code": RETENTION, "what": warning, "fix": KEEP_LONGER} for warning in self.warnings],
+        }
+
+
+def _reference_in_words(table: ReferenceSettings) -> str:
+    versions = versions_of(table)
+    (newest_us, newest), others = versions[-1], len(versions) - 1
+    since = f"{others + 1} version{'s' * bool(others)}, the newest valid from {_instant(newest_us)} on"
+    if table.has_pattern:
+        return f"reference {table.name}: {since}; files of {table.path} that come are taken up while it runs"
+    what = f"{newest}, always valid" if newest_us == NEVER else since
+    return f"reference {table.name}: {what}; files are read at a start, and must not change"
+
+
+def _instant(us: int) -> str | None:
+    return None if us == NEVER else format_tick(us)
+
+
+def _of_plan(plan: Plan, pace: str | None) -> dict[str, Any]:
+    lookback_us = plan.lookback_us
+    return {
+        "output": plan.output,
+        "inputs": list(plan.inputs),
+        "references": list(plan.references),
+        "operators": list(_operators(plan.root, 0)),
+        "keys": keys_of(plan),
+        "over": str(plan.over) if plan.over else None,
+        "lookback": None if lookback_us == UNBOUNDED else format_duration(lookback_us),
+        "lookback_us": None if lookback_us == UNBOUNDED else lookback_us,
+        "columns": [{"name": name, "type": kind} for name, kind in plan.columns],
+        "pace": pace,
+    }
+
+
+def _operators(node: Node, depth: int) -> Iterator[dict[str, Any]]:
+    yield {"depth": depth, "operator": type(node).__name__, "in_words": node.describe()}
+    for child in node.children:
+        yield from _operators(child, depth + 1)
+
+
+def keys_of(plan: Plan) -> list[str]:
+    """Return by what the operators of a plan keep rows apart, or match them, each once."""
+    found = [f"substreams of {plan.over}"] if plan.over else []
+    for node in walk(plan.root):
+        if isinstance(node, WindowedAggregate):
+            found += [f"groups of {', '.join(map(str, node.keys))}"] if node.keys else []
+        elif isinstance(node, Analyze):
+            found += [f"partitions of {', '.join(map(str, one.partition))}" for one in node.analytics if one.partition]
+        elif isinstance(node, (Join, ReferenceJoin)):
+            found += [f"matches of {left} = {right}" for left, right in node.keys]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,243 @@
+"""
+What the brokers can tell of a query before it is run: what it will keep, what retention may take from it, and, with an output
+start, what it will read from where and how long that takes.
+
+Law: nothing is made, bound or written; what is said of a start is what a job started now would do, and what would refuse it
+refuses here. How much is kept, and how long it takes, are estimates and say what they rest on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ordering.errors import TidegateError
+from ordering.ticks import MILLISECOND_US, format_duration, format_tick
+from query import extensions, job
+from query.columns.decode import decode
+from query.config import Feed, Partition, QueryPlan
+from query.plan.nodes import UNBOUNDED, Plan
+from query.start.read_positions import positions
+from tidegate.checkpoint.output_start import Start
+from tidegate.kafka.admin import MAX_TIMESTAMP, Admin, Topic
+from tidegate.kafka.ranges import RangeReader
+from tidegate.observe.progress_store import ProgressStore
+from tidegate.observe.recovery_report import Recovery, Replay, in_words
+from tidegate.settings.load import Settings
+
+SAMPLE_RECORDS = 1_000
+ASSUMED = Replay(100_000, 1.0, 10.0)
+"""How fast a job catches up where no run of it has told: 100,000 records a second, after ten seconds to start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """
+    What a query keeps of one input, at most: everything that its look-back reaches.
+
+    Args:
+        input: The input.
+        lookback_us: How far it looks back, microseconds; ``UNBOUNDED``: to the beginning.
+        rows: How many records the look-back before the newest one holds.
+        row_bytes: How much is kept of a record, measured on the newest ones; None where there is none.
+    """
+
+    input: str
+    lookback_us: int
+    rows: int
+    row_bytes: float | None
+
+    @property
+    def bytes(self) -> int:
+        """How much is kept in all."""
+        return round(self.rows * (self.row_bytes or 0))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for programs."""
+        return {"input": self.input, "rows": self.rows, "bytes": self.bytes, "is_estimate": True}
+
+    def in_words(self) -> str:
+        """Return it for people."""
+        if not self.lookback_us:
+            return f"none of {self.input}: nothing is looked back on"
+        span = "all events" if self.lookback_us == UNBOUNDED else f"the events of {format_duration(self.lookback_us)}"
+        each = "" if self.row_bytes is None else f", {self.row_bytes:,.0f} B each"
+        return f"at most {self.rows:,} rows, {_size(self.bytes)} of {self.input}: {span}{each} (an estimate from the newest records)"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """
+    What a start will read.
+
+    Args:
+        said: The start, in the words of ``--start``.
+        recovery: Where it goes on, and where the topics end.
+        read_from_us: X: events from this instant on are needed, microseconds; None: all of them, or what a checkpoint has left.
+        replay: How fast it is taken to catch up.
+        is_measured: Whether a run before was that fast; else it is assumed.
+    """
+
+    said: str
+    recovery: Recovery
+    read_from_us: int | None
+    replay: Replay
+    is_measured: bool
+
+    @property
+    def seconds(self) -> float:
+        """How long catching up takes."""
+        return self.replay.start_s + self.recovery.ahead / self.replay.rate
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return it for programs: times in seconds, the rate in records a second."""
+        return {
+            "start": self.said,
+            "how": self.recovery.how.value,
+            "goes_on_from": self.recovery.in_words(),
+            "read_from": None if self.read_from_us is None else format_tick(max(self.read_from_us, 0)),
+            "partitions": [
+                {"topic": topic, "partition": number, "from": start, "until": end, "records": max(end - start, 0)}
+                for topic, number, start, end in self._spans()
+            ],
+            "records": self.recovery.ahead,
+            "rate": round(self.replay.rate),
+            "start_s": round(self.replay.start_s, 1),
+            "rate_is_measured": self.is_measured,
+            "catches_up_in_s": round(self.seconds, 1),
+        }
+
+    def lines(self) -> list[str]:
+        """Return it for people."""
+        since = "" if self.read_from_us is None else f", events from {format_tick(max(self.read_from_us, 0))} on"
+        rests = "measured when a run of it last caught up" if self.is_measured else "assumed: no run of it has told how fast it is"
+        spans = [
+            f"  {topic}-{number} from offset {start:,} to {end:,}: {max(end - start, 0):,} records"
+            for topic, number, start, end in self._spans()
+        ]
+        return [
+            f"reads, with --start {self.said}: {self.recovery.in_words()}{since}",
+            *spans,
+            f"catches up in about {in_words(self.seconds)}: {self.recovery.ahead:,} records at {self.replay.rate:,.0f}/s after "
+            f"{in_words(self.replay.start_s)} to start ({rests})",
+        ]
+
+    def _spans(self) -> list[tuple[str, int, int, int]]:
+        """Return topic, partition, first offset and end of each partition."""
+        starts = self.recovery.starts
+        return [(topic, number, starts[topic, number], end) for (topic, number), end in sorted(self.recovery.ends.items())]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """
+    What the brokers tell.
+
+    Args:
+        buckets: Into how many buckets the work is split.
+        kept: What is kept of each input.
+        warnings: Where retention may delete what a start needs.
+        reading: What a start will read; None where none was asked for.
+    """
+
+    buckets: int
+    kept: tuple[Kept, ...]
+    warnings: tuple[str, ...]
+    reading: Reading | None
+
+
+def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: Start | None) -> Forecast:
+    """
+    Ask the brokers.
+
+    Args:
+        settings: The configuration.
+        plans: What is computed.
+        admin: Asks the brokers.
+        start: The start that is asked about, None for none.
+
+    Raises:
+        UnreachableError: Kafka does not answer, or Redis where it must be asked.
+        RefusedError: An ordered topic is missing, or a job that was started like this would be refused.
+    """
+    extensions.load()
+    whole, ordered = job.laid_out(settings, plans, admin)
+    kept = tuple(_kept(admin, whole, feed) for feed in whole.feeds)
+    reading = None if start is None else _reading(settings, whole, ordered, admin, start)
+    return Forecast(whole.buckets, kept, tuple(retention_warnings(plans, _retentions(whole.feeds, ordered))), reading)
+
+
+def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:
+    """Return in words where the topic of an input keeps events for less time than a plan looks back, microseconds by input."""
+    short = [(plan, name) for plan in plans for name in plan.inputs if retentions_us.get(name, UNBOUNDED) < plan.lookback_us]
+    return [f"{plan.output} looks {_back(plan)}, {name} keeps {format_duration(retentions_us[name])}" for plan, name in short]
+
+
+def _back(plan: Plan) -> str:
+    return "back without limit" if plan.lookback_us == UNBOUNDED else f"{format_duration(plan.lookback_us)} back"
+
+
+def _retentions(feeds: Sequence[Feed], ordered: Sequence[Topic]) -> dict[str, int]:
+    """Return how long the topic of each input keeps events, as the brokers say; those without an end are left out."""
+    kept_ms = {feed.input: int(topic.config.get("retention.ms", "-1")) for feed, topic in zip(feeds, ordered, strict=True)}
+    return {name: kept * MILLISECOND_US for name, kept in kept_ms.items() if kept >= 0}
+
+
+def _reading(settings: Settings, whole: QueryPlan, ordered: Sequence[Topic], admin: Admin, start: Start) -> Reading:
+    planned, began = job.begun(settings, whole, ordered, admin, start)
+    planned = replace(planned, starts=positions(admin, planned))
+    recovery = job.recovery(planned)
+    replay = _replayed(settings, whole.outputs[0].topic or whole.name)
+    goes_on = recovery.batch is not None
+    return Reading(began.start.said, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED, replay is not None)
+
+
+def _replayed(settings: Settings, told_under: str) -> Replay | None:
+    """Return how fast a run has caught up before, as it has told Redis; None where nobody knows."""
+    store = ProgressStore(settings.redis)
+    try:
+        found = store.read(told_under)
+    except TidegateError:
+        # Redis is of use here and no more: a rate is assumed then.
+        return None
+    finally:
+        store.close()
+    return None if found is None else found.replay
+
+
+def _kept(admin: Admin, whole: QueryPlan, feed: Feed) -> Kept:
+    lookback_us = max(plan.lookback_us for plan in whole.plans if feed.input in plan.inputs)
+    if not lookback_us:
+        return Kept(feed.input, 0, 0, None)
+    partitions = [(feed.topic, number) for number in range(feed.partitions)]
+    ends = admin.ends(partitions)
+    newest_us = max(found.timestamp for found in admin.offsets(partitions, MAX_TIMESTAMP).values()) * MILLISECOND_US
+    since_us = 0 if lookback_us == UNBOUNDED else max(newest_us - lookback_us, 0)
+    starts = admin.offsets_from(partitions, since_us) if newest_us >= 0 else ends
+    rows = {partition: end - starts[partition] for partition, end in ends.items()}
+    fullest = max(partitions, key=lambda partition: rows[partition])
+    return Kept(feed.input, lookback_us, sum(rows.values()), _row_bytes(whole, feed, fullest, starts[fullest], ends[fullest]))
+
+
+def _row_bytes(whole: QueryPlan, feed: Feed, partition: Partition, start: int, end: int) -> float | None:
+    """Return how many bytes operators keep of a record, measured on the newest ones; None where there is none."""
+    reader = RangeReader(whole.kafka, *partition, headers=True)
+    first, count, octets, program = max(end - SAMPLE_RECORDS, start), 0, 0, whole.program()
+    try:
+        for records in reader.read(first, end) if first < end else ():
+            _, events = decode(records, *partition)
+            count += len(records.offset)
+            prepared, _ = program.prepare(feed.input, events.rows())
+            octets += sum(rows.nbytes for _, rows in prepared)
+    finally:
+        reader.close()
+    return octets / count if count else None
+
+
+def _size(octets: int) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if octets < 1_000 or unit == "GB":
+            break
+        octets = round(octets / 1_000)
+    return f"{octets:,} {unit}"

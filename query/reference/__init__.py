@@ -1,0 +1,1 @@
+"""Reference data: tables, their files, looking them up and when older ones may go."""

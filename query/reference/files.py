@@ -1,0 +1,274 @@
+"""
+Reading reference data: files -> the versions of a table.
+
+Files are CSV with a header, JSON objects line by line, or Parquet. A file that cannot be read, or holds a value that its
+declared type refuses, is refused as a whole with its line before anything starts.
+
+Types come from the settings where they are declared, from the file where it has types (Parquet), else from each value: a CSV
+value that is written as a JSON number is one, any other is text, an empty one is NULL.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ordering.errors import RefusedError, TickRangeError
+from ordering.ticks import NEVER, parse_tick
+from query.columns.encode import encode_objects
+from query.reference.tables import ReferenceTable, Version
+from tidegate.expressions.binding.catalog import ANY, InputSchema
+from tidegate.expressions.binding.expressions import InputNames
+from tidegate.expressions.evaluation.evaluate import evaluate
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.tree import Expr, Field
+from tidegate.expressions.variant import Variant, finite
+from tidegate.payloads.formats import JSON, reader_of
+from tidegate.settings.references import ReferenceSettings
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
+_DATE = r"(?P<year>\d{4})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"
+_TIME = r"(?P<hour>\d\d)(?:[-/:]?(?P<minute>\d\d)(?:[-/:]?(?P<second>\d\d))?)?"
+_ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True)
+class _Read:
+    """The records of one file as JSON texts, the place of each, and the types the file itself gives its columns."""
+
+    texts: pa.Array
+    place: Callable[[int], str]
+    fields: Mapping[str, str] | None
+
+
+def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[str]) -> dict[str, ReferenceTable]:
+    """
+    Read those of the tables that a script names, in whatever case.
+
+    Raises:
+        RefusedError: As :func:`load_reference`.
+    """
+    wanted = {name.lower() for name in names}
+    return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted}
+
+
+def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]] | None = None) -> ReferenceTable:
+    """
+    Read all versions of a table.
+
+    Args:
+        settings: The table [references.NAME].
+        files: From when on each of its files is valid, microseconds, in that order; those that the settings name if None.
+
+    Raises:
+        RefusedError: A file is missing or cannot be read; it names the file, and the line where there is one.
+    """
+    files = versions_of(settings) if files is None else files
+    reads = [_read(settings, path) for _, path in files]
+    known: dict[str, str] = {}
+    for read in reads:
+        known |= read.fields or {}
+    closed = bool(reads) and all(read.fields is not None for read in reads)
+    where = f"references.{settings.name}.fields"
+    for name in settings.fields:
+        if closed and name.split(".")[0].lower() not in {column.lower() for column in known}:
+            fix = suggest(name, known, f"its columns are {', '.join(known)}")
+            raise RefusedError(f"{settings.name} has no column {name}", code="TG-REFERENCE-FIELD", where=f"{where}.{name}", fix=fix)
+    declared = {name.lower() for name in settings.fields}
+    fields = {**settings.fields, **{name: kind for name, kind in known.items() if name.lower() not in declared}}
+    schema = InputSchema(settings.name, fields=fields, closed=closed, is_reference=True)
+    for read in reads:
+        _check(schema, settings.fields, read)
+    return ReferenceTable(
+        schema, tuple(Version(begins, read.texts.cast(pa.binary())) for (begins, _), read in zip(files, reads, strict=True))
+    )
+
+
+def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
+    """
+    Return from when on each file is valid, microseconds, in that order.
+
+    Raises:
+        RefusedError: There is no file, or two begin at the same instant.
+    """
+    found = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
+    if settings.path is not None:
+        found = _matching(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
+    if not found:
+        what, fix = f"no file is called {settings.path}", "put one there, or correct the pattern: {date} is YYYY-MM-DD, {time} HH-mm"
+        raise RefusedError(what, code="TG-REFERENCE-FILE", where=f"references.{settings.name}.path", fix=fix)
+    found.sort()
+    for (begins, first), (other, second) in pairwise(found):
+        if begins == other:
+            what = f"{first} and {second} are valid from the same instant on"
+            raise RefusedError(what, code="TG-REFERENCE-FILE", where=f"references.{settings.name}", fix="remove one of them")
+    return found
+
+
+def _matching(pattern: str) -> list[tuple[int, Path]]:
+    """Return the files of a pattern, with the instants that their names say."""
+    parts = re.split(r"(\{date\}|\{time\})", pattern)
+    names = re.compile("".join({"{date}": _DATE, "{time}": _TIME}.get(part, re.escape(part)) for part in parts))
+    folder = Path(parts[0]) if parts[0].endswith("/") else Path(parts[0]).parent
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = names.fullmatch(path.as_posix())
+        if name is None or not path.is_file():
+            continue
+        given = {key: text or "00" for key, text in {"hour": "", "minute": "", "second": "", **name.groupdict()}.items()}
+        text = "{year}-{month}-{day}T{hour}:{minute}:{second}Z".format(**given)
+        try:
+            found.append((parse_tick(text), path))
+        except TickRangeError as error:
+            fix = "rename it: the name says from when on it is valid"
+            raise RefusedError(error.what, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
+    return found
+
+
+def _read(settings: ReferenceSettings, path: Path) -> _Read:
+    kind = _ENDINGS.get(path.suffix.lower(), "") if settings.format == "auto" else settings.format
+    try:
+        if kind == "parquet":
+            return _parquet(path)
+        if kind == "ndjson":
+            return _ndjson(path)
+        if kind == "csv":
+            return _csv(path, settings)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        what = f"the reference data cannot be read: {error}"
+        raise RefusedError(what, code="TG-REFERENCE-FILE", where=str(path), fix="give the path of a file that is there and whole") from None
+    fix = f"set references.{settings.name}.format"
+    what = f"nobody can tell from its name what {path.name} is written in"
+    raise RefusedError(what, code="TG-REFERENCE-FILE", where=str(path), fix=fix, example='format = "csv"')
+
+
+def _bad_record(what: str, where: str) -> RefusedError:
+    return RefusedError(what, code="TG-REFERENCE-RECORD", where=where, fix="correct the record, or the settings")
+
+
+# CSV
+
+
+def _csv(path: Path, settings: ReferenceSettings) -> _Read:
+    texts, lines = [], []
+    as_text = {name.lower() for name in settings.fields}
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, delimiter=settings.csv_delimiter, strict=True)
+        try:
+            columns = next(reader, [])
+            if not columns or "" in columns or len({column.lower() for column in columns}) < len(columns):
+                raise _bad_record("the first line does not name each column, differently", f"{path}:1")
+            declared = [column.lower() in as_text for column in columns]
+            for values in reader:
+                if not values:
+                    continue
+                if len(values) != len(columns):
+                    raise _bad_record(f"{len(values)} values for {len(columns)} columns", f"{path}:{reader.line_num}")
+                members = zip(columns, values, declared, strict=True)
+                texts.append("{" + ",".join(f"{json.dumps(name)}:{_csv_value(text, typed)}" for name, text, typed in members) + "}")
+                lines.append(reader.line_num)
+        except csv.Error as error:
+            raise _bad_record(f"this is no CSV: {error}", f"{path}:{reader.line_num}") from None
+    return _Read(pa.array(texts, pa.string()), lambda row: f"{path}:{lines[row]}", dict.fromkeys(columns, ANY))
+
+
+def _csv_value(text: str, declared: bool) -> str:
+    """Write one value as JSON. A declared one is left as text, which its type then reads."""
+    if not text:
+        return "null"
+    return text if not declared and _NUMBER.fullmatch(text) else json.dumps(text)
+
+
+# JSON
+
+
+def _ndjson(path: Path) -> _Read:
+    texts, lines = [], []
+    for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            is_object = isinstance(json.loads(line), dict)
+        except ValueError:
+            is_object = False
+        if not is_object:
+            raise _bad_record("this line is no JSON object", f"{path}:{number}")
+        texts.append(line.strip())
+        lines.append(number)
+    return _Read(pa.array(texts, pa.string()), lambda row: f"{path}:{lines[row]}", None)
+
+
+# Parquet
+
+
+def _parquet(path: Path) -> _Read:
+    table = pq.read_table(path)
+    columns = [_of_arrow(table[name].combine_chunks(), f"{path}: column {name}") for name in table.column_names]
+    texts = encode_objects(table.column_names, [column for _, column in columns], table.num_rows).cast(pa.string())
+    kinds = {name: kind.asa_name if kind else ANY for name, (kind, _) in zip(table.column_names, columns, strict=True)}
+    return _Read(texts, lambda row: f"{path}: record {row + 1}", kinds)
+
+
+_PLAIN: Sequence[tuple[Callable[[pa.DataType], bool], Kind]] = (
+    (pa.types.is_boolean, Kind.BIT),
+    (pa.types.is_integer, Kind.BIGINT),
+    (pa.types.is_floating, Kind.FLOAT),
+    (pa.types.is_decimal, Kind.FLOAT),
+    (pa.types.is_string, Kind.NVARCHAR),
+    (pa.types.is_large_string, Kind.NVARCHAR),
+    (pa.types.is_struct, Kind.RECORD),
+    (pa.types.is_map, Kind.RECORD),
+    (pa.types.is_list, Kind.ARRAY),
+    (pa.types.is_large_list, Kind.ARRAY),
+    (pa.types.is_timestamp, Kind.DATETIME),
+    (pa.types.is_date, Kind.DATETIME),
+)
+
+
+def _of_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
+    """Return the type of a column of a Parquet file, and its values."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = next((kind for is_type, kind in _PLAIN if is_type(column.type)), None)
+    if kind is None and not pa.types.is_null(column.type):
+        raise _bad_record(f"values of type {column.type} have no meaning here", where)
+    if kind in (Kind.RECORD, Kind.ARRAY):
+        column = pa.array([None if value is None else _json(value) for value in column.to_pylist()], pa.string())
+    elif kind is Kind.DATETIME:
+        column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+    elif kind is Kind.FLOAT:
+        column = finite(column.cast(pa.float64()))
+    return kind, Variant.of(len(column), {kind: column.cast(kind.arrow)} if kind else {})
+
+
+def _json(value: Any) -> str:
+    value = dict(value) if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value) else value
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+# Declared types
+
+
+def _check(schema: InputSchema, declared: Iterable[str], read: _Read) -> None:
+    """Refuse a record in which a value is not of its declared type."""
+    names = InputNames(Source(""), schema)
+    exprs: list[Expr] = [names.field(tuple(name.split("."))) for name in declared]
+    leaves = list(dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field)))
+    extracted = reader_of(JSON).extract(read.texts.cast(pa.binary()), leaves)
+    columns: dict[Expr, Variant] = {leaf: extracted.columns[leaf] for leaf in leaves}
+    _, failures = evaluate(exprs, columns, len(read.texts))
+    found = [(int(failure.rows.min()), failure.reason) for failure in failures if len(failure.rows)]
+    found += [(int(row), reason) for row, reason in zip(extracted.bad, extracted.reasons, strict=True)]
+    if found:
+        row, reason = min(found)
+        raise _bad_record(reason, read.place(row))

@@ -1,0 +1,86 @@
+"""
+Forgetting reference data: copies in a checkpoint's folder that no row can be looked up in any more.
+
+Each bucket tells with every batch from which instant on it may still look rows up, and how many versions it knows. Law: what is
+taken for certain is the least of what was told with batches before the present one, since the present one may be run again; of the
+versions that all of them knew, the one that is valid there is kept, and so is all that comes after it. So whatever is run again finds
+what it found. Copies go when a job starts, while nobody reads them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ordering.ticks import NEVER
+from query.reference.watch import FOLDER, LIST, Taken
+from tidegate.checkpoint.binding import replace_text
+
+FILE = "asked_from.json"
+LOOKS_UP_FROM = "looks_up_from"
+"""In the reports of buckets: the instant, microseconds, and how many versions that came since the run was begun are known."""
+WRITE_S = 60.0
+"""Least time between two writes: it is for later starts."""
+
+
+class AskedFrom:
+    """
+    Writes down from which instant on a job may still look rows up; in the driver, which hears all reports.
+
+    Args:
+        checkpoint: The job's checkpoint folder.
+        buckets: How many buckets it has.
+        clock_s: A clock that does not go back, seconds.
+    """
+
+    def __init__(self, checkpoint: Path, buckets: int, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._file, self._buckets, self._clock_s = checkpoint / FOLDER / FILE, buckets, clock_s
+        self._told: dict[int, tuple[int, int]] = {}
+        self._next_s = clock_s()
+
+    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Take the reports of a batch: those before it are of batches that are not run again."""
+        told = list(self._told.values()) if len(self._told) == self._buckets else []
+        self._told |= {int(report["bucket"]): tuple(report[LOOKS_UP_FROM]) for report in reports}
+        if told and self._clock_s() >= self._next_s:
+            certain = {"us": min(us for us, _ in told), "added": min(added for _, added in told)}
+            replace_text(self._file, json.dumps(certain))
+            self._next_s = self._clock_s() + WRITE_S
+
+
+def forget(checkpoint: Path) -> None:
+    """Delete the copies that the run of a checkpoint needs no more. Called at a start, before anything reads them."""
+    taken = Taken.of(checkpoint)
+    if taken is None:
+        return
+    file = taken.folder / FILE
+    if file.exists():
+        asked = json.loads(file.read_text())
+        known = without_past(taken, asked["us"], asked["added"])
+        if known != taken:
+            known.save()
+            taken = known
+    kept = {FILE, LIST, *(version.copy for version in taken.versions if taken.is_kept(version))}
+    for copy in taken.folder.iterdir():
+        if copy.name not in kept:
+            copy.unlink()
+
+
+def without_past(taken: Taken, asked_us: int, added: int) -> Taken:
+    """
+    Return what a run has taken up without what nobody asks for.
+
+    Args:
+        taken: What it has taken up.
+        asked_us: From this instant on rows are looked up, microseconds.
+        added: In what it was begun with and the first so many versions that came since; others may be too new to count.
+    """
+    kept_from = dict(taken.kept_from)
+    for version in taken.versions[: taken.begun + added]:
+        if version.effective_us <= asked_us:
+            kept_from[version.table] = max(kept_from.get(version.table, NEVER), version.effective_us)
+    return replace(taken, kept_from=kept_from)

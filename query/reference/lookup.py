@@ -1,0 +1,90 @@
+"""
+Referring: which versions of reference data a bucket looks rows up in, where some come while it works.
+
+Law: a version that comes before anything at or after its instant is finished counts from that instant on, so results are those
+of a run that had it from the beginning. One that comes too late counts from where the bucket has finished by then, is told
+and counted. What was decided so is part of the bucket's state: a batch that is run again decides nothing anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.ticks import NEVER, format_tick
+from query.reference.tables import ReferenceTable
+from tidegate.observe.logs import get_logger
+
+LATE = "late_reference_versions"
+"""The count of versions that came too late."""
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Known:
+    """
+    The reference data that a run knows when a batch begins.
+
+    Args:
+        added: Table and instant (microseconds) of each version that was taken up since the run was begun, in that order.
+        tables: The tables with all versions, by name.
+    """
+
+    added: Sequence[tuple[str, int]]
+    tables: Mapping[str, ReferenceTable]
+
+
+@dataclass
+class Referring:
+    """What a bucket remembers of it: how many added versions it knows, from when on late ones count, and up to where it has finished."""
+
+    count: int = 0
+    since_us: dict[str, dict[int, int]] = field(default_factory=dict)
+    finished_us: int = NEVER
+
+    def finish(self, closing: pa.Table) -> None:
+        """Take note of what is finished: *closing* as in :meth:`query.engine.program.Program.finish`."""
+        if closing.num_rows:
+            self.finished_us = max(self.finished_us, int(pc.max(closing["to_us"]).as_py()))
+
+    def take(self, known: Known) -> int:
+        """Take up what is new; return how many versions came too late."""
+        late = 0
+        for table, effective_us in known.added[self.count :]:
+            if effective_us < self.finished_us:
+                late += 1
+                self.since_us.setdefault(table, {})[effective_us] = self.finished_us
+                self._tell(table, effective_us)
+        self.count = max(self.count, len(known.added))
+        return late
+
+    def _tell(self, table: str, effective_us: int) -> None:
+        valid_from, used_from = format_tick(effective_us), format_tick(self.finished_us)
+        fix = "write the file before its time comes; a run that is begun anew uses it from its own instant on"
+        _log.warning(
+            "reference data came too late", code="TG-REFERENCE-LATE", table=table, valid_from=valid_from, used_from=used_from, fix=fix
+        )
+
+    def tables(self, known: Known) -> dict[str, ReferenceTable]:
+        """Return the tables as this bucket looks rows up in them."""
+        return {name: table.delayed(self.since_us.get(name, {})) for name, table in known.tables.items()}
+
+    def asked_from_us(self, c: int) -> int:
+        """Return an instant below which no version is asked for where no later row lies below *c*, both microseconds."""
+        # Until a late version counts, the one before it does.
+        late = [effective_us - 1 for begins in self.since_us.values() for effective_us, since_us in begins.items() if since_us > c]
+        return min([c, *late])
+
+    def save(self) -> list[Any]:
+        """Return what :meth:`restore` needs, fit for JSON."""
+        return [self.count, {table: [*begins.items()] for table, begins in self.since_us.items()}, self.finished_us]
+
+    @classmethod
+    def restore(cls, saved: list[Any]) -> Referring:
+        """Return what was saved."""
+        count, since, finished_us = saved
+        return cls(count, {table: dict(map(tuple, begins)) for table, begins in since.items()}, finished_us)

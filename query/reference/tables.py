@@ -1,0 +1,91 @@
+"""
+Reference data: tables that JOIN looks records up in.
+
+A table has versions, each a file that is valid from an instant on until the next one begins. Law: which version counts is
+decided by time alone, so what a row finds does not depend on when a file was read - but for a version that came when its time
+was finished already (:mod:`query.reference.lookup`). Whatever a file is written in, its records become JSON objects, and their
+fields are read as those of events are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ordering.ticks import NEVER
+from tidegate.expressions.binding.catalog import InputSchema
+
+Ticks = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Version:
+    """
+    One version of a table.
+
+    Args:
+        effective_us: From when on it is valid, microseconds; ``NEVER``: always.
+        values: Its records, JSON objects in the order of the file (binary).
+    """
+
+    effective_us: int
+    values: pa.Array
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceTable:
+    """
+    One table.
+
+    Args:
+        schema: Its name, and what is known of its fields.
+        versions: Its versions; they become valid one after the other.
+    """
+
+    schema: InputSchema
+    versions: tuple[Version, ...]
+
+    def version_at(self, system_us: Ticks) -> Ticks:
+        """Return the number of the version that is valid at each instant, -1 before the first."""
+        begins = np.array([version.effective_us for version in self.versions], dtype=np.int64)
+        return np.searchsorted(begins, system_us, side="right") - 1
+
+    def delayed(self, since_us: Mapping[int, int]) -> ReferenceTable:
+        """
+        Return the table in which some versions count only from later instants on.
+
+        Args:
+            since_us: From when on by when they would have begun, microseconds. A version is left out that another one, which
+                would have begun after it, precedes or meets there.
+        """
+        begins = [(max(since_us.get(each.effective_us, NEVER), each.effective_us), each.effective_us, each) for each in self.versions]
+        begins.sort(key=lambda begin: begin[:2])
+        left: list[tuple[int, int, Version]] = []
+        for begin in begins:
+            if not left or begin[1] > left[-1][1]:
+                left = [*(each for each in left if each[0] < begin[0]), begin]
+        return ReferenceTable(self.schema, tuple(Version(since, version.values) for since, _, version in left))
+
+    @property
+    def records(self) -> pa.Table:
+        """The records of all versions, in the columns of events: ``sub`` is the number of the version."""
+        counts = [len(version.values) for version in self.versions]
+        number = np.repeat(np.arange(len(counts)), counts)
+        total = len(number)
+        begins = np.array([version.effective_us for version in self.versions], dtype=np.int64)
+        columns = {
+            "position": np.arange(total),
+            "sub": number,
+            "system_us": begins[number],
+            "partition_id": np.zeros(total, dtype=np.int32),
+            "value": pa.chunked_array([version.values for version in self.versions], pa.binary()),
+        }
+        return pa.table(columns)
+
+
+NO_REFERENCES: Mapping[str, ReferenceTable] = MappingProxyType({})

@@ -1,0 +1,267 @@
+"""
+Reference data of a running job: which versions it has taken up, bound to its checkpoint, and the look-out for new ones.
+
+Law: a run that is replayed looks rows up in the same bytes. A file is copied into the checkpoint's folder before a row is looked
+up in it; the list of what was taken up only grows, and each batch says in Spark's log how much of the list it knows. So the
+copies tell what the run has found, whatever becomes of the files. One that was changed afterwards is told, and refused at the
+next start: the run would go on without what its owner takes for granted.
+
+A file that is still being written is left alone: it is taken up once it has stayed the same from one look to the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from ordering.errors import RefusedError, TidegateError
+from ordering.ticks import NEVER, format_tick
+from query.reference.files import load_reference, versions_of
+from query.reference.tables import ReferenceTable
+from tidegate.checkpoint.binding import replace_text
+from tidegate.observe.logs import get_logger
+from tidegate.settings.references import ReferenceSettings
+
+FOLDER, LIST = "references", "taken.json"
+LOOK_S = 1.0
+"""Least time between two looks at the files."""
+_SHARE = 0.05
+"""Most of the time that is spent on looking."""
+ReferenceTables = Mapping[str, ReferenceSettings]
+
+_log = get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenVersion:
+    """
+    A version that a run has taken up.
+
+    Args:
+        table: The table.
+        effective_us: From when on it is valid, microseconds; ``NEVER``: always.
+        file: The file it was taken from.
+        bytes: Its size.
+        sha256: Its hash.
+    """
+
+    table: str
+    effective_us: int
+    file: str
+    bytes: int
+    sha256: str
+
+    @property
+    def copy(self) -> str:
+        """The name of its copy: as it ends, its format is told."""
+        return self.sha256 + Path(self.file).suffix.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """
+    All versions that a run has taken up.
+
+    Args:
+        folder: Where list and copies are.
+        versions: The versions, in the order in which they were taken up.
+        begun: With how many the run was begun.
+        kept_from: For each table the instant, microseconds, of the first version that has a copy still: nothing is looked up in those
+            before it any more (:mod:`query.reference.forgetting`).
+    """
+
+    folder: Path
+    versions: tuple[TakenVersion, ...] = ()
+    begun: int = 0
+    kept_from: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, checkpoint: Path) -> Taken | None:
+        """Return what the run of a checkpoint has taken up, None if it has not begun with any."""
+        file = checkpoint / FOLDER / LIST
+        if not file.exists():
+            return None
+        fields = json.loads(file.read_text())
+        return cls(file.parent, tuple(TakenVersion(**each) for each in fields["versions"]), fields["begun"], fields.get("kept_from", {}))
+
+    @property
+    def added(self) -> tuple[TakenVersion, ...]:
+        """The versions that were taken up since the run was begun."""
+        return self.versions[self.begun :]
+
+    def version(self, table: str, effective_us: int) -> TakenVersion | None:
+        """Return the version of a table that is valid from this instant on, None if it has not been taken up."""
+        return next((each for each in self.versions if (each.table, each.effective_us) == (table, effective_us)), None)
+
+    def is_kept(self, version: TakenVersion) -> bool:
+        """Tell whether there is a copy of a version still."""
+        return version.effective_us >= self.kept_from.get(version.table, NEVER)
+
+    def with_file(self, table: str, effective_us: int, path: Path) -> Taken:
+        """Copy a file; return what has been taken up with it. Nothing is in the list yet."""
+        draft = self.folder / f"{os.getpid()}.draft"
+        shutil.copyfile(path, draft)
+        version = TakenVersion(table, effective_us, str(path), draft.stat().st_size, _hash(draft))
+        draft.replace(self.folder / version.copy)
+        return replace(self, versions=(*self.versions, version))
+
+    def save(self) -> None:
+        """Write the list, wholly or not at all."""
+        fields = {"begun": self.begun, "kept_from": dict(self.kept_from), "versions": [asdict(each) for each in self.versions]}
+        replace_text(self.folder / LIST, json.dumps(fields, indent=1))
+
+    def tables(self, settings: ReferenceTables, added: int) -> dict[str, ReferenceTable]:
+        """Return the tables with the versions that the run was begun with and the first *added* that came afterwards."""
+        return {name: load_reference(table, self._files(name, added)) for name, table in settings.items()}
+
+    def _files(self, table: str, added: int) -> list[tuple[int, Path]]:
+        known = self.versions[: self.begun + added]
+        return sorted((each.effective_us, self.folder / each.copy) for each in known if each.table == table and self.is_kept(each))
+
+
+def begin(checkpoint: Path, settings: ReferenceTables) -> Taken:
+    """
+    Take up the versions that there are when a job starts; return all that its run has taken up.
+
+    Raises:
+        RefusedError: A file cannot be read.
+    """
+    known = Taken.of(checkpoint)
+    taken = known or Taken(checkpoint / FOLDER)
+    taken.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for table, effective_us, path in _found(settings):
+        if taken.version(table, effective_us) is None:
+            taken = taken.with_file(table, effective_us, path)
+    if known is None:
+        taken = replace(taken, begun=len(taken.versions))
+    if taken != known:
+        # What cannot be read is refused before it is in the list.
+        taken.tables(settings, len(taken.added))
+        taken.save()
+    return taken
+
+
+def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
+    """
+    Compare the files with what the run of a checkpoint has taken up; those that are gone do not count.
+
+    Raises:
+        RefusedError: One was changed (TG-REFERENCE-CHANGED).
+    """
+    taken = Taken.of(checkpoint)
+    if taken is None:
+        return
+    for table, effective_us, path in _found(settings):
+        version = taken.version(table, effective_us)
+        if version is not None and taken.is_kept(version) and _hash(path) != version.sha256:
+            raise _changed(version, path, checkpoint)
+
+
+def _changed(version: TakenVersion, path: Path, checkpoint: Path) -> RefusedError:
+    always = version.effective_us == NEVER
+    since = "" if always else f" from {format_tick(version.effective_us)} on"
+    anew = (
+        f"say from when on what is new is valid, in a file of its own: effective in place of path of references.{version.table}; "
+        "the copy counts until then"
+        if always
+        else "give what is new a file of its own, valid from a later instant on"
+    )
+    return RefusedError(
+        f"{path} is not what rows of {version.table} were looked up in{since}: it has been changed since",
+        code="TG-REFERENCE-CHANGED",
+        where=str(path),
+        fix=f"put it back as it was (a copy is {checkpoint / FOLDER / version.copy}); {anew}; or delete {checkpoint} and go on with "
+        "--start last-stopped: results from the last CTI on are then looked up in what is new",
+        example=f'effective = {{ "2001-01-02T00:00:00Z" = "{path.stem}-2{path.suffix}" }}' if always else "--start last-stopped",
+    )
+
+
+def _found(settings: ReferenceTables) -> Iterator[tuple[str, int, Path]]:
+    """Yield the versions that there are by now: table, from when on each is valid, and its file."""
+    for name, table in settings.items():
+        for effective_us, path in versions_of(table):
+            yield name, effective_us, path
+
+
+def _hash(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+Stamp = tuple[int, int]
+"""Size and time of last change of a file."""
+
+
+class ReferenceLookout:
+    """
+    Looks for new versions while a job runs; in the planner, which alone adds to the list then.
+
+    Args:
+        checkpoint: The job's checkpoint folder; the run has begun.
+        settings: The tables.
+        clock_s: A clock that does not go back, seconds.
+    """
+
+    def __init__(self, checkpoint: Path, settings: ReferenceTables, clock_s: Callable[[], float] = time.monotonic) -> None:
+        taken = Taken.of(checkpoint)
+        assert taken is not None, "a run with reference data begins with some"
+        self._taken, self._settings, self._clock_s = taken, settings, clock_s
+        self._next_s = clock_s()
+        self._seen: dict[tuple[str, int], Stamp] = {}
+        self._told: set[tuple[Path, Stamp]] = set()
+
+    def look(self) -> int:
+        """Return how many versions were taken up since the run was begun, after a look at the files if it is time for one."""
+        began_s = self._clock_s()
+        if began_s >= self._next_s:
+            self._look()
+            ended_s = self._clock_s()
+            self._next_s = ended_s + max(LOOK_S, (ended_s - began_s) / _SHARE)
+        return len(self._taken.added)
+
+    def _look(self) -> None:
+        try:
+            found = list(_found(self._settings))
+        except TidegateError as error:
+            self._tell(Path(error.where), (0, 0), error)
+            return
+        for table, effective_us, path in found:
+            try:
+                stat = path.stat()
+                stamp = stat.st_size, stat.st_mtime_ns
+                settled = self._seen.get((table, effective_us)) == stamp
+                self._seen[table, effective_us] = stamp
+                version = self._taken.version(table, effective_us)
+                if version is not None:
+                    if not settled and self._taken.is_kept(version):
+                        self._compare(version, path, stamp)
+                elif settled and (path, stamp) not in self._told:
+                    self._take(table, effective_us, path)
+            except TidegateError as error:
+                self._tell(path, stamp, error)
+            except OSError:
+                # It is gone again, or will be there at the next look.
+                continue
+
+    def _take(self, table: str, effective_us: int, path: Path) -> None:
+        taken = self._taken.with_file(table, effective_us, path)
+        # Read before it is in the list: what a record of it may be wrong with is told now, and the job goes on without it.
+        load_reference(self._settings[table], [(effective_us, path)])
+        taken.save()
+        self._taken = taken
+        _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))
+
+    def _compare(self, version: TakenVersion, path: Path, stamp: Stamp) -> None:
+        if _hash(path) != version.sha256:
+            self._tell(path, stamp, _changed(version, path, self._taken.folder.parent))
+
+    def _tell(self, path: Path, stamp: Stamp, error: TidegateError) -> None:
+        if (path, stamp) not in self._told:
+            self._told.add((path, stamp))
+            _log.warning("reference data not taken up", code=error.code, file=str(path), reason=error.what, fix=error.fix)

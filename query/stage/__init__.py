@@ -1,0 +1,1 @@
+"""What Spark runs of a query: plan ranges, read them, work on buckets."""

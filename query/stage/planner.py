@@ -1,0 +1,106 @@
+"""
+The planner: which ranges of the ordered topics the next batch reads. It runs in a Python process beside the driver.
+
+Time comes from the topics themselves, so there is nothing to decide but how much to read; brokers that do not answer never
+end the job.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from pyspark.sql.datasource import InputPartition
+
+from ordering.errors import TidegateError
+from query.config import Partition, QueryPlan
+from query.reference.watch import ReferenceLookout
+from query.stage.batch_cuts import Cutter, shares
+from query.stage.offsets import Offset
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.failures import beyond_waiting
+from tidegate.observe.logs import get_logger, quiet_worker
+from tidegate.spark.planning import RangePlanner, Ranges
+
+_RETRY_S = 1.0
+_ANSWER_S = 5.0
+
+
+class Planner(RangePlanner):
+    """The planner of one query job, in the words of Spark's data source interface."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        self._plan = plan
+        self._frozen: dict[Partition, int] | None = None
+
+    @cached_property
+    def _admin(self) -> Admin:
+        quiet_worker()
+        return Admin(self._plan.kafka, _ANSWER_S)
+
+    @cached_property
+    def _cutter(self) -> Cutter | None:
+        """What cuts batches; None where no log waits for another."""
+        if all(len(self._plan.logs_of(bucket)) == 1 for bucket in range(self._plan.buckets)):
+            return None
+        return Cutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)), self._plan.events_per_batch)
+
+    @cached_property
+    def _references(self) -> ReferenceLookout | None:
+        if not self._plan.references:
+            return None
+        quiet_worker()
+        return ReferenceLookout(Path(self._plan.checkpoint), self._plan.reference_settings)
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where the job starts."""
+        return Offset(self._by_log(self._plan.starts)).to_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the present end."""
+        self._frozen = self._admin.ends(self._plan.starts)
+
+    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Return where the next batch ends; *start* itself when there is nothing to do."""
+        here = Offset.from_json(start)
+        if here.final:
+            return start
+        references = self._references.look() if self._references is not None else 0
+        try:
+            ends = self._by_log(self._frozen or self._admin.ends(self._plan.starts))
+            behind = {log: end for log, end in ends.items() if end > here.positions[log]}
+            there = self._cut(here.positions, behind)
+        except (KafkaException, TidegateError) as error:
+            if beyond_waiting(error):
+                raise
+            get_logger(__name__).warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
+            time.sleep(_RETRY_S)
+            return start
+        if not behind:
+            return Offset(here.positions, final=True, references=references).to_json() if self._frozen is not None else start
+        return Offset({**here.positions, **there}, references=references).to_json()
+
+    def _cut(self, here: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
+        """Return how far logs are read in the next batch; *ends* are those of logs that have something left."""
+        if self._cutter is not None:
+            return self._cutter.cut(here, ends)
+        return shares(here, ends, self._plan.events_per_batch)
+
+    def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
+        return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return the ranges between two offsets."""
+        here, there = Offset.from_json(start), Offset.from_json(end)
+        rows = []
+        for log, until in sorted(there.positions.items()):
+            if until > here.positions[log] or there.final:
+                rows += [
+                    (self._plan.labels[bucket], bucket, log, here.positions[log], until, there.final, there.references)
+                    for bucket in self._plan.readers_of(log)
+                ]
+        return [Ranges(rows)]

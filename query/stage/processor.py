@@ -1,0 +1,236 @@
+"""
+The stateful stage: one bucket's ranges are read, its results computed and written, and its state moves on.
+
+It is a thin adapter between Kafka, :mod:`query.buckets.bucket` and Spark's state store. Spark sees ranges go in and a row of
+counts come out; a batch that is run again writes the same bytes with the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ordering.model.step import Released
+from query import extensions
+from query.buckets.bucket import Bucket, Source
+from query.buckets.exchanged import ExchangedBucket
+from query.buckets.keyed import KeyedBucket
+from query.buckets.merged import MergedBucket
+from query.buckets.shared_reads import Piece, forget, shared
+from query.buckets.substreams import SubstreamBucket
+from query.columns.decode import decode
+from query.config import QueryPlan
+from query.engine.exchange import Router
+from query.reference.forgetting import LOOKS_UP_FROM
+from query.reference.lookup import Known
+from query.reference.watch import Taken
+from sinks.base import Sink
+from sinks.registry import sinks_of
+from tidegate.fault_points import reached
+from tidegate.kafka.ranges import cached_reader, drop_reader
+from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
+from tidegate.observe.logs import batch_of_task, bound, quiet_worker
+from tidegate.spark.state_store import Keeper
+
+CHUNK_EVENTS = 100_000
+
+
+class QueryStage:
+    """The stateful stage of one query job."""
+
+    def __init__(self, plan: QueryPlan) -> None:
+        self._plan = plan
+        quiet_worker()
+
+    def reports(self, ranges: list[Any], keeper: Keeper[Bucket]) -> Iterator[str]:
+        """Take the ranges of one bucket; yield its report."""
+        ordered = sorted(ranges, key=lambda planned: planned.log)
+        names = [self._plan.partitions[int(each.log)] for each in ordered]
+        topics = ", ".join(dict.fromkeys(topic for topic, _ in names))
+        place = {"topic": topics, "bucket": int(ordered[0].bucket), "partition": [partition for _, partition in names]}
+        span = {"offset": [int(each.start) for each in ordered], "until": [int(each.end) for each in ordered]}
+        with bound(output=self._plan.name, **place, **span, **batch_of_task()):
+            report = self._run(ordered, keeper)
+        yield report
+
+    def _run(self, ranges: list[Any], keeper: Keeper[Bucket]) -> str:
+        number = int(ranges[0].bucket)
+        plan = self._plan
+        bucket = keeper.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restored_bucket(plan, number, head, chunks))
+        try:
+            report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
+        except BaseException:
+            # What the producer still holds and where readers stand is unknown: none may be used again.
+            drop_producer(self._plan.kafka)
+            forget(plan.checkpoint)
+            for planned in ranges:
+                drop_reader(self._plan.kafka, *self._plan.partitions[int(planned.log)], headers=True)
+            raise
+        head, changes = bucket.save()
+        keeper.save(number, bucket, head, changes.put, changes.delete)
+        return report
+
+    def complete(self) -> None:
+        """Nothing is left to do: each bucket has waited for its own results."""
+
+
+def new_bucket(plan: QueryPlan, number: int) -> Bucket:
+    """Return a bucket before its first record."""
+    extensions.load()
+    spans_us = [output.file_span_us if output.has_sheets else None for output in plan.outputs]
+    read = plan.logs_of(number)
+    logs = [
+        {log: partition for log, (at, partition) in enumerate(plan.logs) if at == feed and log in read} for feed in range(len(plan.feeds))
+    ]
+    sources = [Source(feed.input, feed.partitions, mine) for feed, mine in zip(plan.feeds, logs, strict=True)]
+    promises = [promised.get(number) for promised in plan.promises]
+    since = plan.first_us(number), plan.read_from_us
+    rest = plan.program(), sources, number, plan.roster, *since, spans_us, plan.outputs[0].pace(), promises, plan.until_us
+    if plan.exchange is not None:
+        return ExchangedBucket(Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}), *rest)
+    if plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result):
+        return KeyedBucket(plan.result_keys, *rest)
+    return SubstreamBucket(*rest) if plan.over else MergedBucket(*rest)
+
+
+def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
+    """Return the bucket that was saved as *head* and *chunks*."""
+    bucket = new_bucket(plan, number)
+    bucket.restore(head, chunks)
+    return bucket
+
+
+_SINKS: dict[tuple[str, int], list[Sink]] = {}
+
+
+def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
+    """Return the sinks of an output, made once in a worker: some hold connections."""
+    key = plan.checkpoint, output
+    if key not in _SINKS:
+        _SINKS[key] = sinks_of(plan.outputs[output], plan.kafka)
+    return _SINKS[key]
+
+
+_KNOWN: dict[str, tuple[int, Known]] = {}
+
+
+def _known(plan: QueryPlan, added: int) -> Known:
+    """Return the reference data with so many versions that the run has taken up since it was begun, read once in a worker."""
+    count, known = _KNOWN.get(plan.checkpoint, (-1, None))
+    if count != added or known is None:
+        taken = Taken.of(Path(plan.checkpoint))
+        assert taken is not None, "a run with reference data begins with some"
+        versions = [(each.table, each.effective_us) for each in taken.added[:added]]
+        known = Known(versions, taken.tables(plan.reference_settings, added))
+        _KNOWN[plan.checkpoint] = added, known
+    return known
+
+
+class BucketRun:
+    """One batch of one bucket, from Kafka to Kafka and files."""
+
+    def __init__(self, plan: QueryPlan, bucket: Bucket, number: int, producer: GaplessProducer) -> None:
+        self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
+        self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
+        # What errors of flushing name where nothing but dead letters is written.
+        self._written = next((output.topic for output in plan.outputs if output.topic), plan.dead_letter_topic)
+        self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
+        self._clock = time.perf_counter()
+
+    def run(self, ranges: list[Any]) -> str:
+        """Take the ranges; return the report as JSON."""
+        if ranges[0].references:
+            self._bucket.refer(_known(self._plan, int(ranges[0].references)))
+        for planned in ranges:
+            self._read(int(planned.log), int(planned.start), int(planned.end))
+        self._settle(self._bucket.settle())
+        if ranges[0].final:
+            self._settle(self._bucket.end())
+        self._producer.flush(self._written)
+        reached("events acknowledged")
+        # A CTI says that what lies before it is written, in files too: a run that has lost its checkpoint begins there.
+        self._publish()
+        for writer, cti in zip(self._writers, self._bucket.ctis(), strict=True):
+            if cti is not None and writer is not None:
+                writer.ctis([cti])
+        reached("ctis sent")
+        self._producer.flush(self._written)
+        reached("walked")
+        self._spent("acknowledge")
+        return self._report()
+
+    def _read(self, log: int, start: int, end: int) -> None:
+        if end == start:
+            return
+        plan, bucket = self._plan, self._bucket
+        pieces = partial(self._pieces, log, start, end)
+        shared_by = range(0) if plan.exchange is None else plan.exchange.siblings(self._number)
+        for piece in shared(plan.checkpoint, log, start, end, self._number, shared_by, pieces):
+            if isinstance(bucket, ExchangedBucket):
+                released = bucket.take(log, piece.read, piece.events, piece.next_offset, piece.to)
+            else:
+                released = bucket.take(log, piece.read, piece.events, piece.next_offset)
+            self._spent("compute")
+            self._write(released)
+            reached("piece written")
+
+    def _pieces(self, log: int, start: int, end: int) -> Iterator[Piece]:
+        topic, partition = self._plan.partitions[log]
+        reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
+        for records in reader.read(start, end, CHUNK_EVENTS):
+            self._spent("read")
+            reached("piece read")
+            read, events = decode(records, topic, partition)
+            to = self._bucket.routed(log, events) if isinstance(self._bucket, ExchangedBucket) else None
+            yield Piece(read, events, int(records.offset[-1]) + 1, to)
+
+    def _settle(self, released: list[Released]) -> None:
+        self._write(released)
+        while not self._bucket.is_settled:
+            self._write(self._bucket.settle())
+
+    def _write(self, released: list[Released]) -> None:
+        self._spent("compute")
+        for writer, results in zip(self._writers, released, strict=True):
+            if writer is not None:
+                writer.events(results)
+        bad = self._bucket.bad()
+        for event, source, reason in zip(bad.events, bad.source, bad.reason, strict=True):
+            # The input partition's roster number and the offset there: what the event's own header says of its origin.
+            origin = f"{self._plan.feeds[source].topic}:{event.number[0]}@{event.offset[0]}" if source >= 0 else "a row between two steps"
+            headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
+            self._producer.send_plain(self._plan.dead_letter_topic, event.value[0].as_py(), event.key[0].as_py(), headers)
+        self._spent("write")
+
+    def _publish(self) -> None:
+        for number, output in enumerate(self._plan.outputs):
+            spans = self._bucket.full_spans(number) if output.has_sheets else []
+            for start_us, rows in spans:
+                for sink in _cached_sinks(self._plan, number):
+                    sink.publish(start_us, self._number, rows)
+
+    def _spent(self, on: str) -> None:
+        now = time.perf_counter()
+        self._seconds[on] += now - self._clock
+        self._clock = now
+
+    def _report(self) -> str:
+        bucket = self._bucket
+        waiting = [
+            [*self._plan.partitions[log], number, n, last] for log, reader in bucket.readers.items() for number, n, last in reader.waiting()
+        ]
+        fields = {
+            "bucket": self._number,
+            "c": bucket.c,
+            "final": bucket.is_finished,
+            "totals": bucket.totals,
+            "duplicates": bucket.duplicates,
+            "waiting": waiting,
+            "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
+            **({LOOKS_UP_FROM: bucket.looks_up_from} if self._plan.references else {}),
+        }
+        return json.dumps(fields, separators=(",", ":"))

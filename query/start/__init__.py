@@ -1,0 +1,1 @@
+"""Where a query starts: bucket layout, read positions, what the outputs already have."""

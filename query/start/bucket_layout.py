@@ -1,0 +1,162 @@
+"""
+Splitting: into which buckets the work of a job goes, of all ways that its query allows (:mod:`query.plan.parallelism`).
+
+The number of buckets is that of the result topics' partitions: as an output says, as a topic has that is there already, else
+as the ordered topics have. It is chosen once: a job that goes on is split as it was begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ordering.errors import QueryError, RefusedError, SettingError
+from query.config import Feed
+from query.engine.exchange import Exchange
+from query.plan.nodes import Plan
+from query.plan.parallelism import spreading_of, told
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.expressions import InputNames
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.tree import Expr
+from tidegate.kafka.admin import Admin
+from tidegate.settings.load import Settings
+from tidegate.settings.tables import OutputSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """
+    Args:
+        buckets: How many buckets there are.
+        by_partition: Whether each partition of the ordered topics is one of them.
+        exchange: Between which of them rows are exchanged, None where they are not.
+    """
+
+    buckets: int
+    by_partition: bool = False
+    exchange: Exchange | None = None
+
+
+def split_of(
+    settings: Settings,
+    plans: Sequence[Plan],
+    outputs: Sequence[OutputSettings],
+    feeds: Sequence[Feed],
+    admin: Admin,
+    known: Mapping[str, str] | None,
+) -> Split:
+    """
+    Return how the work of a job is split.
+
+    Args:
+        settings: The configuration.
+        plans: What is computed.
+        outputs: Where the results of each plan go.
+        feeds: What is read.
+        admin: Tells which result topics are there.
+        known: What the checkpoint is bound to, None if there is none.
+
+    Raises:
+        RefusedError: The query has OVER, and the ordered topics have different numbers of partitions.
+    """
+    partitions = {feed.input: feed.partitions for feed in feeds}
+    if plans[0].over is not None:
+        if len(set(partitions.values())) > 1:
+            counts = ", ".join(f"{name} {count}" for name, count in partitions.items())
+            raise RefusedError(
+                f"with OVER all inputs must be spread alike, and their ordered topics have different numbers of partitions: {counts}",
+                code="TG-QUERY-OVER",
+                where=", ".join(feed.topic for feed in feeds),
+                fix="give inputs the same output_partitions, outputs the same partitions, and write their topics anew; or leave OVER out",
+            )
+        return Split(feeds[0].partitions)
+    spreading = spreading_of(plans, overs_of(settings, partitions), partitions)
+    topics = (admin.find(output.topic) for output in outputs if output.topic)
+    asked = [output.partitions for output in outputs if output.partitions] + [topic.partitions for topic in topics if topic]
+    buckets = asked[0] if asked else feeds[0].partitions if spreading.by_partition else max(partitions.values())
+    if buckets == 1:
+        return Split(1)
+    if spreading.by_partition and buckets == feeds[0].partitions:
+        return Split(buckets, by_partition=True)
+    # What was begun before there was an exchange goes on without one.
+    if spreading.keys and (known is None or "exchange" in known):
+        return Split(buckets, exchange=Exchange(spreading.keys, buckets, settings.spark.shuffle_partitions))
+    return Split(feeds[0].partitions, by_partition=True) if spreading.by_partition else Split(1)
+
+
+def check_over(plans: Sequence[Plan], where: str) -> None:
+    """
+    Check that all inputs of a script advance in one way: with OVER or without.
+
+    Args:
+        plans: What is computed.
+        where: The script.
+
+    Raises:
+        QueryError: They do not.
+    """
+    scans = list(dict.fromkeys(scan for plan in plans for scan in plan.scans))
+    over = next((scan for scan in scans if scan.over is not None), None)
+    without = next((scan for scan in scans if scan.over is None), None)
+    if over is None or without is None:
+        return
+    again = "once" if without.input == over.input else "and"
+    raise QueryError(
+        f"{over.input} is read OVER {over.over}, {again} {without.input} without: time advances in one way in a job",
+        code="TG-QUERY-OVER",
+        where=where,
+        fix="write OVER after every input or after none, or run the SELECTs as jobs of their own",
+    )
+
+
+def split_bound(exchange: Exchange | None) -> dict[str, str]:
+    """Return what a checkpoint remembers of an exchange; nothing where there is none, as before there were any."""
+    return {} if exchange is None else {"exchange": f"{told(exchange.keys)} into {exchange.buckets}"}
+
+
+def check_partitions(output: OutputSettings, buckets: int) -> None:
+    """
+    Check how many partitions an output asks for.
+
+    Raises:
+        SettingError: The query has another number of buckets.
+    """
+    if output.partitions in (None, buckets):
+        return
+    why = "as many as it has buckets" if buckets > 1 else "one, as its work is not spread (tidegate plan says why)"
+    raise SettingError(
+        f"the result topic of this query has {buckets} partitions: {why}",
+        code="TG-SETTING-PARTITIONS",
+        where=f"outputs.{output.name}.partitions",
+        fix="leave partitions out",
+        example=f"partitions = {buckets}",
+    )
+
+
+def overs_of(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]:
+    """Return the substream key of each input, as expressions name it; None where it has none, or is the result of a query."""
+    overs: dict[str, Expr | None] = dict.fromkeys(names)
+    for name in overs:
+        table = settings.inputs.get(name)
+        if table is not None and table.over:
+            schema = InputSchema(name, table.timestamp_by, table.over, table.fields)
+            overs[name] = InputNames(Source("", name), schema).field(tuple(table.over.split(".")))
+    return overs
+
+
+def parallelism_of(settings: Settings, plans: Sequence[Plan]) -> str:
+    """Return into how many buckets the work of a query is split and why, as far as settings tell, in words."""
+    if plans[0].over is not None and len({scan.input for plan in plans for scan in plan.scans}) > 1:
+        return "one bucket for the same partition of all ordered topics: time advances key by key, as far as each input has come"
+    if plans[0].over is not None:
+        return "one bucket for each partition of the ordered topic: time advances substream by substream"
+    names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
+    spreading = spreading_of(plans, overs_of(settings, names), dict.fromkeys(names, 1))
+    asked = next((number for plan in plans if (output := settings.outputs.get(plan.output)) and (number := output.partitions)), None)
+    if asked == 1 and (spreading.by_partition or spreading.keys):
+        return f"one bucket, as partitions = 1 of the output asks for; else {spreading.why}"
+    if spreading.by_partition or not spreading.keys:
+        return spreading.why
+    count = str(asked or "as many as the ordered topic has partitions, or as partitions of the output says")
+    return f"{spreading.why}; buckets: {count}; each reads all partitions and their CTIs, and keeps the rows whose keys fall to it"

@@ -1,0 +1,161 @@
+"""
+Positions: where in its topics a query job begins to read, or goes on, and whether what it must read is still there.
+
+Law (spec section 6): a job that is not refused reads everything that its results depend on. Retention deletes the beginnings
+of topics. What a checkpoint has not come to yet must be there. A run from the beginning needs all; one from an instant X on
+needs every event with System.Timestamp >= X of every channel. Where something was deleted, what stands before the first record of X
+or later vouches for it: a CTI of the channel, whose largest s then lies below X; or, in a channel without substreams, which is in
+order, any event.
+
+With OVER results come upon records, so a run that goes on without its checkpoint must accept each event upon the record that the
+lost run accepted it upon. A reader that starts in the middle does so from the first CTI on whose c is X or more. So it
+begins with such a CTI of each channel, where one stands before the first record of X: else that run went on to a later one, and
+whatever comes before that is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from ordering.errors import RefusedError
+from ordering.protocol.punctuation import Roster
+from ordering.ticks import format_tick
+from query.config import Partition, QueryPlan
+from query.stage.offsets import Offset
+from tidegate.checkpoint.binding import last_batches, offset_of
+from tidegate.kafka.admin import Admin
+from tidegate.kafka.channel_promises import log_of
+from tidegate.kafka.ranges import RangeReader
+from tidegate.kafka.tails import ctis_of
+
+TAIL_RECORDS = 1_000
+_GROWTH = 8
+WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
+
+
+def walked(plan: QueryPlan) -> dict[Partition, int]:
+    """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
+    folder = Path(plan.checkpoint)
+    stored = offset_of(folder, last_batches(folder)[1])
+    return {} if stored is None else {plan.partitions[log]: at for log, at in Offset.from_json(stored).positions.items()}
+
+
+def positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
+    """
+    Return where the job begins to read each partition, or goes on.
+
+    Raises:
+        RefusedError: What it must read is gone (TG-RETENTION): which input, what is needed, what is there.
+        UnreachableError: Kafka does not answer.
+    """
+    kept, here = admin.starts(plan.partitions), walked(plan)
+    if here:
+        _check(plan, kept, {partition: f"offset {at:,}" for partition, at in here.items() if kept[partition] > at})
+        return {**kept, **here}
+    if plan.read_from_us is None:
+        _check(plan, kept, {partition: "offset 0" for partition, at in kept.items() if at > 0})
+        return kept
+    found, ends = admin.offsets_from(plan.partitions, plan.read_from_us), admin.ends(plan.partitions)
+    needed = f"everything from {format_tick(max(plan.read_from_us, 0))} on"
+    uncertain = [
+        partition for partition, at in kept.items() if at > 0 and not _vouched(plan, partition, at, found[partition], ends[partition])
+    ]
+    _check(plan, kept, dict.fromkeys(uncertain, needed))
+    if plan.over:
+        found = {partition: settled_at(plan, partition, kept[partition], at) for partition, at in found.items()}
+    # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
+    return {partition: min(found[partition], max(kept[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions}
+
+
+def settled_at(plan: QueryPlan, partition: Partition, kept: int, found: int) -> int:
+    """
+    Return from where on each channel that has a CTI with c of X or more before *found* is read with the last such CTI.
+
+    Args:
+        plan: The job, which begins at X.
+        partition: What is read.
+        kept: The first offset that is there.
+        found: Where the first record of X stands.
+
+    Raises:
+        ProtocolError: A CTI cannot be read.
+    """
+    topic, number = partition
+    assert plan.read_from_us is not None, "the job begins at an instant"
+    reader = RangeReader(plan.kafka, topic, number, headers=True)
+    length = TAIL_RECORDS
+    try:
+        while True:
+            first = max(found - length, kept)
+            settled: dict[int, int] = {}
+            begun: dict[int, int] = {}
+            told = set[int]()
+            roster: Roster | None = None
+            for records in reader.read(first, found) if first < found else ():
+                for offset, cti in ctis_of(records, topic, number):
+                    roster = cti.roster if roster is None or cti.roster.version > roster.version else roster
+                    begun |= {cti.number: offset} if cti.part == 0 else {}
+                    if cti.part < cti.parts - 1 or cti.number not in begun:
+                        continue
+                    told.add(cti.number)
+                    if cti.c >= plan.read_from_us:
+                        settled[cti.number] = begun[cti.number]
+            channels = roster.channels_of(number, _partitions(plan, topic)) if roster is not None else None
+            if first == kept or (channels is not None and told.issuperset(channels)):
+                return min(settled.values(), default=found)
+            length *= _GROWTH
+    finally:
+        reader.close()
+
+
+def _partitions(plan: QueryPlan, topic: str) -> int:
+    return next(feed.partitions for feed in plan.feeds if feed.topic == topic)
+
+
+def _check(plan: QueryPlan, kept: Mapping[Partition, int], needed: Mapping[Partition, str]) -> None:
+    if not needed:
+        return
+    inputs = {feed.topic: feed.input for feed in plan.feeds}
+    told = [
+        f"{topic}-{number}: needed is {what}, there is offset {kept[topic, number]:,} and what follows"
+        for (topic, number), what in needed.items()
+    ]
+    names = ", ".join(dict.fromkeys(inputs[topic] for topic, _ in needed))
+    raise RefusedError(
+        f"retention has deleted what must be read of {names}: {'; '.join(told)}",
+        code="TG-RETENTION",
+        where=", ".join(f"{topic}-{number}@{kept[topic, number]}" for topic, number in needed),
+        fix=WAYS_OUT,
+        example="--start 2001-01-02T00:00:00Z",
+    )
+
+
+def _vouched(plan: QueryPlan, partition: Partition, kept: int, found: int, end: int) -> bool:
+    """Tell whether each channel of a partition has something between the first record that is left and the first one of X."""
+    topic, number = partition
+    partitions = _partitions(plan, topic)
+    reader = RangeReader(plan.kafka, topic, number, headers=True)
+    # Its records' timestamps all lie below X, and that of a CTI is the largest s of its channel.
+    met, promised = set[int](), set[int]()
+    roster: Roster | None = None
+    try:
+        for records in reader.read(kept, end) if found > kept else ():
+            log = log_of(records, topic, number)
+            ctis = [(offset, cti) for offset, cti in log.ctis if offset < found or roster is None]
+            for offset, cti in ctis:
+                roster = cti.roster if roster is None or (offset < found and cti.roster.version > roster.version) else roster
+                promised |= {cti.number} if offset < found else set()
+            met |= {int(each) for each in np.unique(log.number[log.log_offset < found])}
+            if roster is not None:
+                channels = set(roster.channels_of(number, partitions))
+                # A channel without substreams is in order: what was deleted before an event is not younger than it.
+                if channels <= (promised if roster.substreams else promised | met):
+                    return True
+                if int(records.offset[-1]) >= found:
+                    return False
+    finally:
+        reader.close()
+    return False

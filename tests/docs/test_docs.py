@@ -1,0 +1,123 @@
+"""What the pages of docs/ say is held against the code: error codes, links, and the picture of the front page."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.repository import ROOT
+
+from query.sql.bind import bind_outputs
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
+from tidegate.settings.load import load
+
+PACKAGES = ("ordering", "tidegate", "sinks", "ingest", "query")
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+CODE = re.compile(r"TG-[A-Z]+(?:-[A-Z]+)*")
+INPUTS = [
+    InputSchema("flights", "scheduled", "origin"),
+    InputSchema("taxis", "at", "car"),
+    InputSchema("departures", is_result=True),
+    InputSchema("airports", is_reference=True),
+]
+"""What the scripts in the pages read."""
+QUERY_PREFIX = "TG-QUERY-"
+"""Errors of scripts are built with the last part of their code only (tidegate.expressions.syntax.errors.Source.error)."""
+
+
+def codes_in_code() -> set[str]:
+    """Return every code that a TidegateError of the packages can carry."""
+    found: set[str] = set()
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and CODE.fullmatch(node.value):
+                    found.add(node.value)
+                if isinstance(node, ast.keyword) and node.arg == "code" and isinstance(node.value, ast.Constant):
+                    code = str(node.value.value)
+                    found.add(code if code.startswith("TG-") or not code else QUERY_PREFIX + code)
+    return found - {""}
+
+
+def codes_in_docs() -> set[str]:
+    """Return every code that docs/errors.md has a row for."""
+    return set(re.findall(r"^\| `(TG-[A-Z-]+)` \|", (ROOT / "docs" / "errors.md").read_text("utf-8"), re.MULTILINE))
+
+
+def test_every_error_code_stands_in_the_manual_and_the_manual_has_no_other() -> None:
+    """Who meets an error finds its row in docs/errors.md; a row without an error would mislead."""
+    raised, told = codes_in_code(), codes_in_docs()
+    assert {"missing": sorted(raised - told), "stale": sorted(told - raised)} == {"missing": [], "stale": []}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_of_a_page_leads_to_a_file_or_heading(page: Path) -> None:
+    """Links are relative, so that they work in every copy."""
+    broken = []
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text("utf-8")):
+        name, _, heading = target.partition("#")
+        there = page.parent / name if name else page
+        if not there.exists() or (heading and heading not in _headings(there)):
+            broken.append(target)
+    assert not broken
+
+
+def _headings(page: Path) -> set[str]:
+    titles = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_front_page_picture_is_what_the_model_says() -> None:
+    """docs/pictures/toll.svg is drawn by the model; a changed model must not leave an old picture behind."""
+    script = ROOT / "docs" / "pictures" / "toll.py"
+    spec = importlib.util.spec_from_file_location("toll_picture", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    assert module.picture() == script.with_suffix(".svg").read_text("utf-8")
+
+
+def test_the_library_example_of_the_front_page_prints_what_it_says() -> None:
+    """The ten lines of ``import ordering`` run as they stand."""
+    blocks = re.findall(r"```(\w*)\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)
+    place = next(at for at, (_, text) in enumerate(blocks) if text.startswith("from ordering"))
+    run = subprocess.run([sys.executable, "-c", blocks[place][1]], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert run.stdout == blocks[place + 1][1]
+
+
+TABLES = [
+    pytest.param(text, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"```toml\n(.*?)```", page.read_text("utf-8"), re.DOTALL), start=1)
+]
+
+
+@pytest.mark.parametrize("tables", TABLES)
+def test_every_configuration_of_a_page_is_accepted(tables: str, tmp_path: Path) -> None:
+    """What the manual shows can be put into tidegate.toml, where the files with secrets are there."""
+    file = tmp_path / "tidegate.toml"
+    for name in re.findall(r"file:/run/secrets/([\w-]+)", tables):
+        (tmp_path / name).write_text("secret\n", "utf-8")
+    file.write_text(tables.replace("file:/run/secrets/", f"file:{tmp_path}/"), "utf-8")
+    load(file, env={})
+
+
+SCRIPTS = [
+    pytest.param(text, id=f"{page.name}-{number}")
+    for page in PAGES
+    for number, text in enumerate(re.findall(r"```sql\n(.*?)```", page.read_text("utf-8"), re.DOTALL), start=1)
+]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_every_script_of_a_page_is_understood(script: str) -> None:
+    """What the manual shows can be typed in."""
+    assert all(plan.columns for plan in bind_outputs(parse_script(script), INPUTS))

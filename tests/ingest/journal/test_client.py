@@ -1,0 +1,348 @@
+"""The planner's desk: what it does while the journal is away, when it comes back, and when it has forgotten (level 1's premises)."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+import structlog
+from structlog.typing import EventDict
+from support.valkey_server import Server
+
+from ingest.config import IngestPlan, Partition
+from ingest.cti_imports import ImportedInput
+from ingest.journal.client import FactDesk
+from ingest.journal.redis_journal import RedisJournal
+from ingest.offsets import Joined, Planned
+from ordering.errors import RefusedError
+from ordering.protocol.facts import Fact, FactKind
+from ordering.protocol.journal import Close, Moment, Silence
+from tidegate.settings.inputs import InputSettings
+
+RAW = ("raw", 0)
+_ids = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server that syncs every write."""
+    running = Server(tmp_path_factory.mktemp("valkey"), "--appendonly", "yes", "--appendfsync", "always")
+    yield running
+    running.kill()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path) -> Iterator[Server]:
+    """A server that a test may kill or empty."""
+    running = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
+    yield running
+    running.kill()
+
+
+def plan_of(server: Server, imported: bool = False, **settings: Any) -> IngestPlan:
+    """The plan of a job over one partition that starts at offset 10."""
+    return IngestPlan(
+        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t", **settings}),
+        kafka={},
+        redis=server.settings(connect_timeout="2s"),
+        partitions=(RAW,),
+        topic_ids={"raw": f"id{next(_ids)}"},
+        tasks=1,
+        starts={RAW: Planned(10)},
+        output_partitions=1,
+        estimates=frozenset({"raw"}),
+        until_end=False,
+        checkpoint="",
+        imported=ImportedInput("slow", "slow.ordered", 1) if imported else None,
+    )
+
+
+_SAID: list[EventDict] = []
+
+
+def _keep(_: object, level: str, event: EventDict) -> EventDict:
+    _SAID.append({**event, "log_level": level})
+    raise structlog.DropEvent
+
+
+# Threads that other tests leave behind have something to say too, but not here.
+_LOG = structlog.wrap_logger(None, processors=[_keep])
+
+
+@contextmanager
+def what_desks_say() -> Iterator[list[EventDict]]:
+    """What the desks of all drivers log meanwhile; complete afterwards."""
+    before, logs = len(_SAID), list[EventDict]()
+    yield logs
+    logs.extend(_SAID[before:])
+
+
+class Driver:
+    """A planner of a job as the desk sees it: it plans ranges and hears facts, and Spark's offset remembers."""
+
+    def __init__(self, plan: IngestPlan, at: Planned | None = None) -> None:
+        self.plan, self.at = plan, at or plan.starts[RAW]
+        self.desk = FactDesk(plan, _LOG)
+        self.first = 0
+
+    def begin(self) -> None:
+        """Begin a pass."""
+        self.desk.begin({RAW: self.at}, self._starts)
+
+    def _starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
+        return dict.fromkeys(partitions, self.first)
+
+    def plan_to(self, end: int) -> bool:
+        """Plan up to *end*; return whether that was possible."""
+        self.begin()
+        here = self.desk.plannable({RAW: self.at})
+        found = self.desk.close(here, {RAW: end}) if here else {}
+        for known in found.values():
+            spent = self.desk.conflicts(RAW)
+            self.at = Planned(end, 0, known.marks, 1, 0, known.imports, known.spans, known.unclosed, conflicts=spent, clamped=known.clamped)
+        return bool(found)
+
+    def estimate(self, us: int) -> bool:
+        """Raise the frontier where the job stands; return whether the journal took it."""
+        self.begin()
+        raised = self.desk.estimate([(RAW, self.at.next_offset, us)])
+        self.at = self.at.silent(frontier_us=raised[RAW]) if raised else self.at
+        return bool(raised)
+
+    def journal(self) -> list[Fact]:
+        """What the journal holds."""
+        journal = RedisJournal.open(self.plan.redis)
+        return journal.dump(self.plan.journal_key(RAW))
+
+
+def until_true(condition: Any) -> None:
+    """Ask until it holds: a lost journal is asked again once a second."""
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.1)
+
+
+def kinds(facts: list[Fact], *wanted: FactKind) -> list[tuple[int, int]]:
+    """Position and value of the facts of some kinds."""
+    return [(fact.position, fact.value) for fact in facts if fact.kind in wanted]
+
+
+def test_a_range_is_told_what_is_in_force_in_it_and_when_it_was_first_planned(server: Server) -> None:
+    """What stands at its start comes from Spark's offset or the journal; a second job gets the first one's moments."""
+    first = Driver(plan_of(server, imported=True))
+    assert first.estimate(5_000)
+    assert first.desk.imported([(RAW, 10, 700)]) == {RAW: 700}
+    assert first.plan_to(20)
+    assert (first.at.marks, first.at.imports, first.at.unclosed) == (((10, 5_000),), ((10, 700),), False)
+    ((position, moment_us),) = first.at.spans
+    assert position == 0
+    assert abs(moment_us - time.time_ns() // 1000) < 60_000_000
+    second = Driver(first.plan)
+    assert second.plan_to(15)
+    assert (second.at.marks, second.at.spans) == (first.at.marks, first.at.spans)
+    assert not second.estimate(9_000), "a closed position takes no estimate"
+
+
+def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(own_server: Server) -> None:
+    """Known facts count; nothing is estimated; once it is back the journal is told first thing, and no facts were lost."""
+    driver = Driver(plan_of(own_server))
+    assert driver.estimate(5_000)
+    own_server.kill()
+    with what_desks_say() as logs:
+        assert driver.plan_to(20)
+        assert (driver.at.marks, driver.at.unclosed) == (((10, 5_000),), True)
+        assert not driver.estimate(6_000)
+    assert [log["event"] for log in logs] == ["the journal does not answer: no idle estimates until it does"]
+    own_server.start()
+    with what_desks_say() as logs:
+        until_true(lambda: driver.begin() or driver.desk.reach())
+        assert driver.plan_to(30)
+    assert not driver.at.unclosed
+    assert not [log for log in logs if log["log_level"] == "warning"]
+    facts = driver.journal()
+    assert kinds(facts, FactKind.ESTIMATE, FactKind.CLOSED) == [(10, 5_000), (30, 0)]
+    assert kinds(facts, FactKind.VERDICT)
+
+
+def test_where_an_answer_was_lost_nothing_is_planned_until_the_journal_tells(own_server: Server) -> None:
+    """An estimate may be in force there that nobody heard of: a record judged without it would be judged twice in two ways."""
+    driver = Driver(plan_of(own_server))
+    assert driver.estimate(5_000)
+    redis.Redis(port=own_server.port, protocol=2).client_pause(20_000, all=False)
+    assert not driver.estimate(6_000), "the server answers, but not to what would write"
+    own_server.kill()
+    assert not driver.plan_to(20)
+    own_server.start()
+    until_true(lambda: driver.begin() or driver.desk.reach())
+    assert driver.plan_to(20)
+    assert driver.at.marks in (((10, 5_000),), ((10, 6_000),))
+    assert driver.at.marks == tuple(kinds(driver.journal(), FactKind.ESTIMATE))
+
+
+def test_the_next_driver_tells_the_journal_what_was_judged_during_an_outage(own_server: Server) -> None:
+    """It stands in Spark's offset; a driver that cannot reach the journal does not know what it may plan, and waits."""
+    driver = Driver(plan_of(own_server))
+    driver.estimate(5_000)
+    own_server.kill()
+    assert driver.plan_to(20)
+    heir = Driver(driver.plan, Planned.from_json(driver.at.to_json()))
+    assert heir.at.unclosed
+    assert not heir.plan_to(25)
+    own_server.start()
+    with what_desks_say() as logs:
+        until_true(lambda: heir.desk.reach() or heir.begin())
+        heir.begin()
+    assert not [log for log in logs if log["log_level"] == "warning"]
+    facts = heir.journal()
+    assert kinds(facts, FactKind.CLOSED) == [(20, 0)]
+    assert kinds(facts, FactKind.VERDICT) == list(driver.at.spans)
+
+
+def test_a_replay_waits_and_so_does_all_where_outages_pause_or_ingest_stamps(own_server: Server) -> None:
+    """What others may have judged may have facts; stamps cannot be made up twice."""
+    ahead = Driver(plan_of(own_server))
+    assert ahead.plan_to(20)
+    replaying, pausing = Driver(ahead.plan), Driver(plan_of(own_server, journal_outage="pause"))
+    stamping = Driver(plan_of(own_server, arrival="ingest"))
+    for driver in (replaying, pausing, stamping):
+        driver.begin()
+    own_server.kill()
+    assert [driver.plan_to(15) for driver in (replaying, pausing, stamping)] == [False, False, False]
+    assert ahead.plan_to(25)
+    own_server.start()
+    for driver in (replaying, pausing, stamping):
+        until_true(lambda driver=driver: driver.plan_to(15))
+
+
+def test_facts_of_another_where_records_were_judged_without_them_are_reported(own_server: Server) -> None:
+    """A second job, or a zombie, reached a journal that this one did not: the two differ there, and it is said and counted."""
+    with what_desks_say() as logs:
+        driver = Driver(plan_of(own_server))
+        driver.begin()
+        own_server.kill()
+        assert driver.plan_to(20)
+        own_server.start()
+        RedisJournal.open(driver.plan.redis).estimate(driver.plan.journal_key(RAW), 15, 9_000)
+        until_true(lambda: driver.begin() or driver.desk.reach())
+        assert driver.plan_to(30)
+    assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-CONFLICT"], logs
+    assert driver.at.conflicts == 1
+    assert kinds(driver.journal(), FactKind.ESTIMATE) == [(15, 9_000)]
+
+
+@pytest.mark.parametrize("arrival", ["broker", "ingest"])
+def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_server: Server, arrival: str) -> None:
+    """Noticed at the next call, whether or not the connection broke; what stood there stands there again."""
+    driver = Driver(plan_of(own_server, arrival=arrival))
+    driver.estimate(time.time_ns() // 1000 - 1_000_000)
+    assert driver.plan_to(20)
+    assert driver.estimate(time.time_ns() // 1000)
+    before = driver.journal()
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    with what_desks_say() as logs:
+        assert driver.estimate(1)
+    assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-WIPED"]
+    assert driver.journal() == before
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    own_server.kill()
+    own_server.start()
+    until_true(lambda: driver.begin() or driver.desk.reach())
+    assert driver.plan_to(30)
+    after = driver.journal()
+    assert [fact for fact in before if fact.kind != FactKind.CLOSED] == [fact for fact in after if fact in before]
+
+
+def test_a_new_driver_gives_back_what_stands_in_its_offset(own_server: Server) -> None:
+    """The journal was emptied while nobody looked: that is said; what was judged is closed, the last frontier is back."""
+    driver = Driver(plan_of(own_server))
+    driver.plan_to(20)
+    driver.estimate(7_000)
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    heir = Driver(driver.plan, Planned.from_json(driver.at.to_json()))
+    with what_desks_say() as logs:
+        heir.begin()
+    assert [log["event"] for log in logs] == ["the journal had lost facts and was given back all that this job knows"]
+    assert kinds(heir.journal(), FactKind.ESTIMATE, FactKind.CLOSED) == [(20, 7_000), (20, 0)]
+
+
+def test_stamps_follow_no_clock_that_goes_back(server: Server) -> None:
+    """An estimate, or a stamp of another job, from a clock that was ahead: later records arrive no earlier, and it is counted."""
+    driver, ahead_us = Driver(plan_of(server, arrival="ingest")), time.time_ns() // 1000 + 3_600_000_000
+    assert driver.estimate(ahead_us)
+    assert driver.plan_to(20)
+    assert (driver.at.spans, driver.at.clamped) == (((0, ahead_us),), 1)
+    RedisJournal.open(driver.plan.redis).do([Close(driver.plan.journal_key(RAW), 25, Moment(FactKind.STAMP, ahead_us + 5))])
+    assert driver.plan_to(30)
+    assert driver.at.spans == ((20, ahead_us + 5),)
+
+
+def test_records_without_a_stamp_that_were_judged_are_refused(server: Server) -> None:
+    """Nobody may stamp them a second time: the way out is to bring the stamps back."""
+    driver = Driver(plan_of(server, arrival="ingest"))
+    RedisJournal.open(driver.plan.redis).close(driver.plan.journal_key(RAW), 30)
+    with pytest.raises(RefusedError) as refusal:
+        driver.plan_to(20)
+    assert (refusal.value.code, refusal.value.example) == ("TG-JOURNAL-LOST", "tidegate journal rebuild raw")
+
+
+def test_a_verdict_is_journaled_once_in_a_while_not_for_every_range(server: Server) -> None:
+    """The journal of a busy topic stays small; the verdict in force travels with each range."""
+    driver = Driver(plan_of(server))
+    for end in range(11, 31):
+        assert driver.plan_to(end)
+    assert len(driver.at.spans) == 1
+    assert len(kinds(driver.journal(), FactKind.VERDICT)) == 1
+    exact = Driver(plan_of(server, arrival_max_ahead="1us"))
+    for end in range(11, 16):
+        assert exact.plan_to(end)
+    assert len(kinds(exact.journal(), FactKind.VERDICT)) == 5
+
+
+def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> None:
+    """Facts below the first offset there is serve nobody; the moment in force there stays."""
+    driver = Driver(plan_of(server))
+    journal, key = RedisJournal.open(driver.plan.redis), driver.plan.journal_key(RAW)
+    journal.estimate(key, 3, 50)
+    journal.do([Close(key, 5, Moment(FactKind.VERDICT, 100))])
+    driver.first = 8
+    driver.begin()
+    assert driver.journal() == [Fact(FactKind.VERDICT, 0, 100), Fact(FactKind.CLOSED, 5, 0)]
+
+
+def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:
+    """Whoever settled first counts."""
+    desk = Driver(plan_of(server)).desk
+    assert desk.known_joins({("raw", 1): "id"}) == {}
+    assert desk.joined(("raw", 1), "id", Joined(1, 500))
+    assert desk.known_joins({("raw", 1): "id"}) == {("raw", 1): Joined(1, 500)}
+    assert (desk.base(RAW, 40), desk.base(RAW, 50)) == (40, 40)
+    assert desk.hush({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
+
+
+def test_joins_are_given_back_too_and_what_was_only_asked_for_is_asked_again(own_server: Server) -> None:
+    """An emptied journal knows of a joining again; a partition of which it never knew anything is no obstacle."""
+    desk = Driver(plan_of(own_server)).desk
+    assert desk.joined(("raw", 1), "id", Joined(1, 500))
+    assert desk.known_joins({("raw", 2): "id"}) == {}
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    assert desk.known_joins({("raw", 2): "id"}) == {}
+    assert desk.known_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Joined(1, 500)}
+
+
+def test_a_newcomer_that_stamped_an_emptied_journal_first_is_reported(own_server: Server) -> None:
+    """Its stamps stand, as somebody may have used them; that the arrivals of two jobs differ is said and counted."""
+    driver = Driver(plan_of(own_server, arrival="ingest"))
+    assert driver.plan_to(20)
+    redis.Redis(port=own_server.port, protocol=2).flushall()
+    assert Driver(driver.plan).plan_to(15)
+    with what_desks_say() as logs:
+        assert driver.plan_to(30)
+    assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-WIPED", "TG-JOURNAL-CONFLICT"]
+    assert driver.at.conflicts == 1

@@ -1,0 +1,143 @@
+"""The journal made again from what CTIs tell: nothing is lost, nothing made up, and what cannot be told is refused."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from ingest.config import IngestPlan
+from ingest.cti_imports import ImportedInput
+from ingest.journal.fact_memory import FACTS_MAX, FactMemory
+from ingest.journal.rebuild import Told, check_complete, give_back, has_lost, members
+from ingest.offsets import Planned
+from ordering.errors import RefusedError
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, topic_mark
+from ordering.protocol.journal import MemoryJournal
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.tables import RedisSettings
+
+RAW = ("raw", 0)
+_ids = itertools.count()
+
+
+def plan_of(imported: bool = False, **settings: Any) -> IngestPlan:
+    """The plan of a job over one partition."""
+    return IngestPlan(
+        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t", **settings}),
+        kafka={},
+        redis=RedisSettings(),
+        partitions=(RAW,),
+        topic_ids={"raw": f"id{next(_ids)}"},
+        tasks=1,
+        starts={RAW: Planned(0)},
+        output_partitions=1,
+        estimates=frozenset(),
+        until_end=False,
+        checkpoint="",
+        imported=ImportedInput("fast", "fast.ordered", 1) if imported else None,
+    )
+
+
+def cti(next_offset: int, partition: int = 0, arrival_us: int = 5_000) -> Cti:
+    """A CTI made when everything below *next_offset* was judged."""
+    return Cti(0, partition, next_offset, 0, 0, next_offset, arrival_us, 1_000, Roster(1, 1, Spread.ONE, False), Cause.EVENT)
+
+
+def told(*ctis: tuple[Cti, list[Fact] | None], beginning_gone: bool = False) -> Told:
+    """What CTIs with facts tell."""
+    found = Told()
+    for each, facts in ctis:
+        found.take(each, None if facts is None else encode_facts(facts), beginning_gone, "t-0@0")
+    return found
+
+
+def test_a_journal_is_given_what_the_topic_tells_and_a_second_time_nothing() -> None:
+    """Each kind under its own key; a dry run says the same and does nothing."""
+    plan, journal = plan_of(imported=True), MemoryJournal()
+    facts = [Fact(FactKind.VERDICT, 0, 900), Fact(FactKind.ESTIMATE, 4, 700), Fact(FactKind.IMPORT, 4, 600), Fact(FactKind.JOIN, 0, 500)]
+    found = {0: told((cti(4), facts[:1]), (cti(4), facts[1:]), (cti(9), []))}
+    would = give_back(plan, journal, found, dry_run=True)
+    assert journal.dump(plan.journal_key(RAW)) == []
+    done = give_back(plan, journal, found)
+    assert done.missing == would.missing == {RAW: Counter(verdict=1, estimate=1, **{"import": 1}, join=1, closed=2)}
+    assert (done.contradicted, would.contradicted) == ({RAW: 0}, {RAW: 0})
+    assert journal.dump(plan.journal_key(RAW)) == [facts[0], facts[1], Fact(FactKind.CLOSED, 9, 0)]
+    assert journal.dump(plan.import_key(RAW)) == [facts[2], Fact(FactKind.CLOSED, 9, 0)]
+    assert journal.dump(plan.join_key(RAW, plan.topic_ids["raw"])) == [facts[3]]
+    assert give_back(plan, journal, found).missing == {RAW: Counter()}
+    assert has_lost(plan, journal, {RAW: 10})
+    assert not has_lost(plan, journal, {RAW: 9})
+
+
+def test_what_another_journaled_in_the_meantime_stays_and_is_counted() -> None:
+    """Dry run and rebuild agree about that too."""
+    plan, journal = plan_of(arrival="ingest"), MemoryJournal()
+    journal.restore(plan.journal_key(RAW), [Fact(FactKind.STAMP, 0, 2_000), Fact(FactKind.CLOSED, 3, 0)])
+    found = {0: told((cti(9), [Fact(FactKind.STAMP, 0, 1_000), Fact(FactKind.STAMP, 5, 3_000)]))}
+    would, done = give_back(plan, journal, found, dry_run=True), give_back(plan, journal, found)
+    assert would.contradicted == done.contradicted == {RAW: 1}
+    assert journal.stamps(plan.journal_key(RAW), 0, 9) == [(0, 2_000), (5, 3_000)]
+
+
+def test_where_ctis_are_gone_the_facts_are_whole_from_the_first_one_left_on() -> None:
+    """Of several channels the one that begins last counts."""
+    gone = told((cti(9), []), (cti(7, partition=1), []), (cti(12), []), beginning_gone=True)
+    assert gone.complete_from == 9
+    assert told((cti(9), [])).complete_from == 0
+    check_complete(plan_of(), {0: gone}, {RAW: 9})
+    with pytest.raises(RefusedError) as refusal:
+        check_complete(plan_of(), {0: gone}, {RAW: 8})
+    assert refusal.value.code == "TG-JOURNAL-LOST"
+    assert "retention" in refusal.value.what
+
+
+def test_ctis_of_an_earlier_version_tell_of_estimates_only_how_far_time_had_come() -> None:
+    """That is said; imports and stamps they cannot tell, so events would be judged anew: refused."""
+    early = told((cti(4), None), (cti(9, arrival_us=6_000), None))
+    assert early.facts == [Fact(FactKind.ESTIMATE, 9, 6_000), Fact(FactKind.CLOSED, 9, 0)]
+    with capture_logs() as logs:
+        check_complete(plan_of(), {0: early}, {RAW: 0})
+    assert ["the journal has lost estimates" in log["event"] for log in logs] == [True]
+    for plan in (plan_of(imported=True), plan_of(arrival="ingest")):
+        with pytest.raises(RefusedError) as refusal:
+            check_complete(plan, {0: early}, {RAW: 0})
+        assert "version" in refusal.value.what
+
+
+def test_only_the_last_part_of_a_cti_carries_facts() -> None:
+    """The parts before it are not of an earlier version."""
+    assert told((replace(cti(4), part=0, parts=2), None), (replace(cti(4), part=1, parts=2), [])).carried
+
+
+def test_whose_channel_it_is_is_told_by_the_topic_alone() -> None:
+    """Founders and those that joined stand in the order of their numbers; who is there but never wrote is left out."""
+    names = [("a", 0), ("b", 0), ("a", 1), ("0new", 0)]
+    found = {number: told((cti(1), [Fact(ORIGIN, partition, topic_mark(topic))])) for number, (topic, partition) in enumerate(names)}
+    there = sorted([*names, ("0newer", 0)])
+    assert members(there, found) == tuple(names)
+    early = {number: told((cti(1), None)) for number in range(3)}
+    assert members([("b", 0), ("a", 1), ("a", 0), ("c", 0)], early) == (("a", 0), ("a", 1), ("b", 0))
+    assert members(there, {}) == ()
+
+
+def test_a_planner_remembers_the_newest_facts_and_forgets_what_nobody_can_need() -> None:
+    """Beyond its bound the oldest go, and it knows that they did; of moments the one in force stays."""
+    memory = FactMemory(FactKind.STAMP)
+    memory.hear(FactKind.ESTIMATE, [(at, at) for at in range(FACTS_MAX + 2)])
+    assert memory.incomplete
+    assert memory.between(FactKind.ESTIMATE, 0, 4) == ((2, 2), (3, 3))
+    memory.hear(FactKind.ESTIMATE, [(3, 9), (3, 5)])
+    memory.hear(FactKind.STAMP, [(0, 10), (4, 20), (8, 30)])
+    memory.hear(FactKind.BASE, [(0, 7)])
+    memory.forget_below(5)
+    assert memory.between(FactKind.ESTIMATE, 0, 6) == ((5, 5),)
+    assert memory.between(FactKind.STAMP, 6, 8) == ((4, 20),)
+    assert memory.last(FactKind.STAMP) == (8, 30)
+    assert Fact(FactKind.BASE, 0, 7) in memory.facts(imports=False)
+    assert memory.facts(imports=True) == []

@@ -1,0 +1,92 @@
+"""Which topics an input is made of, and who is in the roster of an ordered topic that goes on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ingest.config import IngestPlan, Partition
+from ingest.offsets import Joined, Offset, Planned
+from ingest.planner.joining_partitions import joins_of, last_offset, topics_of, with_roster, written_by_us
+from ordering.protocol.facts import FactKind
+from ordering.protocol.journal import MemoryJournal, Settle
+from ordering.ticks import NEVER, SECOND_US
+from tidegate.settings.load import Settings
+from tidegate.settings.tables import RedisSettings
+
+FOUNDERS: tuple[Partition, ...] = (("raw", 0), ("raw", 1))
+JOINED = {("raw", 2): Joined(2, 5 * SECOND_US), ("aaa", 0): Joined(3, 9 * SECOND_US)}
+
+
+def settings(**fields: object) -> Settings:
+    """Settings with one input and its output."""
+    return Settings.model_validate({"inputs": {"all": fields}, "outputs": {"counts": {"topic": "flights-counts"}}})
+
+
+def plan_of(*partitions: Partition) -> IngestPlan:
+    """The plan of a job over *partitions* of the topics ``raw`` and ``aaa``."""
+    return IngestPlan(
+        settings=settings(topic="raw", timestamp_by="at").input("all"),
+        kafka={},
+        redis=RedisSettings(),
+        partitions=partitions,
+        topic_ids={"raw": "id of raw", "aaa": "id of aaa"},
+        tasks=2,
+        starts={partition: Planned(0) for partition in partitions},
+        output_partitions=2,
+        estimates=frozenset(),
+        until_end=False,
+        checkpoint="nowhere",
+    )
+
+
+def test_an_input_is_the_topics_it_lists_and_those_its_pattern_matches_as_a_whole() -> None:
+    """What is listed belongs to it, there or not; Kafka's own topics and those that Tidegate writes never match."""
+    made = settings(topic="other", topic_pattern="flights-.*|__.*", ordered_topic="flights-ordered")
+    names = ["flights-eu", "flights", "my-flights-eu", "flights-counts", "flights-ordered", "flights-ordered.dead", "__consumer_offsets"]
+    excluded = written_by_us(made)
+    assert topics_of(made.input("all"), names, excluded) == ["flights-eu", "other"]
+    assert topics_of(settings(topic=["b", "a"]).input("all"), names, excluded) == ["a", "b"]
+
+
+def test_a_pattern_alone_names_no_topic_and_the_ordered_topic_is_named_by_the_input() -> None:
+    """What an input's topic is called by default, another one does not change."""
+    chosen = settings(topic_pattern="flights-.*").input("all")
+    assert (chosen.topics, chosen.ordered_topic, chosen.dead_letter_topic) == ((), "all.ordered", "all.ordered.dead")
+    assert "topic_pattern" not in settings(topic="raw").input("all").fingerprint()
+    assert chosen.fingerprint()["topic_pattern"] == "flights-.*"
+
+
+def test_roster_numbers_are_those_of_the_founders_as_they_sort_then_as_others_joined() -> None:
+    """Whatever their names, and each joined partition's model says when it joined."""
+    plan = with_roster(plan_of(*FOUNDERS), {*FOUNDERS, *JOINED}, JOINED)
+    assert plan.partitions == (*FOUNDERS, ("raw", 2), ("aaa", 0))
+    assert (plan.roster.version, plan.roster.inputs) == (3, 4)
+    assert [plan.model(number).joined_us for number in range(4)] == [NEVER, NEVER, 5 * SECOND_US, 9 * SECOND_US]
+    assert plan_of(*FOUNDERS).roster.version == 1
+
+
+def test_without_a_checkpoint_the_journal_tells_who_joined_this_ordered_topic() -> None:
+    """Of one ordered topic, not of another; and nothing of those it was begun from."""
+    journal, plan = MemoryJournal(), plan_of(*FOUNDERS, *JOINED)
+    for partition, joined in JOINED.items():
+        journal.do([Settle(FactKind.JOIN, plan.join_key(partition, plan.topic_ids[partition[0]]), *joined)])
+    journal.do([Settle(FactKind.JOIN, plan.join_key(("raw", 2), "id of raw"), 7, 1)])
+    assert joins_of(plan, journal, FOUNDERS) == JOINED
+    assert joins_of(plan, journal, [*FOUNDERS, *JOINED]) == {}
+    other = plan.join_key(("raw", 2), "another id")
+    assert journal.dump(other) == []
+
+
+@pytest.mark.parametrize("batches", [0, 3])
+def test_the_last_offset_is_that_of_the_last_batch_planned(tmp_path: Path, batches: int) -> None:
+    """Done or not: what is logged holds."""
+    folder = tmp_path / "spark" / "offsets"
+    folder.mkdir(parents=True)
+    for batch in range(batches):
+        offset = Offset({("raw", 0): Planned(batch), ("raw", 1): Planned(0)}, joined={("raw", 1): Joined(1, 77)})
+        (folder / str(batch)).write_text("v1\n{}\n" + json.dumps(offset.to_json()))
+    expected = Offset({("raw", 0): Planned(2), ("raw", 1): Planned(0)}, joined={("raw", 1): Joined(1, 77)}) if batches else None
+    assert last_offset(tmp_path) == expected

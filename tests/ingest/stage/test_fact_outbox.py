@@ -1,0 +1,107 @@
+"""Facts wait for a CTI to carry them: each is carried, none twice to a channel, and a promise is repeated where no CTI is due."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingest.stage.fact_outbox import FACTS_AT_ONCE, Telling, facts_of
+from ordering.model.step import Model
+from ordering.policies import Generation, Policies
+from ordering.proof.oracle import Record
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_mark
+from ordering.testing import batch_of
+from ordering.ticks import NEVER
+
+MODEL = Model(Policies(late_us=10, reorder_us=0), False, 1)
+
+
+def fact(position: int) -> Fact:
+    """Some fact."""
+    return Fact(FactKind.ESTIMATE, position, 50)
+
+
+def test_facts_go_with_the_first_cti_of_each_channel() -> None:
+    """Later CTIs of the channel in the same go carry none; none waits any more."""
+    model = Model(Policies(late_us=10, reorder_us=0), True, 2)
+    state = model.new_state()
+    ctis = model.step(state, batch_of([Record(0, 2_000, 2_000, b"a")], over=True)).ctis
+    telling = Telling(model, state, [fact(1), fact(2)])
+    later = [replace(cti, c=cti.c + 1) for cti in ctis]
+    laden = telling.onto([*ctis, *later], last=True)
+    assert [cti.facts for cti in laden] == [(fact(1), fact(2))] * 2 + [()] * 2
+    assert state.untold == ()
+    assert [cti.facts for cti in telling.onto(ctis, last=True)] == [(), ()]
+
+
+def test_where_no_cti_is_due_the_last_promise_is_repeated_and_before_the_first_facts_wait() -> None:
+    """They are saved with the state, so that a restart does not lose them."""
+    state = MODEL.new_state()
+    assert Telling(MODEL, state, [fact(1)]).onto([], last=True) == []
+    state = MODEL.restore(*saved(state))
+    assert state.untold == (fact(1),)
+    ctis = MODEL.step(state, batch_of([Record(0, 2_000, 2_000)])).ctis
+    assert [cti.facts for cti in Telling(MODEL, state, []).onto(ctis, last=False)] == [(fact(1),)]
+    state = MODEL.restore(*saved(state))
+    telling = Telling(MODEL, state, [fact(3), fact(3)])
+    assert telling.onto([], last=False) == []
+    (again,) = telling.onto([], last=True)
+    assert (again.facts, again.c, again.n, again.ahead) == ((fact(3),), ctis[-1].c, ctis[-1].n, ctis[-1].ahead)
+
+
+def saved(state: object) -> tuple[bytes, dict[int, bytes]]:
+    """What a state leaves behind."""
+    delta = state.save()  # type: ignore[attr-defined]
+    return delta.head, delta.put
+
+
+def test_too_many_facts_go_with_several_promises() -> None:
+    """A record stays small enough for every topic."""
+    state = MODEL.new_state()
+    ctis = MODEL.step(state, batch_of([Record(0, 2_000, 2_000)])).ctis
+    laden = Telling(MODEL, state, map(fact, range(2 * FACTS_AT_ONCE + 1))).onto(ctis, last=True)
+    assert [len(cti.facts or ()) for cti in laden] == [FACTS_AT_ONCE, FACTS_AT_ONCE, 1]
+
+
+@given(st.lists(st.tuples(st.integers(1_000, 1_040), st.integers(1_000, 1_040)), max_size=12), st.integers(1, 4), st.integers(0, 12))
+def test_a_repeated_promise_holds(times: list[tuple[int, int]], every: int, cut: int) -> None:
+    """Law, level 1 (spec section 4, CTI): what it says of c, n and ahead is so for the whole channel, wherever it is repeated."""
+    model = Model(Policies(late_us=10, reorder_us=3), False, 1, generation=Generation(every_events=every))
+    log = [Record(offset, arrival, time) for offset, (time, arrival) in enumerate(times)]
+    state = model.new_state()
+    released = [int(us) for us in model.step(state, batch_of(log[:cut], end_offset=min(cut, len(log)))).released.system_us]
+    again = model.repeat(state)
+    released += [int(us) for us in model.step(state, batch_of(log[cut:], end_offset=len(log), finish=True)).released.system_us]
+    if again is None:
+        return
+    assert again.next_offset == min(cut, len(log))
+    assert all(us >= again.c for us in released[again.n :])
+    assert again.ahead == sum(us >= again.c for us in released[: again.n])
+    assert again.largest_us == max([1_000, *released[: again.n]])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_the_facts_of_a_range_are_those_it_rests_on(first: bool) -> None:
+    """The moment in force at its start was told by whoever told of the range before, if anybody did."""
+    planned = SimpleNamespace(
+        topic="raw",
+        partition=3,
+        number=2,
+        start=10,
+        end=20,
+        joined=NEVER,
+        base=40,
+        marks=[10, 5, 20, 6],
+        imports=[12, 7],
+        spans=[4, 1, 15, 2],
+    )
+    spans = [Fact(FactKind.STAMP, 4, 1)] * first + [Fact(FactKind.STAMP, 15, 2)]
+    told = [Fact(FactKind.BASE, 0, 40), Fact(FactKind.ESTIMATE, 10, 5), Fact(FactKind.ESTIMATE, 20, 6), Fact(FactKind.IMPORT, 12, 7)]
+    origin = [Fact(ORIGIN, 3, topic_mark("raw"))] * first
+    assert list(facts_of(planned, FactKind.STAMP, first)) == origin + told + spans
+    joining = SimpleNamespace(**{**vars(planned), "end": 10, "joined": 99, "base": 0, "marks": [], "imports": [], "spans": []})
+    assert list(facts_of(joining, FactKind.STAMP, first)) == [*origin, Fact(FactKind.JOIN, 2, 99)]

@@ -1,0 +1,85 @@
+"""Output start times: what may be said, what goes on with a run, and where a run has stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.valkey_server import Server
+
+from ingest.start.output_start import refuse_other_start
+from ordering.errors import RefusedError, TickRangeError
+from ordering.ticks import INFINITY, NEVER
+from tidegate.checkpoint.output_start import BEGINNING, Start, goes_on, last_stopped, parse_start
+from tidegate.observe.progress_store import ProgressPublisher
+from tidegate.settings.tables import RedisSettings
+
+NOW_US = 1_709_251_200_000_000
+
+
+def test_a_start_is_a_word_or_a_time() -> None:
+    """A time means the same however it is written."""
+    assert parse_start(None, NOW_US) is None
+    assert parse_start("earliest", NOW_US) == BEGINNING
+    assert parse_start("now", NOW_US) == Start("now", NOW_US)
+    assert parse_start("last-stopped", NOW_US) == Start("last-stopped")
+    assert parse_start("2024-03-01", 0) == parse_start("2024-03-01T01:00:00+01:00", 0) == Start("2024-03-01T00:00:00Z", NOW_US)
+    with pytest.raises(TickRangeError) as refusal:
+        parse_start("yesterday", NOW_US)
+    assert refusal.value.where == "--start"
+
+
+@pytest.mark.parametrize(
+    ("asked", "began", "goes"),
+    [
+        (None, BEGINNING, True),
+        (None, Start("now", 5), True),
+        (Start("last-stopped"), Start("now", 5), True),
+        (BEGINNING, BEGINNING, True),
+        (Start("now", 9), Start("now", 5), True),
+        (Start("now", 9), BEGINNING, False),
+        (BEGINNING, Start("now", 5), False),
+        (Start("2024-03-01T00:00:00Z", NOW_US), Start("2024-03-02T00:00:00Z", 6), False),
+        (None, None, True),
+        (Start("last-stopped"), None, True),
+        (BEGINNING, None, False),
+    ],
+)
+def test_a_run_goes_on_with_the_start_it_began_with(asked: Start | None, began: Start | None, goes: bool) -> None:
+    """The same command line may be started again after a crash; any other start would mix two runs in one topic."""
+    assert goes_on(asked, began) is goes
+    if goes:
+        refuse_other_start(asked, began, "flights.ordered", "folder")
+        return
+    with pytest.raises(RefusedError) as refusal:
+        refuse_other_start(asked, began, "flights.ordered", "folder")
+    assert refusal.value.code == "TG-START-BOUND"
+    assert "folder" in refusal.value.fix
+    assert "last-stopped" in refusal.value.fix
+
+
+@pytest.fixture(scope="module")
+def redis_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSettings]:
+    """A Redis of its own."""
+    server = Server(tmp_path_factory.mktemp("valkey"))
+    yield server.settings()
+    server.kill()
+
+
+def test_where_a_run_has_stopped_is_the_least_that_its_partitions_promised(redis_settings: RedisSettings) -> None:
+    """A new topic that starts there leaves nothing out that was not written."""
+    with ProgressPublisher(redis_settings, "a.ordered", input="a") as published:
+        published.publish([{"topic": "a", "partition": 0, "c": 900}, {"topic": "a", "partition": 1, "c": 700}])
+    assert last_stopped(redis_settings, "a.ordered") == Start("last-stopped", 700)
+
+
+@pytest.mark.parametrize("reached", [(), (900, NEVER), (INFINITY, INFINITY)])
+def test_where_nobody_knows_how_far_a_run_has_come_the_start_must_be_said(redis_settings: RedisSettings, reached: tuple[int, ...]) -> None:
+    """It never ran, a partition has promised nothing yet, or it has ended."""
+    topic = f"b{len(reached)}{reached[:1]}.ordered"
+    if reached:
+        with ProgressPublisher(redis_settings, topic, input="b") as published:
+            published.publish([{"topic": "b", "partition": number, "c": c} for number, c in enumerate(reached)])
+    with pytest.raises(RefusedError) as refusal:
+        last_stopped(redis_settings, topic)
+    assert refusal.value.code == "TG-START-UNKNOWN"

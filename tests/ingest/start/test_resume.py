@@ -1,0 +1,192 @@
+"""Going on without a checkpoint: the position from which nothing that is not promised yet is missed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+from support.valkey_server import Server
+
+from ingest.config import IngestPlan
+from ingest.cti_imports import ImportedInput
+from ingest.journal.redis_journal import RedisJournal
+from ingest.journal.topic_fingerprint import Made, check_made_of
+from ingest.offsets import Planned
+from ingest.start.read_positions import first_position
+from ingest.start.resume import Resumption
+from ordering.errors import RefusedError
+from ordering.model.step import Model
+from ordering.policies import Policies
+from ordering.proof.oracle import Record, tell
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.testing import batch_of
+from tidegate.checkpoint.output_start import BEGINNING, Start
+from tidegate.kafka.admin import Topic
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.tables import RedisSettings
+
+_ids = itertools.count()
+ROSTER = Roster(1, 1, Spread.ALL, True)
+
+
+def test_without_facts_of_the_journal_the_time_index_counts() -> None:
+    """The first record that arrived no earlier than the early tolerance before the least c."""
+    assert first_position(40, 1_000, 100, (), ()) == 40
+    assert first_position(40, 1_000, 100, ((10, 899),), ((10, 999),)) == 40
+
+
+def test_an_estimate_makes_records_arrive_later_than_stamped() -> None:
+    """From an estimate on that reaches as far, events may have such times though their stamps are older."""
+    assert first_position(40, 1_000, 100, ((10, 500), (20, 900), (30, 950)), ()) == 20
+
+
+def test_an_import_may_have_moved_spans_up_to_it() -> None:
+    """From an import on that is not below the least c, spans may start there."""
+    assert first_position(40, 1_000, 100, ((30, 950),), ((15, 999), (25, 1_000))) == 25
+
+
+def test_where_a_job_resumed_is_found_again(tmp_path: Path) -> None:
+    """A job that is killed before its first batch ends starts from the same place with the same promises."""
+    assert Resumption.find(tmp_path) is None
+    promises = {
+        0: {0: Cti(0, 0, 5_000, 7, 2, 9, 6_000, 5_500, ROSTER, Cause.IDLE)},
+        2: {1: Cti(2, 1, 1, 0, 0, 0, 1, 1, ROSTER, Cause.EVENT)},
+    }
+    written = Resumption({("raw", 0): Planned(40, 700, import_us=800), ("raw", 2): Planned(0)}, promises)
+    written.write(tmp_path)
+    assert Resumption.find(tmp_path) == written
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisJournal]:
+    """A journal on a server of its own."""
+    server = Server(tmp_path_factory.mktemp("valkey"), "--appendonly", "yes", "--appendfsync", "always")
+    opened = RedisJournal.open(server.settings())
+    yield opened
+    opened.close_connection()
+    server.kill()
+
+
+def plan_of(imported: ImportedInput | None = None) -> IngestPlan:
+    """The plan of a job over one partition."""
+    return IngestPlan(
+        settings=InputSettings.model_validate({"__name__": "raw", "timestamp_by": "t"}),
+        kafka={},
+        redis=RedisSettings(),
+        partitions=(("raw", 0),),
+        topic_ids={"raw": f"id{next(_ids)}"},
+        tasks=1,
+        starts={("raw", 0): Planned(17)},
+        output_partitions=1,
+        estimates=frozenset({"raw"}),
+        until_end=False,
+        checkpoint="",
+        imported=imported,
+    )
+
+
+def said_of(
+    plan: IngestPlan, journal: RedisJournal, late: str, topic_id: str, start: Start = BEGINNING, *, has_events: bool, has_checkpoint: bool
+) -> dict[Any, int]:
+    """Start a job on an ordered topic; return the first offsets that it was made from."""
+    return made_of(plan, journal, {"late": late}, topic_id, start, has_events=has_events, has_checkpoint=has_checkpoint).starts
+
+
+def made_of(
+    plan: IngestPlan, journal: RedisJournal, settings: dict[str, str], topic_id: str, start: Start = BEGINNING, **state: bool
+) -> Made:
+    """Start a job on an ordered topic; return how it was made."""
+    return check_made_of(plan, journal, Topic("raw.ordered", topic_id, 1, {}), settings, start, **state)
+
+
+def test_a_topic_without_checkpoint_is_gone_on_with_under_its_own_settings_only(journal: RedisJournal) -> None:
+    """The journal remembers them, and the first offsets; a topic that holds nothing may be begun under any."""
+    plan = plan_of()
+    assert said_of(plan, journal, "4s", "topic", has_events=False, has_checkpoint=False) == {("raw", 0): 17}
+    assert said_of(plan, journal, "5s", "topic", has_events=False, has_checkpoint=False) == {("raw", 0): 17}
+    later = replace(plan, starts={("raw", 0): Planned(30)})
+    assert said_of(later, journal, "5s", "topic", has_events=True, has_checkpoint=False) == {("raw", 0): 17}
+    with pytest.raises(RefusedError) as refusal:
+        said_of(later, journal, "6s", "topic", has_events=True, has_checkpoint=False)
+    assert refusal.value.code == "TG-TOPIC-SETTINGS"
+    assert "late: 5s -> 6s" in refusal.value.what
+
+
+def test_a_journal_that_does_not_know_the_topic_cannot_compare(journal: RedisJournal) -> None:
+    """It says so, unless the checkpoint is there to compare with; the first offsets are then not known."""
+    with capture_logs() as said:
+        assert said_of(plan_of(), journal, "5s", "first", has_events=True, has_checkpoint=True) == {}
+        assert not said
+        assert said_of(plan_of(), journal, "5s", "second", has_events=True, has_checkpoint=False) == {}
+    assert [each["event"] for each in said] == ["the journal does not know the ordered topic: its settings cannot be compared"]
+
+
+TIMES = st.integers(0, 60).map(lambda tick: 10_000 + tick)
+RECORDS = st.lists(st.tuples(TIMES, TIMES, st.sampled_from([b"a", b"b"])), min_size=1, max_size=25)
+
+
+@given(RECORDS, st.data())
+def test_resumed_at_that_position_the_channels_go_on_as_if_nothing_had_happened(
+    rows: list[tuple[int, int, bytes]], data: st.DataObject
+) -> None:
+    """
+    Law, level 1 (spec section 6): wherever the first run ended, with estimates and imports in the journal, the resumed one
+    writes the events that are still missing, with the numbers they would have had.
+    """
+    log = [Record(offset, arrival, time, key) for offset, (time, arrival, key) in enumerate(rows)]
+    policies = Policies(
+        early_us=data.draw(st.integers(0, 20)), late_us=data.draw(st.integers(0, 20)), reorder_us=data.draw(st.integers(0, 9))
+    )
+    positions = st.dictionaries(st.integers(0, len(log)), TIMES, max_size=3)
+    estimates, imports = data.draw(positions), data.draw(positions)
+    ended = data.draw(st.integers(0, len(log)))
+    story = tell(log, policies, over=True, output_partitions=2, estimates=estimates, imports=imports, finish=True)
+
+    model = Model(policies, True, 2, 0, ROSTER)
+    first = model.step(
+        model.new_state(),
+        batch_of(log[:ended], over=True, end_offset=ended, estimates=within(estimates, 0, ended), imports=within(imports, 0, ended)),
+    )
+    promises = {cti.output_partition: cti for cti in first.ctis}
+    position = 0
+    if len(promises) == 2:
+        least_us = min(cti.c for cti in promises.values())
+        assert policies.early_us is not None
+        indexed = next((record.offset for record in log if record.arrival_us >= least_us - policies.early_us), len(log))
+        position = first_position(indexed, least_us, policies.early_us, within(estimates, 0, ended), within(imports, 0, ended))
+    rest = batch_of(
+        log[position:],
+        over=True,
+        end_offset=len(log),
+        estimates=from_start(estimates, position),
+        imports=from_start(imports, position),
+        finish=True,
+    )
+    second = model.step(model.resume(promises, next_offset=position), rest).released
+    written = sorted(
+        zip(second.output_partition.tolist(), second.seq.tolist(), second.system_us.tolist(), second.offset.tolist(), strict=True)
+    )
+    missing = [
+        (event.output_partition, event.seq, event.system_us, event.offset)
+        for event in story.ordered
+        if event.output_partition not in promises or event.seq >= promises[event.output_partition].n
+    ]
+    assert written == sorted(missing)
+
+
+def within(marks: dict[int, int], first: int, last: int) -> tuple[tuple[int, int], ...]:
+    """The marks at positions from *first* to *last*."""
+    return tuple(sorted((position, value) for position, value in marks.items() if first <= position <= last))
+
+
+def from_start(marks: dict[int, int], start: int) -> tuple[tuple[int, int], ...]:
+    """The marks from *start* on, and there the largest of those up to it."""
+    before = [value for position, value in marks.items() if position <= start]
+    return (*([(start, max(before))] if before else []), *within(marks, start + 1, 10**9))

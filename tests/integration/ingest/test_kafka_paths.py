@@ -1,0 +1,283 @@
+"""Both ways to Kafka - the native one by columns, and record by record - against a real broker: same law, same bytes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from integration.conftest import Stack
+from support.stack.topics import ANY_TIME, create, fresh, records
+
+from ordering.errors import RefusedError, TidegateError
+from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
+from tidegate.kafka import NATIVE_SWITCH, native, ranges
+from tidegate.kafka.messages import MessageConsumer
+from tidegate.kafka.native import NativeSource
+from tidegate.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
+from tidegate.kafka.writer import Columns, GaplessProducer
+
+pytestmark = pytest.mark.integration
+
+Row = tuple[int, int, bytes | None, bytes | None]
+"""Offset, Kafka timestamp in milliseconds, key, value."""
+
+
+@pytest.fixture(params=["auto", "off"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Take one of the two ways."""
+    monkeypatch.setenv(NATIVE_SWITCH, request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def properties(stack: Stack) -> dict[str, str]:
+    """What clients are made with."""
+    return {"bootstrap.servers": stack.bootstrap}
+
+
+def rows_of(pieces: Iterator[Records]) -> list[Row]:
+    """All records of some pieces, row by row."""
+    return [
+        row
+        for piece in pieces
+        for row in zip(piece.offset.tolist(), piece.timestamp_ms.tolist(), piece.key.to_pylist(), piece.value.to_pylist(), strict=True)
+    ]
+
+
+def columns(value: Any, key: Any, partition: int, stamps: Any) -> Columns:
+    """Events as a producer takes them, each with a header that tells its row."""
+    header = np.zeros((len(value), EVENT_HEADER_BYTES), dtype=np.uint8)
+    header[:, 0] = np.arange(len(value)) % 251
+    block = pa.FixedSizeBinaryArray.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(value), [None, pa.py_buffer(header)])
+    to = np.full(len(value), partition, dtype=np.int32)
+    return Columns(value, key, to, np.asarray(stamps, dtype=np.int64), HEADER_NAME, block)
+
+
+def test_columns_written_are_columns_read(properties: dict[str, str]) -> None:
+    """Level 1: null, zero bytes, a record of 10 MB, slices, wide offsets and bytes objects come back as they were, in their order."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 2, {**ANY_TIME, "max.message.bytes": "20000000"})
+    value = pa.array([b"cut off", None, b"", b"a\0b", os.urandom(10 * 2**20)], type=pa.binary())[1:]
+    key = pa.array([b"cut off", b"k", b"", None, b"\0"], type=pa.large_binary())[1:]
+    objects = np.array([None, b"x"], dtype=object)
+    producer = GaplessProducer(properties)
+    producer.send_columns(topic, columns(value, key, 1, [1, 2, 3, 4]))
+    producer.send_columns(topic, columns(objects, objects[::-1], 1, [5, 6]))
+    producer.send(topic, [(b"cti", None, 1, 7, [("other", None), ("tf", b"facts"), ("tg", b"first"), ("tg", b"second")])])
+    producer.flush(topic)
+    producer.discard()
+    reader = RangeReader(properties, topic, 1, headers=True)
+    pieces = list(reader.read(0, 7, chunk_bytes=1_000_000))
+    reader.close()
+    wanted_keys = [b"k", b"", None, b"\0", b"x", None, None]
+    wanted_values = [*value.to_pylist(), None, b"x", b"cti"]
+    assert [(value or b"")[:20] for _, _, _, value in rows_of(iter(pieces))] == [(value or b"")[:20] for value in wanted_values]
+    assert rows_of(iter(pieces)) == list(zip(range(7), range(1, 8), wanted_keys, wanted_values, strict=True))
+    assert sum(len(piece) == 1 and len(piece.value[0].as_py() or b"") > 10**7 for piece in pieces) == 1, "a large record comes alone"
+    headers = [header for piece in pieces for header in piece.header.to_pylist()]  # type: ignore[union-attr]
+    assert [header[0] for header in headers[:6]] == [0, 1, 2, 3, 0, 1]
+    assert headers[6] == b"first"
+    assert [fact for piece in pieces for fact in piece.facts.to_pylist()] == [None] * 6 + [b"facts"]  # type: ignore[union-attr]
+
+
+def test_a_range_is_read_alike_in_any_pieces(properties: dict[str, str]) -> None:
+    """Level 1: 100,000 records, pieces of any size, from anywhere, and again; bounds by rows and by bytes hold."""
+    topic, count = create(properties["bootstrap.servers"], fresh("paths"), 1), 100_000
+    value = pa.array([b"%d" % row for row in range(count)], type=pa.binary())
+    producer = GaplessProducer(properties)
+    without_headers = columns(value, pa.nulls(count, pa.binary()), 0, 1 + np.arange(count))._replace(headers=None)
+    producer.send_columns(topic, without_headers)
+    producer.flush(topic)
+    producer.discard()
+    reader = RangeReader(properties, topic, 0, headers=True)
+    assert {header for piece in reader.read(0, 10) for header in piece.header.to_pylist()} == {None}  # type: ignore[union-attr]
+    whole = rows_of(reader.read(0, count))
+    assert whole == [(row, row + 1, None, b"%d" % row) for row in range(count)]
+    cuts = [0, 1, 2, 20_002, 20_003, 65_000, count]
+    assert [row for start, end in itertools.pairwise(cuts) for row in rows_of(reader.read(start, end, 7_001))] == whole
+    pieces = list(reader.read(50, 3_000, chunk=900, chunk_bytes=1_000))
+    assert rows_of(iter(pieces)) == whole[50:3_000]
+    assert max(map(len, pieces)) <= 900
+    assert max(sum(map(len, piece.value.to_pylist())) for piece in pieces) <= 1_000
+    reader.close()
+
+
+def test_partitions_read_through_the_same_connections_do_not_meet(properties: dict[str, str]) -> None:
+    """Whatever is read of one, wherever, and if it fails or is left, the others go on where they stand."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 4)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"%d.%d" % (row % 4, row // 4), None, row % 4, 1 + row, []) for row in range(4 * 500)])
+    producer.flush(topic)
+    producer.discard()
+    chance = random.Random(7)
+    for _ in range(60):
+        partition, start = chance.randrange(4), chance.randrange(500)
+        end = chance.randint(start, 500)
+        reader = cached_reader(properties, topic, partition)
+        found = [(offset, value) for offset, _, _, value in rows_of(reader.read(start, end, chunk=chance.choice((7, 1_000))))]
+        assert found == [(offset, b"%d.%d" % (partition, offset)) for offset in range(start, end)]
+        if chance.random() < 0.1:
+            with pytest.raises(RefusedError):
+                list(reader.read(600_000, 600_001))
+        if chance.random() < 0.2:
+            drop_reader(properties, topic, chance.randrange(4))
+    for partition in range(4):
+        drop_reader(properties, topic, partition)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_reader_that_hears_nothing_connects_anew(properties: dict[str, str], monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
+    """A client that has stopped fetching, as librdkafka may after leaders changed, is replaced; others of the process go on."""
+    monkeypatch.setattr(ranges, "_START_OVER_AFTER_S", 0.2)
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 2)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"%d" % row, None, row % 2, 1 + row, []) for row in range(20)])
+    producer.flush(topic)
+    producer.discard()
+    reader, other = (RangeReader(properties, topic, partition, alone=alone) for partition in range(2))
+    first = [rows_of(each.read(0, 5)) for each in (reader, other)]
+    monkeypatch.setattr(reader._consumer, "take", lambda *_: (None, False, None, 0))
+    found = [[*before, *rows_of(each.read(5, 10))] for before, each in zip(first, (reader, other), strict=True)]
+    assert [[value for _, _, _, value in rows] for rows in found] == [[b"%d" % row for row in range(odd, 20, 2)] for odd in range(2)]
+    reader.close()
+    other.close()
+
+
+_GARBAGE = """
+import gc, sys
+from tidegate.kafka.ranges import RangeReader
+reader = RangeReader({"bootstrap.servers": sys.argv[1]}, sys.argv[2], 0)
+assert sum(len(records) for records in reader.read(0, 1)) == 1
+reader.circle = reader
+del reader
+gc.collect()
+print("left")
+"""
+
+
+def test_connections_found_as_garbage_with_their_readers_are_left(properties: dict[str, str]) -> None:
+    """As in an error's traceback: librdkafka waits for ever where connections are closed before what is read through them."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"value", None, 0, 1, [])])
+    producer.flush(topic)
+    producer.discard()
+    program = [sys.executable, "-c", _GARBAGE, properties["bootstrap.servers"], topic]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "left\n"), ended.stderr
+
+
+def test_nothing_is_waited_for_that_comes_after_a_range(properties: dict[str, str]) -> None:
+    """With the last record of the range there, it is given out, however long more might be waited for."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = GaplessProducer(properties)
+    producer.send(topic, [(b"v", None, 0, 1 + row, []) for row in range(3)])
+    producer.flush(topic)
+    producer.discard()
+    library, own = native.usable(), {**properties, "group.id": "paths", "enable.auto.commit": "false"}
+    source: Any = None if library is None else NativeSource(library, own)
+    consumer = MessageConsumer(own, topic, 0, False) if source is None else source.consumer(topic, 0, False, 100)
+    consumer.assign(0)
+    since_s, taken = time.monotonic(), 0
+    while taken < 3:
+        records, *_ = consumer.take(3, 100, 1_000_000, 10_000, 60_000)
+        taken += len(records)
+    assert time.monotonic() - since_s < 30
+    consumer.close()
+
+
+def test_transactions_leave_holes_that_are_skipped(properties: dict[str, str]) -> None:
+    """Only what was committed is read; a range may end in a hole, begin in one, or be one."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = Producer({**properties, "transactional.id": topic})
+    producer.init_transactions(30)
+    for number, keep in enumerate([True, False, True]):
+        producer.begin_transaction()
+        for row in range(3):
+            producer.produce(topic, b"%d.%d" % (number, row), partition=0)
+        producer.flush(30)
+        (producer.commit_transaction if keep else producer.abort_transaction)(30)
+    # Offsets 3, 7 and 11 are markers; 4, 5 and 6 were aborted.
+    wanted = {0: b"0.0", 1: b"0.1", 2: b"0.2", 8: b"2.0", 9: b"2.1", 10: b"2.2"}
+    reader = RangeReader(properties, topic, 0)
+    for start, end in [(0, 12), (0, 4), (4, 7), (3, 8), (6, 10), (11, 12), (9, 11)]:
+        found = {offset: value for offset, _, _, value in rows_of(reader.read(start, end))}
+        assert found == {offset: value for offset, value in wanted.items() if start <= offset < end}
+    reader.close()
+
+
+def test_a_deleted_range_is_refused(properties: dict[str, str]) -> None:
+    """Waiting would not bring it back."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    reader = RangeReader(properties, topic, 0)
+    with pytest.raises(RefusedError) as gone:
+        list(reader.read(5, 9))
+    assert (gone.value.code, gone.value.where) == ("TG-RETENTION", f"{topic}-0@5")
+    reader.close()
+
+
+def test_after_a_refused_record_nothing_more_is_written(properties: dict[str, str]) -> None:
+    """What reaches a partition is a prefix: the record too large is named, and none behind it arrives."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1, {**ANY_TIME, "max.message.bytes": "2000"})
+    producer = GaplessProducer(properties)
+    first = pa.array([b"small"] * 10, type=pa.binary())
+    producer.send_columns(topic, columns(first, pa.nulls(10, pa.binary()), 0, np.ones(10)))
+    producer.flush(topic)
+    large = pa.array([os.urandom(5_000), *[b"behind"] * 1_000], type=pa.binary())
+    with pytest.raises(TidegateError) as refused:
+        producer.send_columns(topic, columns(large, pa.nulls(len(large), pa.binary()), 0, np.ones(len(large))))
+        producer.flush(topic)
+    producer.discard()
+    assert (refused.value.code, refused.value.where) == ("TG-RECORD-TOO-LARGE", topic)
+    assert {message.value() for message in records(properties["bootstrap.servers"], topic)} == {b"small"}
+
+
+def test_a_partition_that_is_not_there_is_an_error(properties: dict[str, str]) -> None:
+    """Not a record lost in silence."""
+    topic = create(properties["bootstrap.servers"], fresh("paths"), 1)
+    producer = GaplessProducer(properties)
+    with pytest.raises(TidegateError):
+        producer.send_columns(topic, columns(pa.array([b"x"]), pa.array([b"k"]), 7, [1]))
+        producer.flush(topic)
+    producer.discard()
+
+
+def test_a_full_queue_and_a_broker_that_restarts_lose_and_double_nothing(stack: Stack, properties: dict[str, str]) -> None:
+    """Level 1: more than the queue holds, the broker stopped in the middle: every record once, in order, by writer and by reader."""
+    topic, count = create(stack.bootstrap, fresh("paths"), 1), 250_000
+    value = pa.array([b"%07d" % row for row in range(count)], type=pa.binary())
+    producer, reader = GaplessProducer(properties), RangeReader(properties, topic, 0)
+    producer.send_columns(topic, columns(value[:1000], pa.nulls(1000, pa.binary()), 0, np.ones(1000)))
+    producer.flush(topic)
+    stack.stop_kafka()
+    back = threading.Timer(1.0, stack.start_kafka)
+    back.start()
+    producer.send_columns(topic, columns(value[1000:], pa.nulls(count - 1000, pa.binary()), 0, np.ones(count - 1000)))
+    producer.flush(topic)
+    back.join()
+    producer.discard()
+    read = [payload for _, _, _, payload in rows_of(reader.read(0, count))]
+    assert read == value.to_pylist()
+    reader.close()
+
+
+def test_a_plain_record_goes_where_the_partitioner_says(properties: dict[str, str]) -> None:
+    """A dead letter has its headers, its key and the time at which it was sent."""
+    topic, before_ms = create(properties["bootstrap.servers"], fresh("paths"), 3), time.time() * 1000 - 5_000
+    producer = GaplessProducer(properties)
+    producer.send_plain(topic, None, b"k", [("reason", b"no_payload"), ("origin", b"t-0@1")])
+    producer.flush(topic)
+    producer.discard()
+    (message,) = records(properties["bootstrap.servers"], topic)
+    assert (message.value(), message.key(), message.headers()) == (None, b"k", [("reason", b"no_payload"), ("origin", b"t-0@1")])
+    assert message.timestamp()[1] > before_ms

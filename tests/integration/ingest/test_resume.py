@@ -1,0 +1,78 @@
+"""A lost checkpoint: ingest goes on from what the ordered topic itself promises, and nobody who reads it can tell."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.stack.drawn_logs import draw, expected, logs_of
+from support.stack.jobs import Job, error_code, settings_of, workspace
+from support.stack.topics import Event, Ordered, check_promises, create, fresh, produce, read_ordered
+
+from ordering.policies import Policies
+from ordering.ticks import INFINITY, SECOND_US
+
+if TYPE_CHECKING:
+    from integration.conftest import Stack
+
+pytestmark = pytest.mark.integration
+
+EVENTS, BATCHES, PARTITIONS = 20_000, 10, 2
+POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
+TABLES = """
+[inputs.events]
+topic = "{topic}"
+timestamp_by = "at"
+over = "k"
+early = "1m"
+late = "30s"
+reorder = "2s"
+max_events_per_batch = 2000
+"""
+
+
+def test_killed_and_robbed_of_its_checkpoint_ingest_goes_on_where_the_topic_ends(stack: Stack, tmp_path: Path) -> None:
+    """
+    Law, level 1, over a kill -9 and the loss of the checkpoint: the whole topic, read by the reader's rule, is what one
+    undisturbed run writes; no number stands for two different events; and not all of the raw topic was read again.
+
+    Other settings than the topic was made under are refused before anything is written.
+    """
+    raws = draw(3, EVENTS, PARTITIONS, keys=[f"key{number}" for number in range(100)])
+    topic = create(stack.bootstrap, fresh("robbed"), PARTITIONS)
+    produce(stack.bootstrap, topic, raws)
+    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+        job = space.start("ingest", "events")
+        job.until(lambda: job.batches >= BATCHES - 3, "most of the batches")
+        job.kill()
+        half_way = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
+        shutil.rmtree(space.folder / ".tidegate" / "checkpoints")
+        other = space.start("ingest", "events", *settings_of(inputs__events__late="31s"))
+        assert error_code(other) == "TG-TOPIC-SETTINGS"
+        assert "late: 30s -> 31s" in other.errors
+        job = space.start("ingest", "events", "--until-end")
+        summary = job.finish()
+    assert min(positions(job)) > EVENTS / PARTITIONS * 0.2, "it began in the middle"
+    assert summary["events_in"] < EVENTS, "what was promised was not read again"
+    found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
+    assert found.events == expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=True)
+    assert all(events == found.events[channel][: len(events)] for channel, events in half_way.events.items())
+    check_promises(found)
+    assert {found.c(channel) for channel in found.ctis} == {INFINITY}
+    no_number_stands_for_two(found)
+
+
+def positions(job: Job) -> list[int]:
+    """Return the offsets from which a job said that it resumes."""
+    return [line["offset"] for line in job.logged("resumes from the last CTI of each channel")]
+
+
+def no_number_stands_for_two(found: Ordered) -> None:
+    """Copies of an event are copies: channel and number name one event, whoever wrote it."""
+    for partition, arrived in found.arrived.items():
+        known: dict[tuple[int, int], Event] = {}
+        for number, what in arrived:
+            if isinstance(what, Event):
+                assert known.setdefault((number, what.seq), what) == what, f"{partition}: two events of channel {number} are {what.seq}"

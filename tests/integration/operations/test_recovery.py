@@ -1,0 +1,110 @@
+"""
+Recovering: kill -9 of a whole ingest job, twice, at moments nobody chose: the ordered topic stays what one run would have
+written, and each start says what it goes on from. What nothing can be gone on with is refused: a topic made again.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.stack.drawn_logs import draw, expected, logs_of
+from support.stack.jobs import Job, error_code, settings_of, workspace
+from support.stack.topics import check_promises, create, delete, fresh, produce, read_ordered
+
+from ordering.policies import Policies
+from ordering.ticks import INFINITY, SECOND_US
+
+if TYPE_CHECKING:
+    from integration.conftest import Stack
+
+pytestmark = pytest.mark.integration
+
+EVENTS, BATCHES, PARTITIONS = 120_000, 16, 2
+POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
+TABLES = """
+[inputs.events]
+topic = "{topic}"
+timestamp_by = "at"
+over = "k"
+early = "1m"
+late = "30s"
+reorder = "2s"
+"""
+
+
+def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack, tmp_path: Path) -> None:
+    """Law, level 1, over kill -9 of driver, JVM and workers: no event lost, none twice, none in another place; promises hold."""
+    seed = random.randrange(2**32)
+    print(f"seed of the kills: {seed}")  # shown when the test fails
+    dice = random.Random(seed)
+    raws = draw(2, EVENTS, PARTITIONS, keys=[f"key{number}" for number in range(200)])
+    topic = create(stack.bootstrap, fresh("killed"), PARTITIONS)
+    produce(stack.bootstrap, topic, raws)
+    with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
+
+        def start() -> Job:
+            return space.start("ingest", "events", "--until-end", *settings_of(inputs__events__max_events_per_batch=EVENTS // BATCHES))
+
+        for batches in (2, 3):
+            job = start()
+            job.until(lambda job=job, batches=batches: job.batches >= batches, f"{batches} batches")  # type: ignore[misc]
+            time.sleep(dice.uniform(0, 1.5))
+            assert job.running, "it was to be killed in the middle"
+            job.kill()
+            half_way = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
+            assert not half_way.ended
+            check_promises(half_way)
+        summary = start().finish()
+    found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
+    assert found.events == expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=True)
+    check_promises(found)
+    assert {found.c(channel) for channel in found.ctis} == {INFINITY}
+    assert summary["events_in"] == EVENTS, "counts survive the kills too"
+    report = summary["recovery"]
+    assert report["how"] == "checkpoint"
+    assert report["batch"] >= 2
+    assert report["ahead"] == EVENTS - sum(report["from"].values())
+    assert report["behind"] == 0
+    assert report["caught_up_after_s"] > 0
+
+
+TWO_INPUTS = """
+[inputs.one]
+topic = "{one}"
+
+[inputs.other]
+topic = "{other}"
+"""
+
+
+def test_a_topic_made_again_under_its_name_ends_the_process_and_stays_refused(stack: Stack, tmp_path: Path) -> None:
+    """
+    Nothing of the new topic gets into the ordered topic of the old one, neither while the job runs nor at its next start.
+
+    Two inputs share the process: each has said how it stands, and the other one is stopped, not failed.
+    """
+    raws = draw(4, 2_000, 1)
+    one, other = (create(stack.bootstrap, fresh(name), 1) for name in ("remade", "kept"))
+    for topic in (one, other):
+        produce(stack.bootstrap, topic, raws)
+    with workspace(tmp_path, stack, TWO_INPUTS.format(one=one, other=other)) as space:
+        job = space.start("ingest", "one", "other")
+        job.until(lambda: {line["input"] for line in job.lines if line["events_in"] == 2_000} == {"one", "other"}, "both inputs")
+        job.until(lambda: space.start("status", "one", "other").wait() == 0, "both jobs are known to run")
+        before = read_ordered(stack.bootstrap, f"{one}.ordered", 1)
+        delete(stack.bootstrap, one)
+        create(stack.bootstrap, one, 1)
+        produce(stack.bootstrap, one, [*raws, *raws])
+        assert error_code(job) == "TG-TOPIC-RECREATED"
+        assert job.wait() == 3
+        assert read_ordered(stack.bootstrap, f"{one}.ordered", 1).events == before.events
+        shown = space.start("status")
+        assert shown.wait() == 1
+        jobs = {told["job"]: told for told in shown.last["jobs"]}
+        assert (jobs["ingest one"]["state"], jobs["ingest one"]["failure"]["code"]) == ("failed", "TG-TOPIC-RECREATED")
+        assert jobs["ingest other"]["state"] == "stopped"
+        assert error_code(space.start("ingest", "one")) == "TG-TOPIC-RECREATED"

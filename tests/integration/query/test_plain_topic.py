@@ -1,0 +1,64 @@
+"""A plain topic with results, a transaction for each span, on a real broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from support.stack.topics import create, fresh
+
+from sinks.base import SinkError
+from sinks.plain_topic import PlainTopicSink
+
+if TYPE_CHECKING:
+    from integration.conftest import Stack
+
+pytestmark = pytest.mark.integration
+SPAN_US = 60_000_000
+
+
+def seen(bootstrap: str, topic: str, partitions: int) -> list[tuple[bytes | None, bytes | None, int]]:
+    """Key, value and timestamp of each record that a consumer without uncommitted reads sees, by partition."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": fresh("looker"), "isolation.level": "read_committed"})
+    found = []
+    for partition in range(partitions):
+        place = TopicPartition(topic, partition, 0)
+        _, end = consumer.get_watermark_offsets(place, 10)
+        consumer.assign([place])
+        while consumer.position([place])[0].offset < end:
+            message = consumer.poll(1.0)
+            if message is None:
+                break
+            found.append((message.key(), message.value(), message.timestamp()[1]))
+    consumer.close()
+    return found
+
+
+def test_a_sheet_is_seen_once_however_often_it_is_published(stack: Stack) -> None:
+    """The idempotence contract: again, by another writer, and after one that died in the middle of a transaction."""
+    topic = create(stack.bootstrap, fresh("plain"), 2)
+    properties = {"bootstrap.servers": stack.bootstrap}
+    sheets = {(0, 0): [(1_000, b"a", b'{"n":1}'), (2_000, b"", b'{"n":2}')], (SPAN_US, 0): [(SPAN_US, b"a", b'{"n":3}')]}
+    sheets[0, 1] = [(5_000, b"b", b'{"n":4}')]
+    first = PlainTopicSink(properties, topic, SPAN_US)
+    first.publish(0, 0, sheets[0, 0])
+    first.publish(0, 0, sheets[0, 0])
+    first.publish(0, 1, sheets[0, 1])
+    died = Producer({**properties, "transactional.id": f"{topic}-0"})
+    died.init_transactions(30)
+    died.begin_transaction()
+    died.produce(topic, b"never seen", b"a")
+    died.flush(30)
+    second = PlainTopicSink(properties, topic, SPAN_US)
+    for (start_us, partition), rows in sorted(sheets.items()):
+        second.publish(start_us, partition, rows)
+    with pytest.raises(SinkError, match="does not take results"):
+        first.publish(2 * SPAN_US, 0, [(2 * SPAN_US, b"a", b"a zombie's")])
+    second.close()
+    assert sorted(seen(stack.bootstrap, topic, 2), key=lambda row: row[2]) == [
+        (b"a", b'{"n":1}', 1),
+        (None, b'{"n":2}', 2),
+        (b"b", b'{"n":4}', 5),
+        (b"a", b'{"n":3}', 60_000),
+    ]

@@ -1,0 +1,41 @@
+"""Level 1 of the law at places that drawn cases seldom reach: the model's answer, worked out by hand."""
+
+from __future__ import annotations
+
+from support.model_runs import batch_of, model_of, walk
+from support.strategies import Case, Range
+
+from ordering.policies import Policies
+from ordering.proof.oracle import Record
+from ordering.protocol.punctuation import Roster, Spread
+from ordering.ticks import MINUTE_US, SECOND_US
+
+
+def case_of(records: tuple[Record, ...], policies: Policies, over: bool) -> Case:
+    """Return a log read in one batch, into one output partition."""
+    return Case(policies, over, 1, 0, records, {}, (Range(0, len(records)),), finish=False)
+
+
+def test_a_cti_of_the_source_just_as_early_as_allowed_counts() -> None:
+    """Level 1: one tick later it is too early and moves no time (spec section 2 for events, section 4 for CTIs of the source)."""
+    for ahead_us, counts in ((5 * SECOND_US, True), (5 * SECOND_US + 1, False)):
+        record = Record(0, MINUTE_US, None, source_cti_us=MINUTE_US + ahead_us)
+        step = walk(case_of((record,), Policies(early_us=5 * SECOND_US, late_us=None), over=False)).steps[0]
+        assert (step.counts.source_ctis, step.counts.early) == (int(counts), int(not counts))
+        assert [cti.c for cti in step.ctis] == ([MINUTE_US + ahead_us] if counts else [])
+
+
+def test_a_writer_that_resumes_under_a_new_roster_counts_what_it_has_yet_to_skip() -> None:
+    """Level 1: its first CTI stands before the event that the old one counted as ahead, which is numbered all the same."""
+    late_us = 10 * SECOND_US
+    first, second = (Record(at, MINUTE_US, MINUTE_US - 5 * SECOND_US + at, key=b"car") for at in range(2))
+    case = case_of((first, second), Policies(late_us=late_us), over=True)
+    (promise,) = walk(case).ctis()
+    assert (promise.c, promise.n, promise.ahead) == (MINUTE_US - late_us, 1, 1)
+    model = model_of(case, Roster(2, 2, Spread.ALL, substreams=True))
+    state = model.resume({0: promise}, next_offset=0)
+    before = model.step(state, batch_of(case, Range(0, 1), finish=False))
+    after = model.step(state, batch_of(case, Range(1, 2), finish=False))
+    assert [(cti.c, cti.n, cti.ahead) for cti in before.ctis] == [(promise.c, 1, 1)]
+    assert [len(step.released) for step in (before, after)] == [0, 0]
+    assert after.ctis == []

@@ -1,0 +1,69 @@
+"""Key bytes are those of section 1 for every JSON value, and nothing that a parser lets through raises."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordering.protocol.keys import canonical, key_bytes
+
+HUGE = "9" * 5_000
+DEEP = "[" * 3_000 + "]" * 3_000
+WIDE = "[" + ",".join(["{}"] * 300) + "]"
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ('"ATL"', b"ATL"),
+        ('""', b""),
+        ('"\\u00e9\\n"', "é\n".encode()),
+        ("17", b"17"),
+        ("-9223372036854775809", b"-9223372036854775809"),
+        ("123456789012345678901234567890", b"123456789012345678901234567890"),
+        (HUGE, HUGE.encode()),
+        ("true", b"true"),
+        ("false", b"false"),
+        ("null", b""),
+        ("1.50", b"1.5"),
+        ("1e16", b"1e+16"),
+        ("1e400", b""),
+        ("NaN", b""),
+        ("nan", b""),
+        ("-Infinity", b""),
+        ('{"b":[1,2.0],"a":"\\u00e9"}', '{"a":"é","b":[1,2.0]}'.encode()),
+    ],
+)
+def test_key_bytes_by_kind_of_value(text: str, key: bytes) -> None:
+    """Text as UTF-8, integers in digits, true and false, other values as canonical JSON, null as zero bytes."""
+    assert key_bytes(text) == key
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"b":1,"a":nan}', '{"b":1,"a":NaN}', '{"b":1,"a":-Infinity}', '{"b":1,"a":1e400}', f'{{"b":1,"a":{HUGE}}}', DEEP, WIDE],
+)
+def test_what_has_no_canonical_form_stays_as_it_is(text: str) -> None:
+    """A value that Python's reader has no JSON for is still a key, and the same one each time."""
+    assert canonical(text) == text
+    assert key_bytes(text) == text.encode()
+
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5)
+VALUES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3))
+
+
+@given(VALUES, st.booleans())
+def test_a_value_is_one_key_however_it_is_written(value: Any, escaped: bool) -> None:
+    """Level 1: escapes and the order of members do not show in the bytes."""
+    text = json.dumps(value, separators=(",", ":"), ensure_ascii=escaped)
+    if isinstance(value, str):
+        assert key_bytes(text) == value.encode()
+    elif value is None:
+        assert key_bytes(text) == b""
+    else:
+        assert key_bytes(text) == json.dumps(value, separators=(",", ":"), ensure_ascii=False, sort_keys=True).encode()

@@ -1,0 +1,387 @@
+"""
+OVER over several inputs and over results, against a plain walk: what became final, upon which record, in which order.
+
+The oracle hears the records of all logs one by one in the order of their clocks, keeps every timeline in a dictionary, and
+answers its question by looking at every window and every event of a key. It shares no code with readers, buckets or the engine.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from support.bucket_oracle import INFINITY, NEVER, Channel, Event, Result, iso, parsed, text_of
+from support.bucket_runs import Channel as Written
+from support.bucket_runs import Said, promise_of, raws, walked
+from support.bucket_topics import Line, Topic, columns_of, heard, middle_of
+
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from query.buckets import substream_forgetting
+from query.buckets.bucket import EACH_CTI, Bucket, Source
+from query.buckets.keyed import KeyedBucket
+from query.buckets.resumed_results import ahead_by_key
+from query.config import Promise as Left
+from query.engine.program import Program
+from query.plan.nodes import Plan
+from query.sql.bind import bind_outputs
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
+from tidegate.expressions.tree import Expr
+
+SOME = settings(max_examples=max(settings().max_examples // 10, 1))
+SEEDS = st.integers(0, 2**32)
+A, B = (InputSchema(name, "t", "k", {"v": "float"}) for name in "ab")
+SIZE_US = 6
+UNITED = (
+    "WITH u AS (SELECT k, w FROM a TIMESTAMP BY t OVER k UNION SELECT k, w FROM b TIMESTAMP BY t OVER k) "
+    f"SELECT System.Timestamp() AS at, COUNT(*) AS n, COLLECT(w) AS w FROM u GROUP BY k, TumblingWindow(mcs, {SIZE_US})"
+)
+
+
+def bound(sql: str, *schemas: InputSchema) -> tuple[Plan, ...]:
+    """Bind a script."""
+    return bind_outputs(parse_script(sql), schemas, into=None if "INTO" in sql else "out")
+
+
+def made(
+    plans: tuple[Plan, ...],
+    topics: Mapping[str, Topic],
+    partition: int,
+    overs: Sequence[Expr | None] = (),
+    since: tuple[int | None, int | None] = (None, None),
+    promises: Sequence[Left] = (),
+) -> Bucket:
+    """Return the bucket of one partition of some topics."""
+    sources = [Source(name, len(topic.partitions), {at: partition}) for at, (name, topic) in enumerate(topics.items())]
+    count = len(next(iter(topics.values())).partitions)
+    program = Program(plans)
+    roster = Roster(1, count, Spread.ONE, True)
+    return KeyedBucket(
+        overs or [None] * len(sources), program, sources, partition, roster, *since, [None] * len(program.outputs), EACH_CTI, promises
+    )
+
+
+def lines_of(topics: Mapping[str, Topic], partition: int) -> dict[int, list[Line]]:
+    """Return the logs of one bucket."""
+    return {at: topic.partitions[partition] for at, topic in enumerate(topics.values())}
+
+
+@dataclass
+class Walk:
+    """What is known of one bucket while its records are heard in the order of the walk."""
+
+    channels: dict[tuple[int, int], Channel] = field(default_factory=dict)
+    rosters: dict[int, Roster] = field(default_factory=dict)
+    own: dict[tuple[int, int, bytes], int] = field(default_factory=dict)
+    events: dict[bytes, list[tuple[int, Event]]] = field(default_factory=dict)
+    reached: dict[bytes, int] = field(default_factory=dict)
+    results: list[Result] = field(default_factory=list)
+
+    def hear(self, log: int, record: Event | Cti) -> None:
+        """Take the next record of a log."""
+        if isinstance(record, Cti) and record.part == record.parts - 1:
+            self.rosters.setdefault(log, record.roster)
+        channel = self.channels.setdefault((log, record.number), Channel())
+        accepted, listed = channel.hear(heard(record))
+        if accepted and isinstance(record, Event):
+            self.events.setdefault(record.key, []).append((log, record))
+            self._own(log, record.number, record.key, record.system_us)
+        for key, w in listed:
+            self._own(log, record.number, key, w)
+        final: list[Result] = []
+        for key in self.events:
+            before = self.reached.get(key, NEVER)
+            self.reached[key] = max(before, self._until(key))
+            final += united(key, self.events[key], before, self.reached[key])
+        self.results += sorted(final, key=lambda result: result[:2])
+
+    def _own(self, log: int, number: int, key: bytes, us: int) -> None:
+        self.own[log, number, key] = max(self.own.get((log, number, key), NEVER), us)
+
+    def _until(self, key: bytes) -> int:
+        """The last of a key's timelines, in every channel of every log."""
+        every = [
+            max(self.channels[log, number].said if (log, number) in self.channels else NEVER, self.own.get((log, number, key), NEVER))
+            for log in (0, 1)
+            for number in (range(self.rosters[log].inputs) if log in self.rosters else [])
+        ]
+        return min(every) if len(self.rosters) == 2 else NEVER
+
+
+def united(key: bytes, events: Sequence[tuple[int, Event]], since: int, until: int) -> list[Result]:
+    """The results of ``UNITED`` for one key with since <= System.Timestamp < until."""
+    groups: dict[tuple[int, str], list[tuple[int, int, int, int, object]]] = {}
+    for log, each in events:
+        payload = parsed(each.value)
+        if isinstance(payload, dict):
+            end = -(-each.system_us // SIZE_US) * SIZE_US
+            k = payload.get("k")
+            groups.setdefault((end, text_of(k).decode()), []).append((each.system_us, log, each.number, each.origin, payload.get("w")))
+    rows = []
+    for (end, kind), group in groups.items():
+        if since <= end < until:
+            w = [entry[-1] for entry in sorted(group, key=lambda entry: entry[:4])]
+            rows.append((end, key, kind, text_of({"at": iso(end), "n": len(group), "w": w})))
+    # 1 and "1" are one substream and two groups: numbers come first.
+    return [(end, name, value) for end, name, _, value in sorted(rows, key=lambda row: (row[0], row[2].startswith('"')))]
+
+
+def in_order(logs: Mapping[int, Sequence[Line]]) -> list[tuple[int, Event | Cti]]:
+    """The records of all logs by their clocks, as far as each log has come past them."""
+    stamped = []
+    ends = []
+    for log, lines in logs.items():
+        clock, channels, inputs = NEVER, dict[int, Channel](), 0
+        for offset, record in lines:
+            channel = channels.setdefault(record.number, Channel())
+            inputs = record.roster.inputs if isinstance(record, Cti) and record.part == record.parts - 1 else inputs
+            before = channel.said
+            accepted, _ = channel.hear(heard(record))
+            if accepted and isinstance(record, Event):
+                clock = max(clock, record.system_us)
+            if before < channel.said < INFINITY:
+                clock = max(clock, channel.said)
+            if inputs and all(number in channels and channels[number].said == INFINITY for number in range(inputs)):
+                clock = INFINITY
+            stamped.append((clock, log, offset, record))
+        ends.append(clock)
+    until = min(ends)
+    every = sorted(stamped, key=lambda each: each[:3])
+    return [(log, record) for clock, log, _, record in every if clock < until or until == INFINITY]
+
+
+def both_of(data: st.DataObject, partitions: int) -> dict[str, Topic]:
+    """Draw two topics that are spread alike."""
+    return {name: data.draw(raws(True, 2)).topic(data.draw(SEEDS), partitions, over=True) for name in "ab"}
+
+
+@SOME
+@given(st.data(), st.integers(1, 2))
+def test_results_come_upon_the_record_of_the_walk_that_made_them_final(data: st.DataObject, partitions: int) -> None:
+    """Level 2: the sequence is that of the plain walk, wherever batches are cut and however far each log has been read in them."""
+    topics, plans = both_of(data, partitions), bound(UNITED, A, B)
+    for partition in range(partitions):
+        lines = lines_of(topics, partition)
+        plain = Walk()
+        for log, record in in_order(lines):
+            plain.hear(log, record)
+        said = walked(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=False)
+        event(f"results {bool(plain.results)}")
+        assert said.rows == [plain.results]
+        said.check()
+
+
+KINDS = [
+    UNITED,
+    "SELECT x.k, x.v, y.v AS u FROM a TIMESTAMP BY t OVER k x JOIN b TIMESTAMP BY t OVER k y "
+    "ON DATEDIFF(mcs, x, y) BETWEEN -3 AND 4 AND x.w = y.w",
+    "SELECT x.k, x.v, y.v AS u FROM a TIMESTAMP BY t OVER k x LEFT JOIN b TIMESTAMP BY t OVER k y ON DATEDIFF(mcs, x, y) BETWEEN 0 AND 4",
+    "WITH s AS (SELECT k, COUNT(*) AS n FROM b TIMESTAMP BY t OVER k GROUP BY k, TumblingWindow(mcs, 4)) "
+    "SELECT x.v, s.n, LAG(s.n) OVER (LIMIT DURATION(mcs, 9)) AS m FROM a TIMESTAMP BY t OVER k x "
+    "JOIN s ON DATEDIFF(mcs, x, s) BETWEEN 0 AND 4",
+    "WITH u AS (SELECT k, v FROM a TIMESTAMP BY t OVER k UNION SELECT k, w AS v FROM b TIMESTAMP BY t OVER k) "
+    "SELECT k, COUNT(*) AS n INTO one FROM shift(u, mcs, 4) GROUP BY k, TumblingWindow(mcs, 3); SELECT k, v INTO two FROM u",
+    "SELECT k, SUM(v) AS s INTO one FROM a TIMESTAMP BY t OVER k GROUP BY k, SlidingWindow(mcs, 5); "
+    "SELECT k, ISFIRST(mcs, 6) AS f INTO two FROM b TIMESTAMP BY t OVER k",
+]
+
+
+@SOME
+@given(st.sampled_from(KINDS), st.data(), st.integers(1, 2), st.booleans(), st.sampled_from([1, substream_forgetting.SUBS_MIN]))
+def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end: bool, subs_min: int) -> None:
+    """
+    Level 2: any batches, with the state saved and restored between them, give the sequence of one batch, and keep their CTIs.
+
+    Forgetting substreams (subs_min) cannot be seen either.
+    """
+    topics, plans = both_of(data, partitions), bound(sql, A, B)
+    for partition in range(partitions):
+        lines = lines_of(topics, partition)
+        whole = walked(lambda at=partition: made(plans, topics, at), lines, end=end)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(substream_forgetting, "SUBS_MIN", subs_min)
+            cut = walked(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
+        assert cut.rows == whole.rows
+        assert Counter(cut.bad) == Counter(whole.bad)
+        whole.check()
+        cut.check()
+
+
+def by_key(every: Sequence[Said], output: int) -> dict[bytes, list[Result]]:
+    """The results of each key in their order."""
+    found: dict[bytes, list[Result]] = {}
+    for said in every:
+        for row in said.rows[output]:
+            found.setdefault(row[1], []).append(row)
+    return found
+
+
+@SOME
+@given(st.sampled_from(KINDS), st.data())
+def test_the_events_of_a_substream_alone_decide(sql: str, data: st.DataObject) -> None:
+    """Level 3: whoever wrote the topics, into however many partitions: the same rows of each substream, in the same order."""
+    drawn, plans = [data.draw(raws(True, 2)) for _ in "ab"], bound(sql, A, B)
+    told = []
+    for _ in range(2):
+        partitions = data.draw(st.integers(1, 3))
+        topics = {name: raw.topic(data.draw(SEEDS), partitions, over=True) for name, raw in zip("ab", drawn, strict=True)}
+        told.append([walked(lambda at=at, topics=topics: made(plans, topics, at), lines_of(topics, at)) for at in range(partitions)])
+    for output in range(len(plans)):
+        assert by_key(told[0], output) == by_key(told[1], output)
+
+
+RESULTS = InputSchema("b", is_result=True)
+OF_RESULTS = "SELECT k, COUNT(*) AS n FROM b TIMESTAMP BY System.Timestamp() OVER k GROUP BY k, TumblingWindow(mcs, 5)"
+
+
+def results_of(number: int, rows: Sequence[tuple[int, bytes, bytes]], *, substreams: bool, c: int, first: int = 0) -> list[Line]:
+    """Results (System.Timestamp, key, value) as a query writes them into a partition of their topic, and the CTI after them."""
+    lines: list[Line] = [(at, Event(number, first + at, us, first + at, key, value)) for at, (us, key, value) in enumerate(rows)]
+    roster = Roster(1, 1, Spread.ONE, substreams)
+    cti = Cti(
+        number, number, c, first + len(rows), sum(us >= c for us, _, _ in rows), 0, c, max(us for us, _, _ in rows), roster, Cause.EVENT
+    )
+    first_cti = replace(cti, c=1, n=first, ahead=0)
+    return [(0, first_cti), *((1 + at, record) for at, record in lines), (len(lines) + 1, cti)]
+
+
+def heard_of(lines: list[Line], sql: str = OF_RESULTS) -> tuple[Bucket, list[Result]]:
+    """Take a bucket over results through their log; return it, and what it gave."""
+    plans = bound(sql, A, RESULTS)
+    bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [scan.over for scan in plans[0].scans])
+    bucket.take(0, *columns_of(lines), 99)
+    (released,) = bucket.settle()
+    return bucket, list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
+
+
+def test_results_in_the_order_of_time_move_their_key() -> None:
+    """Of a query without OVER: what lies before a result is there, so windows of its key are final."""
+    rows = [(3, b"p", b'{"k":"p"}'), (6, b"q", b'{"k":"q"}'), (11, b"p", b'{"k":"p"}')]
+    _, given = heard_of(results_of(0, rows, substreams=False, c=5))
+    assert given == [(5, b"p", b'{"k":"p","n":1}')]
+
+
+def test_results_of_a_query_with_over_move_nothing_alone() -> None:
+    """A key in two input partitions is two substreams there, and their results stand in any order: only CTIs say what is final."""
+    rows = [(11, b"p", b'{"k":"p"}'), (3, b"p", b'{"k":"p"}')]
+    assert heard_of(results_of(0, rows, substreams=True, c=5))[1] == []
+    assert heard_of(results_of(0, rows, substreams=True, c=6))[1] == [(5, b"p", b'{"k":"p","n":1}')]
+
+
+def test_a_result_under_another_key_is_a_dead_letter() -> None:
+    """OVER must name the key under which results stand: values of records, numbers and NULL, too."""
+    rows = [
+        (3, b"p", b'{"k":"q"}'),
+        (3, b"7", b'{"k":7}'),
+        (3, b"", b'{"k":null}'),
+        (3, b'{"a":1,"b":2}', b'{"k":{"b":2,"a":1}}'),
+        (4, b"p", b"{"),
+    ]
+    bucket, given = heard_of(results_of(0, rows, substreams=False, c=6))
+    assert [key for _, key, _ in given] == [b"", b"7", b'{"a":1,"b":2}']
+    bad = bucket.bad()
+    assert [(events.value[0].as_py(), reason) for events, reason in zip(bad.events, bad.reason, strict=True)] == [
+        (b'{"k":"q"}', "the result's key is not k, which OVER names"),
+        (b"{", "the result's key is not k, which OVER names"),
+    ]
+    assert bucket.totals["bad_rows"] == 2
+
+
+def test_substreams_are_forgotten() -> None:
+    """A key without rows whose timelines are no further than their channels is not kept, and comes again like a new one."""
+    rows = [(at + 1, b"k%d" % at, b'{"k":"k%d"}' % at) for at in range(3_000)]
+    plans = bound(OF_RESULTS, RESULTS)
+    lines = results_of(0, rows, substreams=False, c=4_000)
+    bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [None])
+    assert isinstance(bucket, KeyedBucket)
+    bucket.take(0, *columns_of(lines), 9_000)
+    (released,) = bucket.settle()
+    assert len(released) == 3_000
+    bucket._program.forget(bucket._retention, pa.table({"sub": range(3_000), "to_us": [4_000] * 3_000}))
+    bucket.save()
+    assert bucket._names == []
+    again: list[Line] = [
+        (9_999, Event(0, 3_000, 4_003, 3_000, b"k7", b'{"k":"k7"}')),
+        (10_000, Event(0, 3_001, 4_006, 3_001, b"k7", b'{"k":"k7"}')),
+    ]
+    bucket.take(0, *columns_of(again), 12_002)
+    (released,) = bucket.settle()
+    assert list(zip(released.system_us.tolist(), released.key.tolist(), strict=True)) == [(4_005, b"k7")]
+
+
+@SOME
+@given(st.sampled_from(KINDS), st.data(), st.sampled_from([0, 3, 1000]))
+def test_a_start_in_the_middle_gives_the_rest(sql: str, data: st.DataObject, back: int) -> None:
+    """Level 3: begun at S with its look-back a run gives, of each substream, the results from S on, in their order."""
+    topics = {name: data.draw(raws(True, 2)).topic(data.draw(SEEDS), 1, over=True, vouched=True) for name in "ab"}
+    plans, lines = bound(sql, A, B), lines_of(topics, 0)
+    start_us = data.draw(st.sampled_from(sorted({each.system_us for topic in topics.values() for each in topic.truth} | {10**6})))
+    read_from_us = start_us - max(plan.lookback_us for plan in plans)
+    whole = walked(lambda: made(plans, topics, 0), lines)
+    rest = {log: middle_of(every, read_from_us, back, over=True) for log, every in lines.items()}
+    said = walked(lambda: made(plans, topics, 0, (), (start_us, read_from_us)), rest, cuts=random.Random(data.draw(SEEDS)))
+    for output in range(len(plans)):
+        expected = {key: late for key, rows in by_key([whole], output).items() if (late := [row for row in rows if row[0] >= start_us])}
+        assert by_key([said], output) == expected
+
+
+@SOME
+@given(st.sampled_from(KINDS), st.data(), st.sampled_from([0, 3, 1000]))
+def test_a_run_goes_on_after_its_last_promise(sql: str, data: st.DataObject, back: int) -> None:
+    """
+    Level 3: what lost its state goes on from the last CTI of each channel, and writes of each key what is missing, in its order.
+
+    Results that were written after that CTI stand there too, as many as there happen to be.
+    """
+    topics = {name: data.draw(raws(True, 2)).topic(data.draw(SEEDS), 1, over=True, vouched=True) for name in "ab"}
+    plans, lines = bound(sql, A, B), lines_of(topics, 0)
+    whole = walked(lambda: made(plans, topics, 0), lines, cuts=random.Random(data.draw(SEEDS)))
+    batch = data.draw(st.integers(0, max(len(channel.ctis) for channel in whole.channels) - 1))
+    ctis = [channel.ctis[min(batch, len(channel.ctis) - 1)][1] for channel in whole.channels]
+    start_us = min(cti.c for cti in ctis)
+    if start_us == INFINITY:
+        return
+    counts = [data.draw(st.integers(cti.n, len(channel.rows))) for cti, channel in zip(ctis, whole.channels, strict=True)]
+    promises = []
+    for cti, channel, count in zip(ctis, whole.channels, counts, strict=True):
+        found = ahead_by_key(promise_of(cti), {seq: row[:2] for seq, row in enumerate(channel.rows[:count]) if row[0] >= cti.c or seq % 2})
+        assert found is not None
+        promises.append(Left.restore(json.loads(json.dumps(found.save()))))
+    event(f"ahead {any(each.ahead for each in promises)}")
+    read_from_us = start_us - max(plan.lookback_us for plan in plans)
+    rest = {log: middle_of(every, read_from_us, back, over=True) for log, every in lines.items()}
+    cuts = random.Random(data.draw(SEEDS))
+    said = walked(lambda: made(plans, topics, 0, (), (start_us, read_from_us), promises), rest, cuts=cuts)
+    for output, (channel, every, count) in enumerate(zip(said.channels, whole.channels, counts, strict=True)):
+        channel.check(every.rows[:count])
+        joined = Said([Written([*every.rows[:count], *channel.rows])])
+        assert by_key([joined], 0) == by_key([whole], output)
+
+
+def test_what_retention_has_deleted_of_a_channel_is_missed() -> None:
+    """Of two results above the last CTI one is gone: nobody could tell which one."""
+    promise = Left(10, 4, 2, 12)
+    there = {2: (11, b"a"), 3: (12, b"b"), 4: (10, b"a"), 6: (13, b"a")}
+    assert ahead_by_key(promise, there) == Left(10, 5, 3, 12, {b"a": [11, 10], b"b": [12]})
+    assert ahead_by_key(promise, {seq: row for seq, row in there.items() if seq > 2}) is None
+
+
+def test_keys_that_a_changed_query_does_not_give_again_still_count() -> None:
+    """What stands above a CTI is counted by it until time has come there, whether or not it is found again."""
+    rows = [(3, b"p", b'{"k":"p"}'), (8, b"q", b'{"k":"q"}')]
+    lines = results_of(0, rows, substreams=True, c=6)
+    plans = bound(OF_RESULTS, A, RESULTS)
+    promise = Left(5, 9, 3, 40, {b"gone": [7, 40], b"p": [5]})
+    bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [scan.over for scan in plans[0].scans], (5, 0), [promise])
+    bucket.take(0, *columns_of(lines), 99)
+    assert [len(each) for each in bucket.settle()] == [0]
+    (cti,) = bucket.ctis()
+    assert cti is not None
+    assert (cti.c, cti.n, cti.ahead) == (6, 9, 2)

@@ -1,0 +1,122 @@
+"""From records to columns: events and CTIs come apart in log order, and a record that is neither is named."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordering.errors import ProtocolError
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.wire import Flag, encode_cti, encode_event_headers
+from query.columns.decode import Events, decode
+from tidegate.kafka.ranges import Records
+
+
+@dataclass(frozen=True)
+class Event:
+    """An event as its writer knows it."""
+
+    number: int
+    seq: int
+    system_us: int
+    origin: int
+    key: bytes | None
+    value: bytes
+    flags: int = 0
+
+    @property
+    def header(self) -> bytes:
+        """Its header's bytes."""
+        times = [np.array([time]) for time in (self.seq, self.system_us, 1, 2, self.origin)]
+        return encode_event_headers(*times, np.array([self.flags], dtype=np.uint16), self.number)[0]
+
+
+def cti(number: int, c: int, n: int, listed: dict[bytes, int] | None = None) -> Cti:
+    """A CTI of output partition 3; *listed* are substreams and how far they are ahead of c."""
+    ahead = tuple((key, c + by) for key, by in (listed or {}).items())
+    return Cti(number, 3, c, n, 0, 7, c, 5, Roster(1, 4, Spread.ALL, True), Cause.EVENT, ahead)
+
+
+Written = tuple[bytes | None, bytes | None, bytes | None]
+"""Key, value and header of a record."""
+
+
+def written(item: Event | Cti) -> Written:
+    """A record as it is read."""
+    if isinstance(item, Event):
+        return item.key, item.value, item.header
+    header, body = encode_cti(item)
+    return None, body, header
+
+
+def records_of(rows: list[Written], offsets: list[int]) -> Records:
+    """Records as the range reader gives them."""
+    columns = [pa.array([row[place] for row in rows], type=pa.binary()) for place in range(3)]
+    return Records(np.array(offsets, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), *columns)
+
+
+def listed(events: Events) -> list[tuple[Any, ...]]:
+    """Events row by row."""
+    columns = (events.number, events.offset, events.system_us, events.key, events.value, events.flags, events.arrival_us)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+_INT = st.integers(0, 2**62)
+_FLAGS = st.integers(0, sum(Flag))
+_EVENTS = st.builds(Event, st.integers(0, 9), _INT, _INT, _INT, st.none() | st.binary(max_size=4), st.binary(max_size=4), _FLAGS)
+_CTIS = st.builds(cti, st.integers(0, 9), _INT, _INT, st.dictionaries(st.binary(max_size=4), st.integers(1, 99), max_size=3))
+
+
+@given(st.lists(st.tuples(_EVENTS | _CTIS, st.integers(1, 3)), max_size=12))
+def test_what_was_written_is_read(items: list[tuple[Event | Cti, int]]) -> None:
+    """Level 1: every field of versions 1 and 2 comes back, each with its own log offset."""
+    offsets = np.cumsum([0, *(gap for _, gap in items)])[1:].tolist()
+    log, events = decode(records_of([written(item) for item, _ in items], offsets), "rides.ordered", 3)
+    mine = [(offset, item) for offset, (item, _) in zip(offsets, items, strict=True) if isinstance(item, Event)]
+    assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value, each.flags, 2) for _, each in mine]
+    assert events.end_edges.tolist() == [bool(each.flags & Flag.EDGE_END) for _, each in mine]
+    columns = (log.log_offset, log.number, log.seq, log.system_us)
+    assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
+        (offset, each.number, each.seq, each.system_us) for offset, each in mine
+    ]
+    assert log.ctis == [(offset, item) for offset, (item, _) in zip(offsets, items, strict=True) if isinstance(item, Cti)]
+
+
+EVENT = Event(1, 2, 3, 4, b"k", b"{}")
+NEWER = b"\x03" + EVENT.header[1:]
+FOREIGN: dict[str, Written] = {
+    "no header of ours": (b"k", b"{}", None),
+    "an empty header": (b"k", b"{}", b""),
+    "a header of another length": (b"k", b"{}", b"x" * 47),
+    "an event of a newer version": (b"k", b"{}", NEWER),
+    "an event that says it is something else": (b"k", b"{}", b"\x01\x02" + EVENT.header[2:]),
+    "a CTI of a newer version": (None, encode_cti(cti(0, 1, 1))[1], b"\x03" + encode_cti(cti(0, 1, 1))[0][1:]),
+    "a CTI with half a body": (None, encode_cti(cti(0, 1, 1))[1][:5], encode_cti(cti(0, 1, 1))[0]),
+    "a CTI without a body": (None, None, encode_cti(cti(0, 1, 1))[0]),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_a_foreign_record_is_named_by_topic_partition_and_offset(kind: str) -> None:
+    """A record that tidegate did not write, or a later version did, stops the reader; the error says which one it is."""
+    foreign = FOREIGN[kind]
+    rows = [written(cti(0, 1, 1)), written(EVENT), foreign, written(EVENT), foreign]
+    with pytest.raises(ProtocolError) as raised:
+        decode(records_of(rows, [10, 11, 13, 14, 15]), "rides.ordered", 3)
+    assert raised.value.where == "rides.ordered-3@13"
+    assert raised.value.code == ("TG-PROTOCOL-VERSION" if "newer" in kind else "TG-PROTOCOL")
+    assert raised.value.fix
+
+
+def test_events_are_put_together_and_taken_apart() -> None:
+    """Rows keep their order through concat and take."""
+    _, events = decode(records_of([written(Event(1, seq, 10 + seq, seq, b"k", b"v")) for seq in range(3)], [1, 2, 3]), "t", 0)
+    both = Events.concat([events, Events.none(), events.take([2, 0])])
+    assert [row[1] for row in listed(both)] == [0, 1, 2, 2, 0]
+    assert len(Events.none()) == 0

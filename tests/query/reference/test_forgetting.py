@@ -1,0 +1,126 @@
+"""Copies of reference data that nothing can be looked up in any more are deleted at a start; all others stay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from support.reference_job import ReferenceJob
+
+from ordering.ticks import INFINITY, NEVER, parse_tick
+from query.reference.forgetting import FILE, LOOKS_UP_FROM, WRITE_S, AskedFrom, forget, without_past
+from query.reference.watch import FOLDER, LIST, Taken, TakenVersion, begin, check_unchanged
+
+START = NEVER + 1
+
+
+class Job(ReferenceJob):
+    """A job of two buckets over one table with a file for each day, or each named one."""
+
+    def write(self, *days: int, text: str = "") -> None:
+        """Write the versions of some days; each has its own text."""
+        for day in days:
+            (self.files / f"r-2001-01-{day:02}.csv").write_text(f"k,n\n1,{text or day}\n")
+
+    def asked(self) -> AskedFrom:
+        """What the driver hears with."""
+        return AskedFrom(self.checkpoint, 2, lambda: self.now_s)
+
+    def copies(self) -> set[str]:
+        """What the copies say."""
+        return {file.read_text().split(",")[-1].strip() for file in (self.checkpoint / FOLDER).glob("*.csv")}
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A job whose run was begun with three versions, to which a fourth one came."""
+    job = Job(tmp_path)
+    job.write(1, 2, 3)
+    begin(job.checkpoint, job.settings)
+    job.write(4)
+    begin(job.checkpoint, job.settings)
+    return job
+
+
+def day(number: int, hours: int = 0) -> int:
+    """An instant of January 2001."""
+    return parse_tick(f"2001-01-{number:02}T{hours:02}:00:00Z")
+
+
+def report(bucket: int, us: int, added: int) -> dict[str, object]:
+    """What a bucket says with a batch."""
+    return {"bucket": bucket, LOOKS_UP_FROM: [us, added]}
+
+
+def test_nothing_is_forgotten_before_all_buckets_have_told(job: Job) -> None:
+    """Nor where a run has no reference data."""
+    asked = job.asked()
+    asked.take([report(0, INFINITY, 1)])
+    asked.take([report(0, INFINITY, 1)])
+    forget(job.checkpoint)
+    assert job.copies() == {"1", "2", "3", "4"}
+    forget(job.checkpoint / "other")
+
+
+def test_copies_go_that_no_batch_can_ask_for_again(job: Job) -> None:
+    """The batch that was told last may be run again: what holds is what was told before it, by the bucket that is behind."""
+    asked = job.asked()
+    asked.take([report(0, day(1), 0), report(1, day(4), 1)])
+    asked.take([report(0, day(2, 12), 1)])
+    asked.take([report(0, day(4), 1)])
+    job.now_s += WRITE_S
+    asked.take([report(0, day(4), 1)])
+    forget(job.checkpoint)
+    assert job.copies() == {"4"}
+    assert (job.begins(0), job.begins(1)) == ([], [day(4)])
+
+
+def test_the_version_that_is_valid_there_is_kept(job: Job) -> None:
+    """Files of forgotten versions may change, others not; the list stays as long as it was, as batches count by it."""
+    asked = job.asked()
+    asked.take([report(0, day(4), 1), report(1, day(2, 12), 0)])
+    asked.take([report(0, day(4), 1), report(1, day(4), 1)])
+    before = Taken.of(job.checkpoint)
+    forget(job.checkpoint)
+    assert job.copies() == {"2", "3", "4"}
+    assert (job.begins(0), job.begins(1)) == ([day(2), day(3)], [day(2), day(3), day(4)])
+    after = Taken.of(job.checkpoint)
+    assert before is not None
+    assert after is not None
+    assert (after.versions, after.begun) == (before.versions, before.begun)
+    job.write(1, text="changed")
+    check_unchanged(job.checkpoint, job.settings)
+    assert begin(job.checkpoint, job.settings) == after
+    forget(job.checkpoint)
+    assert job.copies() == {"2", "3", "4"}
+
+
+def test_a_version_that_some_bucket_does_not_know_yet_pushes_none_out(job: Job) -> None:
+    """It came too late for that bucket's batch, which may be run again, and looked rows up in the one before."""
+    asked = job.asked()
+    asked.take([report(0, day(9), 1), report(1, day(9), 0)])
+    asked.take([report(0, day(9), 1)])
+    forget(job.checkpoint)
+    assert job.copies() == {"3", "4"}
+
+
+def test_versions_of_the_same_bytes_share_a_copy(job: Job) -> None:
+    """It stays while one of them does; what a killed process has left goes."""
+    job.write(5, text="1")
+    begin(job.checkpoint, job.settings)
+    asked = job.asked()
+    asked.take([report(0, day(5), 2), report(1, day(5), 2)])
+    asked.take([])
+    (job.checkpoint / FOLDER / "123.draft").touch()
+    forget(job.checkpoint)
+    assert job.copies() == {"1"}
+    assert {file.name for file in (job.checkpoint / FOLDER).iterdir() if file.suffix != ".csv"} == {LIST, FILE}
+
+
+def test_tables_are_forgotten_each_for_itself() -> None:
+    """What was always valid stays until another version of that table is."""
+    versions = tuple(TakenVersion(name, us, "f", 0, "") for name, us in (("a", NEVER), ("b", NEVER), ("b", 10), ("a", 20)))
+    taken = Taken(Path(), versions, 4)
+    assert without_past(taken, START, 0).kept_from == {"a": NEVER, "b": NEVER}
+    assert without_past(taken, 10, 0).kept_from == {"a": NEVER, "b": 10}
+    assert without_past(without_past(taken, 25, 0), 10, 0).kept_from == {"a": 20, "b": 10}

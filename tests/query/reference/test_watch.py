@@ -1,0 +1,166 @@
+"""What a run has taken up of reference data is bound to its checkpoint; new versions are seen, and changed ones told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from support.reference_job import ReferenceJob
+
+from ordering.errors import RefusedError
+from ordering.ticks import NEVER, parse_tick
+from query.reference.watch import LOOK_S, ReferenceLookout, Taken, begin, check_unchanged
+from query.stage.offsets import Offset
+from tidegate.settings.references import ReferenceSettings
+
+DAY = "2001-01-0{}"
+
+
+class Job(ReferenceJob):
+    """A job with one table, a file for each day."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.write(1)
+
+    def write(self, day: int, text: str = "k,n\n1,x\n") -> Path:
+        """Write the version of a day."""
+        file = self.files / f"r-{DAY.format(day)}.csv"
+        file.write_text(text)
+        return file
+
+    def lookout(self) -> ReferenceLookout:
+        """The planner's look-out, when the run has begun."""
+        return ReferenceLookout(self.checkpoint, self.settings, lambda: self.now_s)
+
+    def look(self, lookout: ReferenceLookout, after_s: float = LOOK_S) -> int:
+        """Look again some time later."""
+        self.now_s += after_s
+        return lookout.look()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Job:
+    """A job that has not run yet."""
+    return Job(tmp_path)
+
+
+def day(*days: int) -> list[int]:
+    """The instants at which days begin."""
+    return [parse_tick(DAY.format(each)) for each in days]
+
+
+def test_a_run_begins_with_the_versions_that_are_there(job: Job) -> None:
+    """Those that are found at a later start are added to the list."""
+    assert Taken.of(job.checkpoint) is None
+    assert len(begin(job.checkpoint, job.settings).added) == 0
+    job.write(3)
+    assert len(begin(job.checkpoint, job.settings).added) == 1
+    assert begin(job.checkpoint, job.settings) == Taken.of(job.checkpoint)
+    assert (job.begins(0), job.begins(1)) == (day(1), day(1, 3))
+
+
+def test_a_new_version_is_taken_up_once_it_stays_the_same(job: Job) -> None:
+    """Looks are a second apart; a file that grows between two of them is still being written."""
+    begin(job.checkpoint, job.settings)
+    lookout = job.lookout()
+    assert job.look(lookout, 0) == 0
+    file = job.write(2, "k,n\n1")
+    assert job.look(lookout) == 0
+    job.write(2)
+    assert job.look(lookout) == 0
+    assert job.look(lookout, LOOK_S / 2) == 0
+    with capture_logs() as logs:
+        assert job.look(lookout) == 1
+    assert [(each["event"], each["file"], each["valid_from"]) for each in logs] == [
+        ("reference data taken up", str(file), "2001-01-02T00:00:00Z")
+    ]
+    job.write(3)
+    assert [job.look(lookout), job.look(lookout), job.look(lookout)] == [1, 2, 2]
+    assert (job.begins(1), job.begins(2)) == (day(1, 2), day(1, 2, 3))
+    assert job.look(job.lookout(), 0) == 2, "another planner goes on with the list"
+
+
+def test_the_run_goes_on_with_its_copies(job: Job) -> None:
+    """Whatever becomes of the files: what it has found it finds again."""
+    begin(job.checkpoint, job.settings)
+    job.write(2)
+    (job.files / "r-2001-01-01.csv").unlink()
+    begin(job.checkpoint, job.settings)
+    check_unchanged(job.checkpoint, job.settings)
+    assert job.begins(1) == day(1, 2)
+
+
+def test_a_changed_file_is_told_while_the_job_runs_and_refused_at_the_next_start(job: Job) -> None:
+    """Told once for each change; put back as it was, the job goes on."""
+    begin(job.checkpoint, job.settings)
+    lookout = job.lookout()
+    job.look(lookout, 0)
+    file = job.write(1, "k,n\n1,other\n")
+    with capture_logs() as logs:
+        assert [job.look(lookout), job.look(lookout), job.look(lookout)] == [0, 0, 0]
+    assert [(each["code"], each["log_level"], each["file"]) for each in logs] == [("TG-REFERENCE-CHANGED", "warning", str(file))]
+    with pytest.raises(RefusedError, match=r"is not what rows of r were looked up in from 2001-01-01T00:00:00Z on") as caught:
+        check_unchanged(job.checkpoint, job.settings)
+    assert caught.value.code == "TG-REFERENCE-CHANGED"
+    job.write(1)
+    check_unchanged(job.checkpoint, job.settings)
+
+
+def test_a_changed_file_that_was_always_valid_has_three_ways_out(job: Job) -> None:
+    """Put it back; go on without the checkpoint; or say from when on what is new is valid: the copy counts until then."""
+    static = job.write(1)
+    as_path = {"r": ReferenceSettings.model_validate({"__name__": "r", "path": str(static)})}
+    begin(job.checkpoint, as_path)
+    copy = static.read_text()
+    static.write_text("k,n\n1,other\n")
+    with pytest.raises(RefusedError, match=r"is not what rows of r were looked up in: it has been changed since") as caught:
+        check_unchanged(job.checkpoint, as_path)
+    assert (caught.value.code, caught.value.where) == ("TG-REFERENCE-CHANGED", str(static))
+    (kept,) = (job.checkpoint / "references").glob("*.csv")
+    assert kept.read_text() == copy
+    for way_out in (
+        str(kept),
+        "effective in place of path of references.r",
+        f"delete {job.checkpoint} and go on with --start last-stopped",
+    ):
+        assert way_out in caught.value.fix
+    assert caught.value.example == 'effective = { "2001-01-02T00:00:00Z" = "r-2001-01-01-2.csv" }'
+    effective = {"__name__": "r", "effective": {"2001-01-02T00:00:00Z": str(static)}}
+    job.settings = {"r": ReferenceSettings.model_validate(effective)}
+    check_unchanged(job.checkpoint, job.settings)
+    begin(job.checkpoint, job.settings)
+    assert (job.begins(0), job.begins(1)) == ([NEVER], [NEVER, *day(2)])
+    kept.replace(static)
+    check_unchanged(job.checkpoint, as_path)
+
+
+def test_a_version_that_cannot_be_read_is_told_and_the_job_goes_on_without_it(job: Job) -> None:
+    """Once; it is looked at again when it has been written again. At a start it is refused."""
+    begin(job.checkpoint, job.settings)
+    lookout = job.lookout()
+    job.write(2, "k,n\nnone,x\n")
+    with capture_logs() as logs:
+        assert [job.look(lookout) for _ in range(4)] == [0, 0, 0, 0]
+    assert [each["code"] for each in logs] == ["TG-REFERENCE-RECORD"]
+    with pytest.raises(RefusedError, match="TG-REFERENCE-RECORD"):
+        begin(job.checkpoint, job.settings)
+    assert job.begins(0) == day(1)
+    job.write(2, "k,n\n22,x\n")
+    assert [job.look(lookout), job.look(lookout)] == [0, 1]
+
+
+def test_a_start_without_a_run_has_nothing_to_compare(job: Job) -> None:
+    """So has a query without reference data."""
+    check_unchanged(job.checkpoint, job.settings)
+    check_unchanged(job.checkpoint, {})
+
+
+def test_a_batch_says_in_the_offset_how_much_of_the_list_it_knows() -> None:
+    """Offsets from before there was a list know nothing of it, and are written as they were."""
+    offset = Offset({0: 5}, references=2)
+    assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+    assert Offset({0: 5}).to_json() == {"final": 0, "positions": {"0": 5}}
+    assert Offset.from_json({"final": 0, "positions": {"0": 5}}).references == 0

@@ -1,0 +1,260 @@
+"""
+A query job that was stopped, changed and is started again: what the manual (docs/running.md, changing a query) says of each kind
+of change, with brokers that only say which topics there are. Those that need events are in tests/integration/query/test_plan_start.py.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from ordering.errors import RefusedError
+from ordering.protocol.punctuation import Cause, Cti
+from ordering.ticks import MINUTE_US, TICK_MIN
+from query import job
+from query.buckets.resumed_results import ahead_by_key
+from query.config import Promise, QueryPlan
+from query.start import output_start, read_positions
+from tidegate.checkpoint.binding import bound
+from tidegate.checkpoint.output_start import LAST_STOPPED, Start
+from tidegate.kafka.admin import Admin, Topic
+from tidegate.settings.load import load
+
+TABLES = """
+[inputs.a]
+topic = "a"
+timestamp_by = "t"
+over = "k"
+
+[inputs.b]
+topic = "b"
+timestamp_by = "t"
+over = "k"
+
+[outputs.x]
+topic = "x"
+
+[outputs.y]
+topic = "y"
+
+[outputs.anew]
+topic = "anew"
+
+[spark]
+shuffle_partitions = 1
+checkpoint_dir = "{folder}"
+"""
+C_US = 60 * MINUTE_US
+LAST = Start(LAST_STOPPED)
+ONE = "SELECT COUNT(*) AS n INTO {} FROM a TIMESTAMP BY t GROUP BY TumblingWindow(minute, 1)"
+BY_KEY = "SELECT k, COUNT(*) AS n INTO {} FROM a TIMESTAMP BY t GROUP BY k, TumblingWindow(minute, 1)"
+BY_CITY = "SELECT city, COUNT(*) AS n INTO {} FROM a TIMESTAMP BY t GROUP BY city, TumblingWindow(minute, 1)"
+OVER = "SELECT k, COUNT(*) AS n INTO {} FROM a TIMESTAMP BY t OVER k GROUP BY k, TumblingWindow(minute, 1)"
+UNION = "WITH u AS (SELECT k FROM a TIMESTAMP BY t{0} UNION SELECT k FROM b TIMESTAMP BY t{0}) "
+BOTH = UNION.format("") + "SELECT COUNT(*) AS n INTO {} FROM u GROUP BY TumblingWindow(minute, 1)"
+BOTH_OVER = UNION.format(" OVER k") + "SELECT k, COUNT(*) AS n INTO {} FROM u GROUP BY k, TumblingWindow(minute, 1)"
+
+
+class Brokers(Admin):
+    """Brokers that know topics, how many records each partition has, and what the channels of results have promised."""
+
+    def __init__(self) -> None:
+        self.topics: dict[str, Topic] = {}
+        self.promises: dict[str, dict[int, Cti]] = {}
+        self.held = {("x", bucket): {7: (C_US, b"k")} for bucket in range(2)}
+        for name in "ab":
+            self.create(f"{name}.ordered", 2, {})
+
+    def check_reachable(self) -> None:
+        """They are."""
+
+    def check_rights(self, rights: object) -> None:
+        """All are given."""
+
+    def find(self, name: str) -> Topic | None:
+        """Return a topic."""
+        return self.topics.get(name)
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
+        """Make a topic."""
+        self.topics[name] = Topic(name, f"id of {name}", partitions, config)
+        return self.topics[name]
+
+    def grow(self, name: str, partitions: int) -> None:
+        """Give a topic more partitions."""
+        self.topics[name] = replace(self.topics[name], partitions=partitions)
+
+    def starts(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Nothing was deleted."""
+        return dict.fromkeys(partitions, 0)
+
+    def ends(self, partitions: Iterable[tuple[str, int]], committed: bool = True) -> dict[tuple[str, int], int]:
+        """Ordered topics hold something, result topics what was promised."""
+        return {(name, number): 5_000 if name.endswith("ordered") else len(self.promises.get(name, {})) for name, number in partitions}
+
+    def offsets_from(self, partitions: Iterable[tuple[str, int]], time_us: int) -> dict[tuple[str, int], int]:
+        """A record for each minute."""
+        return dict.fromkeys(partitions, max(time_us, 0) // MINUTE_US)
+
+
+@dataclass
+class Scene:
+    """A configuration, and a job that can be started as far as Spark."""
+
+    folder: Path
+    brokers: Brokers
+    tables: str = field(default=TABLES)
+
+    def prepare(self, sql: str, start: Start | None = None) -> QueryPlan:
+        """Start a script."""
+        (self.folder / "tidegate.toml").write_text(self.tables.format(folder=self.folder))
+        (self.folder / "query.sql").write_text(sql)
+        settings = load(self.folder / "tidegate.toml")
+        return job.prepare(settings, job.read_plans(settings, self.folder / "query.sql", None), start)
+
+    def ran(self, sql: str) -> QueryPlan:
+        """Begin a script and let it run for a while: a batch is done, and each channel has promised the same."""
+        plan = self.prepare(sql)
+        for name in ("offsets", "commits"):
+            (Path(plan.checkpoint) / "spark" / name).mkdir(parents=True)
+            (Path(plan.checkpoint) / "spark" / name / "0").touch()
+        for output in plan.outputs:
+            assert output.topic is not None
+            self.brokers.promises[output.topic] = {
+                bucket: Cti(bucket, bucket, C_US, 7, 0, 0, C_US, C_US - 1, plan.roster, Cause.EVENT) for bucket in range(plan.buckets)
+            }
+        return plan
+
+    def refused(self, sql: str, code: str, start: Start | None = LAST) -> RefusedError:
+        """Start a script that must be refused; what the folders were bound to stays."""
+        before = {file: file.read_text() for file in self.folder.glob("query-*/*.json")}
+        with pytest.raises(RefusedError) as refusal:
+            self.prepare(sql, start)
+        assert refusal.value.code == code
+        assert before == {file: file.read_text() for file in self.folder.glob("query-*/*.json")}
+        return refusal.value
+
+    def lose(self, plan: QueryPlan) -> None:
+        """Delete the checkpoint folder."""
+        shutil.rmtree(plan.checkpoint)
+
+
+@pytest.fixture
+def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """Two inputs are ordered, each in two partitions."""
+    brokers = Brokers()
+    for module in (job, output_start):
+        monkeypatch.setattr(module, "Admin", lambda *_: brokers)
+    monkeypatch.setattr(job, "finished", lambda *_: False)
+    promised = lambda kafka, topic, *_: {bucket: {bucket: cti} for bucket, cti in brokers.promises[topic].items()}  # noqa: E731
+    monkeypatch.setattr(output_start, "last_promises", promised)
+
+    def counted(kafka: object, topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise | None:
+        assert first == max(promise.c, 0) // MINUTE_US
+        return ahead_by_key(promise, brokers.held[topic, partition])
+
+    monkeypatch.setattr(output_start, "promised_by_key", counted)
+    monkeypatch.setattr(read_positions, "settled_at", lambda plan, partition, kept, found: found)
+    return Scene(tmp_path, brokers)
+
+
+def named(refusal: RefusedError) -> list[str]:
+    """Return which bound settings a refusal says have changed."""
+    return [line.partition(": ")[0] for line in refusal.what.partition(": ")[2].split("; ")]
+
+
+LEFT = Promise(C_US, 7, 0, C_US - 1)
+
+
+def test_the_same_query_goes_on(scene: Scene) -> None:
+    """Started again for nothing, or for where it stopped."""
+    sql = BY_KEY.format("x")
+    plan = scene.ran(sql)
+    for start in (None, LAST):
+        assert scene.prepare(sql, start).promises == plan.promises == ({},)
+
+
+@pytest.mark.parametrize("sql", [ONE, BY_KEY, BY_CITY])
+def test_an_output_that_is_removed(scene: Scene, sql: str) -> None:
+    """It is refused by name; where it was the first, nobody finds its folder. The way out: the other goes on after its last CTI."""
+    plan = scene.ran(";\n".join(sql.format(name) for name in "xy"))
+    assert set(named(scene.refused(sql.format("x"), "TG-CHECKPOINT-SETTINGS"))) >= {"output", "plan"}
+    lost = scene.refused(sql.format("y"), "TG-CHECKPOINT-LOST", None)
+    assert "--start last-stopped" in lost.fix
+    left = dict.fromkeys(range(plan.buckets), LEFT)
+    assert scene.prepare(sql.format("y"), LAST).promises == (left,)
+    scene.lose(plan)
+    goes_on = scene.prepare(sql.format("x"), LAST)
+    assert goes_on.promises == (left,)
+    assert goes_on.read_from_us == C_US - MINUTE_US
+    assert scene.prepare(sql.format("x")).promises == (left,), "a later start goes on with it"
+
+
+def test_an_input_that_is_added(scene: Scene) -> None:
+    """It is refused by name. The ways out: go on after the last CTI, with what the new input has from there on; or begin anew."""
+    plan = scene.ran(ONE.format("x"))
+    assert set(named(scene.refused(BOTH.format("x"), "TG-CHECKPOINT-SETTINGS"))) >= {"plan", "reads"}
+    scene.lose(plan)
+    goes_on = scene.prepare(BOTH.format("x"), LAST)
+    assert goes_on.promises == ({0: LEFT},)
+    assert goes_on.starts == dict.fromkeys([(f"{name}.ordered", number) for name in "ab" for number in range(2)], C_US // MINUTE_US - 1)
+    assert scene.prepare(BOTH.format("anew")).promises == ({},)
+
+
+@pytest.mark.parametrize("sql", [OVER, BOTH_OVER])
+def test_with_over_what_is_written_is_told_by_its_keys_where_there_are_several_inputs(scene: Scene, sql: str) -> None:
+    """Where an input was added, and where nothing was changed: what each key has from the last CTI on is found in the topic, once."""
+    plan = scene.ran(sql.format("x"))
+    scene.lose(plan)
+    goes_on = scene.prepare(BOTH_OVER.format("x"), LAST)
+    left = Promise(C_US, 8, 1, C_US, {b"k": [C_US]})
+    assert goes_on.promises == ({0: left, 1: left},)
+    scene.brokers.held.clear()
+    assert scene.prepare(BOTH_OVER.format("x")).promises == goes_on.promises, "a later start finds it in the checkpoint's folder"
+
+
+def test_with_over_and_several_inputs_results_before_the_first_cti_are_told_too(scene: Scene) -> None:
+    """A bucket that was lost so early begins anew, and leaves out what is written: it would give its numbers to other results."""
+    scene.lose(scene.ran(BOTH_OVER.format("x")))
+    del scene.brokers.promises["x"][1]
+    scene.brokers.held["x", 1] = {0: (7_000, b"k"), 1: (9_000, b"l"), 3: (11_000, b"k")}
+    goes_on = scene.prepare(BOTH_OVER.format("x"), LAST)
+    assert goes_on.promises[0][1] == Promise(TICK_MIN, 2, 2, 9_000, {b"k": [7_000], b"l": [9_000]})
+    assert goes_on.starts == dict.fromkeys(goes_on.starts, 0), "everything is read"
+
+
+def test_with_over_and_one_input_what_is_written_is_told_by_its_count(scene: Scene) -> None:
+    """The order of one log is the same wherever a run begins."""
+    scene.brokers.held.clear()
+    scene.lose(scene.ran(OVER.format("x")))
+    assert scene.prepare(OVER.format("x"), LAST).promises == ({0: LEFT, 1: LEFT},)
+
+
+@pytest.mark.parametrize("sql", [ONE, BY_KEY, BY_CITY, OVER])
+def test_an_ordered_topic_with_more_partitions_is_refused(scene: Scene, sql: str) -> None:
+    """Keys would move: those it had then are named, or those of the topic of results."""
+    scene.ran(sql.format("x"))
+    scene.brokers.grow("a.ordered", 3)
+    with pytest.raises(RefusedError) as refusal:
+        scene.prepare(sql.format("x"), LAST)
+    assert refusal.value.code in ("TG-CHECKPOINT-SETTINGS", "TG-TOPIC-PARTITIONS")
+    if refusal.value.code == "TG-CHECKPOINT-SETTINGS":
+        assert "partitions: 2 -> 3" in refusal.value.what
+
+
+@pytest.mark.parametrize("with_checkpoint", [True, False])
+@pytest.mark.parametrize("sql", [ONE, BY_KEY, BY_CITY, OVER])
+def test_a_result_topic_with_more_partitions_is_refused(scene: Scene, sql: str, with_checkpoint: bool) -> None:
+    """Keys would move, whether the checkpoint is there or the job is to go on without it."""
+    plan = scene.ran(sql.format("x"))
+    if not with_checkpoint:
+        scene.lose(plan)
+    scene.brokers.grow("x", plan.buckets + 1)
+    with pytest.raises(RefusedError) as refusal:
+        scene.prepare(sql.format("x"), LAST)
+    assert refusal.value.code in ("TG-CHECKPOINT-SETTINGS", "TG-TOPIC-PARTITIONS")
+    assert (bound(Path(plan.checkpoint)) is None) is not with_checkpoint

@@ -1,0 +1,69 @@
+"""Running compiled queries in tests: events as tables, and the walk of a job that knows no clock and no broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from support.query_oracle import Event
+
+from query.engine.compile import EVENTS_SCHEMA, CompiledQuery, compile_plan
+from query.engine.program import Program
+from query.sql.bind import bind_outputs, bind_script
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
+
+SECOND = 1_000_000
+EVER = 2**62
+ARRIVALS = InputSchema("arrivals")
+FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
+
+
+def compiled(sql: str, *inputs: InputSchema) -> CompiledQuery:
+    """Compile a script whose output is named ``out``."""
+    return compile_plan(bind_script(parse_script(sql, "q.sql"), inputs or (ARRIVALS, FLIGHTS), into="out"))
+
+
+def program(sql: str, *inputs: InputSchema) -> Program:
+    """The same script as the operators of a bucket."""
+    return Program(bind_outputs(parse_script(sql, "q.sql"), inputs or (ARRIVALS, FLIGHTS), into="out"))
+
+
+def table(events: Sequence[Event], first: int = 0) -> pa.Table:
+    """Events as the engine takes them, positions counted from *first*."""
+    columns = {
+        "position": range(first, first + len(events)),
+        "sub": [event.sub for event in events],
+        "system_us": [event.system_us for event in events],
+        "partition_id": [0] * len(events),
+        "value": [event.bytes for event in events],
+        "arrival_us": [event.system_us if event.arrival_us is None else event.arrival_us for event in events],
+    }
+    return pa.table({name: pa.array(columns[name], EVENTS_SCHEMA.field(name).type) for name in EVENTS_SCHEMA.names})
+
+
+def times(per_sub: Mapping[int, Sequence[int]], *names: str) -> pa.Table:
+    """A table of times per substream: ``times({0: (1, 5)}, "from_us", "to_us")``."""
+    columns = {"sub": list(per_sub)} | {name: [values[at] for values in per_sub.values()] for at, name in enumerate(names)}
+    return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
+
+
+def answers(query: CompiledQuery, events: Sequence[Event], low: int = 0, high: int = EVER) -> list[dict[str, Any]]:
+    """All results with low <= System.Timestamp < high, in order."""
+    retained, _ = query.prepare(table(events))
+    subs = sorted({event.sub for event in events}) or [0]
+    return query.finish(retained, times(dict.fromkeys(subs, (low, high)), "from_us", "to_us")).to_pylist()
+
+
+def values(sql: str, payloads: Sequence[Any], *inputs: InputSchema) -> list[str]:
+    """The values a script gives for payloads that come one second apart, from second 1."""
+    events = [Event(0, (at + 1) * SECOND, payload) for at, payload in enumerate(payloads)]
+    return [row["value"].decode() for row in answers(compiled(sql, *inputs), events)]
+
+
+def reasons(sql: str, payloads: Sequence[Any], *inputs: InputSchema) -> list[tuple[int, str]]:
+    """Position and reason of the rows that fail."""
+    events = [Event(0, (at + 1) * SECOND, payload) for at, payload in enumerate(payloads)]
+    _, bad = compiled(sql, *inputs).prepare(table(events))
+    return [(row["position"], row["reason"]) for row in bad.to_pylist()]

@@ -1,0 +1,162 @@
+"""
+Kafka and Redis in containers, each on a loopback port chosen before it starts and kept over a restart.
+
+``deploy/kafka.sh`` is copied into the Kafka container and started there, so the same test runs on ``apache/kafka`` and
+on any image with Java and Kafka's jars in ``/opt/kafka/libs``. ``TIDEGATE_KAFKA_IMAGE`` and ``TIDEGATE_REDIS_IMAGE``
+name other images than the default ones.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+
+import docker
+from docker.errors import DockerException, ImageNotFound
+from support.repository import ROOT
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+
+from tidegate.stack.config import kafka_answers, redis_answers
+from tidegate.stack.process import is_free
+
+KAFKA_IMAGE = os.environ.get("TIDEGATE_KAFKA_IMAGE", "apache/kafka:4.3.1")
+REDIS_IMAGE = os.environ.get("TIDEGATE_REDIS_IMAGE", "redis:8")
+START_TIMEOUT_S = 90.0
+_SCRIPT = ROOT / "deploy" / "kafka.sh"
+
+# The fixture removes what it made; a reaper container would be one more image to fetch.
+testcontainers_config.ryuk_disabled = True
+
+
+def engine_answers() -> bool:
+    """Tell whether a Docker engine can be asked for containers."""
+    try:
+        client = docker.from_env(timeout=5)
+        try:
+            return bool(client.ping())
+        finally:
+            client.close()
+    except DockerException:
+        return False
+
+
+def missing_images() -> list[str]:
+    """Return those of the two images that the engine neither has nor can pull."""
+    client = docker.from_env()
+    try:
+        return [image for image in (KAFKA_IMAGE, REDIS_IMAGE) if not _has(client, image)]
+    finally:
+        client.close()
+
+
+def _has(client: docker.DockerClient, image: str) -> bool:
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        try:
+            client.images.pull(image)
+        except DockerException:
+            return False
+    return True
+
+
+class KafkaContainer(DockerContainer):
+    """A broker at ``bootstrap``."""
+
+    def __init__(self, image: str = KAFKA_IMAGE) -> None:
+        super().__init__(image)
+        self._port = fixed_port()
+        self.bootstrap = f"127.0.0.1:{self._port}"
+        self.ports["9092/tcp"] = ("127.0.0.1", self._port)  # with_bind_ports would open it to the network
+        self.with_env("ADVERTISED", self.bootstrap)
+        self.with_env("HEAP", "512m")
+        self.with_copy_into_container(_SCRIPT, "/start-kafka.sh")
+        self.with_kwargs(entrypoint=["sh", "/start-kafka.sh"])
+
+    def answers(self) -> bool:
+        """Tell whether the broker serves metadata."""
+        return kafka_answers(self.bootstrap)
+
+
+class RedisContainer(DockerContainer):
+    """A Redis at ``url``, with every write on disk before it is acknowledged."""
+
+    def __init__(self, image: str = REDIS_IMAGE) -> None:
+        super().__init__(image)
+        self._port = fixed_port()
+        self.url = f"redis://127.0.0.1:{self._port}/0"
+        self.ports["6379/tcp"] = ("127.0.0.1", self._port)
+        self.with_command("redis-server --bind 0.0.0.0 --protected-mode no --appendonly yes --appendfsync always --save '' --dir /tmp")
+
+    def answers(self) -> bool:
+        """Tell whether the server has loaded its data and answers."""
+        return redis_answers(self.url)
+
+
+class ContainerStack:
+    """The same face as the embedded stack's: addresses, and switches for the faults that tests make."""
+
+    def __init__(self) -> None:
+        self._kafka, self._redis = KafkaContainer(), RedisContainer()
+        self.bootstrap, self.redis_url = self._kafka.bootstrap, self._redis.url
+
+    def start(self) -> None:
+        """Start both containers and return once both servers answer."""
+        self._redis.start()
+        self._kafka.start()
+        wait_for(self._redis.answers, "Redis", self._redis)
+        wait_for(self._kafka.answers, "Kafka", self._kafka)
+
+    def stop(self) -> None:
+        """Remove both containers with their data."""
+        for container in (self._kafka, self._redis):
+            container.stop(force=True, delete_volume=True)
+
+    def stop_kafka(self, grace_s: float = 30.0) -> None:
+        """Stop the broker; with *grace_s* 0 as a power cut would."""
+        _halt(self._kafka, grace_s)
+
+    def start_kafka(self) -> None:
+        """Bring the broker back at the same address."""
+        self._kafka.get_wrapped_container().start()
+        wait_for(self._kafka.answers, "Kafka", self._kafka)
+
+    def stop_redis(self, grace_s: float = 30.0) -> None:
+        """Stop Redis; with *grace_s* 0 as a power cut would."""
+        _halt(self._redis, grace_s)
+
+    def start_redis(self) -> None:
+        """Bring Redis back at the same address."""
+        self._redis.get_wrapped_container().start()
+        wait_for(self._redis.answers, "Redis", self._redis)
+
+
+def _halt(container: DockerContainer, grace_s: float) -> None:
+    wrapped = container.get_wrapped_container()
+    if grace_s > 0:
+        wrapped.stop(timeout=int(grace_s))
+    else:
+        wrapped.kill()
+        wrapped.wait()
+
+
+def wait_for(answers: Callable[[], bool], name: str, container: DockerContainer) -> None:
+    """Return once *answers* says yes; fail with the container's last words if it does not in time."""
+    deadline_s = time.monotonic() + START_TIMEOUT_S
+    while not answers():
+        wrapped = container.get_wrapped_container()
+        wrapped.reload()
+        if wrapped.status == "exited" or time.monotonic() > deadline_s:
+            raise AssertionError(f"{name} did not come up ({wrapped.status}): {wrapped.logs(tail=20).decode(errors='replace')}")
+        time.sleep(0.1)
+
+
+def fixed_port() -> int:
+    """Return a free port below those given to outgoing connections, so that a stopped server's port stays free for it."""
+    return next(port for port in _candidates if is_free(port))
+
+
+_candidates = iter(random.sample(range(17_000, 20_000), 3_000))

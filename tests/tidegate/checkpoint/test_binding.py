@@ -1,0 +1,126 @@
+"""A checkpoint is bound to the settings it was made under, and says how far Spark had come."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ordering.errors import RefusedError
+from tidegate.checkpoint.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
+
+SETTINGS = {"late": "3h", "over": "origin", "output_partitions": ""}
+
+
+def test_the_same_settings_resume(tmp_path: Path) -> None:
+    """A first start makes the folder and binds it; later starts under the same settings, in any order, go on."""
+    folder = tmp_path / "jobs" / "ingest-flights"
+    bind(folder, SETTINGS)
+    bind(folder, dict(reversed(SETTINGS.items())))
+    assert json.loads((folder / "settings.json").read_text()) == SETTINGS
+    assert [file.name for file in folder.iterdir()] == ["settings.json"]
+
+
+@pytest.mark.parametrize(
+    ("now", "differences"),
+    [
+        ({**SETTINGS, "late": "4h"}, ["late: 3h -> 4h"]),
+        ({"late": "3h", "output_partitions": ""}, ["over: origin -> (unset)"]),
+        ({**SETTINGS, "early": "5m"}, ["early: (unset) -> 5m"]),
+        (
+            {"late": "5s", "over": "carrier", "output_partitions": "4"},
+            ["late: 3h -> 5s", "output_partitions:  -> 4", "over: origin -> carrier"],
+        ),
+    ],
+)
+def test_other_settings_are_refused_with_each_difference(tmp_path: Path, now: dict[str, str], differences: list[str]) -> None:
+    """Every setting that differs is named with what it was; the binding stays as it was, so setting it back works."""
+    bind(tmp_path, SETTINGS)
+    with pytest.raises(RefusedError) as raised:
+        bind(tmp_path, now)
+    assert raised.value.code == "TG-CHECKPOINT-SETTINGS"
+    assert raised.value.where == str(tmp_path)
+    assert raised.value.what.endswith(": " + "; ".join(differences))
+    bind(tmp_path, SETTINGS)
+
+
+def test_a_start_that_died_while_binding_binds_anew(tmp_path: Path) -> None:
+    """A half-written draft is no binding."""
+    (tmp_path / "settings.new").write_text('{"late": ')
+    bind(tmp_path, SETTINGS)
+    assert json.loads((tmp_path / "settings.json").read_text()) == SETTINGS
+
+
+def spark_files(folder: Path, offsets: list[str], commits: list[str]) -> Path:
+    """Lay out a checkpoint as Spark does."""
+    for name, files in (("offsets", offsets), ("commits", commits)):
+        (folder / "spark" / name).mkdir(parents=True)
+        for file in files:
+            (folder / "spark" / name / file).touch()
+    return folder
+
+
+def test_a_checkpoint_without_a_planned_batch_is_empty(tmp_path: Path) -> None:
+    """Before Spark has run, and after a start that died before it planned anything."""
+    assert checkpoint_state(tmp_path) == "empty"
+    assert checkpoint_state(spark_files(tmp_path, [".0.crc", ".0.f00d.tmp"], [])) == "empty"
+
+
+@pytest.mark.parametrize(
+    ("offsets", "commits"), [(["0"], []), (["8", "9", "10"], ["8", "9"]), (["0", ".0.crc", "1"], ["0", ".0.crc", ".1.ab.tmp"])]
+)
+def test_a_batch_planned_but_not_done_is_pending(tmp_path: Path, offsets: list[str], commits: list[str]) -> None:
+    """It will be run again first; batches are counted as numbers, and files in the making do not count."""
+    assert checkpoint_state(spark_files(tmp_path, offsets, commits)) == "pending"
+
+
+def test_a_checkpoint_whose_batches_are_done_is_settled(tmp_path: Path) -> None:
+    """Old entries are deleted by Spark; only the last ones matter."""
+    assert checkpoint_state(spark_files(tmp_path, ["9", "10"], ["9", "10"])) == "settled"
+
+
+GROWN = {"input_partitions": "4", "topic_ids": '{"a": "A", "b": "B"}', "late": "3h"}
+
+
+def test_what_may_grow_is_bound_to_what_it_was_at_least(tmp_path: Path) -> None:
+    """Partitions and topics may be added to an input; afterwards none of them may be missing."""
+    grows = ("input_partitions", "topic_ids")
+    bind(tmp_path, {"input_partitions": "2", "topic_ids": '{"a": "A"}', "late": "3h"}, grows)
+    bind(tmp_path, GROWN, grows)
+    assert bound(tmp_path) == GROWN
+    for shrunk in ({"input_partitions": "3"}, {"topic_ids": '{"a": "A"}'}, {"topic_ids": '{"a": "Z", "b": "B"}'}, {"late": "4h"}):
+        with pytest.raises(RefusedError) as refusal:
+            bind(tmp_path, {**GROWN, **shrunk}, grows)
+        assert refusal.value.code == "TG-CHECKPOINT-SETTINGS"
+        assert next(iter(shrunk)) in refusal.value.what
+    assert bound(tmp_path) == GROWN
+
+
+def test_a_folder_of_an_earlier_version_is_bound_to_what_it_does_not_know(tmp_path: Path) -> None:
+    """A setting that did not exist then is taken as it is now, once."""
+    bind(tmp_path, {"late": "3h"})
+    bind(tmp_path, {"late": "3h", "size": "5"}, may_appear=("size",))
+    for now in ({"late": "3h", "size": "6"}, {"late": "3h"}):
+        with pytest.raises(RefusedError, match="size"):
+            bind(tmp_path, now, may_appear=("size",))
+
+
+@pytest.mark.parametrize(("now", "words"), [("B", "made again"), ("", "deleted (")])
+def test_a_topic_is_its_id(now: str, words: str) -> None:
+    """A topic deleted, or made again under its name, is told from the one that a checkpoint knows; new topics do not matter."""
+    check_same_topics({"a": "A"}, {"a": "A", "b": "B"}, "folder", "fix")
+    with pytest.raises(RefusedError) as refusal:
+        check_same_topics({"a": "A"}, {"a": now}, "folder", "fix")
+    assert refusal.value.code == "TG-TOPIC-RECREATED"
+    assert words in refusal.value.what
+
+
+def test_the_offset_of_a_batch_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
+    """Version, properties, then the source's offset; what cannot be understood is not there."""
+    spark_files(tmp_path, ["6", "7", "8"], ["6"])
+    (tmp_path / "spark" / "offsets" / "6").write_text('v1\n{"batchWatermarkMs":0}\n{"final": 0, "partitions": {}}')
+    assert last_batches(tmp_path) == (8, 6)
+    assert offset_of(tmp_path, 6) == {"final": 0, "partitions": {}}
+    assert offset_of(tmp_path, 7) is None
+    assert offset_of(tmp_path, 99) is None

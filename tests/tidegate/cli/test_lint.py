@@ -1,0 +1,139 @@
+"""``tidegate lint``: each rule finds what it names, where it stands, and nothing in a script that is as it should be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from query.lint import Surroundings, lint
+from tidegate.cli.lint import lint as command
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
+from tidegate.observe.console import reporting
+
+APP = typer.Typer(pretty_exceptions_enable=False)
+APP.command()(reporting(command))
+PLAIN = "SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)"
+
+
+def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
+    """Return code and place of each finding."""
+    return [(one.code, one.where.partition(":")[2]) for one in lint(parse_script(sql, "q.sql"), Surroundings(**around))]
+
+
+@pytest.mark.parametrize(
+    ("sql", "findings"),
+    [
+        (PLAIN, []),
+        ("WITH s AS (SELECT * FROM a TIMESTAMP BY at) SELECT k INTO out FROM s", [("TG-LINT-STAR", "1:19")]),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE v = 0.5", [("TG-LINT-FLOAT", "1:48")]),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE CAST(v AS float) <> w", [("TG-LINT-FLOAT", "1:53")]),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE v > 0.5 AND k = 1", []),
+        (PLAIN.replace("SELECT k,", "SELECT"), [("TG-LINT-KEY", "1:63")]),
+        (PLAIN.replace("k,", "UPPER(k) AS up,", 1), []),
+        (PLAIN.replace(" AS n", " + 1"), [("TG-LINT-ALIAS", "1:11")]),
+        ("SELECT v + 1 INTO out FROM a TIMESTAMP BY at", [("TG-LINT-ALIAS", "1:8")]),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k", [("TG-LINT-OVER", "1:47")]),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'abc'", [("TG-LINT-LIKE", "1:48")]),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = NULL OR k IS NULL", [("TG-LINT-NULL", "1:48")]),
+        ('SELECT "k" AS "b" INTO out FROM a TIMESTAMP BY at WHERE [k] = \'red\'', [("TG-LINT-QUOTES", "1:8")]),
+        ('SELECT k INTO out FROM a TIMESTAMP BY at WHERE k = "red"', [("TG-QUERY-FIELD", "1:52")]),
+        ("SELECT t.k INTO out FROM toll t TIMESTAMP BY at WHERE tol.v = 1", [("TG-LINT-PREFIX", "1:55")]),
+        ("SELECT t.k INTO out FROM toll t TIMESTAMP BY at WHERE u.v = 1", [("TG-LINT-PREFIX", "1:55")]),
+        ("SELECT tol.k INTO out FROM toll TIMESTAMP BY at", [("TG-LINT-PREFIX", "1:8")]),
+        ("SELECT place.k INTO out FROM toll TIMESTAMP BY at WHERE place.v = 1", []),
+        ("SELECT sensor.k INTO out FROM sensors TIMESTAMP BY at", []),
+        ("CREATE TABLE toll (tol.v bigint); SELECT t.k INTO out FROM toll t TIMESTAMP BY at WHERE tol.v = 1", []),
+        ("SELECT e.ArrayValue AS v, t.k INTO out FROM toll t TIMESTAMP BY at CROSS APPLY GetArrayElements(t.l) AS e", []),
+        ("SELECT v * 2 AS w INTO out FROM a TIMESTAMP BY at WHERE w > 1", [("TG-LINT-WHERE", "1:57")]),
+        ("SELECT TRY_CAST(v AS float) AS v INTO out FROM a TIMESTAMP BY at WHERE v > 1", []),
+        ("CREATE TABLE a (w bigint); SELECT v * 2 AS w INTO out FROM a TIMESTAMP BY at WHERE w > 1", []),
+        ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(second, 5, 10)", [("TG-LINT-HOP", "1:63")]),
+        ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY HoppingWindow(second, 10, 5)", []),
+        ("SELECT k INTO out FROM a TIMESTAMP BY at WHERE k LIKE 'ab[c]'", []),
+        ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", [("TG-LINT-PARTITION", "1:8")]),
+        ("SELECT LAG(v) OVER (PARTITION BY k LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at", []),
+        ("SELECT LAG(v) OVER (LIMIT DURATION(hour, 1)) AS b INTO out FROM a TIMESTAMP BY at OVER k, PartitionId", []),
+        ("SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY at", [("TG-QUERY-GROUP", "1:8")]),
+        ("SELECT k INTO out FRM a", [("TG-QUERY-SYNTAX", "1:19")]),
+    ],
+)
+def test_what_a_rule_finds(sql: str, findings: list[tuple[str, str]], tmp_path: Path) -> None:
+    """Code, line and column."""
+    script = tmp_path / "q.sql"
+    script.write_text(sql)
+    told = json.loads(CliRunner().invoke(APP, [str(script), "--format", "json"]).stdout)
+    assert [(one["code"], one["where"].removeprefix(f"{script}:")) for one in told["findings"]] == findings
+
+
+def test_several_findings_come_in_the_order_of_the_script() -> None:
+    """Lines first, then columns; what two outputs share is told once."""
+    sql = """WITH s AS (SELECT * FROM a TIMESTAMP BY at WHERE name LIKE 'abc'),
+     t AS (SELECT COUNT(*) + 1 FROM s GROUP BY k, TumblingWindow(second, 5))
+SELECT Column1 * 2 INTO one FROM t;
+SELECT Column1 AS n INTO two FROM t"""
+    assert found_in(sql) == [
+        ("TG-LINT-STAR", "1:19"),
+        ("TG-LINT-LIKE", "1:50"),
+        ("TG-LINT-ALIAS", "2:19"),
+        ("TG-LINT-KEY", "2:48"),
+        ("TG-LINT-ALIAS", "3:8"),
+    ]
+
+
+def test_a_topic_that_forgets_too_early_is_told() -> None:
+    """A restart reads back what the windows need."""
+    schemas = [InputSchema("a", "at")]
+    assert found_in(PLAIN, schemas=schemas, retentions_us={"a": 60_000_000}) == [("TG-LINT-RETENTION", "1:8")]
+    assert found_in(PLAIN, schemas=schemas, retentions_us={"a": 3_600_000_000}) == []
+
+
+def run(tmp_path: Path, sql: str, *arguments: str) -> tuple[int, str]:
+    """Call the command; return exit code and what it prints."""
+    script = tmp_path / "q.sql"
+    script.write_text(sql)
+    result = CliRunner().invoke(APP, [str(script), *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout
+
+
+def test_warnings_leave_the_exit_code_unless_it_is_strict(tmp_path: Path) -> None:
+    """Errors never do."""
+    sql = PLAIN.replace(" AS n", " + 1")
+    code, told = run(tmp_path, sql)
+    assert (code, "1:11: warning TG-LINT-ALIAS: COUNT(*) + 1 is called Column2" in told, "0 errors, 1 warnings" in told) == (0, True, True)
+    assert run(tmp_path, sql, "--strict")[0] == 1
+    assert run(tmp_path, PLAIN, "--strict")[0] == 0
+    code, told = run(tmp_path, "SELECT k FROM a TIMESTAMP BY at")
+    assert (code, "error TG-QUERY-OUTPUT" in told) == (1, True)
+    assert run(tmp_path, "SELECT k FROM a TIMESTAMP BY at", "--into", "out")[0] == 0
+    assert CliRunner().invoke(APP, [str(tmp_path / "missing.sql")]).exit_code == 1
+
+
+def test_reference_data_is_named_or_configured(tmp_path: Path) -> None:
+    """Without its name a table would be taken for a stream, which needs a distance in time."""
+    sql = "SELECT p.city AS city INTO out FROM a TIMESTAMP BY at JOIN places p ON a.origin = p.code"
+    assert run(tmp_path, sql)[0] == 1
+    assert run(tmp_path, sql, "--reference", "places")[0] == 0
+    config = tmp_path / "tidegate.toml"
+    config.write_text('[inputs.a]\ntimestamp_by = "at"\n[references.places]\npath = "places.csv"\n')
+    assert run(tmp_path, sql, "--config", str(config))[0] == 0
+
+
+def test_a_configuration_says_which_inputs_there_are(tmp_path: Path) -> None:
+    """What it does not name is an error; retention and topics come from it."""
+    config = tmp_path / "tidegate.toml"
+    config.write_text('[inputs.a]\ntimestamp_by = "at"\nretention = "10m"\n[outputs.out]\ntopic = "out"\n')
+    given = ("--config", str(config))
+    code, told = run(tmp_path, PLAIN, *given)
+    assert (code, "out looks 1h back, a keeps 10m" in told) == (0, True)
+    code, told = run(tmp_path, PLAIN.replace("FROM a", "FROM b"), *given)
+    assert (code, "there is no input b" in told) == (1, True)
+    code, told = run(tmp_path, "SELECT * INTO out FROM a TIMESTAMP BY at", *given)
+    assert (code, "output out passes on whatever its input has" in told) == (0, True)

@@ -1,0 +1,128 @@
+"""``tidegate status``: what jobs have said about themselves, also those that say nothing any more."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.valkey_server import Server
+
+from ordering.errors import RefusedError
+from ordering.ticks import NEVER
+from tidegate.cli.status import JobStatus
+from tidegate.observe.progress_store import JobProgress, ProgressPublisher
+from tidegate.observe.recovery_report import CatchingUp, How, Recovery
+
+RECOVERY = CatchingUp(Recovery(How.CHECKPOINT, {("a", 0): 10}, {("a", 0): 5_010}, batch=7, repeats=True))
+TABLES = """
+[inputs.lives]
+[inputs.stopped]
+[inputs.failed]
+[inputs.gone]
+[inputs.never]
+"""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A Redis to which four jobs have told how they are."""
+    made = Server(tmp_path_factory.mktemp("valkey"))
+    long_ago_ms = time.time_ns() // 1_000_000 - 60_000
+    report = {"topic": "a", "partition": 0, "c": 10**15, "next_offset": 10}
+    for name in ("stopped", "failed"):
+        try:
+            with ProgressPublisher(made.settings(), f"{name}.ordered", input=name) as published:
+                published.publish([report])
+                if name == "failed":
+                    raise RefusedError("the raw topic is gone", code="TG-TOPIC-MISSING")
+        except RefusedError:
+            pass
+    gone = ProgressPublisher(made.settings(), "gone.ordered", input="gone", wall_ms=lambda: long_ago_ms)
+    lives = ProgressPublisher(made.settings(), "lives.ordered", input="lives", recovery=RECOVERY.as_dict(), lag=5_000)
+    for each in (gone, lives):
+        each.__enter__()
+        each.publish([report])
+    lives.tell(state="replaying")
+    both = ProgressPublisher(made.settings(), "t.first", query="first", outputs=["first", "second"], lag=7)
+    both.__enter__()
+    both.tell(state="live")
+    time.sleep(1.5)
+    yield made
+    made.kill()
+
+
+def status(server: Server, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a folder with the tables."""
+    (folder / "tidegate.toml").write_text(TABLES)
+    command = [sys.executable, "-m", "tidegate", "status", *arguments]
+    environment = os.environ | {"TIDEGATE_REDIS__URL": f"redis://127.0.0.1:{server.port}/0", "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_each_job_is_shown_with_its_state_also_when_it_is_gone(server: Server, tmp_path: Path) -> None:
+    """For programs: state, what it went on from, how far behind; a failed job with its error; exit code 1, as not all is well."""
+    shown = status(server, tmp_path, "--format", "json")
+    jobs: dict[str, dict[str, Any]] = {job["job"].removeprefix("ingest "): job for job in json.loads(shown.stdout)["jobs"]}
+    states = {name: job["state"] for name, job in jobs.items()}
+    assert states == {"lives": "replaying", "stopped": "stopped", "failed": "failed", "gone": "gone", "never": "never started"}
+    assert jobs["failed"]["failure"]["code"] == "TG-TOPIC-MISSING"
+    assert jobs["lives"]["lag"] == 5_000
+    assert jobs["lives"]["recovery"]["in_words"] == "checkpoint of batch 7, batch 8 is run again"
+    assert jobs["lives"]["watermark"] == "2001-09-09T01:46:40Z"
+    assert jobs["never"] == {"job": "ingest never", "topic": "never.ordered", "state": "never started", "watermark": None}
+    assert shown.returncode == 1
+
+
+def test_every_output_of_a_script_is_shown_as_its_one_job_tells_it(server: Server, tmp_path: Path) -> None:
+    """Which of them is asked for makes no difference."""
+    tables = '[outputs.first]\ntopic = "t.first"\n[outputs.second]\nfiles = "out"\n[outputs.third]\ntopic = "t.third"\n'
+    (tmp_path / "queries.toml").write_text(tables)
+    shown = status(server, tmp_path, "--config", "queries.toml", "--format", "json")
+    jobs = {job["job"]: (job["topic"], job["state"], job.get("lag")) for job in json.loads(shown.stdout)["jobs"]}
+    assert jobs == {
+        "query first": ("t.first", "live", 7),
+        "query second": ("second", "live", 7),
+        "query third": ("t.third", "never started", None),
+    }
+    assert status(server, tmp_path, "second", "--config", "queries.toml").returncode == 0
+    assert status(server, tmp_path, "third", "--config", "queries.toml").returncode == 1
+
+
+def test_people_get_a_table(server: Server, tmp_path: Path) -> None:
+    """One line a job; when a job was last seen is told where it does not run, and why it failed below."""
+    shown = status(server, tmp_path).stdout
+    lines = {line.split()[1]: line for line in shown.splitlines() if line.strip().startswith("ingest ")}
+    assert "checkpoint of batch 7, batch 8 is run again" in lines["lives"]
+    assert "gone, seen 1m" in lines["gone"]
+    assert "stopped, seen" in lines["stopped"]
+    assert "TG-TOPIC-MISSING: the raw topic is gone" in shown
+
+
+@pytest.mark.parametrize(("name", "code"), [("lives", 0), ("stopped", 1), ("never", 1), ("gone", 1), ("nobody", 2)])
+def test_the_exit_code_tells_whether_a_job_runs(server: Server, tmp_path: Path, name: str, code: int) -> None:
+    """For health checks: 0 only if the job that was named runs; a name that is not configured is wrong use."""
+    assert status(server, tmp_path, name).returncode == code
+
+
+def test_a_redis_that_does_not_answer_is_told(tmp_path: Path) -> None:
+    """Then nothing is known of the jobs."""
+    server = Server(tmp_path)
+    server.kill()
+    (tmp_path / "here").mkdir()
+    shown = status(server, tmp_path / "here", "lives", "--set", "redis.connect_timeout=1s")
+    assert shown.returncode == 4
+    assert "TG-REDIS-UNREACHABLE" in shown.stderr
+
+
+def test_a_job_that_has_told_no_time_yet_has_no_watermark() -> None:
+    """Nothing is made up."""
+    told = JobProgress("t", {"state": "live", "at_ms": 5}, {("a", 0): {"c": NEVER}, ("a", 1): {"c": 10**15}})
+    assert JobStatus.of("ingest a", "t", told, 10).watermark is None
+    assert JobStatus.of("ingest a", "t", JobProgress("t", {}, {}), 10).state == "never started"

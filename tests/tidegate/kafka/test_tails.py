@@ -1,0 +1,42 @@
+"""The end of an ordered topic: which CTIs are final, and which record is at fault."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from ordering.errors import ProtocolError
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.wire import encode_cti
+from ordering.ticks import INFINITY
+from tidegate.kafka.ranges import Records
+from tidegate.kafka.tails import final_ctis
+
+
+def cti(number: int, c: int) -> Cti:
+    """A CTI of one of four channels."""
+    return Cti(number, 1, c, 7, 0, 9, 5, 5, Roster(1, 4, Spread.ALL, True), Cause.SHUTDOWN)
+
+
+def tail(*written: tuple[bytes | None, bytes | None]) -> Records:
+    """Records (header, value) from offset 40 on."""
+    count = len(written)
+    value, header = (pa.array([row[place] for row in written], type=pa.binary()) for place in (1, 0))
+    return Records(np.arange(40, 40 + count), np.zeros(count, dtype=np.int64), pa.nulls(count, pa.binary()), value, header)
+
+
+def test_only_ctis_at_infinity_are_final() -> None:
+    """Events, foreign records and other CTIs are passed over."""
+    last = cti(2, INFINITY)
+    records = tail((b"e" * 48, b"{}"), (None, b"foreign"), (b"", None), encode_cti(cti(1, 5)), encode_cti(last))
+    assert list(final_ctis(records, "flights", 1)) == [last]
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff" * 30, None])
+def test_a_cti_that_cannot_be_read_is_named(value: bytes | None) -> None:
+    """The error says topic, partition and offset."""
+    header, _ = encode_cti(cti(0, INFINITY))
+    with pytest.raises(ProtocolError) as caught:
+        list(final_ctis(tail(encode_cti(cti(1, 5)), (header, value)), "flights", 1))
+    assert caught.value.where == "flights-1@41"

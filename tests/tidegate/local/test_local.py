@@ -1,0 +1,371 @@
+"""``tidegate local``: a script on files gives what a job would write; how files are cut or written changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import typer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.query_oracle import Event
+from support.repository import ROOT
+from support.script_runs import answers_of
+from typer.testing import CliRunner
+
+from ordering.errors import TidegateError
+from ordering.policies import Policies
+from ordering.ticks import NEVER, format_tick, parse_tick
+from query.plan.nodes import Scan
+from tidegate.cli.local import local
+from tidegate.expressions.tree import Field
+from tidegate.local.files import LocalFile, files_of
+from tidegate.local.given import Given, PolicyFlags, opened_run
+from tidegate.local.inputs import FileInput, Rules
+from tidegate.local.script import bound_script
+from tidegate.observe.console import reporting
+from tidegate.order.files import Format
+
+APP = typer.Typer(pretty_exceptions_enable=False)
+APP.command()(reporting(local))
+SECOND = 1_000_000
+
+
+@dataclass
+class Run:
+    """What one call of the command gave."""
+
+    code: int
+    out: bytes
+    errors: str
+
+    @property
+    def lines(self) -> list[Any]:
+        """The results."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+def run(*arguments: str, given: bytes = b"") -> Run:
+    """Call the command in this process."""
+    result = CliRunner().invoke(APP, list(arguments), input=given)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Run(result.exit_code, result.stdout_bytes, result.stderr)
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    """Write a file; return its path."""
+    path = folder / name
+    path.write_text(text, "utf-8")
+    return str(path)
+
+
+def ndjson(records: Sequence[dict[str, Any]]) -> str:
+    """Write records one a line."""
+    return "".join(json.dumps(record) + "\n" for record in records)
+
+
+def at(second: float, **more: Any) -> dict[str, Any]:
+    """A record of some second of 2001."""
+    return {"at": format_tick(parse_tick("2001-01-01T00:00:00Z") + int(second * SECOND)), **more}
+
+
+COUNTING = "SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(second, 10)"
+
+
+def test_results_go_to_standard_output_and_the_summary_beside(tmp_path: Path) -> None:
+    """One output: just its lines. Numbers of what happened go to standard error."""
+    script = written(tmp_path, "q.sql", COUNTING)
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x"), at(3, k="y"), at(2, k="x"), at(11, k="x")]))
+    found = run(script, "--input", f"a={file}", "--format", "json")
+    assert found.out == b'{"k":"x","n":2}\n{"k":"y","n":1}\n{"k":"x","n":1}\n'
+    told = json.loads(found.errors)
+    assert told["outputs"] == {"out": 3}
+    assert (told["inputs"]["a"]["records"], told["inputs"]["a"]["out_of_order_adjusted"]) == (4, 1)
+    assert "3 results" in run(script, "--input", f"a={file}").errors
+
+
+def test_the_example_of_the_manual_gives_what_it_shows(tmp_path: Path) -> None:
+    """The script, the command and its results, as docs/local.md has them."""
+    shown = (ROOT / "docs" / "local.md").read_text("utf-8").partition("```console\n$ cat late.sql\n")[2].partition("\n```")[0]
+    script, _, rest = shown.partition("\n$ tidegate local ")
+    command, _, results = rest.partition("\n")
+    path, *arguments = command.split()
+    found = run(written(tmp_path, path, script), *(one.replace("tests/cases", str(ROOT / "tests" / "cases")) for one in arguments))
+    assert found.out.decode() == results + "\n"
+
+
+def test_what_a_script_hardly_means_is_told_with_the_summary(tmp_path: Path) -> None:
+    """A misspelled alias is a record that no event has: nothing is found, and nobody would know why."""
+    script = written(tmp_path, "q.sql", "SELECT t.v INTO out FROM toll t TIMESTAMP BY at WHERE tol.v = 1")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, v=1)]))
+    found = run(script, "--input", f"toll={file}")
+    assert (found.code, found.out) == (0, b"")
+    assert f"{script}:1:55: warning TG-LINT-PREFIX: tol.v is in a record tol of the event" in found.errors
+    told = json.loads(run(script, "--input", f"toll={file}", "--format", "json").errors)
+    assert [one["code"] for one in told["warnings"]] == ["TG-LINT-PREFIX"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "parquet", "jsonl"])
+def test_every_kind_of_file_gives_the_same(tmp_path: Path, kind: str) -> None:
+    """What a record is, is the file's affair; what comes of it is not."""
+    script = written(tmp_path, "q.sql", COUNTING)
+    records = [at(1, k="x"), at(2, k="y"), at(3, k="x")]
+    path = tmp_path / f"a.{kind}"
+    if kind == "parquet":
+        pq.write_table(pa.table({"at": [parse_tick(one["at"]) for one in records], "k": [one["k"] for one in records]}), path)
+    elif kind == "jsonl":
+        path.write_text(ndjson(records))
+    else:
+        between = "," if kind == "csv" else "\t"
+        path.write_text("\n".join(between.join(row) for row in [("at", "k"), *((one["at"], one["k"]) for one in records)]))
+    assert run(script, "--input", f"a={path}").out == b'{"k":"x","n":2}\n{"k":"y","n":1}\n'
+
+
+def test_a_folder_takes_a_file_for_each_output_and_one_for_bad_records(tmp_path: Path) -> None:
+    """Files are whole; --strict makes bad records an exit code."""
+    sql = "SELECT CAST(v AS bigint) AS v INTO good FROM a TIMESTAMP BY at; SELECT v INTO all_of_them FROM a TIMESTAMP BY at"
+    script = written(tmp_path, "q.sql", sql)
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, v="1"), at(2, v="x")]) + "nonsense\n")
+    folder = tmp_path / "deep" / "out"
+    arguments = (script, "--input", f"a={file}", "--output-dir", str(folder))
+    told = run(script, "--input", f"a={file}")
+    assert (told.code, "2 records could not be used; with --output-dir dead.ndjson has each of them:" in told.errors) == (0, True)
+    assert run(*arguments).code == 0
+    assert sorted(path.name for path in folder.iterdir()) == ["all_of_them.ndjson", "dead.ndjson", "good.ndjson"]
+    assert (folder / "good.ndjson").read_bytes() == b'{"v":1}\n'
+    assert (folder / "all_of_them.ndjson").read_bytes() == b'{"v":"1"}\n{"v":"x"}\n'
+    dead = [json.loads(line) for line in (folder / "dead.ndjson").read_bytes().splitlines()]
+    assert dead == [
+        {"reason": "json", "input": "a", "partition": None, "line": 3, "value": "nonsense"},
+        {"reason": "conversion failed: CAST(v AS bigint)", "input": "a", "partition": 0, "line": 2, "value": at(2, v="x")},
+    ]
+    assert run(*arguments, "--strict").code == 1
+
+
+def test_several_outputs_on_standard_output_are_named_and_in_order_of_time(tmp_path: Path) -> None:
+    """At one instant the outputs come in the order of the script, whatever blocks the file was read in."""
+    script = written(
+        tmp_path, "q.sql", "SELECT v INTO z FROM a TIMESTAMP BY at; SELECT v + 1 AS w INTO b FROM a TIMESTAMP BY at WHERE v > 1"
+    )
+    found = run(script, "--input", "a=-", given=ndjson([at(1, v=1), at(2, v=2), at(3, v=3)]).encode())
+    assert [(line["output"], *line["value"].values()) for line in found.lines] == [("z", 1), ("z", 2), ("b", 3), ("z", 3), ("b", 4)]
+
+
+def test_a_file_without_times_has_that_of_its_last_change(tmp_path: Path) -> None:
+    """Neither TIMESTAMP BY nor arrivals: all events arrived when the file was written."""
+    script = written(tmp_path, "q.sql", "SELECT v, System.Timestamp() AS s INTO out FROM a")
+    file = written(tmp_path, "a.ndjson", ndjson([{"v": 1}, {"v": 2}]))
+    moment = parse_tick("2001-01-01T00:00:01.5Z")
+    os.utime(file, ns=(moment * 1_000, moment * 1_000))
+    assert run(script, "--input", f"a={file}").lines == [{"v": v, "s": "2001-01-01T00:00:01.500Z"} for v in (1, 2)]
+    refused = run(script, "--input", "a=-", given=b'{"v": 1}\n')
+    assert (refused.code, "TG-LOCAL-INPUT" in refused.errors, "-:1" in refused.errors) == (2, True, True)
+
+
+def test_partitions_of_standard_input_are_merged_at_its_end(tmp_path: Path) -> None:
+    """Nobody knows which partitions still come, so nothing leaves before; the result is that of the file."""
+    script = written(tmp_path, "q.sql", "SELECT v, PartitionId AS p INTO out FROM a TIMESTAMP BY at")
+    text = ndjson([at(5, v=1, PartitionId=0), at(6, v=2, PartitionId="0"), at(1, v=3, PartitionId=7), at(2, v=4, PartitionId=None)])
+    file = written(tmp_path, "a.ndjson", text + ndjson([at(2, v=5, PartitionId=-1), at(2, v=6, PartitionId=[1])]))
+    found = run(script, "--input", f"a={file}", "--format", "json")
+    assert [(line["v"], line["p"]) for line in found.lines] == [(3, 7), (1, 0), (2, 0), (4, 0)]
+    assert json.loads(found.errors)["bad"] == {"partition": 2}
+    assert run(script, "--input", "a=-", given=Path(file).read_bytes()).out == found.out
+
+
+def test_a_configuration_must_be_agreed_with(tmp_path: Path) -> None:
+    """Policies, types and the form of times come from it; what the script says otherwise is refused as for a job."""
+    config = written(
+        tmp_path,
+        "tidegate.toml",
+        '[inputs.a]\ntimestamp_by = "ts"\ntimestamp_format = "ms"\nreorder = "5s"\n[inputs.a.fields]\nv = "nvarchar(max)"\n',
+    )
+    file = written(tmp_path, "a.ndjson", ndjson([{"ts": 3000, "v": 3}, {"ts": 1000, "v": 1}]))
+    script = written(tmp_path, "q.sql", "SELECT v, System.Timestamp() AS s INTO out FROM a TIMESTAMP BY ts")
+    given = ("--input", f"a={file}", "--config", config)
+    assert run(script, *given).lines == [{"v": "1", "s": "1970-01-01T00:00:01Z"}, {"v": "3", "s": "1970-01-01T00:00:03Z"}]
+    assert run(script, *given, "--reorder", "0s").lines[0] == {"v": "3", "s": "1970-01-01T00:00:03Z"}
+    other = written(tmp_path, "other.sql", "SELECT v INTO out FROM a TIMESTAMP BY at")
+    refused = run(other, *given)
+    assert (refused.code, "a is ordered by ts, not by at" in refused.errors) == (2, True)
+
+
+def test_reference_data_is_looked_up(tmp_path: Path) -> None:
+    """A table is whole or refused; a configuration says the types of its fields."""
+    sql = "SELECT a.v AS v, p.size AS size INTO out FROM a TIMESTAMP BY at JOIN places p ON a.k = p.code"
+    script = written(tmp_path, "q.sql", sql)
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x", v=1), at(2, k="y", v=2)]))
+    table = written(tmp_path, "places.csv", "code,size\nx,07\nz,9\n")
+    given = (script, "--input", f"a={file}", "--reference", f"places={table}")
+    assert run(*given).lines == [{"v": 1, "size": "07"}]
+    config = written(
+        tmp_path, "tidegate.toml", '[references.places]\npath = "elsewhere.csv"\n[references.places.fields]\nsize = "bigint"\n'
+    )
+    assert run(*given, "--config", config).lines == [{"v": 1, "size": 7}]
+    written(tmp_path, "places.csv", "code,size\nx\n")
+    assert run(*given).code == 3
+    assert "TG-SETTING-CONFLICT" in run(*given[:3], "--reference", f"A={table}").errors
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (["--input", "a"], 2, "TG-SETTING-FLAG"),
+        (["--input", "a=a.ndjson", "--input", "A=b.ndjson"], 2, "TG-SETTING-CONFLICT"),
+        (["--input", "a=a.log"], 2, "TG-ORDER-FORMAT"),
+        (["--input", "a=missing.ndjson"], 2, "TG-ORDER-FILE"),
+        (["--input", "a=a.ndjson", "--input", "b=a.ndjson"], 2, "TG-LOCAL-INPUT"),
+        (["--input", "a=a.ndjson", "--late", "5"], 2, "TG-DURATION"),
+        (["--input", "b=a.ndjson"], 2, "TG-QUERY-INPUT"),
+        (["--input", "a=a.ndjson", "--output-dir", "q.sql"], 2, "TG-LOCAL-OUTPUT"),
+        (["--input", "a=out.ndjson", "--output-dir", "."], 2, "TG-SETTING-CONFLICT"),
+    ],
+)
+def test_what_is_wrong_is_told_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], code: int, told: str
+) -> None:
+    """Wrong flags and files have codes; no result is printed."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path, "q.sql", COUNTING)
+    written(tmp_path, "a.ndjson", ndjson([at(1, k="x")]))
+    written(tmp_path, "out.ndjson", ndjson([at(1, k="x")]))
+    found = run("q.sql", *arguments)
+    assert (found.code, found.out) == (code, b"")
+    assert told in found.errors
+
+
+def test_an_output_called_dead_would_be_two_things(tmp_path: Path) -> None:
+    """It may be printed, not written."""
+    script = written(tmp_path, "q.sql", "SELECT k INTO dead FROM a TIMESTAMP BY at")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x")]))
+    assert run(script, "--input", f"a={file}").code == 0
+    assert "TG-LOCAL-OUTPUT" in run(script, "--input", f"a={file}", "--output-dir", str(tmp_path / "out")).errors
+
+
+def test_a_script_without_into_may_have_its_output_beside(tmp_path: Path) -> None:
+    """--into, as for a job."""
+    script = written(tmp_path, "q.sql", "SELECT k FROM a TIMESTAMP BY at")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x")]))
+    assert run(script, "--input", f"a={file}", "--into", "out").lines == [{"k": "x"}]
+
+
+def test_nothing_passes_a_partition_that_has_not_come_yet(tmp_path: Path) -> None:
+    """The partitions of a file are known before its first record is walked."""
+    file = written(tmp_path, "a.ndjson", ndjson([at(5, PartitionId=3), at(9, PartitionId=3), at(1, PartitionId=1)]))
+    rules = Rules(Policies(early_us=None, late_us=None))
+    source = FileInput(LocalFile("a", file, Format.NDJSON), Scan("a", Field(("at",))), rules, 1)
+    source.read()
+    assert source.frontier.members.keys() == {1, 3}
+    assert source.frontier.value == NEVER
+    source.close()
+
+
+# The law: what is read, and how, shows in no result
+
+SCRIPTS = (
+    "SELECT k, SUM(v) AS s, System.Timestamp() AS e FROM a TIMESTAMP BY at {over} GROUP BY k, HoppingWindow(second, 9, 4)",
+    "SELECT k, v FROM a TIMESTAMP BY at {over} WHERE v > 0 UNION SELECT k, w FROM b TIMESTAMP BY at {over}",
+    "WITH s AS (SELECT k, COUNT(*) AS n FROM b TIMESTAMP BY at {over} GROUP BY k, TumblingWindow(second, 5)) "
+    "SELECT k, n FROM s UNION SELECT k, v FROM a TIMESTAMP BY at {over}",
+)
+RECORDS = st.lists(
+    st.builds(
+        lambda second, arrives, part, k, v: at(second, EventEnqueuedUtcTime=at(arrives)["at"], PartitionId=part, k=k, v=v, w=-v),
+        st.integers(0, 40),
+        st.integers(0, 40),
+        st.integers(0, 2),
+        st.sampled_from("xyz"),
+        st.integers(-3, 3),
+    ),
+    max_size=15,
+)
+
+
+def results_of(folder: Path, script: str, inputs: Sequence[str], flags: PolicyFlags, block_bytes: int) -> list[list[tuple[int, bytes]]]:
+    """Run a script over the files of a folder; return time and value of what each output gives."""
+    given = Given.of(files_of([f"{name}={folder / name}.ndjson" for name in inputs]), flags)
+    reads = bound_script(Path(script), given.settings, into="out")
+    found: list[list[tuple[int, bytes]]] = [[] for _ in reads.plans]
+    with opened_run(reads, given, block_bytes) as one:
+        for piece in one.slices():
+            for rows, results in zip(found, piece.results, strict=True):
+                rows += zip(results["system_us"].to_pylist(), results["value"].to_pylist(), strict=True)
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(SCRIPTS),
+    st.booleans(),
+    RECORDS,
+    RECORDS,
+    st.sampled_from([1, 150, 400, 1_000]),
+    st.sampled_from([("5s", "3s"), ("10s", "0s"), ("0s", "2s")]),
+)
+def test_any_cut_of_the_files_gives_the_same_bytes(
+    tmp_path_factory: pytest.TempPathFactory,
+    sql: str,
+    over: bool,
+    a: list[dict[str, Any]],
+    b: list[dict[str, Any]],
+    block_bytes: int,
+    tolerances: tuple[str, str],
+) -> None:
+    """Levels 2 (with OVER) and 3: where files are cut, and which is read on first, shows in no result; time never goes back."""
+    folder = tmp_path_factory.mktemp("cut")
+    for name, records in (("a", a), ("b", b)):
+        written(folder, f"{name}.ndjson", ndjson(records))
+    script = written(folder, "q.sql", sql.format(over="OVER k" if over else ""))
+    inputs = ("a", "b") if "FROM b" in sql else ("a",)
+    flags = PolicyFlags(early="1m", late=tolerances[0], reorder=tolerances[1])
+    whole = results_of(folder, script, inputs, flags, 2**20)
+    assert results_of(folder, script, inputs, flags, block_bytes) == whole
+    assert all(rows == sorted(rows, key=lambda row: row[0]) for rows in whole)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(SCRIPTS), RECORDS, RECORDS)
+def test_files_in_order_give_what_the_operators_give(
+    tmp_path_factory: pytest.TempPathFactory, sql: str, a: list[dict[str, Any]], b: list[dict[str, Any]]
+) -> None:
+    """Where no policy has anything to do, a run on files is the program over the events in the order (s, partition, line)."""
+    folder = tmp_path_factory.mktemp("order")
+    events: dict[str, list[Event]] = {}
+    for name, records in (("a", a), ("b", b)):
+        plain = [{key: value for key, value in one.items() if key != "EventEnqueuedUtcTime"} for one in records]
+        ordered = sorted(plain, key=lambda one: (one["at"], one["PartitionId"]))
+        written(folder, f"{name}.ndjson", ndjson(ordered))
+        events[name] = [Event(0, parse_tick(one["at"]), one) for one in ordered]
+    text = sql.format(over="")
+    inputs = [name for name in ("a", "b") if f"FROM {name}" in text]
+    script = written(folder, "q.sql", text)
+    (found,) = results_of(folder, script, inputs, PolicyFlags(), 700)
+    # Inputs that are in order already have no TIMESTAMP BY.
+    ready = text.replace(" TIMESTAMP BY at", "")
+    wanted = answers_of(ready, {name: events[name] for name in inputs}).results["out"].get(0, [])
+    assert found == [(system_us, value) for system_us, _, value in wanted]
+
+
+def test_late_off_cannot_stand_with_over(tmp_path: Path) -> None:
+    """Only the floor lets silent substreams advance."""
+    script = written(tmp_path, "q.sql", "SELECT k INTO out FROM a TIMESTAMP BY at OVER k")
+    file = written(tmp_path, "a.ndjson", ndjson([at(1, k="x", EventEnqueuedUtcTime=at(1)["at"])]))
+    refused = run(script, "--input", f"a={file}", "--late", "off")
+    assert (refused.code, "OVER" in refused.errors) == (2, True)
+
+
+def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
+    """Errors name the file."""
+    script = written(tmp_path, "q.sql", COUNTING)
+    file = written(tmp_path, "a.parquet", "no parquet")
+    found = run(script, "--input", f"a={file}")
+    assert (found.code, file in found.errors) == (2, True)
+    with pytest.raises(TidegateError):
+        files_of(["=x"])

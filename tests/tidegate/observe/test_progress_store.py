@@ -1,0 +1,154 @@
+"""What jobs publish about themselves, and that a Redis which is away costs them nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.valkey_server import Server
+
+from ordering.errors import RefusedError, UnreachableError
+from tidegate.observe.progress_store import SILENT_AFTER_S, JobProgress, ProgressPublisher, ProgressStore
+from tidegate.observe.recovery_report import Replay
+
+TOPIC = "flights.ordered"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server for the tests that leave it running."""
+    running = Server(tmp_path_factory.mktemp("valkey"))
+    yield running
+    running.kill()
+
+
+def report(partition: int, next_offset: int, **more: Any) -> dict[str, Any]:
+    """What a stage tells of an input partition."""
+    return {"topic": "flights", "partition": partition, "next_offset": next_offset, "arrival_us": next_offset * 10, **more}
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait for something that another thread does."""
+    for _ in range(200):
+        if holds():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never came")
+
+
+def test_what_is_published_is_read_by_others(server: Server) -> None:
+    """The newest report of each partition, and what is known about the job."""
+    store = ProgressStore(server.settings())
+    with ProgressPublisher(server.settings(), TOPIC, every_s=0.01, input="flights") as publisher:
+        publisher.publish([report(0, 5), report(1, 7)])
+        publisher.tell(state="live", recovery={"offset": 3})
+        publisher.publish([report(1, 9)])
+        until(lambda: (found := store.read(TOPIC)) is not None and found.partitions.get(("flights", 1), {}).get("next_offset") == 9)
+        found = store.read(TOPIC)
+    assert found is not None
+    assert list(found.partitions) == [("flights", 0), ("flights", 1)]
+    assert found.job["input"] == "flights"
+    assert found.job["state"] == "live"
+    assert found.job["recovery"] == {"offset": 3}
+    assert found.alive(int(found.job["at_ms"]))
+    assert found.last_arrival_us("flights", 1, 9) == 90
+    assert found.last_arrival_us("flights", 1, 8) is None
+    assert found.last_arrival_us("flights", 2, 0) is None
+    assert TOPIC in store.ordered_topics()
+
+
+def test_a_job_that_ends_says_so_and_by_what(server: Server) -> None:
+    """At its end the state is stopped; an error of ours is told by its parts."""
+    with (
+        pytest.raises(RefusedError),
+        ProgressPublisher(server.settings(), "failing.ordered", input="failing") as publisher,
+    ):
+        publisher.publish([report(0, 5)])
+        raise RefusedError("retention has deleted it", code="TG-RETENTION")
+    found = ProgressStore(server.settings()).read("failing.ordered")
+    assert found is not None
+    assert found.job["state"] == "stopped"
+    assert found.job["failure"]["code"] == "TG-RETENTION"
+    assert not found.alive(int(found.job["at_ms"]))
+    assert found.partitions["flights", 0]["next_offset"] == 5, "what was pending at the end is written"
+
+
+def test_a_query_publishes_its_buckets(server: Server) -> None:
+    """A report with a bucket stands under its number."""
+    with ProgressPublisher(server.settings(), "counts", input="flights.ordered") as publisher:
+        publisher.publish([{"bucket": 3, "c": 1}])
+    found = ProgressStore(server.settings()).read("counts")
+    assert found is not None
+    assert list(found.partitions) == [("bucket", 3)]
+
+
+def test_how_fast_a_job_has_caught_up_is_known_to_the_next_one(server: Server) -> None:
+    """It stays until a run has caught up itself; a run that had nothing to catch up with takes nothing back."""
+    store, replay = ProgressStore(server.settings()), Replay(99_000, 2.0, 8.0)
+    with ProgressPublisher(server.settings(), "replayed", every_s=0.01) as publisher:
+        publisher.remember(replay)
+    with ProgressPublisher(server.settings(), "replayed", every_s=0.01) as publisher:
+        publisher.tell(state="live")
+    found = store.read("replayed")
+    assert found is not None
+    assert (found.replay, found.partitions) == (replay, {})
+
+
+def test_a_job_that_is_silent_for_long_is_not_alive() -> None:
+    """Whoever was killed says no more."""
+    progress = JobProgress(TOPIC, {"state": "live", "at_ms": 1_000}, {})
+    assert progress.alive(1_000 + int(SILENT_AFTER_S * 1000) - 1)
+    assert not progress.alive(1_000 + int(SILENT_AFTER_S * 1000))
+
+
+def test_nobody_has_published_about_an_unknown_topic(server: Server) -> None:
+    """There is nothing to read then."""
+    assert ProgressStore(server.settings()).read("nothing") is None
+
+
+def test_writes_are_bounded_not_what_is_told(server: Server) -> None:
+    """However often a job publishes, Redis hears of it once an interval, and of the newest."""
+    with ProgressPublisher(server.settings(), "busy.ordered", every_s=0.2) as publisher:
+        before = commands(server)
+        started = time.monotonic()
+        for offset in range(2_000):
+            publisher.publish([report(0, offset)])
+            time.sleep(0.0002)
+        took = time.monotonic() - started
+    assert commands(server) - before <= took / 0.2 + 3
+    found = ProgressStore(server.settings()).read("busy.ordered")
+    assert found is not None
+    assert found.partitions["flights", 0]["next_offset"] == 1_999
+
+
+def commands(server: Server) -> int:
+    """How often anybody has written a hash."""
+    client = ProgressStore(server.settings())._connected()
+    told: Any = client.info("commandstats")
+    return int(told.get("cmdstat_hset", {}).get("calls", 0))
+
+
+def test_a_redis_that_is_away_costs_a_job_nothing(tmp_path: Path) -> None:
+    """Publishing never waits; what happened meanwhile is there when the server answers again."""
+    server = Server(tmp_path)
+    settings = server.settings(connect_timeout="300ms")
+    with ProgressPublisher(settings, TOPIC, every_s=0.05) as publisher:
+        publisher.publish([report(0, 1)])
+        until(lambda: ProgressStore(settings).read(TOPIC) is not None)
+        server.kill()
+        started = time.monotonic()
+        for offset in range(2, 50):
+            publisher.publish([report(0, offset)])
+            time.sleep(0.01)
+        assert time.monotonic() - started < 2.5, "publishing does not wait"
+        with pytest.raises(UnreachableError):
+            ProgressStore(settings).read(TOPIC)
+        server.start()
+        until(lambda: (found := ProgressStore(settings).read(TOPIC)) is not None and bool(found.partitions))
+    found = ProgressStore(settings).read(TOPIC)
+    assert found is not None
+    assert found.partitions["flights", 0]["next_offset"] == 49
+    server.kill()

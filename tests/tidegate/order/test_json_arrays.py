@@ -1,0 +1,117 @@
+"""A file that is one JSON array: its elements are records, however the file is written and cut."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidegate.order import files
+from tidegate.order.files import Block, Format, open_records
+from tidegate.order.json_arrays import ArrayElements, is_array
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(['"', "\\", "]", "[{,", '\\"'] * 2),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+RECORDS = st.lists(st.dictionaries(st.text(max_size=4), VALUES, max_size=3) | VALUES, max_size=6)
+
+
+def read(content: bytes, block_bytes: int = 2**20) -> Block:
+    """Return all records of a file."""
+    every = Block()
+    for block in open_records("-", Format.NDJSON, io.BytesIO(content), ",", block_bytes).blocks():
+        for each in ("line", "text", "fields", "fault"):
+            getattr(every, each).extend(getattr(block, each))
+    return every
+
+
+@given(RECORDS, st.sampled_from([None, 0, 2]), st.booleans(), st.integers(1, 60))
+def test_an_array_is_read_as_a_json_reader_reads_it(records: list[Any], indent: int | None, is_ascii: bool, block_bytes: int) -> None:
+    """Objects are records, anything else is told; the numbers count from 1; no cut changes a byte."""
+    first: dict[str, Any] = {}
+    content = b"\xef\xbb\xbf " + json.dumps([first, *records], indent=indent, ensure_ascii=is_ascii).encode("utf-8", "surrogatepass")
+    found = read(content, block_bytes)
+    assert found.line == list(range(1, len(records) + 2))
+    assert [json.loads(text) for text in found.text] == [first, *records]
+    assert [fault is None for fault in found.fault] == [isinstance(one, dict) for one in [first, *records]]
+    assert not any(b"\n" in text for text in found.text)
+
+
+@given(st.binary(max_size=60).map(lambda rest: b"[{" + rest), st.integers(1, 9))
+def test_no_cut_changes_what_is_found_in_bytes_of_any_kind(content: bytes, piece: int) -> None:
+    """Broken arrays too."""
+
+    def found(size: int) -> list[bytes]:
+        elements = ArrayElements(20)
+        every = [one for at in range(0, len(content), size) for one in elements.of(content[at : at + size])]
+        return [*every, *elements.rest()]
+
+    assert found(piece) == found(1_000)
+
+
+@pytest.mark.parametrize(
+    ("content", "faults"),
+    [
+        (b'[{"a":1},{"a":2}]', [None, None]),
+        (b'[{"a":1}]\n[{"a":2}]\n', [None, None]),
+        (b'[ {"a":1}, 5, {broken}, {"a":2} ]', [None, "object", "json", None]),
+        (b'[{"a":1}, {"a":', [None, "json"]),
+        (b'[{"a":1}] and more', [None, "json"]),
+        (b"[]", []),
+    ],
+)
+def test_what_is_between_two_commas_is_a_record(content: bytes, faults: list[str | None]) -> None:
+    """Whether it can be read or not; what is cut off or stands behind the array is told too."""
+    assert read(content).fault == faults
+
+
+@pytest.mark.parametrize(("content", "expected"), [(b"", False), (b"[1,2]\n", False), (b' \n[ \n{"a":1}]', True), (b'{"a":[]}', False)])
+def test_an_array_of_objects_is_told_from_objects_line_by_line(content: bytes, expected: bool) -> None:
+    """By its first two signs; a first line that is another array is a line that cannot be read."""
+    assert is_array(io.BytesIO(content))[0] is expected
+
+
+def test_an_element_that_is_too_long_is_told_and_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not kept in memory."""
+    monkeypatch.setattr(files, "RECORD_BYTES_MAX", 20)
+    found = read(b'[{"a":1},{"a":"' + b"x" * 100 + b'"},{"a":2}]', 7)
+    assert found.fault == [None, "too_long", None]
+
+
+def test_a_pipe_is_read_no_further_than_it_takes_to_tell() -> None:
+    """Else a stream that fills slowly would show nothing."""
+
+    class Slow(io.RawIOBase):
+        asked = 0
+
+        def read1(self, size: int) -> bytes:
+            self.asked += 1
+            return b'{"a":1}\n'
+
+    source = Slow()
+    assert is_array(source) == (False, b'{"a":1}\n')  # type: ignore[arg-type]
+    assert source.asked == 1
+
+
+def test_the_order_command_and_local_read_such_a_file(tmp_path: Path) -> None:
+    """The number of the element stands where the line stood."""
+    from typer.testing import CliRunner
+
+    from tidegate.cli.main import build
+
+    path, script = tmp_path / "a.json", tmp_path / "q.sql"
+    path.write_text('[\n  {"at": "2001-01-01T00:00:01Z",\n   "v": 1},\n  7,\n  {"at": "2001-01-01T00:00:02Z", "v": 2}\n]\n')
+    script.write_text("SELECT v INTO out FROM a TIMESTAMP BY at")
+    ordered = CliRunner().invoke(build("order"), ["order", str(path), "--timestamp-by", "at"])
+    assert [json.loads(line)["origin"] for line in ordered.stdout.splitlines()] == [[0, 1], [0, 3]]
+    told = CliRunner().invoke(build("local"), ["local", str(script), "--input", f"a={path}", "--output-dir", str(tmp_path / "to")])
+    assert told.exit_code == 0
+    assert (tmp_path / "to" / "out.ndjson").read_text() == '{"v":1}\n{"v":2}\n'
+    assert json.loads((tmp_path / "to" / "dead.ndjson").read_text())["line"] == 2

@@ -1,0 +1,524 @@
+"""Settings: precedence, origins, and refusals that name key, value, place, what is allowed and the nearest spelling."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ordering.errors import SettingError
+from ordering.policies import Action, Generation, Policies, Shape
+from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
+from tidegate.cli.config import as_toml
+from tidegate.settings.errors import SettingsReport
+from tidegate.settings.load import Settings, load
+from tidegate.settings.manual import document
+from tidegate.settings.sources import locate, parse_assignments
+from tidegate.settings.types import format_size, parse_size
+
+FLIGHTS = """\
+[kafka]
+bootstrap = "broker:9092"
+
+[inputs.flights]
+topic = "flights"
+timestamp_by = "scheduled"
+over = "origin"
+early = "30m"
+late = "3h"
+reorder = "10m"
+"""
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def read(text: str, overrides: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """Load *text* as the tidegate.toml of the working directory."""
+    Path("tidegate.toml").write_text(text, "utf-8")
+    return load(None, overrides, env or {})
+
+
+def refusals(text: str, overrides: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> list[SettingError]:
+    """Load *text*, which is wrong, and return every problem reported."""
+    with pytest.raises(SettingError) as refusal:
+        read(text, overrides, env)
+    return list(refusal.value.problems) if isinstance(refusal.value, SettingsReport) else [refusal.value]
+
+
+def test_nothing_given_gives_defaults() -> None:
+    """Without file, variables and flags every setting has its default, and says so."""
+    settings = load(env={})
+    assert settings.kafka.bootstrap == "localhost:9092"
+    assert settings.kafka.connect_timeout_us == 8 * SECOND_US
+    assert {origin for _, origin in settings.origins().values()} == {"default"}
+
+
+def test_flags_beat_variables_beat_the_file() -> None:
+    """Three sources, rising precedence, and each value knows its own."""
+    settings = read(
+        FLIGHTS, {"inputs.flights.late": "5h"}, {"TIDEGATE_INPUTS__FLIGHTS__LATE": "4h", "TIDEGATE_INPUTS__FLIGHTS__EARLY": "1m"}
+    )
+    flights = settings.input("flights")
+    assert (flights.late_us, flights.early_us, flights.reorder_us) == (5 * HOUR_US, MINUTE_US, 10 * MINUTE_US)
+    origins = settings.origins()
+    assert origins["inputs.flights.late"] == ("5h", "flag")
+    assert origins["inputs.flights.early"] == ("1m", "environment variable TIDEGATE_INPUTS__FLIGHTS__EARLY")
+    assert origins["inputs.flights.reorder"] == ("10m", "tidegate.toml:10")
+    assert origins["inputs.flights.idle_cadence"] == ("1s", "default")
+
+
+def test_policies_are_those_of_the_file() -> None:
+    """The frozen value the model works with has the file's tolerances."""
+    settings = read(FLIGHTS + 'late_action = "drop"\n')
+    assert settings.input("flights").policies() == Policies(30 * MINUTE_US, 3 * HOUR_US, Action.DROP, 10 * MINUTE_US, Action.ADJUST)
+
+
+def test_without_timestamp_by_events_are_taken_in_arrival_order() -> None:
+    """No event time: early off, late 0, reorder 0 (spec section 1), and the settings show none of them."""
+    settings = read("[inputs.flights]\n")
+    assert settings.input("flights").policies() == Policies.arrival_order()
+    assert settings.origins()["inputs.flights.late"] == ("", "default")
+
+
+def test_spans_ctis_and_their_generation_are_those_of_the_file() -> None:
+    """Shapes, CTIs that come in and CTIs that go out, as the model takes them (spec section 4)."""
+    settings = read(
+        FLIGHTS + 'shape = "edge"\nend = "landed"\nsource_ctis = true\nimport_ctis_from = "tower"\ncti_violation_action = "drop"\n'
+        'cti_every_events = 100\ncti_every = "1m"\ncti_delay = "2s"\ncti_list_substreams = true\n[inputs.tower]\n'
+    )
+    flights, tower = settings.input("flights"), settings.input("tower")
+    assert flights.event_shape is Shape.EDGE
+    assert flights.policies().cti_violation_action is Action.DROP
+    assert flights.generation() == Generation(100, MINUTE_US, 2 * SECOND_US, True)
+    assert tower.generation() == Generation()
+    assert tower.generation().per_batch
+
+
+def test_the_negative_delay_of_one_tick_is_a_watermark_above_the_event() -> None:
+    """``cti_delay = "-1us"`` is reorder = -1 tick in the model, and the one negative delay there is."""
+    settings = read('[inputs.flights]\ntimestamp_by = "t"\ncti_delay = "-1us"\n')
+    assert settings.input("flights").policies().reorder_us == -1
+    assert settings.input("flights").generation().delay_us == 0
+    assert settings.origins()["inputs.flights.cti_delay"] == ("-1us", "tidegate.toml:3")
+    (problem,) = refusals('[inputs.flights]\ntimestamp_by = "t"\ncti_delay = "-2us"\n')
+    assert "-1us" in problem.fix
+
+
+def test_names_follow_from_names() -> None:
+    """Topic, ordered topic and dead-letter topic have defaults made of what stands before them."""
+    settings = read('[inputs.flights]\n[inputs.two]\ntopic = ["a", "b"]\n')
+    flights, two = settings.input("flights"), settings.input("two")
+    assert (flights.topics, flights.ordered_topic, flights.dead_letter_topic) == (("flights",), "flights.ordered", "flights.ordered.dead")
+    assert (two.topics, two.ordered_topic) == (("a", "b"), "two.ordered")
+
+
+def test_off_and_forever_are_words() -> None:
+    """A tolerance may be off; retention may be forever."""
+    flights = read('[inputs.flights]\ntimestamp_by = "t"\nearly = "off"\nlate = "off"\nretention = "30d"\n').input("flights")
+    assert (flights.early_us, flights.late_us, flights.retention_us) == (None, None, 30 * DAY_US)
+
+
+def test_every_problem_is_reported_at_once() -> None:
+    """Unknown keys, wrong values, wrong types and contradictions of different tables come in one report, in the file's order."""
+    problems = refusals(
+        """\
+[kafka]
+bootstrp = "x:1"
+[kafka.client]
+acks = "1"
+[spark]
+trigger = 5
+shuffle_partitions = 0
+[inputs.flights]
+late_action = "ajust"
+prefetch_bytes = "many"
+[inputs.late-ones]
+[outputs.windows]
+""",
+        env={"TIDEGATE_KAFKA_BOOTSTRAP": "y:2"},
+    )
+    assert [(problem.code, problem.where) for problem in problems] == [
+        ("TG-SETTING-UNKNOWN", "environment"),
+        ("TG-SETTING-UNKNOWN", "tidegate.toml:2"),
+        ("TG-SETTING-CONFLICT", "tidegate.toml:4"),
+        ("TG-SETTING-VALUE", "tidegate.toml:6"),
+        ("TG-SETTING-VALUE", "tidegate.toml:7"),
+        ("TG-SETTING-VALUE", "tidegate.toml:9"),
+        ("TG-SETTING-VALUE", "tidegate.toml:10"),
+        ("TG-SETTING-NAME", "tidegate.toml:11"),
+        ("TG-SETTING-CONFLICT", "tidegate.toml:12"),
+    ]
+    assert "TIDEGATE_KAFKA__BOOTSTRAP" in problems[0].fix
+    assert problems[1].what == 'unknown setting kafka.bootstrp = "x:1"'
+    assert problems[1].fix.startswith("did you mean bootstrap?")
+    assert "duration" in problems[3].fix
+    assert problems[5].fix == "did you mean adjust? allowed: adjust, drop"
+
+
+@pytest.mark.parametrize(
+    ("lines", "setting", "words"),
+    [
+        ('timestamp_by = "t"\nover = "k"\nlate = "off"', "late", "over"),
+        ('early = "1h"', "early", "timestamp_by"),
+        ('over = "k"', "over", "timestamp_by"),
+        ('timestamp_by = "t"\nlate = "21d"', "late", "20d"),
+        ('ordered_topic = "flights"', "ordered_topic", "read and written"),
+        ('dead_letter_topic = "flights.ordered"', "dead_letter_topic", "ordered_topic"),
+        ('shape = "interval"', "shape", "timestamp_by"),
+        ('timestamp_by = "t"\nshape = "edge"', "shape", "end"),
+        ('timestamp_by = "t"\nend = "e"', "end", "shape"),
+        ('timestamp_by = "t"\ncti_list_substreams = true', "cti_list_substreams", "over"),
+        ('cti_delay = "-1us"', "cti_delay", "timestamp_by"),
+        ('timestamp_by = "t"\nreorder = "1s"\ncti_delay = "-1us"', "cti_delay", "reorder"),
+        ('cti_every = "0s"', "cti_every", "positive"),
+        ('cti_violation_action = "drop"', "cti_violation_action", "source_ctis"),
+        ('import_ctis_from = "flights"', "import_ctis_from", "another input"),
+        ('import_ctis_from = "flights"', "import_ctis_from", "flights imports CTIs from itself: a cycle"),
+        ('import_ctis_from = "nights"', "import_ctis_from", "no input nights"),
+        (
+            'import_ctis_from = "nights"',
+            "import_ctis_from",
+            "there is no other input; add [inputs.nights] or remove import_ctis_from",
+        ),
+    ],
+)
+def test_settings_of_an_input_that_contradict_each_other_are_refused(lines: str, setting: str, words: str) -> None:
+    """What each setting allows alone may not hold together; the refusal stands at the setting at fault."""
+    text = f"[inputs.flights]\n{lines}\n"
+    (problem,) = refusals(text)
+    assert problem.code == "TG-SETTING-CONFLICT"
+    assert words in problem.what + problem.fix
+    assert problem.where == f"tidegate.toml:{1 + next(n for n, line in enumerate(text.splitlines()) if line.startswith(setting))}"
+
+
+def imports(*drivers: tuple[str, str]) -> str:
+    """Return tables of inputs, each with the input that drives it, if any."""
+    return "".join(f"[inputs.{name}]\n" + (f'import_ctis_from = "{driver}"\n' if driver else "") for name, driver in drivers)
+
+
+@pytest.mark.parametrize(
+    ("drivers", "told", "line"),
+    [
+        ([("a", "b"), ("b", "a")], "a imports CTIs from b, b imports CTIs from a", 2),
+        ([("a", "b"), ("b", "c"), ("c", "a")], "a imports CTIs from b, b imports CTIs from c, c imports CTIs from a", 2),
+        ([("x", "a"), ("a", "b"), ("b", "a")], "a imports CTIs from b, b imports CTIs from a", 4),
+    ],
+)
+def test_inputs_that_drive_each_other_are_refused(drivers: list[tuple[str, str]], told: str, line: int) -> None:
+    """None of a cycle could start before the others; it is told once, and who is driven by it is not at fault."""
+    (problem,) = refusals(imports(*drivers))
+    assert (problem.code, problem.where) == ("TG-SETTING-CONFLICT", f"tidegate.toml:{line}")
+    assert problem.what.startswith(f"{told}: a cycle")
+    assert "import_ctis_from" in problem.fix
+
+
+def test_each_cycle_is_told_and_each_input_that_there_is_not() -> None:
+    """All at once, in the order of the file; a chain and a star are none."""
+    problems = refusals(imports(("a", "b"), ("b", "a"), ("c", "d"), ("d", "c"), ("e", "bb")))
+    assert [problem.where for problem in problems] == ["tidegate.toml:2", "tidegate.toml:6", "tidegate.toml:10"]
+    assert problems[2].fix.startswith("did you mean b?")
+    assert read(imports(("a", "b"), ("b", "c"), ("c", ""), ("d", "c"))).input("d").import_ctis_from == "c"
+
+
+@pytest.mark.parametrize("path", ["*", "a.*", "*.b", "", ".", "a.", "a..b"])
+@pytest.mark.parametrize("setting", ["timestamp_by", "over"])
+def test_a_field_path_has_a_name_at_each_step(setting: str, path: str) -> None:
+    """An asterisk would be every member at once, nothing none."""
+    problem = next(found for found in refusals(f'[inputs.flights]\n{setting} = "{path}"\n') if found.code == "TG-SETTING-VALUE")
+    assert problem.where == "tidegate.toml:2"
+    assert "a field path" in problem.fix
+    assert setting == "timestamp_by" or ("* is none" in problem.fix) == ("*" in path)
+    assert read(f"[inputs.flights]\ntimestamp_by = 't'\n{setting} = 'a*.\"b\"'\n" if setting == "over" else "").inputs is not None
+
+
+def test_a_field_path_may_hold_any_other_sign() -> None:
+    """Quotes, spaces, brackets, and an asterisk that is not alone."""
+    path = 'a*.it\'s "b" [0]'
+    assert read(f"[inputs.flights]\ntimestamp_by = 'at'\nover = {json.dumps(path)}\n").input("flights").over == path
+
+
+def test_an_ordered_topic_has_one_writer() -> None:
+    """Two inputs, or an input and an output, cannot write the same topic."""
+    (problem,) = refusals('[inputs.a]\n[inputs.b]\nordered_topic = "a.ordered"\n')
+    assert "inputs.a.ordered_topic and inputs.b.ordered_topic" in problem.what
+    (problem,) = refusals('[inputs.a]\n[outputs.o]\ntopic = "a.ordered"\n')
+    assert problem.where == "tidegate.toml:3"
+
+
+def test_bad_toml_is_refused_with_line_and_column() -> None:
+    """A syntax error says where."""
+    (problem,) = refusals("[kafka]\nbootstrap = broker\n")
+    assert (problem.code, problem.where) == ("TG-SETTING-SYNTAX", "tidegate.toml:2:13")
+
+
+def test_a_file_that_was_named_must_exist() -> None:
+    """By flag or by variable; only the default file may be missing."""
+    for load_it in (lambda: load(Path("no.toml"), env={}), lambda: load(env={"TIDEGATE_CONFIG": "no.toml"})):
+        with pytest.raises(SettingError) as refusal:
+            load_it()
+        assert refusal.value.code == "TG-SETTING-FILE"
+
+
+def test_a_misspelled_input_in_a_variable_makes_no_new_input() -> None:
+    """A variable or flag for an input that is written nowhere is refused with the nearest name."""
+    (problem,) = refusals(FLIGHTS, env={"TIDEGATE_INPUTS__FLIGTHS__LATE": "1h"})
+    assert problem.code == "TG-SETTING-NAME"
+    assert problem.fix.startswith("did you mean flights?")
+    assert read(FLIGHTS, {"inputs.more.topic": "more"}).input("more").ordered_topic == "more.ordered"
+
+
+def test_variables_find_inputs_whatever_their_case() -> None:
+    """Variables are upper case, names need not be."""
+    assert read("[inputs.Flights]\n", env={"TIDEGATE_INPUTS__FLIGHTS__TOPIC": "raw"}).input("Flights").topics == ("raw",)
+
+
+def test_variables_of_others_are_left_alone() -> None:
+    """What starts with TIDEGATE_ but is no setting is no error."""
+    assert "flights" in read(FLIGHTS, env={"TIDEGATE_KAFKA_IMAGE": "apache/kafka", "TIDEGATE_STACK_HEAP": "512m"}).inputs
+
+
+def test_free_tables_may_be_written_with_dots_quotes_or_as_json() -> None:
+    """kafka.client and spark.conf take any property, from any source."""
+    text = '[kafka.client]\nsecurity.protocol = "SASL_SSL"\n"socket.keepalive.enable" = true\n'
+    settings = read(
+        text,
+        {"kafka.client.client.id": "me"},
+        {"TIDEGATE_KAFKA__CLIENT__SASL_USERNAME": "u", "TIDEGATE_SPARK__CONF": '{"spark.ui.enabled": false}'},
+    )
+    assert settings.kafka.client_properties() == {
+        "bootstrap.servers": "localhost:9092",
+        "security.protocol": "SASL_SSL",
+        "socket.keepalive.enable": "true",
+        "client.id": "me",
+        "sasl.username": "u",
+    }
+    assert settings.spark.properties() == {"spark.ui.enabled": "false"}
+    (problem,) = refusals("", env={"TIDEGATE_SPARK__CONF__SPARK_UI_ENABLED": "false"})
+    assert problem.example.startswith("TIDEGATE_SPARK__CONF=")
+
+
+def test_field_types_are_declared_with_the_types_of_the_dialect() -> None:
+    """A nested field is written with dots; a wrong type is met with the nearest."""
+    assert read('[inputs.a.fields]\ndelay = "bigint"\nwind.speed = "float"\n').input("a").fields == {
+        "delay": "bigint",
+        "wind.speed": "float",
+    }
+    (problem,) = refusals('[inputs.a.fields]\ndelay = "bigin"\n')
+    assert problem.fix.startswith("did you mean bigint?")
+
+
+def test_secrets_are_read_from_files_and_variables_and_never_shown(tmp_path: Path) -> None:
+    """A canary in every secret place: the clients get it, no text of ours has it."""
+    (tmp_path / "password").write_text("canary-in-file\n")
+    text = """\
+[kafka.client]
+sasl.password = "file:password"
+sasl.username = "visible"
+[redis]
+url = "env:REDIS"
+key_password = "env:KEY"
+[spark.conf]
+"spark.authenticate.secret" = "env:CONF"
+"""
+    env = {
+        "REDIS": "rediss://me:canary-in-url@cache:6380/1",
+        "KEY": "canary-of-key",
+        "CONF": "canary-in-conf",
+        "TIDEGATE_KAFKA__CLIENT__SSL_KEY_PASSWORD": "canary-in-environment",
+    }
+    settings = read(text, env=env)
+    assert settings.kafka.client_properties()["sasl.password"] == "canary-in-file"
+    assert settings.kafka.client_properties()["ssl.key.password"] == "canary-in-environment"
+    assert settings.redis.client_options()["ssl_password"] == "canary-of-key"
+    assert settings.redis.connection_url() == "rediss://me:canary-in-url@cache:6380/1"
+    assert settings.redis.address == "rediss://me:***@cache:6380/1"
+    shown = [
+        repr(settings),
+        str(settings),
+        repr(settings.kafka),
+        repr(settings.kafka.client_properties()),
+        str(settings.redis.client_options()),
+        repr(settings.spark.properties()),
+        settings.model_dump_json(),
+        repr(settings.origins()),
+        as_toml(settings.origins()),
+    ]
+    assert not [text for text in shown if "canary" in text]
+    assert settings.origins()["kafka.client.sasl.username"] == ("visible", "tidegate.toml:3")
+    assert settings.origins()["kafka.client.sasl.password"] == ("***", "tidegate.toml:2, from file:password")
+
+
+def test_errors_about_secrets_show_none() -> None:
+    """Wrong settings with secrets in them are refused without repeating the secret."""
+    text = """\
+[redis]
+url = "http://me:canary-one@cache"
+passwrod = "canary-two"
+[kafka]
+bootstrap = "u:canary-three@broker:1"
+[kafka.client]
+sasl.password = ["canary-four"]
+"ssl.key.password" = "file:/nowhere"
+"""
+    problems = refusals(text)
+    assert [problem.code for problem in problems].count("TG-SETTING-SECRET") == 2
+    assert len(problems) == 6
+    assert "canary" not in "\n".join(map(str, problems))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[kafka.client]\nsasl.password = "canary"\n',
+        '[kafka.client]\n"ssl.key.pem" = "-----BEGIN canary"\n',
+        "[kafka.client]\nsasl.password = 1234\n",
+        '[redis]\nurl = "redis://:canary@localhost"\n',
+        '[redis]\npassword = "canary"\n',
+        '[spark]\ncheckpoint_dir = "s3://me:canary@bucket"\n',
+        '[spark.conf]\n"spark.hadoop.fs.s3a.secret.key" = "canary"\n',
+    ],
+)
+def test_a_secret_written_out_is_refused(text: str) -> None:
+    """In the file and on the command line, where others can read it; in the environment it may stand."""
+    (problem,) = refusals(text)
+    assert problem.code == "TG-SETTING-SECRET"
+    assert problem.where == "tidegate.toml:2"
+    assert "canary" not in str(problem)
+    assert "1234" not in str(problem)
+
+
+def test_a_secret_on_the_command_line_is_refused() -> None:
+    """What stands there, every user of the machine can read."""
+    for flag in (
+        {"kafka.client.sasl.password": "canary"},
+        {"kafka.client": '{"sasl.password": "canary"}'},
+        {"redis.url": "redis://:canary@h"},
+    ):
+        (problem,) = refusals("", flag)
+        assert (problem.code, problem.where) == ("TG-SETTING-SECRET", "flag")
+    assert read("", {"redis.password": "env:P"}, {"P": "canary"}).redis.client_options() == {"password": "canary"}
+    assert read("", env={"TIDEGATE_REDIS__URL": "redis://:canary@h"}).redis.connection_url() == "redis://:canary@h"
+
+
+def test_what_says_how_to_reach_redis_holds_together() -> None:
+    """Certificates without TLS, half a pair, two passwords."""
+    for text, env in (
+        ('[redis]\nca_file = "ca.pem"\n', {}),
+        ('[redis]\nurl = "rediss://h"\nkey_file = "key.pem"\n', {}),
+        ('[redis]\nurl = "env:U"\npassword = "env:P"\n', {"U": "redis://:one@h", "P": "two"}),
+    ):
+        (problem,) = refusals(text, env=env)
+        assert problem.code == "TG-SETTING-CONFLICT"
+        assert problem.where.startswith("tidegate.toml:")
+
+
+def test_settings_travel_to_workers() -> None:
+    """A pickled copy is equal, secrets and origins included."""
+    settings = read(FLIGHTS, env={"TIDEGATE_REDIS__URL": "redis://:pass@cache"})
+    copy = pickle.loads(pickle.dumps(settings))
+    assert copy == settings
+    assert copy.redis.connection_url() == "redis://:pass@cache"
+    assert copy.origins() == settings.origins()
+
+
+def test_a_report_travels_too() -> None:
+    """An error with several problems survives pickling."""
+    with pytest.raises(SettingsReport) as refusal:
+        read("[kafka]\na = 1\nb = 2\n")
+    assert str(pickle.loads(pickle.dumps(refusal.value))) == str(refusal.value)
+
+
+def test_an_unknown_input_or_output_is_met_with_the_nearest() -> None:
+    """Looking one up by a misspelled name."""
+    settings = read(FLIGHTS)
+    with pytest.raises(SettingError) as refusal:
+        settings.input("fligths")
+    assert refusal.value.fix.startswith("did you mean flights?")
+    with pytest.raises(SettingError) as refusal:
+        settings.output("windows")
+    assert "[outputs.windows]" in refusal.value.fix
+
+
+def test_the_fingerprint_is_the_same_however_a_value_is_written() -> None:
+    """90m and 1h30m bind a checkpoint alike; another tolerance does not."""
+    one = read(FLIGHTS, {"inputs.flights.early": "90m"}).input("flights").fingerprint()
+    assert one == read(FLIGHTS, {"inputs.flights.early": "1h30m"}).input("flights").fingerprint()
+    assert one != read(FLIGHTS, {"inputs.flights.early": "91m"}).input("flights").fingerprint()
+    assert all(isinstance(value, str) for value in one.values())
+
+
+def test_the_fingerprint_holds_what_shapes_events_and_nothing_else() -> None:
+    """CTI generation binds nothing; what an earlier version did not know is absent where it has no effect."""
+    plain = read(FLIGHTS).input("flights").fingerprint()
+    generating = read(FLIGHTS + 'cti_every_events = 5\ncti_every = "1m"\ncti_delay = "2s"\n').input("flights")
+    assert generating.fingerprint() == plain
+    assert not {"shape", "end", "source_ctis", "import_ctis_from", "cti_violation_action"} & plain.keys()
+    for lines, bound in [
+        ('shape = "interval"\nend = "e"\n', {"shape": "interval", "end": "e"}),
+        ("source_ctis = true\n", {"source_ctis": "true", "cti_violation_action": "adjust"}),
+        ('import_ctis_from = "b"\n[inputs.b]\n', {"import_ctis_from": "b", "cti_violation_action": "adjust"}),
+    ]:
+        assert read(FLIGHTS + lines).input("flights").fingerprint() == {**plain, **bound}
+
+
+def test_a_printed_configuration_reads_back_the_same() -> None:
+    """tidegate config --format toml is a tidegate.toml with the same meaning."""
+    text = (
+        FLIGHTS + '[inputs.plain]\ntopic = ["x", "y"]\n[inputs.plain.fields]\na.b = "bit"\n'
+        '[inputs.spans]\ntimestamp_by = "t"\nshape = "interval"\nend = "e"\nsource_ctis = true\ncti_delay = "-1us"\ncti_every_events = 3\n'
+        '[spark]\napp_name = "7"\n[spark.conf]\n"a.b" = 1\n[outputs.o]\nfiles = "out"\n'
+    )
+    settings = read(text)
+    assert read(as_toml(settings.origins())).model_dump() == settings.model_dump()
+
+
+def test_every_setting_is_documented() -> None:
+    """Each has its key, the form of its value and one line of meaning."""
+    docs = list(document(Settings))
+    assert len(docs) > 40
+    assert not [doc.key for doc in docs if not doc.unit or not doc.doc.endswith(".") or "\n" in doc.doc]
+    assert {doc.key: doc.default for doc in docs}["inputs.NAME.prefetch_bytes"] == "16MiB"
+
+
+def test_lines_are_found_past_multi_line_values() -> None:
+    """Arrays, quoted keys, long texts and brackets in comments do not mislead the line numbers."""
+    text = 'a = [\n  "]", # ]\n]\n"b.c" = """\n[x]\nd = 1\n"""\n[t.\'u.v\'] # [no]\ne = {f = [1,\n2]}\ng.h = "#"\n'
+    assert locate(text) == {("a",): 1, ("b.c",): 4, ("t", "u.v"): 8, ("t", "u.v", "e"): 9, ("t", "u.v", "g", "h"): 11}
+
+
+@given(st.integers(0, 2**60))
+def test_sizes_read_back(size_bytes: int) -> None:
+    """A size is written so that it reads back exactly."""
+    assert parse_size(format_size(size_bytes)) == size_bytes
+
+
+def test_assignments_need_a_value() -> None:
+    """--set without = is refused; the value may hold = itself."""
+    assert parse_assignments(["a.b=c=d"]) == {"a.b": "c=d"}
+    with pytest.raises(SettingError):
+        parse_assignments(["a.b"])
+
+
+def test_a_worker_knows_the_secrets_it_was_sent() -> None:
+    """In a process that read no settings, what came out of a pickle is masked in its logs too."""
+    env = {"TIDEGATE_REDIS__PASSWORD": "canary-redis", "TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD": "canary-kafka"}
+    settings = read("", env=env)
+    pickled = pickle.dumps((settings.redis, settings.kafka.client_properties()))
+    code = (
+        "import pickle, sys; from tidegate.secret_masking import scrub\n"
+        "redis, kafka = pickle.loads(sys.stdin.buffer.read())\n"
+        "print(scrub(' '.join([redis.client_options()['password'], kafka['sasl.password']])), redis, kafka)"
+    )
+    told = subprocess.run([sys.executable, "-c", code], input=pickled, capture_output=True, check=True).stdout.decode()
+    assert told.startswith("*** *** ")
+    assert "canary" not in told

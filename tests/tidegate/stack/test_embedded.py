@@ -1,0 +1,190 @@
+"""The embedded stack: a real Kafka and a real Valkey that outlive their starter and are found again."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+
+from ordering.errors import RefusedError
+from tidegate.stack.embedded import EmbeddedStack, free_port
+from tidegate.stack.jars import StackError
+
+pytestmark = pytest.mark.integration
+
+LONG_AGO_MS = 978_307_200_000  # 2001-01-01
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedStack]:
+    """One stack for the tests that do not stop it for good."""
+    with EmbeddedStack(tmp_path_factory.mktemp("stack"), heap="256m") as running:
+        yield running
+
+
+def tidegate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line as a user does, in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "tidegate", *arguments], capture_output=True, text=True, check=False, timeout=120)
+
+
+def only_record(bootstrap: str, topic: str) -> tuple[bytes, int]:
+    """Read the topic's first record: value and timestamp."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    message = consumer.poll(20)
+    consumer.close()
+    assert message is not None
+    assert message.error() is None
+    return message.value(), message.timestamp()[1]
+
+
+def write_one(bootstrap: str, topic: str) -> None:
+    """Make the topic and write one record with a timestamp of long ago."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(20)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"kept", timestamp=LONG_AGO_MS)
+    assert producer.flush(20) == 0
+
+
+def test_kafka_keeps_records_of_long_ago_over_a_restart_on_the_same_port(stack: EmbeddedStack) -> None:
+    """Replays write old timestamps: neither retention nor a restart may lose them, and clients must find the port again."""
+    write_one(stack.bootstrap, "old")
+    bootstrap = stack.bootstrap
+    stack.stop_kafka()
+    assert stack.kafka_pid is None
+    assert not stack.status().healthy
+    stack.start_kafka()
+    assert stack.bootstrap == bootstrap
+    assert only_record(bootstrap, "old") == (b"kept", LONG_AGO_MS)
+
+
+def test_the_broker_is_configured_for_ordered_topics(stack: EmbeddedStack) -> None:
+    """No topic is made by accident and none is deleted for the age of its records."""
+    broker = ConfigResource(ResourceType.BROKER, "1")
+    admin = AdminClient({"bootstrap.servers": stack.bootstrap})
+    settings = admin.describe_configs([broker])[broker].result(20)
+    wanted = {"auto.create.topics.enable": "false", "log.retention.ms": "-1", "group.initial.rebalance.delay.ms": "0"}
+    assert {name: settings[name].value for name in wanted} == wanted
+
+
+def test_valkey_has_a_write_on_disk_before_it_answers_and_keeps_it_through_a_kill(stack: EmbeddedStack) -> None:
+    """The journal's facts survive a power cut: WAITAOF answers 1, and a killed server comes back with them."""
+    client = redis.Redis.from_url(stack.redis_url)
+    client.set("fact", "kept")
+    assert client.execute_command("WAITAOF", 1, 0, 2000)[0] == 1
+    stack.stop_redis(grace_s=0)
+    assert stack.redis_pid is None
+    stack.start_redis()
+    assert redis.Redis.from_url(stack.redis_url).get("fact") == b"kept"
+
+
+def test_a_second_start_finds_the_first(stack: EmbeddedStack) -> None:
+    """Whoever starts the same folder again gets the same servers, and leaving does not stop them."""
+    with EmbeddedStack(stack.directory) as second:
+        assert (second.kafka_pid, second.redis_pid) == (stack.kafka_pid, stack.redis_pid)
+        assert (second.bootstrap, second.redis_url) == (stack.bootstrap, stack.redis_url)
+    assert stack.status().healthy
+    found = EmbeddedStack.find(stack.directory)
+    assert found is not None
+    assert found.bootstrap == stack.bootstrap
+
+
+def test_a_running_server_is_not_moved_to_another_port(stack: EmbeddedStack) -> None:
+    """Asking for other ports than the running ones is refused; nothing is stopped for it."""
+    with pytest.raises(RefusedError) as refused:
+        EmbeddedStack(stack.directory, kafka_port=1).start()
+    assert refused.value.code == "TG-STACK-MOVE"
+    assert stack.status().healthy
+
+
+def test_the_command_line_shows_the_running_stack(stack: EmbeddedStack) -> None:
+    """``tidegate up`` and ``tidegate status`` from other processes tell the same addresses and pids."""
+    shown = [json.loads(tidegate(command, "--dir", str(stack.directory), "--format", "json").stdout) for command in ("up", "status")]
+    for answer in shown:
+        assert answer["healthy"]
+        kafka, valkey = answer["services"]
+        assert (kafka["address"], kafka["pid"]) == (stack.bootstrap, stack.kafka_pid)
+        assert (valkey["address"], valkey["pid"]) == (stack.redis_url, stack.redis_pid)
+
+
+def test_up_outlives_its_process_and_down_with_wipe_leaves_nothing(tmp_path: Path) -> None:
+    """The servers run on after ``tidegate up`` ended, on the ports given; ``down --wipe`` stops them and deletes their files."""
+    folder = str(tmp_path / "stack")
+    kafka_port = free_port()
+    redis_port = free_port({kafka_port})
+    started = tidegate("up", "--dir", folder, "--kafka-port", str(kafka_port), "--redis-port", str(redis_port), "--heap", "256m")
+    assert started.returncode == 0, started.stderr
+    stack = EmbeddedStack.find(tmp_path / "stack")
+    assert stack is not None
+    assert stack.bootstrap == f"127.0.0.1:{kafka_port}"
+    assert stack.redis_url == f"redis://127.0.0.1:{redis_port}/0"
+    pids = [stack.kafka_pid, stack.redis_pid]
+    stopped = tidegate("down", "--dir", folder, "--wipe", "--format", "json")
+    assert json.loads(stopped.stdout)["stopped"] == ["kafka", "redis"]
+    assert not any(psutil.pid_exists(pid) for pid in pids if pid)
+    assert not Path(folder).exists()
+    assert tidegate("status", "--dir", folder).returncode == 1
+
+
+def test_a_pid_that_belongs_to_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    """A stale stack.json may name a pid that another program has by now: it is neither believed nor signalled."""
+    bystander = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    started_s = psutil.Process(bystander.pid).create_time()
+    server = {"pid": bystander.pid, "started_s": started_s, "marker": str(tmp_path / "kafka" / "server.properties")}
+    (tmp_path / "stack.json").write_text(json.dumps({"kafka": server, "redis": server, "kafka_port": 20_001, "redis_port": 20_002}))
+    assert EmbeddedStack.find(tmp_path) is None
+    EmbeddedStack(tmp_path).stop()
+    assert bystander.poll() is None
+    bystander.communicate(b"\n", timeout=20)
+    assert bystander.returncode == 0
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    """A given port that another program holds is an error with the port in it, before anything starts."""
+    with socket.create_server(("127.0.0.1", 0)) as holder, pytest.raises(StackError) as refused:
+        EmbeddedStack(tmp_path, kafka_port=holder.getsockname()[1]).start()
+    assert refused.value.code == "TG-STACK-PORT"
+    assert str(refused.value.where).startswith("127.0.0.1:")
+    assert EmbeddedStack.find(tmp_path) is None
+
+
+def test_a_server_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+    """A heap that Java does not understand ends the start at once, says so, and leaves nothing running."""
+    with pytest.raises(StackError) as failed:
+        EmbeddedStack(tmp_path, heap="1x").start()
+    assert failed.value.code == "TG-STACK-START"
+    assert "Invalid maximum heap size" in failed.value.what
+    assert not any(service.pid for service in EmbeddedStack(tmp_path).status().services)
+
+
+def test_a_java_that_is_too_old_or_missing_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what was found and what is needed."""
+    java = tmp_path / "home" / "bin" / "java"
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    with pytest.raises(StackError, match="no Java was found"):
+        EmbeddedStack(tmp_path / "stack").start()
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n")
+    java.chmod(0o755)
+    with pytest.raises(StackError, match="is Java 11, which is too old") as refused:
+        EmbeddedStack(tmp_path / "stack").start()
+    assert refused.value.code == "TG-STACK-JAVA"
+
+
+def test_the_stack_folder_may_come_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``TIDEGATE_STACK_DIR`` names the folder for all three commands."""
+    monkeypatch.setenv("TIDEGATE_STACK_DIR", str(tmp_path / "elsewhere"))
+    answer = json.loads(tidegate("status", "--format", "json").stdout)
+    assert answer["directory"] == os.fspath(tmp_path / "elsewhere")
+    assert not answer["healthy"]

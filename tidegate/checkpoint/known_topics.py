@@ -1,0 +1,49 @@
+"""
+The very topics a running job works on, watched while it runs: a topic is its id, not its name.
+
+Law: a topic that was made again under its name is refused at once. One that cannot be found may be hidden for a moment, as
+while brokers come back: only after some more looks does it count as deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ordering.errors import UnreachableError
+from tidegate.checkpoint.binding import check_same_topics
+from tidegate.kafka.admin import Admin
+
+LOOKS = 5
+"""So many looks in a row must not find a topic until it counts as deleted."""
+
+
+class KnownTopics:
+    """
+    Topics by name, with the id that each had when the job began.
+
+    Args:
+        ids: Their ids.
+        where: What is bound to them.
+        fix: The ways out if one is another by now.
+    """
+
+    def __init__(self, ids: Mapping[str, str], where: str, fix: str) -> None:
+        self._ids, self._where, self._fix = ids, where, fix
+        self._missed = 0
+
+    def check(self, admin: Admin) -> None:
+        """
+        Compare the topics with what they were.
+
+        Raises:
+            RefusedError: One was made again, or deleted (TG-TOPIC-RECREATED).
+            UnreachableError: One is not found, or the brokers do not answer.
+        """
+        now = admin.topic_ids(self._ids)
+        missing = sorted(name for name, topic_id in now.items() if not topic_id)
+        self._missed = self._missed + 1 if missing else 0
+        if 0 < self._missed < LOOKS:
+            check_same_topics(self._ids, {name: topic_id for name, topic_id in now.items() if topic_id}, self._where, self._fix)
+            what = f"topic {missing[0]} is not found: it was deleted, or its brokers are coming back"
+            raise UnreachableError(what, code="TG-TOPIC-MISSING", where=missing[0])
+        check_same_topics(self._ids, now, self._where, self._fix)

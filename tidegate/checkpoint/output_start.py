@@ -1,0 +1,87 @@
+"""
+Output start times, as both jobs are asked for them: ``--start now|TIME|last-stopped|earliest`` (spec section 6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ordering.errors import RefusedError, TickRangeError
+from ordering.ticks import INFINITY, format_tick, parse_tick
+from tidegate.observe.progress_store import ProgressStore
+from tidegate.settings.tables import RedisSettings
+
+EARLIEST, NOW, LAST_STOPPED = "earliest", "now", "last-stopped"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """
+    An output start time.
+
+    Args:
+        said: ``earliest``, ``now``, ``last-stopped``, or the time in ISO-8601.
+        start_us: S, microseconds; None where everything is written, and where a run has stopped is still to be found out.
+    """
+
+    said: str = EARLIEST
+    start_us: int | None = None
+
+
+BEGINNING = Start()
+
+
+def parse_start(text: str | None, now_us: int) -> Start | None:
+    """
+    Read ``--start``; *now_us* is what ``now`` means, microseconds.
+
+    Raises:
+        TickRangeError: It is none of the words and no time.
+    """
+    if text is None:
+        return None
+    if text in (EARLIEST, LAST_STOPPED):
+        return Start(text)
+    if text == NOW:
+        return Start(NOW, now_us)
+    try:
+        start_us = parse_tick(text)
+    except TickRangeError as error:
+        fix = f"{NOW}, {EARLIEST}, {LAST_STOPPED}, or a time in ISO-8601"
+        raise TickRangeError(error.what, where="--start", fix=fix, example="--start 2001-01-01T00:00:00Z") from None
+    return Start(format_tick(start_us), start_us)
+
+
+def goes_on(asked: Start | None, began: Start | None) -> bool:
+    """Return whether a run that *began* so (None: nobody knows) is gone on with by a start that *asked* so."""
+    return asked is None or asked.said == LAST_STOPPED or (began is not None and asked.said == began.said)
+
+
+def last_stopped(redis: RedisSettings, ordered_topic: str) -> Start:
+    """
+    Return the start at which what is new follows on what the last run under the same name has promised.
+
+    Args:
+        redis: Where jobs publish how far they are.
+        ordered_topic: The name: the topic that the run wrote.
+
+    Raises:
+        RefusedError: Nobody knows how far that was (TG-START-UNKNOWN).
+        UnreachableError: Redis does not answer.
+    """
+    store = ProgressStore(redis)
+    try:
+        found = store.read(ordered_topic)
+    finally:
+        store.close()
+    reached = [int(report["c"]) for report in found.partitions.values()] if found is not None else []
+    least_us = min(reached, default=INFINITY)
+    if not 0 < least_us < INFINITY:
+        raise RefusedError(
+            f"nobody knows how far the last run into {ordered_topic} had come, or it had come to its end",
+            code="TG-START-UNKNOWN",
+            where="--start",
+            fix=f"say from when on: --start {NOW}, --start {EARLIEST}, or a time",
+            example="--start 2001-01-01T00:00:00Z",
+        )
+    return Start(LAST_STOPPED, least_us)

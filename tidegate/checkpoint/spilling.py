@@ -1,0 +1,62 @@
+"""
+Held events that memory has no room for: their payloads go to files and are mapped, so that the system may drop the pages.
+
+Law: nothing changes but where the bytes lie. Each file is gone from its folder as soon as it is mapped; what it takes of
+the disk is given back when the events have left, or the process ends however it may. A disk that is full is told once,
+and the events stay in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import pyarrow as pa
+
+from ordering.columns.payload_columns import Payload
+from ordering.model.state import State
+from tidegate.observe.logs import get_logger
+
+_LEAST_BYTES = 1 << 20
+"""Smaller pieces are not worth a file."""
+_log = get_logger(__name__)
+_said: set[str] = set()
+
+
+def spill(state: State, bytes_max: int) -> int:
+    """
+    Put the largest pieces of what *state* holds into files until at most *bytes_max* of payload are left in memory.
+
+    Files are made where the system keeps temporary ones (``TMPDIR``).
+
+    Returns:
+        How many bytes were moved.
+    """
+    pieces = sorted((chunk.held.rows for chunk in state.parts()), key=lambda rows: rows.payload_bytes)
+    left, moved = sum(rows.payload_bytes for rows in pieces), 0
+    while left > bytes_max and pieces and pieces[-1].payload_bytes >= _LEAST_BYTES:
+        rows = pieces.pop()
+        size = rows.payload_bytes
+        try:
+            rows.move_payloads(_mapped)
+        except OSError as error:
+            if str(error) not in _said:
+                _log.warning("held events stay in memory: no file for them can be written", reason=str(error), folder=tempfile.gettempdir())
+                _said.add(str(error))
+            break
+        left, moved = left - size, moved + size
+    return moved
+
+
+def _mapped(key: Payload, value: Payload) -> tuple[Payload, Payload]:
+    """Return both columns, their bytes in a mapped file that has no name any more."""
+    batch = pa.record_batch([key, value], names=["key", "value"])
+    descriptor, path = tempfile.mkstemp(prefix="tidegate-held-")
+    try:
+        with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, batch.schema) as writer:
+            writer.write_batch(batch)
+        read = pa.ipc.open_file(pa.memory_map(path)).get_batch(0)
+    finally:
+        Path(path).unlink()
+    return read["key"], read["value"]

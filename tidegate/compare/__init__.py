@@ -1,0 +1,1 @@
+"""Comparing two ordered topics or results."""

@@ -1,0 +1,207 @@
+"""
+The first difference between two channels, explained: what differs, in which event, and what it may come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ordering.protocol.wire import EVENT_HEADER, Flag
+from ordering.ticks import format_tick
+from tidegate.compare.records import Columns
+
+SHOWN_BYTES = 80
+_FIELDS = ("seq", "offset", "event_time_us", "arrival_us", "system_us", "flags", "version", "kind", "number", "stamp_ms", "key", "value")
+_NAMES = {
+    "system_us": "s",
+    "event_time_us": "t",
+    "arrival_us": "a",
+    "offset": "origin",
+    "stamp_ms": "Kafka timestamp",
+}
+_TIMES = ("system_us", "event_time_us", "arrival_us")
+_HINTS = {
+    "missing": "one of the jobs dropped the event and the other did not, or lost it: compare their policies and their counts",
+    "swapped": "a job wrote in another order than the law's: another version, another reorder setting, or a defect",
+    "value": "the payloads differ: the raw topics are not the same, or somebody has changed an ordered topic",
+    "key": "the keys differ: another `over`, or the raw topics are not the same",
+    "event_time_us": "another timestamp_by or timestamp_format",
+    "arrival_us": 'arrival was told otherwise: `arrival = "ingest"` without a shared journal, idle estimates that one job did not know, '
+    "or another raw topic",
+    "system_us": "the policies judged otherwise: other late or reorder settings, or idle estimates that one job did not know",
+    "flags": "another shape, or policies that judged otherwise",
+    "stamp_ms": "the Kafka timestamp is not that of s: another program wrote it",
+    "seq": "the numbering differs: one topic was begun at another time, or lacks events of the channel",
+    "offset": "the events come from other records: the raw topics are not the same",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One accepted event with all that the law fixes, and where it stands in its topic's log."""
+
+    log_offset: int
+    fields: dict[str, Any]
+
+    @property
+    def origin(self) -> int:
+        """Its offset in the input partition."""
+        return int(self.fields["offset"])
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """
+    The first difference of a channel.
+
+    Args:
+        number, partition: The channel.
+        index: So many events before it are the same.
+        kind: ``missing in A``, ``missing in B``, ``swapped``, ``ended`` or ``fields``.
+        a, b: The event there in each topic, None where there is none.
+        names: Which fields differ.
+        hint: What it may come from.
+    """
+
+    number: int
+    partition: int
+    index: int
+    kind: str
+    a: Event | None
+    b: Event | None
+    names: tuple[str, ...]
+    hint: str
+
+    @property
+    def system_us(self) -> int:
+        """When it is, for telling the first: system time."""
+        return min(int(event.fields["system_us"]) for event in (self.a, self.b) if event is not None)
+
+    def as_dict(self, raw: Callable[[int, int], str]) -> dict[str, Any]:
+        """Return it for ``--format json``; *raw* names a raw record by roster number and offset."""
+        return {
+            "channel": {"number": self.number, "partition": self.partition},
+            "equal_before": self.index,
+            "kind": self.kind,
+            "fields": [_NAMES.get(name, name) for name in self.names],
+            "a": _told(self.a, self.number, raw),
+            "b": _told(self.b, self.number, raw),
+            "hint": self.hint,
+        }
+
+    def lines(self, raw: Callable[[int, int], str], topics: tuple[str, str]) -> Iterator[str]:
+        """Yield the explanation for people."""
+        yield f"channel {self.number} -> partition {self.partition}, after {self.index:,} equal events: {self._what()}"
+        for label, topic, event in (("A", topics[0], self.a), ("B", topics[1], self.b)):
+            if event is None:
+                yield f"  {label}  nothing"
+                continue
+            where = f"{topic}-{self.partition}@{event.log_offset}"
+            yield f"  {label}  seq {event.fields['seq']} at {where}, made of {raw(self.number, event.origin)}"
+            shown = self.names if self.kind == "fields" else ("system_us", "event_time_us", "value")
+            for name in shown:
+                yield f"     {_NAMES.get(name, name)} = {_shown(name, event.fields[name], self._other(event, name))}"
+        yield f"  hint: {self.hint}"
+
+    def _what(self) -> str:
+        if self.kind != "fields":
+            return {"swapped": "two events change places", "ended": "one topic has ended, the other goes on"}.get(self.kind, self.kind)
+        return "other " + ", ".join(_NAMES.get(name, name) for name in self.names)
+
+    def _other(self, event: Event, name: str) -> Any:
+        other = self.b if event is self.a else self.a
+        return None if other is None else other.fields[name]
+
+
+def events_of(columns: Columns) -> list[Event]:
+    """Return the rows of *columns* one by one."""
+    table = np.frombuffer(b"".join(columns.header.to_pylist()), dtype=EVENT_HEADER)
+    rows = zip(columns.log_offset.tolist(), table, columns.stamp_ms.tolist(), columns.key, columns.value, strict=True)
+    return [
+        Event(offset, {**{name: int(header[name]) for name in EVENT_HEADER.names or ()}, **_payload(*rest)})
+        for offset, header, *rest in rows
+    ]
+
+
+def _payload(stamp_ms: int, key: Any, value: Any) -> dict[str, Any]:
+    return {"stamp_ms": stamp_ms, "key": key.as_py(), "value": value.as_py()}
+
+
+@dataclass(slots=True)
+class Stretches:
+    """The events of one channel in both topics from the same place on, for telling how they differ."""
+
+    number: int
+    partition: int
+    first: int
+    a: list[Event] = field(default_factory=list)
+    b: list[Event] = field(default_factory=list)
+
+    def difference(self) -> Difference | None:
+        """Return the first difference among what both have, None if there is none."""
+        for place, (a, b) in enumerate(zip(self.a, self.b, strict=False)):
+            if a.fields != b.fields:
+                return self._explained(place, a, b)
+        return None
+
+    def longer(self) -> Difference:
+        """Return the difference that one has more events than the other, which is to have them all."""
+        place = min(len(self.a), len(self.b))
+        a, b = (events[place] if place < len(events) else None for events in (self.a, self.b))
+        what = "ended" if a is None or b is None else "fields"
+        hint = "one topic lacks the end of the channel: it was ended earlier, or has lost records"
+        return Difference(self.number, self.partition, self.first + place, what, a, b, (), hint)
+
+    def _explained(self, place: int, a: Event, b: Event) -> Difference:
+        kind, names = "fields", tuple(name for name in _FIELDS if a.fields[name] != b.fields[name])
+        if a.origin != b.origin:
+            kind = self._misplaced(place) or kind
+        subject = "missing" if kind.startswith("missing") else kind if kind == "swapped" else _cause(names)
+        return Difference(self.number, self.partition, self.first + place, kind, a, b, names, _HINTS.get(subject, _HINTS["value"]))
+
+    def _misplaced(self, place: int) -> str:
+        """Return how events with other origins came to stand at one place."""
+        a, b = ([event.origin for event in events[place:]] for events in (self.a, self.b))
+        if len(a) > 1 and len(b) > 1 and a[0] == b[1] and a[1] == b[0]:
+            return "swapped"
+        in_b, in_a = a[0] in b, b[0] in a
+        if in_a and not in_b:
+            return "missing in B"
+        if in_b and not in_a:
+            return "missing in A"
+        # Both come later in the other: the nearer one was put off.
+        return ("missing in A" if b.index(a[0]) < a.index(b[0]) else "missing in B") if in_a and in_b else ""
+
+
+def _cause(names: tuple[str, ...]) -> str:
+    """Return the field that the others follow from."""
+    order = ("offset", "value", "key", "event_time_us", "arrival_us", "system_us", "flags", "stamp_ms", "seq")
+    return next((name for name in order if name in names), "value")
+
+
+def _told(event: Event | None, number: int, raw: Callable[[int, int], str]) -> dict[str, Any] | None:
+    if event is None:
+        return None
+    fields = {_NAMES.get(name, name): _shown(name, event.fields[name]) for name in _FIELDS if name not in ("version", "kind", "seq")}
+    return {"log_offset": event.log_offset, "raw": raw(number, event.origin), "seq": event.fields["seq"], **fields}
+
+
+def _shown(name: str, value: Any, other: Any = None) -> str:
+    if name in _TIMES:
+        return format_tick(value)
+    if name == "flags":
+        return (Flag(value).name or str(value)).lower().replace("|", ", ") if value else "none"
+    if isinstance(value, bytes):
+        at = _first_byte(value, other) if isinstance(other, bytes) and value != other else 0
+        cut = value[max(at - SHOWN_BYTES // 2, 0) :][:SHOWN_BYTES]
+        place = f" (byte {at} of {len(value)})" if isinstance(other, bytes) and value != other else ""
+        return f"{cut!r}{place}"
+    return "null" if value is None else str(value)
+
+
+def _first_byte(value: bytes, other: bytes) -> int:
+    return next((at for at, (mine, its) in enumerate(zip(value, other, strict=False)) if mine != its), min(len(value), len(other)))

@@ -1,0 +1,118 @@
+"""
+What is remembered of a channel while two topics are compared: not its events but their digests, block by block.
+
+Law: two sequences of events have equal digests at equal places exactly if they are equal byte for byte (as surely as BLAKE2
+tells), wherever the logs were cut. A billion events leave some megabytes, so topics of any size and in any order of their
+channels can be compared by walking each once; only a block that differs is looked at again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.protocol.wire import EVENT_HEADER_BYTES
+from tidegate.compare.records import Columns
+
+BLOCK_EVENTS = 4_096
+_DIGEST_BYTES = 16
+
+
+@dataclass(slots=True)
+class _Streams:
+    """The parts of a block, each hashed as one stream: where a log is cut then makes no difference."""
+
+    hashes: list[Any] = field(default_factory=lambda: [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in range(6)])
+
+    def update(self, events: Columns) -> None:
+        octets = [_fixed_octets(events.header), np.ascontiguousarray(events.stamp_ms)]
+        for column in (events.key, events.value):
+            lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
+            octets += [np.ascontiguousarray(lengths), _octets(column)]
+        for stream, part in zip(self.hashes, octets, strict=True):
+            stream.update(part)
+
+    def digest(self) -> bytes:
+        return hashlib.blake2b(b"".join(stream.digest() for stream in self.hashes), digest_size=_DIGEST_BYTES).digest()
+
+
+@dataclass(slots=True)
+class ChannelDigest:
+    """
+    The digests of one channel's events.
+
+    Attributes:
+        count: How many events.
+        blocks: The digest of each whole block.
+        begins: Log offset from which each block (the last one too, which may not be whole) can be read again, and the seq of
+            its first event.
+        largest_us: Largest system timestamp.
+    """
+
+    count: int = 0
+    blocks: list[bytes] = field(default_factory=list)
+    begins: list[tuple[int, int]] = field(default_factory=list)
+    largest_us: int = 0
+    _open: _Streams = field(default_factory=_Streams)
+
+    def add(self, events: Columns) -> None:
+        """Take the next events of the channel."""
+        done = 0
+        while done < len(events):
+            filled = self.count % BLOCK_EVENTS
+            piece = events.slice(done, min(done + BLOCK_EVENTS - filled, len(events)))
+            offset = int(piece.log_offset.min())
+            if filled:
+                self.begins[-1] = min(self.begins[-1][0], offset), self.begins[-1][1]
+            else:
+                self.begins.append((offset, int(piece.seq[0])))
+            self._open.update(piece)
+            self.count += len(piece)
+            done += len(piece)
+            if self.count % BLOCK_EVENTS == 0:
+                self.blocks.append(self._open.digest())
+                self._open = _Streams()
+        if len(events):
+            self.largest_us = max(self.largest_us, int(events.system_us.max()))
+
+    def rest(self) -> bytes:
+        """Return the digest of what follows the last whole block."""
+        return self._open.digest()
+
+
+def differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool] | None:
+    """
+    Return the first block that differs, or may: then only the events both have of it need be compared (True).
+
+    None if the shorter of the two is the beginning of the longer.
+    """
+    common = min(len(one.blocks), len(other.blocks))
+    for block in range(common):
+        if one.blocks[block] != other.blocks[block]:
+            return block, False
+    if one.count == other.count:
+        return None if one.rest() == other.rest() else (common, False)
+    # Both hold events of the next block, as many as the shorter has: digests cannot tell a beginning.
+    return (common, True) if min(one.count, other.count) > common * BLOCK_EVENTS else None
+
+
+def _fixed_octets(column: pa.FixedSizeBinaryArray) -> Any:
+    octets = column.buffers()[1]
+    if not len(column) or octets is None:
+        return b""
+    return memoryview(octets)[column.offset * EVENT_HEADER_BYTES : (column.offset + len(column)) * EVENT_HEADER_BYTES]
+
+
+def _octets(column: pa.BinaryArray) -> Any:
+    if column.null_count:
+        column = column.fill_null(b"")
+    _, places, octets = column.buffers()
+    if not len(column) or octets is None:
+        return b""
+    bounds = np.frombuffer(places, dtype=np.int32)
+    return memoryview(octets)[int(bounds[column.offset]) : int(bounds[column.offset + len(column)])]

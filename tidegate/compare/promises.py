@@ -1,0 +1,180 @@
+"""
+Whether the CTIs of a channel keep what they promise, looked at beside the events that the topic itself holds.
+
+Law: every CTI (c, n) is held against the events of its channel: none with seq >= n has s < c, wherever it stands in the log;
+the events below n stand before it; ``ahead`` and ``largest_us`` are what they say; and what it lists of substreams holds too.
+A CTI below one that came before is harmless (a writer that should be gone) but must be true all the same. What cannot be
+decided in bounded memory - an old writer's promise of long ago that none of the true writer's implies - is counted as such.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ordering.protocol.list_parts import Gathering
+from ordering.protocol.punctuation import Cti
+from ordering.ticks import NEVER, TICK_MIN, format_tick
+from tidegate.compare.records import Columns
+
+Ints = NDArray[np.int64]
+
+RECENT_EVENTS = 65_536
+"""So many of a channel's newest events are remembered, to hold late CTIs against."""
+RECENT_PROMISES = 16_384
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A promise that does not hold: whose, where it stands, and what belies it."""
+
+    number: int
+    partition: int
+    log_offset: int
+    what: str
+
+
+@dataclass(slots=True)
+class PromiseCheck:
+    """
+    The CTIs of one channel.
+
+    Args:
+        number, partition: The channel.
+        whole: Whether the walk began with the channel's first event; else only what follows from what is met is checked.
+
+    Attributes:
+        ctis: How many were met.
+        stale: How many of them lay below an earlier one.
+        unproven: How many could not be decided.
+        broken: The first that does not hold.
+        c: Largest c so far.
+    """
+
+    number: int
+    partition: int
+    whole: bool
+    ctis: int = 0
+    stale: int = 0
+    unproven: int = 0
+    broken: Broken | None = None
+    c: int = NEVER
+    _last: int = -1
+    _largest_us: int = TICK_MIN
+    _recent: deque[Ints] = field(default_factory=deque)
+    _recent_count: int = 0
+    _above: list[Ints] = field(default_factory=list)
+    _promised_n: list[int] = field(default_factory=list)
+    _promised_c: list[int] = field(default_factory=list)
+    _waiting: list[tuple[int, int, int]] = field(default_factory=list)
+    """Promises about events that are not there: (n, c, log offset)."""
+    _gathering: Gathering = field(default_factory=Gathering)
+    _listed: dict[bytes, int] = field(default_factory=dict)
+
+    def events(self, events: Columns) -> None:
+        """Take the channel's next accepted events."""
+        if not len(events):
+            return
+        low = int(np.argmin(events.system_us))
+        if events.system_us[low] < self.c:
+            self._break_by(events, low, self.c, "")
+        if self._listed:
+            self._check_listed(events)
+        self._last = int(events.seq[-1])
+        self._largest_us = max(self._largest_us, int(events.system_us.max()))
+        if self.whole:
+            self._above.append(events.system_us)
+        self._recent.append(events.system_us)
+        self._recent_count += len(events)
+        while self._recent_count - len(self._recent[0]) >= RECENT_EVENTS:
+            self._recent_count -= len(self._recent.popleft())
+        self._count_waiting()
+
+    def cti(self, log_offset: int, cti: Cti) -> None:
+        """Take the channel's next CTI, or a part of one, which stands behind the events taken so far."""
+        self.ctis += cti.part == cti.parts - 1
+        listed = self._gathering.take(cti)
+        if listed is None:
+            return
+        if cti.n > self._last + 1 and self.whole:
+            self._break(log_offset, f"it numbers events below {cti.n}, but the last one before it has number {self._last}")
+            self._waiting.append((cti.n, cti.c, log_offset))
+            return
+        self._last = max(self._last, cti.n - 1)
+        if cti.n <= self._last:
+            self._look_back(log_offset, cti)
+        elif self.whole and cti.c >= self.c:
+            self._check_counts(log_offset, cti)
+        self.stale += cti.c < self.c
+        self._rise(cti.n, cti.c)
+        for key, w in listed:
+            self._listed[key] = max(self._listed.get(key, NEVER), w)
+        if len(self._listed) > RECENT_PROMISES:
+            self._listed = {key: w for key, w in self._listed.items() if w > self.c}
+
+    def _rise(self, n: int, c: int) -> None:
+        if c > self.c:
+            self.c = c
+            self._promised_n.append(n)
+            self._promised_c.append(c)
+            if len(self._promised_n) > 2 * RECENT_PROMISES:
+                del self._promised_n[:-RECENT_PROMISES], self._promised_c[:-RECENT_PROMISES]
+
+    def _check_counts(self, log_offset: int, cti: Cti) -> None:
+        """Hold a CTI about all events so far against their number at and above c, and the largest."""
+        above = np.concatenate([np.empty(0, dtype=np.int64), *self._above])
+        above = above[above >= cti.c]
+        self._above = [above] if len(above) else []
+        if len(above) != cti.ahead:
+            told = f"it says that {cti.ahead} events below {cti.n} are at or after {format_tick(cti.c)}"
+            self._break(log_offset, f"{told}; they are {len(above)}")
+        if max(cti.largest_us, TICK_MIN) != self._largest_us:
+            self._break(
+                log_offset, f"it says that the largest time is {format_tick(cti.largest_us)}; it is {format_tick(self._largest_us)}"
+            )
+
+    def _look_back(self, log_offset: int, cti: Cti) -> None:
+        """Hold a CTI against events that stand before it, numbered n and more."""
+        implied = bisect_right(self._promised_n, cti.n) - 1
+        if implied >= 0 and self._promised_n[implied] <= cti.n and self._promised_c[implied] >= cti.c:
+            return
+        count = self._last + 1 - cti.n
+        if not self.whole or count > self._recent_count:
+            self.unproven += 1
+            return
+        later = np.concatenate(self._recent)[-count:]
+        if int(later.min()) < cti.c:
+            seq = cti.n + int(np.argmin(later))
+            self._break(log_offset, f"it says that events from number {cti.n} on are not before {format_tick(cti.c)}, but number {seq} is")
+
+    def _count_waiting(self) -> None:
+        """Let promises count whose events have come."""
+        for promise in [each for each in self._waiting if each[0] <= self._last + 1]:
+            self._waiting.remove(promise)
+            self._rise(promise[0], promise[1])
+
+    def _check_listed(self, events: Columns) -> None:
+        keys = list(self._listed)
+        place = pc.index_in(events.key, value_set=pa.array(keys, type=pa.binary()))
+        found = np.flatnonzero(place.is_valid().to_numpy(zero_copy_only=False))
+        if not len(found):
+            return
+        promised = np.array(list(self._listed.values()), dtype=np.int64)[place.take(pa.array(found)).to_numpy(zero_copy_only=False)]
+        low = np.flatnonzero(events.system_us[found] < promised)
+        if len(low):
+            row = int(found[low[0]])
+            self._break_by(events, row, int(promised[low[0]]), f" of substream {events.key[row].as_py()!r}")
+
+    def _break_by(self, events: Columns, row: int, c: int, of: str) -> None:
+        seq, system_us = int(events.seq[row]), int(events.system_us[row])
+        what = f"time{of} had come to {format_tick(c)}, but number {seq} at {format_tick(system_us)} follows"
+        self._break(int(events.log_offset[row]), what)
+
+    def _break(self, log_offset: int, what: str) -> None:
+        self.broken = self.broken or Broken(self.number, self.partition, log_offset, what)

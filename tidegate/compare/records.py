@@ -1,0 +1,220 @@
+"""
+One topic of a comparison: its records as columns, and what of them a reader accepts.
+
+Law: :meth:`Walk.run` yields exactly the events that a reader of the topic accepts (:mod:`ordering.protocol.reader`), each once, with all
+that level 1 of the law fixes: header, key, value and Kafka timestamp; and its CTIs as they stand in the log.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ordering.errors import ProtocolError
+from ordering.protocol.punctuation import Cti, Roster
+from ordering.protocol.reader import READER_STATE_VERSION, Log, PartitionReader, unmet
+from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from ordering.ticks import NEVER
+from tidegate.kafka.ranges import RangeReader, Records
+
+Ints = NDArray[np.int64]
+Partition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """
+    One of the two topics.
+
+    Args:
+        label: A or B.
+        topic: Its name.
+        properties: librdkafka properties of its cluster, secrets included.
+        partitions: How many partitions it has.
+        starts: The first offset of each partition that is read.
+        ends: The offset after the last record of each partition that is read.
+        start_us: Only events with s >= this are compared, microseconds; None: all.
+        trimmed: Whether retention has deleted the beginning of a partition.
+    """
+
+    label: str
+    topic: str
+    properties: Mapping[str, str] = field(repr=False)
+    partitions: int
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    start_us: int | None = None
+    trimmed: bool = False
+
+
+@dataclass(slots=True)
+class Columns:
+    """Events as columns: log offset, channel, seq and s of each, and the bytes that the law fixes."""
+
+    log_offset: Ints
+    number: Ints
+    seq: Ints
+    system_us: Ints
+    stamp_ms: Ints
+    header: pa.FixedSizeBinaryArray
+    key: pa.BinaryArray
+    value: pa.BinaryArray
+
+    def __len__(self) -> int:
+        return len(self.log_offset)
+
+    def take(self, rows: Ints) -> Columns:
+        """Return the chosen rows; all of them in their order cost nothing."""
+        if len(rows) == len(self) and (len(rows) == 0 or (rows[0] == 0 and (np.diff(rows) == 1).all())):
+            return self
+        chosen = pa.array(rows)
+        plain = (getattr(self, name)[rows] for name in _PLAIN)
+        return Columns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES))
+
+    def slice(self, first: int, past: int) -> Columns:
+        """Return the rows from *first* to *past*, without copying."""
+        plain = (getattr(self, name)[first:past] for name in _PLAIN)
+        return Columns(*plain, *(getattr(self, name).slice(first, past - first) for name in _BYTES))
+
+    @staticmethod
+    def join(parts: list[Columns]) -> Columns:
+        """Return all rows of *parts*, one part after the other."""
+        filled = [part for part in parts if len(part)] or parts[:1]
+        if len(filled) == 1:
+            return filled[0]
+        plain = (np.concatenate([getattr(part, name) for part in filled]) for name in _PLAIN)
+        return Columns(*plain, *(pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES))
+
+
+_PLAIN = ("log_offset", "number", "seq", "system_us", "stamp_ms")
+_BYTES = ("header", "key", "value")
+
+
+def split(records: Records, topic: str, partition: int) -> tuple[Columns, list[tuple[int, Cti]]]:
+    """
+    Return the events among *records* as columns, and the CTIs with their log offsets.
+
+    Raises:
+        ProtocolError: A record is neither; it is named.
+    """
+    assert records.header is not None, "an ordered topic is read with its headers"
+    header = records.header.fill_null(b"") if records.header.null_count else records.header
+    is_event = pc.binary_length(header).to_numpy(zero_copy_only=False) == EVENT_HEADER_BYTES
+    rows, others = np.flatnonzero(is_event), np.flatnonzero(~is_event).tolist()
+    ctis = [(int(records.offset[row]), _cti(records, header[row].as_py(), row, topic, partition)) for row in others]
+    key, value = records.key, records.value
+    if others:
+        chosen = pa.array(rows)
+        header, key, value = header.take(chosen), key.take(chosen), value.take(chosen)
+    fixed = header.cast(pa.binary(EVENT_HEADER_BYTES))
+    offset, stamp_ms = records.offset[rows], records.timestamp_ms[rows]
+    try:
+        table = decode_event_headers(fixed)
+    except ProtocolError as error:
+        raise _first_foreign(fixed, offset, topic, partition) or error from None
+    number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
+    return Columns(offset, number, seq, system_us, stamp_ms, fixed, key, value), ctis
+
+
+def _cti(records: Records, header: bytes, row: int, topic: str, partition: int) -> Cti:
+    where = f"{topic}-{partition}@{records.offset[row]}"
+    if len(header) != CTI_HEADER_BYTES:
+        raise ProtocolError(
+            "a record has no tidegate header", where=where, fix="name a topic that ingest or a query writes, and nobody else"
+        )
+    return decode_cti(header, records.value[row].as_py() or b"", partition, where)
+
+
+def _first_foreign(headers: pa.Array, offset: Ints, topic: str, partition: int) -> ProtocolError | None:
+    for row, header in enumerate(headers.to_pylist()):
+        try:
+            decode_event_headers([header])
+        except ProtocolError as error:
+            return ProtocolError(error.what, code=error.code, where=f"{topic}-{partition}@{offset[row]}", fix=error.fix)
+    return None
+
+
+class Met(NamedTuple):
+    """What a stretch of the log brought: accepted events, the log offsets upon which they were, and the CTIs that stand there."""
+
+    events: Columns
+    position: Ints
+    ctis: list[tuple[int, Cti]]
+
+
+class Walk:
+    """
+    Walks one partition of one topic by the reader's rule.
+
+    Args:
+        side: The topic.
+        partition: The partition.
+        resume: Where to begin instead of its start: (log offset, roster number, seq accepted last) of the one channel that is
+            wanted then.
+
+    Attributes:
+        records: How many records were read so far.
+    """
+
+    def __init__(self, side: Side, partition: int, resume: tuple[int, int, int] | None = None) -> None:
+        self._side, self._partition = side, partition
+        self._start = side.starts[partition] if resume is None else resume[0]
+        self.reader = PartitionReader(partition, side.partitions, side.start_us)
+        if resume is not None:
+            self.reader = _reader_at(partition, side.partitions, *resume[1:])
+        self._carried: Columns | None = None
+        self.records = 0
+
+    @property
+    def roster(self) -> Roster | None:
+        """The newest roster met."""
+        return self.reader.roster
+
+    def run(self, until_us: int | None = None) -> Iterator[Met]:
+        """Yield what the log brings, piece by piece, to its end or until nothing with s < *until_us* can come any more."""
+        side, partition = self._side, self._partition
+        end = side.ends[partition]
+        if self._start >= end:
+            return
+        kafka = RangeReader(side.properties, side.topic, partition, headers=True)
+        try:
+            for records in kafka.read(self._start, end):
+                self.records += len(records)
+                yield self._accept(*split(records, side.topic, partition))
+                if until_us is not None and self.reader.frontier >= until_us:
+                    return
+        finally:
+            kafka.close()
+
+    def unmet(self) -> ProtocolError | None:
+        """Return the error that a reader at the end of the topic will stop with: a CTI promises events that are not there."""
+        waiting = self.reader.waiting()
+        return unmet(self._side.topic, self._partition, *waiting[0]) if waiting else None
+
+    def _accept(self, events: Columns, ctis: list[tuple[int, Cti]]) -> Met:
+        log = Log(events.log_offset, events.number, events.seq, events.system_us, ctis)
+        accepted = self.reader.accept(log)
+        together = events if self._carried is None else Columns.join([self._carried, events])
+        self._carried = together.take(accepted.carried) if len(accepted.carried) else None
+        return Met(together.take(accepted.rows), accepted.position, ctis)
+
+
+def _reader_at(partition: int, partitions: int, number: int, last: int) -> PartitionReader:
+    """Return a reader that has accepted one channel's events up to *last*."""
+    saved: dict[str, Any] = {
+        "version": READER_STATE_VERSION,
+        "start_us": None,
+        "duplicates": 0,
+        "gaps": 0,
+        "frontier": NEVER,
+        "roster": None,
+        "channels": [[number, True, last, NEVER, [], []]],
+    }
+    return PartitionReader.restore(json.dumps(saved).encode(), partition, partitions)

@@ -1,0 +1,197 @@
+"""
+Binding of analytic functions: what a row sees of itself and of the rows before it.
+
+``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` is x of the last row but one before this row that has its
+k, meets c and is at most an hour older. LAST is the same with this row counted; ``SUM(x) OVER (...)``, and every other aggregate,
+is that of all such rows, this one counted; ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first of them in each interval, else 0.
+
+Law: an analytic function is computed of the rows of FROM, before WHERE and GROUP BY; so neither can change its value, and it
+may stand in both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from tidegate.expressions.binding.aggregates import ORDERED
+from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.functions.dates import DATE_PARTS
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.dialect import LIMIT, WHEN
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import UNITS_US, Aggregate, Analytic, Expr
+
+_ARGUMENTS = {"lag": (1, 3), "last": (1, 2), "isfirst": (2, 2)}
+_CLAUSES = frozenset({"this", "over", "partition_by", LIMIT, WHEN})
+_EXAMPLES = {
+    "lag": "LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
+    "last": "LAST(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1) WHEN delay IS NOT NULL)",
+    "isfirst": "ISFIRST(minute, 15) OVER (PARTITION BY origin)",
+    "collecttop": "CollectTop(3) OVER (PARTITION BY origin ORDER BY delay DESC LIMIT DURATION(hour, 1))",
+    "topone": "TopOne() OVER (PARTITION BY origin ORDER BY delay DESC LIMIT DURATION(hour, 1))",
+    "percentile_cont": "PERCENTILE_CONT(0.5) OVER (PARTITION BY origin ORDER BY delay LIMIT DURATION(hour, 1))",
+    "percentile_disc": "PERCENTILE_DISC(0.5) OVER (PARTITION BY origin ORDER BY delay LIMIT DURATION(hour, 1))",
+}
+
+
+@dataclass(frozen=True)
+class AnalyticBinding:
+    """
+    Binds one analytic function.
+
+    Args:
+        source: The script, for error places.
+        bind: Binds an expression.
+        condition: Binds a condition; takes the name of its clause.
+        aggregate: Binds an aggregate with its ORDER BY: the name, the call, OVER.
+        whole: Returns a whole row as a record, for the offset of a word in the script.
+    """
+
+    source: Source
+    bind: Callable[[exp.Expr], Expr]
+    condition: Callable[[exp.Expr, str], Expr]
+    aggregate: Callable[[str, exp.Expr, exp.Expr | None], Aggregate]
+    whole: Callable[[int], Expr]
+
+    def function(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
+        """
+        Bind a call and its OVER.
+
+        Args:
+            name: The function, in lower case.
+            call: The call.
+            over: OVER with what stands in it; None where it is left out.
+
+        Raises:
+            QueryError: An argument or a clause is wrong or missing.
+        """
+        clauses = over.args if over is not None else {}
+        self._refuse_other_clauses(name, clauses, call)
+        total = None
+        if name in _ARGUMENTS:
+            self._check_count(name, call)
+        else:
+            total = self._total(name, call, over)
+        partition = tuple(self._part(name, node) for node in clauses.get("partition_by") or ())
+        when = self.condition(clauses[WHEN], "WHEN") if clauses.get(WHEN) else None
+        if when is not None:
+            self._refuse_inside(name, when)
+        at = offset_of(call)
+        if name == "isfirst":
+            if clauses.get(LIMIT):
+                fix = "leave it out: its arguments say how long its intervals are"
+                raise self._error(name, "ISFIRST takes no LIMIT DURATION", call, fix=fix)
+            return Analytic(name, None, partition, self._length(call.expressions, call, name), when, at=at)
+        limit_us = self._limit(name, clauses.get(LIMIT), call)
+        if total is not None:
+            return Analytic(name, None, partition, limit_us, when, total=total, at=at)
+        arg = self._part(name, call.expressions[0])
+        offset = self._offset(call) if name == "lag" else 0
+        return Analytic(name, arg, partition, limit_us, when, offset, self._default(name, call, arg), at=at)
+
+    def _refuse_other_clauses(self, name: str, clauses: dict[str, object], call: exp.Expr) -> None:
+        others = (clause for clause, value in clauses.items() if value and clause not in _CLAUSES)
+        other = next((clause for clause in others if clause != "order" or name not in ORDERED), None)
+        if other == "order":
+            fix = "leave it out: rows stand in the order of time"
+            raise self._error(name, f"{name.upper()} takes no ORDER BY in OVER", call, code="FUNCTION", fix=fix)
+        if other:
+            raise self.source.not_yet(f"{other.replace('_', ' ').upper()} in OVER is", at=offset_of(call))
+
+    def _check_count(self, name: str, call: exp.Expr) -> None:
+        least, most = _ARGUMENTS[name]
+        count = len(call.expressions)
+        if not least <= count <= most:
+            takes = str(least) if least == most else f"{least} to {most}"
+            what = f"{name.upper()} takes {takes} argument{'s' if most > 1 else ''}, not {count}"
+            raise self._error(name, what, call, code="FUNCTION", fix="write it as shown")
+
+    # Arguments
+
+    def _part(self, name: str, node: exp.Expr) -> Expr:
+        part = self.whole(offset_of(node)) if isinstance(node, exp.Star) else self.bind(node)
+        self._refuse_inside(name, part)
+        return part
+
+    def _refuse_inside(self, name: str, part: Expr) -> None:
+        found = next((inner for inner in part.walk() if isinstance(inner, (Aggregate, Analytic))), None)
+        if found is not None:
+            what = f"{found} cannot stand inside {name.upper()} OVER"
+            raise self.source.error(what, code="GROUP", at=found.at, fix="compute it in a step", example="WITH step AS (SELECT ...)")
+
+    def _total(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
+        total = self.aggregate(name, call, over)
+        for part in total.parts:
+            self._refuse_inside(name, part)
+        return total
+
+    def _offset(self, call: exp.Expr) -> int:
+        if len(call.expressions) < 2:
+            return 1
+        offset = _whole(call.expressions[1])
+        if offset is None or offset < 1:
+            fix = "LAST gives the row itself" if offset == 0 else "write a number"
+            raise self.source.error(
+                "LAG goes back a whole number of rows, 1 or more",
+                code="FUNCTION",
+                at=offset_of(call.expressions[1]),
+                fix=fix,
+                example="LAG(delay, 2) OVER (LIMIT DURATION(hour, 1))",
+            )
+        return offset
+
+    def _default(self, name: str, call: exp.Expr, arg: Expr) -> Expr | None:
+        place = 2 if name == "lag" else 1
+        if len(call.expressions) <= place:
+            return None
+        default = self._part(name, call.expressions[place])
+        kinds = static_kind(arg), static_kind(default)
+        if None not in kinds and Kind.NULL not in kinds and kinds[0] is not kinds[1]:
+            wanted, given = (kind.asa_name for kind in kinds if kind is not None)
+            raise self.source.error(
+                f"the default of {name.upper()} is {given}, but {arg} is {wanted}",
+                code="TYPE",
+                at=offset_of(call.expressions[place]),
+                fix=f"write a default of type {wanted}",
+            )
+        return default
+
+    # Durations
+
+    def _limit(self, name: str, limit: exp.Expr | None, call: exp.Expr) -> int:
+        if limit is None:
+            what = f"{name.upper()} must say how far back it looks"
+            raise self._error(name, what, call, fix="write OVER ( ... LIMIT DURATION(unit, n))")
+        if not isinstance(limit, exp.Anonymous) or str(limit.name).lower() != "duration":
+            raise self._error(name, "LIMIT takes DURATION(unit, n)", limit, fix="write it as shown")
+        return self._length(limit.expressions, limit, name)
+
+    def _length(self, args: list[exp.Expr], node: exp.Expr, name: str) -> int:
+        """Return the duration of a unit and a number, in microseconds."""
+        if len(args) != 2:
+            raise self._error(name, "DURATION takes a unit and a number", node, fix="write it as shown")
+        spelled = args[0].name
+        unit_us = UNITS_US.get(DATE_PARTS.get(spelled.lower(), ""))
+        if unit_us is None:
+            fix = suggest(spelled, UNITS_US, f"units are {', '.join(UNITS_US)}")
+            raise self.source.error(
+                f"there is no unit {spelled or args[0].sql(dialect='tsql')}", code="WINDOW", at=offset_of(node), fix=fix
+            )
+        number = _whole(args[1])
+        if number is None or number < 1:
+            raise self._error(name, "a duration is a whole number of units, 1 or more", node, fix="write a number")
+        return unit_us * number
+
+    def _error(self, name: str, what: str, node: exp.Expr, *, code: str = "WINDOW", fix: str = "") -> Exception:
+        example = _EXAMPLES.get(name, f"{name.upper()}(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))")
+        return self.source.error(what, code=code, at=offset_of(node), fix=fix, example=example)
+
+
+def _whole(node: exp.Expr) -> int | None:
+    """Return the number that a literal is, None where it is no whole number that anybody would mean."""
+    text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
+    return int(text) if text.isdigit() and len(text) <= 18 else None

@@ -1,0 +1,234 @@
+"""
+Statements: where one ends and the next begins, and those that are no queries.
+
+Statements need no semicolon between them: a query ends where, outside of all brackets, a word stands that can only begin
+another statement (SELECT that follows no UNION, WITH that names steps, CREATE TABLE, SET). Two statements say something
+about a whole script: ``CREATE TABLE input (path type, ...)`` declares types of an input's fields, and
+``SET CASE_INSENSITIVE ON`` lets comparisons of texts ignore case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tidegate.expressions.binding.catalog import InputSchema, instead_of_type
+from tidegate.expressions.kinds import DECLARABLE
+from tidegate.expressions.syntax.errors import Source, suggest
+
+_SET_EXAMPLE = "SET CASE_INSENSITIVE ON"
+_CREATE_EXAMPLE = "CREATE TABLE flights (delay bigint, plane.model nvarchar(max))"
+_JOINING = {TokenType.UNION, TokenType.ALL, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.DISTINCT}
+_OPENING = {TokenType.L_PAREN, TokenType.CASE}
+_CLOSING = {TokenType.R_PAREN, TokenType.END}
+_REFUSED = {
+    *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.MERGE, TokenType.TRUNCATE, TokenType.CREATE, TokenType.ALTER),
+    *(TokenType.DROP, TokenType.EXECUTE, TokenType.DECLARE, TokenType.USE, TokenType.GRANT),
+}
+"""Words that begin statements of other SQLs."""
+_NO_NAMES = {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT, TokenType.NUMBER, TokenType.STRING}
+
+
+@dataclass(frozen=True, slots=True)
+class Declaration:
+    """
+    One CREATE TABLE.
+
+    Args:
+        name: The input.
+        at: The offset of its name.
+        fields: Path, name of the type, and offset of each field.
+    """
+
+    name: str
+    at: int
+    fields: tuple[tuple[str, str, int], ...]
+
+    def applied(self, source: Source, schema: InputSchema) -> InputSchema:
+        """
+        Return an input with the declared types added to those it is configured with.
+
+        Raises:
+            QueryError: They contradict each other.
+        """
+        fields = dict(schema.fields)
+        for path, kind, at in self.fields:
+            names = tuple(path.split("."))
+            known = schema.kind(names)
+            if known is not None and known is not DECLARABLE[kind]:
+                what = f"{schema.name}.{path} is configured as {known.asa_name}, not as {kind}"
+                raise source.error(what, code="TYPE", at=at, fix=f"write {known.asa_name}, or CAST it where it is used")
+            if not schema.has(names):
+                fix = suggest(names[0], schema.fields, f"its fields are {', '.join(schema.fields)}")
+                raise source.error(f"{schema.name} has no field {path}", code="FIELD", at=at, fix=fix)
+            fields = {name: declared for name, declared in fields.items() if name.lower() != path.lower()} | {path: kind}
+        return replace(schema, fields=fields)
+
+
+def apply_declarations(source: Source, declarations: Sequence[Declaration], inputs: Sequence[InputSchema]) -> list[InputSchema]:
+    """
+    Return *inputs* with the types that the script declares.
+
+    Raises:
+        QueryError: A declaration names no input, one that has been declared, or contradicts its configuration.
+    """
+    schemas = {schema.name.lower(): schema for schema in inputs}
+    declared: set[str] = set()
+    for declaration in declarations:
+        name = declaration.name.lower()
+        if name not in schemas:
+            known = [schema.name for schema in inputs]
+            fix = suggest(declaration.name, known, f"inputs are {', '.join(known)}" if known else "configure it under [inputs]")
+            raise source.error(f"there is no input {declaration.name}", code="INPUT", at=declaration.at, fix=fix)
+        if name in declared:
+            raise source.error(
+                f"{declaration.name} is declared twice", code="NAME", at=declaration.at, fix="declare all its fields at once"
+            )
+        declared.add(name)
+        schemas[name] = declaration.applied(source, schemas[name])
+    return list(schemas.values())
+
+
+@dataclass
+class Split:
+    """The tokens of a script's queries, and what its other statements say."""
+
+    queries: list[list[Token]] = field(default_factory=list)
+    declarations: list[Declaration] = field(default_factory=list)
+    ignores_case: bool = False
+
+
+def split(tokens: Sequence[Token], source: Source) -> Split:
+    """
+    Take a script's tokens apart.
+
+    Raises:
+        QueryError: A statement that is no query is wrong.
+    """
+    found = Split()
+    for statement in _statements(tokens):
+        first = statement[0]
+        if _is_create(statement, 0):
+            found.declarations.append(_Reading(statement, source).declaration())
+        elif first.token_type is TokenType.SET:
+            if found.queries:
+                raise source.error("SET stands after a query", code="SYNTAX", at=first.start, fix="write it before all queries")
+            found.ignores_case = _setting(statement, source)
+        elif first.token_type in _REFUSED:
+            fix, example = "write SELECT ... INTO output FROM input", "SELECT origin, delay INTO delays FROM flights TIMESTAMP BY scheduled"
+            raise source.error("a script is a SELECT statement", code="SYNTAX", at=first.start, fix=fix, example=example)
+        else:
+            found.queries.append(statement)
+    return found
+
+
+def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
+    statements: list[list[Token]] = [[]]
+    depth, has_select = 0, False
+    for at, token in enumerate(tokens):
+        kind = token.token_type
+        if kind is TokenType.SEMICOLON or (depth == 0 and statements[-1] and _begins(tokens, at, statements[-1], has_select)):
+            statements.append([])
+            depth, has_select = 0, False
+        if kind is not TokenType.SEMICOLON:
+            statements[-1].append(token)
+        has_select |= depth == 0 and kind is TokenType.SELECT
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+    return [statement for statement in statements if statement]
+
+
+def _begins(tokens: Sequence[Token], at: int, statement: list[Token], has_select: bool) -> bool:
+    """Tell whether the token at *at*, outside of brackets, begins another statement."""
+    kind, following = tokens[at].token_type, [token.token_type for token in tokens[at + 1 : at + 3]]
+    is_over = has_select or statement[0].token_type in (TokenType.CREATE, TokenType.SET)
+    if not is_over or tokens[at - 1].token_type is TokenType.DOT:
+        return False
+    if kind is TokenType.SELECT:
+        return tokens[at - 1].token_type not in _JOINING
+    if kind is TokenType.WITH:
+        return len(following) == 2 and following[0] is not TokenType.L_PAREN and following[1] in (TokenType.ALIAS, TokenType.L_PAREN)
+    if kind is TokenType.SET:
+        return len(following) == 2 and following[1] in (TokenType.ON, TokenType.VAR, TokenType.EQ)
+    return _is_create(tokens, at)
+
+
+def _is_create(tokens: Sequence[Token], at: int) -> bool:
+    return [token.token_type for token in tokens[at : at + 2]] == [TokenType.CREATE, TokenType.TABLE]
+
+
+def _setting(statement: list[Token], source: Source) -> bool:
+    words = [token.text.upper() for token in statement]
+    if len(words) > 1 and words[1] != "CASE_INSENSITIVE":
+        fix = suggest(statement[1].text, ["CASE_INSENSITIVE"], "the only setting is CASE_INSENSITIVE")
+        raise source.error(f"there is no setting {statement[1].text}", code="SYNTAX", at=statement[1].start, fix=fix, example=_SET_EXAMPLE)
+    if words[2:] not in (["ON"], ["OFF"]):
+        raise source.error("SET takes a name, and ON or OFF", code="SYNTAX", at=statement[0].start, example=_SET_EXAMPLE)
+    return words[2] == "ON"
+
+
+class _Reading:
+    """Reads one CREATE TABLE."""
+
+    def __init__(self, statement: list[Token], source: Source) -> None:
+        self._tokens, self._source, self._at = statement, source, 2
+
+    def declaration(self) -> Declaration:
+        name = self._name("the name of an input")
+        self._need(TokenType.L_PAREN, "(")
+        fields = [self._field()]
+        while self._next_is(TokenType.COMMA):
+            self._at += 1
+            fields.append(self._field())
+        self._need(TokenType.R_PAREN, ", or )")
+        if self._at < len(self._tokens):
+            raise self._error("the end of CREATE TABLE")
+        for number, (path, _, at) in enumerate(fields):
+            if path.lower() in [other.lower() for other, _, _ in fields[:number]]:
+                raise self._source.error(f"{name.text} has two fields {path}", code="NAME", at=at, fix="declare each field once")
+        return Declaration(name.text, name.start, tuple(fields))
+
+    def _field(self) -> tuple[str, str, int]:
+        first = self._name("the name of a field")
+        path = [first.text]
+        while self._next_is(TokenType.DOT):
+            self._at += 1
+            path.append(self._name("the name of a member").text)
+        return ".".join(path), self._type(), first.start
+
+    def _type(self) -> str:
+        word = self._name("a type")
+        spelled = word.text.lower()
+        if self._next_is(TokenType.L_PAREN):
+            self._at += 1
+            spelled += f"({self._name('max').text.lower()})" if not self._next_is(TokenType.NUMBER) else f"({self._take().text})"
+            self._need(TokenType.R_PAREN, ")")
+        if spelled not in DECLARABLE:
+            what, fix = f"there is no type {spelled}", instead_of_type(spelled)
+            raise self._source.error(what, code="TYPE", at=word.start, fix=fix, example=_CREATE_EXAMPLE)
+        return spelled
+
+    def _name(self, what: str) -> Token:
+        if self._at >= len(self._tokens) or self._tokens[self._at].token_type in _NO_NAMES or "." in self._tokens[self._at].text:
+            raise self._error(what)
+        return self._take()
+
+    def _take(self) -> Token:
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _next_is(self, kind: TokenType) -> bool:
+        return self._at < len(self._tokens) and self._tokens[self._at].token_type is kind
+
+    def _need(self, kind: TokenType, what: str) -> None:
+        if not self._next_is(kind):
+            raise self._error(what)
+        self._at += 1
+
+    def _error(self, wanted: str) -> Exception:
+        last = self._tokens[min(self._at, len(self._tokens) - 1)]
+        near = f" near {last.text!r}"
+        return self._source.error(
+            f"expecting {wanted}{near}", code="SYNTAX", at=last.start, fix="correct the script", example=_CREATE_EXAMPLE
+        )

@@ -1,0 +1,1 @@
+"""Evaluating expressions over whole columns, and lifting column functions out of them."""

@@ -1,0 +1,153 @@
+"""
+Conversions between kinds, as DuckDB expressions: CAST, TRY_CAST, and what T-SQL converts by itself.
+
+Text is read strictly: ``'12'`` is a bigint, ``'12.5'`` is not; a float loses its fraction on its way to bigint. Where
+two kinds meet, the lower one of nvarchar < bit < bigint < float < datetime is converted to the higher, as in T-SQL.
+Records and arrays are converted to nothing but their JSON text, and by CAST from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tidegate.expressions.duckdb_pool import MACRO_USES
+from tidegate.expressions.kinds import Kind, KindMismatch
+
+SQL_CHARACTERS_MAX = 50_000
+"""Longest text one expression may become."""
+EXPANDED_CHARACTERS_MAX = 500_000
+"""Longest text it may become once macros stand in it in full."""
+
+DUCK_TYPES = {
+    Kind.NULL: "INTEGER",
+    Kind.BIT: "BOOLEAN",
+    Kind.BIGINT: "BIGINT",
+    Kind.FLOAT: "DOUBLE",
+    Kind.DATETIME: "BIGINT",
+    Kind.NVARCHAR: "VARCHAR",
+    Kind.RECORD: "VARCHAR",
+    Kind.ARRAY: "VARCHAR",
+}
+_PRECEDENCE = (Kind.NULL, Kind.NVARCHAR, Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME)
+
+_INTEGER = r"^\s*([+-]?[0-9]+)\s*$"
+_NUMBER = r"^\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*$"
+_BIT = r"^\s*(true|false|1|0)\s*$"
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_MOMENT = (
+    rf"^\s*({_YEAR}-[0-9]{{2}}-[0-9]{{2}}(?:[T ][0-9]{{2}}:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?)?)\s*$"
+)
+
+# {x}: the value; {cast}: CAST or TRY_CAST. Text that does not match becomes '', which no type accepts.
+_TEMPLATES = {
+    (Kind.NVARCHAR, Kind.BIGINT): f"{{cast}}(regexp_extract({{x}}, '{_INTEGER}', 1) AS BIGINT)",
+    (Kind.NVARCHAR, Kind.FLOAT): f"{{cast}}(regexp_extract({{x}}, '{_NUMBER}', 1) AS DOUBLE)",
+    (Kind.NVARCHAR, Kind.BIT): f"{{cast}}(regexp_extract(lower({{x}}), '{_BIT}', 1) AS BOOLEAN)",
+    (Kind.NVARCHAR, Kind.DATETIME): f"epoch_us({{cast}}(regexp_extract({{x}}, '{_MOMENT}', 1) AS TIMESTAMPTZ))",
+    (Kind.FLOAT, Kind.BIGINT): "{cast}(trunc({x}) AS BIGINT)",
+    (Kind.BIT, Kind.BIGINT): "CAST({x} AS BIGINT)",
+    (Kind.BIGINT, Kind.FLOAT): "CAST({x} AS DOUBLE)",
+    (Kind.BIT, Kind.FLOAT): "CAST({x} AS DOUBLE)",
+    (Kind.BIGINT, Kind.BIT): "({x} <> 0)",
+    (Kind.FLOAT, Kind.BIT): "({x} <> 0)",
+    (Kind.BIGINT, Kind.NVARCHAR): "CAST({x} AS VARCHAR)",
+    (Kind.FLOAT, Kind.NVARCHAR): "CAST({x} AS VARCHAR)",
+    (Kind.BIT, Kind.NVARCHAR): "CAST({x} AS VARCHAR)",
+    (Kind.DATETIME, Kind.NVARCHAR): "iso8601({x})",
+    (Kind.RECORD, Kind.NVARCHAR): "({x} || '')",
+    (Kind.ARRAY, Kind.NVARCHAR): "({x} || '')",
+    (Kind.NVARCHAR, Kind.RECORD): "{cast}_json({x}, 'OBJECT')",
+    (Kind.NVARCHAR, Kind.ARRAY): "{cast}_json({x}, 'ARRAY')",
+}
+# A regular expression holds braces of its own.
+_TEMPLATES = {pair: re.sub(r"(\{[0-9]\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
+_STRICT = re.compile(r"(?<!TRY_)CAST(?:_json\(|\((?:regexp_extract|trunc)\()")
+"""How the conversions begin that may fail."""
+
+
+class TooLong(KindMismatch):
+    """An expression would become too long a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """A DuckDB expression and the kind of its values; of a constant text also the text."""
+
+    sql: str
+    kind: Kind
+    constant: str | None = None
+
+    def __post_init__(self) -> None:
+        # A few functions repeat an argument's text; nested, they would double it at each level.
+        if len(self.sql) > SQL_CHARACTERS_MAX:
+            raise TooLong(f"the expression needs more than {SQL_CHARACTERS_MAX} characters of SQL")
+
+
+def refuse_long(sql: str) -> None:
+    """
+    Check that a DuckDB expression is not too long once macros stand in it in full.
+
+    Raises:
+        TooLong: It is.
+    """
+    factors, length = [1], 0
+    for word in re.finditer(r"'(?:[^']|'')*'|(\w*)\(|\)|[^'()]", sql):
+        if word[0] == ")":
+            factors.pop()
+        elif word[1] is not None:
+            factors.append(factors[-1] * MACRO_USES.get(word[1].lower(), 1))
+        length += factors[-1] * len(word[0])
+        if length > EXPANDED_CHARACTERS_MAX:
+            raise TooLong(f"the expression needs more than {EXPANDED_CHARACTERS_MAX} characters of SQL")
+
+
+def convert(value: Typed, to: Kind, *, lenient: bool = False) -> str:
+    """
+    Return the DuckDB expression that converts *value* to kind *to*; one value that cannot be converted makes it fail.
+
+    Args:
+        lenient: A value that cannot be converted gives NULL instead.
+
+    Raises:
+        KindMismatch: No value of this kind can be converted to *to*.
+    """
+    if value.kind is to:
+        return value.sql
+    if value.kind is Kind.NULL:
+        return f"CAST(NULL AS {DUCK_TYPES[to]})"
+    template = _TEMPLATES.get((value.kind, to))
+    if template is None:
+        if lenient:
+            return f"CAST(NULL AS {DUCK_TYPES[to]})"
+        raise KindMismatch(f"{value.kind.asa_name} cannot be converted to {to.asa_name}")
+    return template.format(x=value.sql, cast="TRY_CAST" if lenient else "CAST")
+
+
+def can_fail(sql: str) -> bool:
+    """Tell whether a DuckDB expression holds a conversion that not every value survives; constants may raise a false alarm."""
+    return _STRICT.search(sql) is not None
+
+
+def unify(values: Sequence[Typed]) -> tuple[tuple[str, ...], Kind]:
+    """
+    Convert values that meet (in a comparison, in CASE) to the highest of their kinds.
+
+    Raises:
+        KindMismatch: A record or array meets another kind, or a datetime meets a number.
+    """
+    kinds = {value.kind for value in values} - {Kind.NULL}
+    if not kinds:
+        return tuple("NULL" for _ in values), Kind.NULL
+    if len(kinds) == 1:
+        common = kinds.pop()
+    elif kinds & {Kind.RECORD, Kind.ARRAY}:
+        raise KindMismatch(f"{_listed(kinds)} cannot be compared or mixed")
+    else:
+        common = max(kinds, key=_PRECEDENCE.index)
+    return tuple(convert(value, common) for value in values), common
+
+
+def _listed(kinds: set[Kind]) -> str:
+    return " and ".join(sorted(kind.asa_name for kind in kinds))

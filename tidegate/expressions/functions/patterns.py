@@ -1,0 +1,100 @@
+"""
+Patterns: LIKE, PATINDEX and REGEXMATCH.
+
+A pattern is a constant of the script, checked before anything starts, so no event can bring one. All are matched in time
+linear in the text (RE2): there is no pattern that explodes. Positions count from 1; 0 says that nothing matches. As in
+Stream Analytics REGEXMATCH ignores case and ``.`` matches line ends too. Look-ahead and back references are refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import duckdb
+
+from tidegate.expressions.duckdb_pool import quoted, run
+from tidegate.expressions.functions.conversions import Typed
+from tidegate.expressions.functions.rules import Function, as_text
+from tidegate.expressions.kinds import Kind
+
+PATTERN_CHARACTERS_MAX = 1_000
+"""Longest pattern accepted."""
+
+
+def like_pattern(pattern: str) -> str:
+    """Translate a LIKE pattern of T-SQL (``%``, ``_``, ``[a-c]``, ``[^x]``) to a regular expression over the whole value."""
+    out, rest = "", pattern
+    while rest:
+        bracket = re.match(r"\[(\^?)(\]?[^\]]*)\]", rest)
+        if bracket and bracket[2]:
+            out += f"[{bracket[1]}{_escape_set(bracket[2])}]"
+            rest = rest[bracket.end() :]
+        else:
+            out += {"%": ".*", "_": "."}.get(rest[0]) or re.escape(rest[0])
+            rest = rest[1:]
+    return out
+
+
+def regex_of(name: str, pattern: str) -> str:
+    """Return the regular expression that the function *name* (lower case) makes of its pattern."""
+    if name == "like":
+        return like_pattern(pattern)
+    if name == "regexmatch":
+        return f"^(.*?)(?:{pattern})"
+    if pattern.startswith("%"):
+        return f"^(.*?){like_pattern(pattern[1:])}$"
+    return f"^(){like_pattern(pattern)}$"
+
+
+def problem_of(name: str, pattern: str) -> str:
+    """Return what is wrong with the pattern of a function; empty when nothing is."""
+    if len(pattern) > PATTERN_CHARACTERS_MAX:
+        return f"has {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
+    try:
+        # By itself first: what closes a bracket of ours would not be noticed inside it.
+        for regex in (pattern if name == "regexmatch" else "", regex_of(name, pattern)):
+            run(f"SELECT regexp_matches('', {quoted(regex)}, 's')")
+    except duckdb.Error as error:
+        return f"is not understood: {str(error).split(': ', 1)[-1].splitlines()[0]}"
+    return ""
+
+
+def _escape_set(inside: str) -> str:
+    return re.sub(r"([\\\[\]^&~])", r"\\\1", inside)
+
+
+def _pattern(name: str, arg: Typed) -> str:
+    assert arg.constant is not None, "the binder lets nothing but constants pass"
+    return quoted(regex_of(name, arg.constant))
+
+
+def _like(args: Sequence[Typed]) -> Typed:
+    if args[1].kind is Kind.NULL:
+        return Typed("CAST(NULL AS BOOLEAN)", Kind.BIT)
+    return Typed(f"regexp_full_match({as_text(args[0])}, {_pattern('like', args[1])}, 's')", Kind.BIT)
+
+
+def _position(name: str, value: int, options: str) -> Callable[[Sequence[Typed]], Typed]:
+    def rule(args: Sequence[Typed]) -> Typed:
+        pattern, text = args[1 - value], as_text(args[value])
+        if pattern.kind is Kind.NULL:
+            return Typed("CAST(NULL AS BIGINT)", Kind.BIGINT)
+        regex = _pattern(name, pattern)
+        before = f"length(regexp_extract({text}, {regex}, 1, '{options}'))"
+        found = f"CASE WHEN regexp_matches({text}, {regex}, '{options}') THEN {before} + 1 ELSE 0 END"
+        return Typed(f"CASE WHEN {text} IS NOT NULL THEN CAST({found} AS BIGINT) END", Kind.BIGINT)
+
+    return rule
+
+
+PATTERN_FUNCTIONS: dict[str, Function] = {
+    "like": Function(2, 2, _like, Kind.BIT),
+    "patindex": Function(2, 2, _position("patindex", 1, "s"), Kind.BIGINT),
+    "regexmatch": Function(2, 2, _position("regexmatch", 0, "si"), Kind.BIGINT),
+}
+"""The functions that take a pattern, by name in lower case."""
+PATTERN_PLACES = {"like": 1, "patindex": 0, "regexmatch": 1}
+"""Which argument the pattern is."""
+PATTERN_EXAMPLES = {"like": "origin LIKE 'A%'", "patindex": "PATINDEX('%[0-9]%', origin)", "regexmatch": "REGEXMATCH(origin, '[0-9]+')"}
+"""How a script writes each."""

@@ -1,0 +1,1 @@
+"""The query language as text: dialect, statements, paths, slips and errors."""

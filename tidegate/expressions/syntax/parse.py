@@ -1,0 +1,223 @@
+"""
+Text -> tree: one script, its statements, and where each of their words stands.
+
+Nothing is looked up here. What is refused: text that is no SQL of this dialect, text too long or nested too deeply for
+a person to have written it (both found before the parser could drown in them).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from tidegate.expressions.binding.statements import Declaration, split
+from tidegate.expressions.syntax.dialect import Asa
+from tidegate.expressions.syntax.errors import Source, likeness, nearest
+from tidegate.expressions.syntax.slips import refuse_slips
+
+SCRIPT_CHARACTERS_MAX = 262_144
+"""Longest script accepted."""
+SCRIPT_WORDS_MAX = 30_000
+"""Most words and signs accepted."""
+NESTING_MAX = 100
+"""Deepest nesting of brackets and CASE accepted."""
+TREE_DEPTH_MAX = 120
+"""Deepest tree accepted: a chain of operators nests it though no bracket shows."""
+
+_BEFORE_EXPRESSION = "SELECT "
+_OPENING = {TokenType.L_PAREN, TokenType.CASE}
+_CLOSING = {TokenType.R_PAREN, TokenType.END}
+_PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
+_KEYWORDS = ("SELECT", "INTO", "FROM", "TIMESTAMP BY", "OVER", "WHERE", "GROUP BY", "HAVING", "CASE", "WHEN", "THEN", "ELSE", "END", "AS")
+_OTHER_WORDS = (
+    *("AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "BETWEEN", "ON", "BY", "WITH", "UNION", "JOIN", "LEFT", "INNER", "OUTER", "CROSS"),
+    *("APPLY", "PARTITION", "PARTITION BY", "LIMIT", "ORDER BY", "BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY"),
+)
+"""Words that are spelled right, and mean no keyword that looks like them."""
+_ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
+"""The text before a place where an array's element ends that is written as other languages do: ``a[0]``."""
+_ELEMENT_OF = re.compile(r"[\w\])]$")
+"""The text before a place where such an index begins."""
+_NAME_LIKENESS_MIN = 0.7
+"""How alike a keyword must be to what may be a name after all."""
+_REASONS = {
+    "Invalid expression / Unexpected token": "unexpected word",
+    "Required keyword": "an operand is missing",
+    "Expected table name": "the name of an input or step is missing",
+}
+_FIXES = {
+    "an input takes no PARTITION BY": "leave it out: tidegate plan shows how the work is spread",
+}
+_EXAMPLE = "SELECT origin, COUNT(*) AS n INTO out FROM flights TIMESTAMP BY scheduled GROUP BY origin, TumblingWindow(hour, 1)"
+
+
+@dataclass(frozen=True)
+class Script:
+    """A parsed script: its source, its queries as sqlglot trees, and what it declares of its inputs."""
+
+    source: Source
+    statements: tuple[exp.Expr, ...]
+    declarations: tuple[Declaration, ...] = ()
+
+
+def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script:
+    """
+    Parse a script.
+
+    Args:
+        text: The script.
+        file: The name errors give it.
+        added: How many characters at its beginning nobody wrote.
+
+    Raises:
+        QueryError: The text is too long, nested too deeply, or no SQL of this dialect; with line and column.
+    """
+    # Some editors begin a file with a mark of its encoding.
+    text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
+    source = Source(text, file, added)
+    if len(text) > SCRIPT_CHARACTERS_MAX:
+        raise source.error(
+            f"the script has {len(text)} characters, more than {SCRIPT_CHARACTERS_MAX}",
+            code="SIZE",
+            at=-1,
+            fix="split it into several queries; each runs as its own job",
+        )
+    tokens = _tokens(source)
+    _refuse_beforehand(tokens, source)
+    refuse_slips(tokens, source)
+    parts = split(tokens, source)
+    source = replace(source, ignores_case=parts.ignores_case)
+    queries = [token for query in parts.queries for token in (*query, _end_of(query))]
+    try:
+        trees = Asa.Parser(dialect=Asa()).parse(queries, text) if queries else []
+    except ParseError as error:
+        raise _syntax_error(error, source) from None
+    except RecursionError:
+        raise source.error("the script is nested too deeply", code="SIZE", at=-1, fix="write shorter expressions") from None
+    statements = tuple(tree for tree in trees if tree is not None)
+    for statement in statements:
+        _refuse_deep_tree(statement, source)
+    if not statements:
+        raise source.error("the script has no statement", code="SYNTAX", at=-1, fix="write a SELECT", example=_EXAMPLE)
+    return Script(source, statements, tuple(parts.declarations))
+
+
+def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
+    """
+    Parse one expression, such as the ``timestamp_by`` of an input's configuration, called *where* in errors.
+
+    Returns:
+        The tree, and the source whose offsets it holds.
+
+    Raises:
+        QueryError: The text is no expression.
+    """
+    script = parse_script(f"{_BEFORE_EXPRESSION}{text}", where, added=len(_BEFORE_EXPRESSION))
+    statement = script.statements[0]
+    chosen = statement.expressions
+    others = len(script.statements) > 1 or script.declarations or script.source.ignores_case
+    alone = isinstance(statement, exp.Select) and not others
+    if not alone or len(chosen) != 1 or any(value for name, value in statement.args.items() if name != "expressions"):
+        raise script.source.error(f"{text!r} is not one expression", code="SYNTAX", at=-1, fix="give a field path or an expression")
+    found: exp.Expr = chosen[0]
+    return script.source, found
+
+
+def offset_of(node: exp.Expr) -> int:
+    """Return the offset of the first word of *node* in its script, or -1 when the tree does not say."""
+    offsets = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
+    return min(offsets, default=-1)
+
+
+def _tokens(source: Source) -> list[Token]:
+    try:
+        return Asa().tokenize(source.text)
+    except TokenError as error:
+        comment = source.text.rfind("/*")
+        if comment >= 0 and "*/" not in source.text[comment:]:
+            raise source.error("a comment is never closed", code="SYNTAX", at=comment, fix="close it by */") from error
+        at = max(source.text.rfind("'"), source.text.rfind("["), source.text.rfind('"'))
+        raise source.error(f"{source.text[at]} is never closed", code="SYNTAX", at=at, fix="close every quote and bracket") from error
+
+
+def _end_of(query: list[Token]) -> Token:
+    last = query[-1]
+    return Token(TokenType.SEMICOLON, ";", last.line, last.col, last.end, last.end)
+
+
+def _refuse_beforehand(tokens: list[Token], source: Source) -> None:
+    if len(tokens) > SCRIPT_WORDS_MAX:
+        what = f"the script has {len(tokens)} words and signs, more than {SCRIPT_WORDS_MAX}"
+        raise source.error(what, code="SIZE", at=-1, fix="split it into several queries; each runs as its own job")
+    depth, prefixes = 0, 0
+    for token in tokens:
+        kind = token.token_type
+        depth += (kind in _OPENING) - (kind in _CLOSING)
+        prefixes = prefixes + 1 if kind in _PREFIXES else 0
+        if depth > NESTING_MAX or prefixes > NESTING_MAX:
+            raise source.error(f"nested more than {NESTING_MAX} deep", code="SIZE", at=token.start, fix="write shorter expressions")
+
+
+def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
+    pending = [(statement, 1)]
+    while pending:
+        node, depth = pending.pop()
+        if depth > TREE_DEPTH_MAX:
+            raise source.error(
+                f"more than {TREE_DEPTH_MAX} operators in one chain",
+                code="SIZE",
+                at=offset_of(node),
+                fix="write shorter expressions; IN takes long lists of values",
+            )
+        pending.extend((child, depth + 1) for child in node.iter_expressions())
+
+
+def _syntax_error(error: ParseError, source: Source) -> Exception:
+    first = error.errors[0] if error.errors else {}
+    line, column, word = first.get("line"), first.get("col"), first.get("highlight") or ""
+    at = -1
+    if isinstance(line, int) and isinstance(column, int):
+        # sqlglot counts columns at the last character of a word.
+        at = sum(len(text) + 1 for text in source.text.split("\n")[: line - 1]) + column - max(len(word), 1)
+    reason = str(first.get("description") or "this is no SQL").partition(" but got <")[0].rstrip(".")
+    reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
+    near = f" near {word!r}" if word else ""
+    if reason in _FIXES:
+        return source.error(reason, code="SYNTAX", at=at, fix=_FIXES[reason])
+    if at >= 0 and (_ELEMENT_BEFORE.search(source.text[:at]) or (word.startswith("[") and _ELEMENT_OF.search(source.text[:at]))):
+        fix, example = "write GetArrayElement(array, index) for an element of an array", "GetArrayElement(readings, 0)"
+        return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=example)
+    fix = _meant(source.text[: max(at, 0)], word) or "correct the script at this place"
+    return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=_EXAMPLE)
+
+
+def _meant(before: str, word: str) -> str:
+    """
+    Return which keyword was meant: by *word*, at which the parser stopped, or by the one before it, which it took for a name.
+
+    Args:
+        before: The script up to the word.
+        word: The word.
+    """
+    if word.upper() == "INTO":
+        begun = re.search(r"(\w{3,})[^;]*$", before)
+        if begun and _misspelled(begun[1]) == "SELECT":
+            return f"did you mean SELECT instead of {begun[1]}?"
+        if before.count("(") > before.count(")"):
+            return "close the bracket that is opened before it"
+        return "write INTO right after the columns, before FROM"
+    last = re.search(r"(\w{3,})\s+$", before)
+    name = last[1] if last else ""
+    of_name, of_word = _misspelled(name), _misspelled(word)
+    how_alike = likeness(name, of_name) if of_name else 0
+    if how_alike >= _NAME_LIKENESS_MIN and (not of_word or how_alike > likeness(word, of_word)):
+        return f"did you mean {of_name} instead of {name}?"
+    return f"did you mean {of_word}?" if of_word else ""
+
+
+def _misspelled(word: str) -> str:
+    return "" if word.upper() in (*_KEYWORDS, *_OTHER_WORDS) else nearest(word, _KEYWORDS)

@@ -1,0 +1,435 @@
+"""
+Expressions: what a query computes from one row, as frozen values that print themselves.
+
+Two expressions are equal when they mean the same: names are compared ignoring case, places in the script do not count.
+A *leaf* is a value that comes from outside the expression; before aggregation that is a payload field, a column of a step's
+rows, the event's system timestamp or its partition; after it, a grouping key, an aggregate or the window's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+
+from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
+from tidegate.expressions.kinds import VALUE_KINDS, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """Root of all expressions. ``at`` is the offset in the script, or -1."""
+
+    at: int = field(default=-1, compare=False, repr=False, kw_only=True)
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        """The expressions directly inside this one."""
+        return ()
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        """Return this expression with other parts in the places of its own."""
+        assert not parts, f"{type(self).__name__} has no parts"
+        return self
+
+    def walk(self) -> Iterator[Expr]:
+        """Yield this expression and everything inside it, outermost first."""
+        yield self
+        for part in self.parts:
+            yield from part.walk()
+
+    def leaves(self) -> tuple[Expr, ...]:
+        """Return the distinct leaves in order of appearance."""
+        return tuple(dict.fromkeys(node for node in self.walk() if isinstance(node, Leaf)))
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf(Expr):
+    """A value from outside the expression."""
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Leaf):
+    """A payload field by its path. ``path`` keeps the script's spelling, ``folded`` decides equality."""
+
+    path: tuple[str, ...] = field(compare=False)
+    folded: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folded", tuple(name.lower() for name in self.path))
+
+    def __str__(self) -> str:
+        return ".".join(name if name.isidentifier() else f"[{name}]" for name in self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class SystemTimestamp(Leaf):
+    """System.Timestamp() of an event."""
+
+    def __str__(self) -> str:
+        return "System.Timestamp()"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionId(Leaf):
+    """The event's input partition."""
+
+    def __str__(self) -> str:
+        return "PartitionId"
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival(Leaf):
+    """The event's arrival time."""
+
+    def __str__(self) -> str:
+        return "EventEnqueuedUtcTime"
+
+
+@dataclass(frozen=True, slots=True)
+class Payload(Leaf):
+    """
+    A whole row as a record.
+
+    Args:
+        names: What the members are called; none of an event, which is its payload.
+        columns: The values of the members.
+    """
+
+    names: tuple[str, ...] = ()
+    columns: tuple[Expr, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.columns
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, columns=parts)
+
+    def __str__(self) -> str:
+        return "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered(Leaf):
+    """What a row or a group has under number ``index``; prints as the expression it comes from; no ``kind`` where values differ in it."""
+
+    index: int
+    title: str = field(compare=False)
+    kind: Kind | None = field(compare=False)
+
+    def __str__(self) -> str:
+        return self.title
+
+
+@dataclass(frozen=True, slots=True)
+class Key(Numbered):
+    """A grouping key."""
+
+
+@dataclass(frozen=True, slots=True)
+class Total(Numbered):
+    """An aggregate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot(Numbered):
+    """A column of the rows that another step of the query gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class WindowEnd(Leaf):
+    """System.Timestamp() of a window's result: the window's end."""
+
+    def __str__(self) -> str:
+        return "System.Timestamp()"
+
+
+@dataclass(frozen=True, slots=True)
+class Computed(Leaf):
+    """What has been computed of ``expr`` before the expression around it; stands while rows are evaluated, in no plan."""
+
+    expr: Expr
+
+    def __str__(self) -> str:
+        return str(self.expr)
+
+
+@dataclass(frozen=True, slots=True)
+class WindowId(Leaf):
+    """System.Window().Id of a window's result: the id that Windows(...) gives its window, NULL where it gives none."""
+
+    def __str__(self) -> str:
+        return "System.Window().Id"
+
+
+@dataclass(frozen=True, slots=True)
+class Literal(Expr):
+    """A constant. NULL has kind ``Kind.NULL`` and value None."""
+
+    value: str | int | float | bool | None
+    kind: Kind
+
+    def __str__(self) -> str:
+        if self.kind is Kind.NULL:
+            return "NULL"
+        return "'" + str(self.value).replace("'", "''") + "'" if self.kind is Kind.NVARCHAR else repr(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class DatePart(Expr):
+    """The unit that DATEADD, DATEDIFF and DATEPART take as a bare word; it has no value of its own."""
+
+    unit: str
+
+    def __str__(self) -> str:
+        return self.unit
+
+
+_SPELLINGS = {
+    "is null": "{0} IS NULL",
+    "condition": "{0}",
+    "number": "{0}",
+    "comparable": "{0}",
+    "fold": "{0}",
+    "array": "{0}",
+    "record": "{0}",
+    **{f"only {kind.value}": "{0}" for kind in VALUE_KINDS},
+    "negate": "-({0})",
+    "not": "NOT ({0})",
+    "in": "{0} IN ({rest})",
+    "between": "{0} BETWEEN {1} AND {2}",
+}
+
+
+def _is_infix(expr: Expr) -> bool:
+    return isinstance(expr, Call) and expr.name not in _SPELLINGS and (expr.name in ("and", "or", "like") or not expr.name[0].isalpha())
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Expr):
+    """A function or operator of :mod:`tidegate.expressions.functions.catalogue` applied to arguments."""
+
+    name: str
+    args: tuple[Expr, ...]
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return self.args
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, args=parts)
+
+    def __str__(self) -> str:
+        args = [str(arg) for arg in self.args]
+        if self.name in _SPELLINGS:
+            return _SPELLINGS[self.name].format(*args, rest=", ".join(args[1:]))
+        if _is_infix(self):
+            return f" {self.name.upper()} ".join(f"({arg})" if _is_infix(part) else arg for part, arg in zip(self.args, args, strict=True))
+        return f"{self.name.upper()}({', '.join(args)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Property(Expr):
+    """A member of a record by its path, found as a field of a payload is. Of a value that is no record it is NULL."""
+
+    arg: Expr
+    path: tuple[str, ...] = field(compare=False)
+    folded: tuple[str, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "folded", tuple(name.lower() for name in self.path))
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, arg=parts[0])
+
+    def __str__(self) -> str:
+        return f"{self.arg}.{Field(self.path)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cast(Expr):
+    """
+    A conversion to ``kind``. One that fails makes the row fail; with ``lenient`` (TRY_CAST) it gives NULL instead.
+
+    ``declared`` marks the conversion of a field to its declared type, which prints as the field itself.
+    """
+
+    arg: Expr
+    kind: Kind
+    lenient: bool = False
+    declared: bool = False
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (self.arg,)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, arg=parts[0])
+
+    def __str__(self) -> str:
+        if self.declared:
+            return str(self.arg)
+        return f"{'TRY_CAST' if self.lenient else 'CAST'}({self.arg} AS {self.kind.asa_name})"
+
+
+@dataclass(frozen=True, slots=True)
+class Case(Expr):
+    """CASE: the value of the first condition that is true, else ``otherwise``."""
+
+    whens: tuple[tuple[Expr, Expr], ...]
+    otherwise: Expr
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (*(part for when in self.whens for part in when), self.otherwise)
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        return replace(self, whens=tuple(zip(parts[:-1:2], parts[1::2], strict=True)), otherwise=parts[-1])
+
+    def __str__(self) -> str:
+        whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in self.whens)
+        return f"CASE {whens} ELSE {self.otherwise} END"
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate(Expr):
+    """
+    An aggregate over the rows of a group.
+
+    Args:
+        function: ``count``, ``sum``, ``avg``, ``min``, ``max``, ``stdev``, ``stdevp``, ``var``, ``varp``, ``collect``,
+            ``collecttop``, ``topone``, ``percentile_cont`` or ``percentile_disc``, or the name of
+            an aggregate of another package.
+        arg: What is taken of each row; None for COUNT(*) and percentiles, which take what they are ordered by.
+        distinct: Whether equal values count once.
+        order: By what rows are ordered, and whether the largest come first.
+        parameter: Of CollectTop how many rows, of percentiles which part of them.
+        more: What else is taken of each row, by an aggregate of another package (``uda.name``).
+    """
+
+    function: str
+    arg: Expr | None
+    distinct: bool = False
+    order: tuple[tuple[Expr, bool], ...] = ()
+    parameter: Decimal | None = None
+    more: tuple[Expr, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (*([] if self.arg is None else [self.arg]), *self.more, *(key for key, _ in self.order))
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Aggregate:
+        keys = parts[len(parts) - len(self.order) :]
+        order = tuple((key, descending) for key, (_, descending) in zip(keys, self.order, strict=True))
+        more = parts[1 : 1 + len(self.more)]
+        return replace(self, arg=None if self.arg is None else parts[0], order=order, more=more)
+
+    @property
+    def call(self) -> str:
+        """The function and its arguments."""
+        parameter = [] if self.parameter is None else [str(self.parameter)]
+        if self.arg is None:
+            arg = [] if self.order else ["*"]
+        else:
+            # COLLECT() takes whole rows, which print as *.
+            arg = [text] if (text := str(self.arg)) != "*" else []
+            arg += map(str, self.more)
+        return f"{self.function.upper()}({'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)})"
+
+    @property
+    def order_by(self) -> str:
+        """ORDER BY, if there is one."""
+        keys = [f"{key} DESC" if descending else str(key) for key, descending in self.order]
+        return f"ORDER BY {', '.join(keys)}" if keys else ""
+
+    def __str__(self) -> str:
+        return self.call + (f" OVER ({self.order_by})" if self.order else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Analytic(Expr):
+    """
+    What a row sees of itself and of rows before it.
+
+    Only rows of the same *partition* count that meet *when* and are at most *limit_us* older than the row.
+
+    Args:
+        function: ``lag``, ``last``, ``isfirst`` or that of an aggregate.
+        arg: What LAG and LAST take of a row; None for all others.
+        partition: What a row must have in common with those it sees.
+        limit_us: How much older they may be, microseconds; of ISFIRST the length of its intervals.
+        when: What they must meet; None: nothing.
+        offset: Of LAG, how many rows back.
+        default: Of LAG and LAST, the value where there is no such row; None: NULL.
+        total: The aggregate, of all rows that count; None for LAG, LAST and ISFIRST.
+    """
+
+    function: str
+    arg: Expr | None
+    partition: tuple[Expr, ...]
+    limit_us: int
+    when: Expr | None = None
+    offset: int = 0
+    default: Expr | None = None
+    total: Aggregate | None = None
+
+    @property
+    def taken(self) -> tuple[Expr, ...]:
+        """What is taken of the rows that count."""
+        if self.total is not None:
+            return self.total.parts
+        return () if self.arg is None else (self.arg,)
+
+    @property
+    def parts(self) -> tuple[Expr, ...]:
+        return (*self.partition, *self.taken, *(part for part in (self.when, self.default) if part is not None))
+
+    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+        rest = iter(parts)
+        partition = tuple(next(rest) for _ in self.partition)
+        taken = tuple(next(rest) for _ in self.taken)
+        when, default = (None if part is None else next(rest) for part in (self.when, self.default))
+        total = None if self.total is None else self.total.rebuilt(taken)
+        arg = None if self.arg is None else taken[0]
+        return replace(self, arg=arg, partition=partition, when=when, default=default, total=total)
+
+    def __str__(self) -> str:
+        limit = _duration(self.limit_us)
+        over = [f"PARTITION BY {', '.join(map(str, self.partition))}"] if self.partition else []
+        over += [self.total.order_by] if self.total is not None and self.total.order else []
+        over += [] if self.function == "isfirst" else [f"LIMIT DURATION({limit})"]
+        over += [f"WHEN {self.when}"] if self.when is not None else []
+        return self._call + (f" OVER ({' '.join(over)})" if over else "")
+
+    @property
+    def _call(self) -> str:
+        if self.total is not None:
+            return self.total.call
+        arguments = [_duration(self.limit_us) if self.arg is None else str(self.arg)]
+        arguments += [str(self.offset)] if self.function == "lag" and (self.offset != 1 or self.default) else []
+        arguments += [str(self.default)] if self.default is not None else []
+        return f"{self.function.upper()}({', '.join(arguments)})"
+
+
+UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECOND_US, "millisecond": MILLISECOND_US, "microsecond": 1}
+"""How long the units of a duration are, microseconds; the largest first."""
+
+
+def _duration(duration_us: int) -> str:
+    """Write a duration as a script does, in the largest unit that divides it."""
+    unit, unit_us = next((unit, us) for unit, us in UNITS_US.items() if duration_us % us == 0)
+    return f"{unit}, {duration_us // unit_us}"
+
+
+def replaced(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+    """Return *expr* with every outermost part for which *change* gives something replaced by it."""
+    found = change(expr)
+    if found is not None:
+        return found
+    parts = tuple(replaced(part, change) for part in expr.parts)
+    return expr if all(new is old for new, old in zip(parts, expr.parts, strict=True)) else expr.rebuilt(parts)

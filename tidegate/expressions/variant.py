@@ -1,0 +1,132 @@
+"""
+Variants: columns whose values may differ in kind from row to row.
+
+A variant has one Arrow array per kind that occurs; in every row at most one of them is not null. A row in which all are
+null is NULL. A kind that no row has is left out, so an ordinary column costs what an ordinary column costs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.expressions.kinds import VALUE_KINDS, Kind
+
+Codes = npt.NDArray[np.int8]
+"""Per row the number of its kind in ``Kind``; 0 is NULL."""
+
+KIND_CODES = {kind: code for code, kind in enumerate(Kind)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Variant:
+    """A column of *length* rows, given as one array per kind."""
+
+    length: int
+    parts: Mapping[Kind, pa.Array]
+
+    @classmethod
+    def of(cls, length: int, parts: Mapping[Kind, pa.Array | pa.ChunkedArray]) -> Variant:
+        """Build a variant; parts without values are left out, and kinds are put in their fixed order."""
+        kept: dict[Kind, pa.Array] = {
+            kind: _whole(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length
+        }
+        return cls(length, kept)
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds that occur."""
+        return tuple(self.parts)
+
+    def codes(self) -> Codes:
+        """Return the kind of each row as a number."""
+        codes = np.zeros(self.length, dtype=np.int8)
+        for kind, part in self.parts.items():
+            codes[valid_mask(part)] = KIND_CODES[kind]
+        return codes
+
+    def only(self, kind: Kind) -> pa.Array:
+        """Return the array of one kind, all null when it does not occur."""
+        found = self.parts.get(kind)
+        return pa.nulls(self.length, kind.arrow) if found is None else found
+
+    def valid(self) -> npt.NDArray[np.bool_]:
+        """Return which rows are not NULL."""
+        mask = np.zeros(self.length, dtype=np.bool_)
+        for part in self.parts.values():
+            mask |= valid_mask(part)
+        return mask
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Variant:
+        """Return the rows with these numbers."""
+        return Variant.of(len(rows), {kind: part.take(pa.array(rows)) for kind, part in self.parts.items()})
+
+    def filter(self, mask: npt.NDArray[np.bool_]) -> Variant:
+        """Return the rows where *mask* is true."""
+        kept = int(mask.sum())
+        if kept == self.length:
+            return self
+        return Variant.of(kept, {kind: part.filter(pa.array(mask)) for kind, part in self.parts.items()})
+
+    def columns(self, name: str) -> dict[str, pa.Array]:
+        """Return the arrays as table columns, named *name* and the letter of the kind."""
+        return {f"{name}_{kind.value}": part for kind, part in self.parts.items()}
+
+
+def from_columns(table: pa.Table, name: str) -> Variant:
+    """Read back what :meth:`Variant.columns` wrote into *table*."""
+    present = set(table.column_names)
+    found: dict[Kind, pa.ChunkedArray] = {kind: table[column] for kind in VALUE_KINDS if (column := f"{name}_{kind.value}") in present}
+    return Variant.of(table.num_rows, found)
+
+
+def gather(length: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Variant]]) -> Variant:
+    """Put variants computed for disjoint sets of rows together; rows in none of them are NULL."""
+    if len(pieces) == 1 and len(pieces[0][0]) == length:
+        return pieces[0][1]
+    parts: dict[Kind, pa.Array] = {}
+    for kind in VALUE_KINDS:
+        having = [(rows, variant.parts[kind]) for rows, variant in pieces if kind in variant.parts]
+        if having:
+            parts[kind] = _scatter(length, [rows for rows, _ in having], [part for _, part in having])
+    return Variant.of(length, parts)
+
+
+def constant(length: int, kind: Kind, values: object) -> Variant:
+    """Build a variant of one kind from a numpy array or a sequence of *length* values."""
+    return Variant.of(length, {kind: pa.array(values, kind.arrow)})
+
+
+def valid_mask(part: pa.Array) -> npt.NDArray[np.bool_]:
+    """Return which values of *part* are not null."""
+    if part.null_count == 0:
+        return np.ones(len(part), dtype=np.bool_)
+    mask: npt.NDArray[np.bool_] = part.is_valid().to_numpy(zero_copy_only=False)
+    return mask
+
+
+def finite(part: pa.Array) -> pa.Array:
+    """Return floats without infinities and NaN (they become null) and without negative zero."""
+    positive_zero = pc.add(part, 0.0)
+    fine = pc.is_finite(positive_zero)
+    return positive_zero if pc.all(fine).as_py() in (True, None) else pc.if_else(fine, positive_zero, None)
+
+
+def _scatter(length: int, rows: Iterable[npt.NDArray[np.int64]], parts: Sequence[pa.Array]) -> pa.Array:
+    source = np.full(length, -1, dtype=np.int64)
+    start = 0
+    for numbers, part in zip(rows, parts, strict=True):
+        source[numbers] = np.arange(start, start + len(part))
+        start += len(part)
+    return pa.concat_arrays(list(parts)).take(pa.array(source, mask=source < 0))
+
+
+def _whole(part: pa.Array | pa.ChunkedArray) -> pa.Array:
+    if isinstance(part, pa.ChunkedArray):
+        return part.chunk(0) if part.num_chunks == 1 else pa.concat_arrays(part.chunks) if part.num_chunks else pa.array([], part.type)
+    return part

@@ -1,0 +1,1 @@
+"""JSON payloads as columns and columns as JSON, in C where it was compiled."""

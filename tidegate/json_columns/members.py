@@ -1,0 +1,268 @@
+"""
+JSON: payload bytes -> columns of the few field paths a query needs.
+
+Law: what a field of one payload is, depends on that payload and the path alone. The member with the path's exact
+spelling counts; without one, the first whose name matches ignoring case. A missing member and a JSON null are NULL. A
+number without point and exponent that fits 64 bits is a bigint, any other a float (one that is not finite is NULL);
+true and false are bit; an object is a record and an array an array, kept as compact JSON text.
+
+A payload that is missing, is no UTF-8, no JSON, or no JSON object is bad: flagged, with a reason, and NULL in every
+column. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.json_columns.plain_json` where it
+was compiled; all others of a block are parsed by one DuckDB call, and only those with names spelled otherwise are looked at
+one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.expressions.duckdb_pool import quoted, run
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Field
+from tidegate.expressions.variant import Variant, finite, gather
+from tidegate.json_columns import plain_json
+from tidegate.json_columns.extracted import NO_PAYLOAD, Extracted, texts_of
+from tidegate.json_columns.plain_json import PlainColumn
+from tidegate.kafka.native import wanted
+
+NOT_JSON = "payload is not JSON"
+NOT_OBJECT = "payload is not a JSON object"
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
+_INT64_DIGITS = 18
+"""Every number of this many characters fits 64 bits."""
+_INT64_CHARACTERS = 20
+"""No number of more characters does."""
+_FEW = 64
+"""So few rows are looked at one by one rather than by a pattern."""
+_LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
+Mask = npt.NDArray[np.bool_]
+
+
+class JsonReader:
+    """Reads payloads that are JSON objects; a stage that takes no field parses none, and then none is bad."""
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+        """Take *fields* out of *payloads*."""
+        return extract(payloads, fields)
+
+
+def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted:
+    """Take *fields* out of *payloads* (binary); with no field to take, nothing is parsed and nothing is bad."""
+    length = len(payloads)
+    if not fields or not length:
+        return Extracted({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
+    return _plain(payloads, fields) or _parsed(payloads, fields)
+
+
+def _plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted | None:
+    """Return what plain objects give, and of the others what the parser makes of them; None where asking would not pay, or nobody can."""
+    library = plain_json.library() if wanted() else None
+    if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
+        return None
+    length, found = len(payloads), plain_json.take_values(library, payloads, [field.path[0] for field in fields])
+    if found is None or len(found.others) > length // 2:
+        return None
+    columns = {field: _variant(column) for field, column in zip(fields, found.columns, strict=True)}
+    reasons = dict.fromkeys(np.flatnonzero(found.status == plain_json.MISSING).tolist(), NO_PAYLOAD)
+    if len(found.others):
+        rest = _parsed(payloads.take(pa.array(found.others)), fields)
+        known = np.flatnonzero(found.status)
+        columns = {
+            field: gather(length, [(known, column.take(known)), (found.others, rest.columns[field])]) for field, column in columns.items()
+        }
+        reasons |= dict(zip(found.others[rest.bad].tolist(), rest.reasons, strict=True))
+    return Extracted.of(columns, reasons)
+
+
+def _is_plain(field: Field) -> bool:
+    """Tell whether a field is a member of the payload itself, with a name that JSON writes in one way."""
+    return len(field.path) == 1 and _PLAIN_NAME.fullmatch(field.path[0]) is not None
+
+
+def _variant(column: PlainColumn) -> Variant:
+    kinds, length = column.kinds, len(column.kinds)
+    parts: dict[Kind, pa.Array] = {}
+    for kind, code in ((Kind.BIGINT, plain_json.BIGINT), (Kind.FLOAT, plain_json.FLOAT)):
+        mask = kinds == code
+        if mask.any():
+            valid = None if mask.all() else plain_json.valid_bits(mask)
+            parts[kind] = pa.Array.from_buffers(kind.arrow, length, [valid, pa.py_buffer(column.bits)])
+    truths = kinds >= plain_json.FALSE
+    if truths.any():
+        parts[Kind.BIT] = pa.array(kinds == plain_json.TRUE, mask=~truths)
+    return Variant.of(length, {**parts, Kind.NVARCHAR: column.text})
+
+
+def _parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted:
+    texts, reasons = texts_of(payloads)
+    texts, values = _members(texts, fields, reasons)
+    columns = {}
+    for field, found in zip(fields, values, strict=True):
+        columns[field] = values_of(_with_other_spellings(texts, field, found))
+    return Extracted.of(columns, reasons)
+
+
+def _members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
+    """Return the JSON text of each field's exactly spelled member, null where there is none; add what is bad to *reasons*."""
+    objects = pc.fill_null(pc.starts_with(texts, "{"), False)
+    if not pc.all(objects).as_py():
+        objects = pc.fill_null(pc.match_substring_regex(texts, r"^[ \t\r\n]*\{"), False)
+    paths = ", ".join(quoted(_json_path(field.path)) for field in fields)
+    sql = f"SELECT {', '.join(f'm[{at + 1}]' for at in range(len(fields)))} FROM (SELECT json_extract(v, [{paths}]) AS m FROM input)"
+    try:
+        found = run(sql, input=pa.table({"v": texts}))
+    except duckdb.Error:
+        valid = run("SELECT json_valid(v) AS ok FROM input", input=pa.table({"v": texts}))["ok"].combine_chunks()
+        valid = pc.fill_null(valid, False)
+        reasons |= {row: NOT_JSON for row in _rows(pc.invert(valid)) if row not in reasons}
+        texts = pc.if_else(valid, texts, None)
+        found = run(sql, input=pa.table({"v": texts}))
+    if not pc.all(objects).as_py():
+        reasons |= {row: NOT_OBJECT for row in _rows(pc.invert(objects)) if row not in reasons}
+        texts = pc.if_else(objects, texts, None)
+    return texts, [column.combine_chunks() for column in found.columns]
+
+
+def _json_path(path: Sequence[str]) -> str:
+    return "$" + "".join('."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in path)
+
+
+def _rows(mask: pa.Array) -> list[int]:
+    rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return rows
+
+
+def _with_other_spellings(texts: pa.Array, field: Field, found: pa.Array) -> pa.Array:
+    """Fill in members whose name differs from the field's in case only."""
+    if found.null_count == 0:
+        return found
+    absent = np.flatnonzero(pc.and_(found.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False))
+    if not len(absent):
+        return found
+    # Each name must occur, in some case; an escape in a name (\\u0041) hides it from this quick test.
+    pattern = "(?i)" + re.escape(f'"{field.path[-1]}"') + r"|\\u"
+    candidates = absent[pc.match_substring_regex(texts.take(pa.array(absent)), pattern).to_numpy(zero_copy_only=False)]
+    if not len(candidates):
+        return found
+    chosen = texts.take(pa.array(candidates))
+    where = np.zeros(len(texts), dtype=np.bool_)
+    where[candidates] = True
+    return pc.replace_with_mask(found, pa.array(where), _respelled(chosen, field).cast(found.type))
+
+
+def _respelled(texts: pa.Array, field: Field) -> pa.Array:
+    """Return the member of each payload by the spelling it has there."""
+    members = pa.nulls(len(texts), pa.string())
+    groups: dict[tuple[str, ...], npt.NDArray[np.int64]] = {(): np.arange(len(texts))}
+    for name in field.path:
+        groups = _next_level(texts, groups, name)
+    for spelling, rows in groups.items():
+        sql = f"SELECT json_extract(v, {quoted(_json_path(spelling))}) AS m FROM input"
+        found = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["m"].combine_chunks()
+        where = np.zeros(len(texts), dtype=np.bool_)
+        where[rows] = True
+        members = pc.replace_with_mask(members, pa.array(where), found.cast(pa.string()))
+    return members
+
+
+def _next_level(
+    texts: pa.Array, groups: dict[tuple[str, ...], npt.NDArray[np.int64]], name: str
+) -> dict[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Split rows, grouped by the path so far, by how each spells the next *name*; rows without it are left out."""
+    found: dict[tuple[str, ...], list[npt.NDArray[np.int64]]] = {}
+    for path, rows in groups.items():
+        sql = f"SELECT CAST(to_json(json_keys(v, {quoted(_json_path(path))})) AS VARCHAR) AS k FROM input"
+        keys = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["k"].combine_chunks().dictionary_encode()
+        numbers = pc.fill_null(keys.indices, -1).to_numpy(zero_copy_only=False)
+        for number, members in enumerate(keys.dictionary.to_pylist()):
+            names = json.loads(members) or []
+            spelled = name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+            if spelled is not None:
+                found.setdefault((*path, spelled), []).append(rows[numbers == number])
+    return {path: np.sort(np.concatenate(pieces)) for path, pieces in found.items()}
+
+
+def values_of(members: pa.Array) -> Variant:
+    """Turn JSON texts of values into a column of values; no text is NULL."""
+    length = len(members)
+    if not length:
+        return Variant.of(0, {})
+    first = _first_bytes(members)
+    parts: dict[Kind, pa.Array] = {}
+    numbers = (first == ord("-")) | ((first >= ord("0")) & (first <= ord("9")))
+    # NaN and Infinity are no JSON, yet the parser lets them pass; like every float that is not finite they are NULL.
+    if numbers.any():
+        parts |= _numbers(members, numbers)
+    for kind in (Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY, Kind.BIT):
+        mask = np.isin(first, [byte for byte, named in _LITERAL_KINDS.items() if named is kind])
+        if mask.any():
+            chosen = _masked(members, mask)
+            parts[kind] = _strings(chosen) if kind is Kind.NVARCHAR else pc.equal(chosen, "true") if kind is Kind.BIT else chosen
+    return Variant.of(length, parts)
+
+
+def _first_bytes(members: pa.Array) -> npt.NDArray[np.uint8]:
+    offset_type = np.int64 if pa.types.is_large_string(members.type) else np.int32
+    whole = np.frombuffer(members.buffers()[1], dtype=offset_type).astype(np.int64, copy=False)
+    offsets = whole[members.offset : members.offset + len(members) + 1]
+    data = members.buffers()[2]
+    first = np.zeros(len(members), dtype=np.uint8)
+    if data is None or data.size == 0:
+        return first
+    filled = offsets[1:] > offsets[:-1]
+    filled &= members.is_valid().to_numpy(zero_copy_only=False)
+    first[filled] = np.frombuffer(data, dtype=np.uint8)[offsets[:-1][filled]]
+    return first
+
+
+def _masked(values: pa.Array, mask: Mask) -> pa.Array:
+    return values if mask.all() else pc.if_else(pa.array(mask), values, None)
+
+
+def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
+    chosen = _masked(members, mask)
+    pointed = pc.match_substring(chosen, ".")
+    # A cast that fails is slow, so it is tried only where it should succeed.
+    if not pc.any(pointed).as_py() and (bigints := _as_bigints(chosen)) is not None:
+        return {Kind.BIGINT: bigints}
+    whole = mask & ~pc.fill_null(pointed, True).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(whole).tolist() if whole.sum() < _FEW else _suspicious(chosen, whole):
+        text = chosen[row].as_py()
+        # Python reads no integer of thousands of digits.
+        whole[row] = len(text) <= _INT64_CHARACTERS and text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
+    floats = _masked(members, mask & ~whole)
+    bigints = {Kind.BIGINT: _masked(members, whole).cast(pa.int64())} if whole.any() else {}
+    return {**bigints, Kind.FLOAT: finite(floats.cast(pa.float64()))}
+
+
+def _suspicious(numbers: pa.Array, rows: Mask) -> list[int]:
+    """Return those of *rows* whose number, though without a point, may be no bigint: it has an exponent or many digits."""
+    simple = pc.and_(pc.match_substring_regex(numbers, "^-?[0-9]+$"), pc.less_equal(pc.binary_length(numbers), _INT64_DIGITS))
+    found: list[int] = np.flatnonzero(rows & ~pc.fill_null(simple, True).to_numpy(zero_copy_only=False)).tolist()
+    return found
+
+
+def _as_bigints(numbers: pa.Array) -> pa.Array | None:
+    try:
+        return numbers.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _strings(quotations: pa.Array) -> pa.Array:
+    """Remove the quotes of JSON strings, and resolve their escapes."""
+    escaped = pc.fill_null(pc.match_substring(quotations, "\\"), False)
+    bare = pc.binary_slice(quotations.cast(pa.binary()), 1, -1).cast(pa.string())
+    if not pc.any(escaped).as_py():
+        return bare
+    resolved = [json.loads(text) for text in quotations.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(bare, escaped, pa.array(resolved, pa.string()))

@@ -1,0 +1,382 @@
+"""
+Asking and telling the brokers: which topics there are, how they are set up, where they end.
+
+Every call has a time limit and raises :class:`UnreachableError` with the address when nobody answers, and why, as far as the
+client knows. What the brokers deny is told by :mod:`tidegate.kafka.failures`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType  # type: ignore[attr-defined]
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
+from tidegate.kafka import STEADY
+from tidegate.kafka.failures import LastWords, beyond_waiting, kafka_denial, kafka_failure, told
+from tidegate.kafka.tls_failures import speaks_tls
+from tidegate.secret_masking import scrub
+from tidegate.stack.rights import Right
+
+__all__ = [
+    "EARLIEST",
+    "HEADER_ROOM_BYTES",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "ORDERED_TOPIC_CONFIG",
+    "Admin",
+    "Topic",
+    "kafka_failure",
+    "raise_if_hopeless",
+]
+
+_T = TypeVar("_T")
+_spec: Any = OffsetSpec  # its constructors carry no types
+LATEST, EARLIEST, MAX_TIMESTAMP = _spec.latest(), _spec.earliest(), _spec.max_timestamp()
+
+ORDERED_TOPIC_CONFIG = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+    "message.timestamp.before.max.ms": str(2**63 - 1),
+    "cleanup.policy": "delete",
+    "unclean.leader.election.enable": "false",
+}
+"""What an ordered topic must be set to (spec section 4): its record timestamps are event times of any age."""
+
+HEADER_ROOM_BYTES = 4096
+"""How much larger than the raw topic's a record of the ordered topic may be."""
+
+_NO_LEADER = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._NOENT,  # so librdkafka answers for a topic without leader, and for one that it may not see
+}
+_NO_ANSWER = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+}
+_FOR_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
+_TRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the brokers describe it. ``topic_id`` changes when a topic is deleted and made again."""
+
+    name: str
+    topic_id: str
+    partitions: int
+    config: Mapping[str, str]
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether record timestamps are the broker's clock (else the producers')."""
+        return self.config.get("message.timestamp.type") == "LogAppendTime"
+
+
+class Admin:
+    """
+    One admin client with a time limit.
+
+    Args:
+        properties: librdkafka properties, with ``bootstrap.servers``.
+        timeout_s: Seconds to wait for each answer.
+
+    Raises:
+        SettingError: librdkafka does not take the properties.
+    """
+
+    def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
+        self.bootstrap, self._timeout_s = properties["bootstrap.servers"], timeout_s
+        self._properties, self._words = properties, LastWords(properties)
+        own: dict[str, Any] = {"log_level": 2, "error_cb": self._words.hear}
+        try:
+            self._client = AdminClient({**STEADY, **properties, **own})
+        except (KafkaException, TypeError, ValueError) as error:
+            raise _unusable(error) from None
+
+    def check_reachable(self) -> None:
+        """
+        Return when a broker answers.
+
+        Raises:
+            UnreachableError: None did within the time limit (TG-KAFKA-UNREACHABLE), they do not let us in (TG-KAFKA-AUTH), or
+                one side does not accept the other's certificate (TG-KAFKA-TLS); the last two are told at once.
+        """
+        deadline_s = time.monotonic() + self._timeout_s
+        while (left_s := deadline_s - time.monotonic()) > _TRY_S:
+            try:
+                self._client.list_topics(timeout=_TRY_S)
+            except KafkaException:
+                self._client.poll(0)
+                if (fault := self._words.fault()) is not None:
+                    raise fault from None
+            else:
+                return
+        self._answer(lambda: self._client.list_topics(timeout=max(left_s, 0.1)))
+
+    def find(self, name: str) -> Topic | None:
+        """Return the topic, or None if there is none."""
+        try:
+            described = self._wait(self._client.describe_topics(TopicCollection([name]))[name], "Describe", name)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        entries = self._wait(self._client.describe_configs([resource])[resource], "DescribeConfigs", name)
+        config = {key: str(entry.value) for key, entry in entries.items()}
+        return Topic(name, str(described.topic_id), len(described.partitions), config)
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return how many partitions each topic has that we may know of."""
+        found = self._answer(lambda: self._client.list_topics(timeout=self._timeout_s))
+        return {name: len(topic.partitions) for name, topic in found.topics.items()}
+
+    def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
+        """Return the id of each topic, empty where there is none of that name."""
+        found = self._client.describe_topics(TopicCollection(list(names)))
+        return {name: self._topic_id(future, name) for name, future in found.items()}
+
+    def _topic_id(self, future: Future[Any], name: str) -> str:
+        try:
+            return str(self._wait(future, "Describe", name).topic_id)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return ""
+            raise
+
+    def require(self, name: str, fix: str = "") -> Topic:
+        """
+        Return the topic; *fix* is what to do where it is missing (default: create it).
+
+        Raises:
+            RefusedError: There is no such topic.
+        """
+        topic = self.find(name)
+        if topic is None:
+            topics = self._answer(lambda: self._client.list_topics(timeout=self._timeout_s)).topics
+            known = sorted(topic for topic in topics if not topic.startswith("__"))
+            raise RefusedError(
+                f"there is no topic {name!r} on {self.bootstrap}",
+                code="TG-TOPIC-MISSING",
+                where=name,
+                fix=fix or "create it" + (f", or name one of: {', '.join(known[:10])}" if known else ""),
+            )
+        return topic
+
+    def check_rights(self, rights: Iterable[Right]) -> None:
+        """
+        Ask the brokers whether this client has *rights* on topics that exist; the right to create them is no longer needed then.
+
+        Otherwise nobody learns that Read and Write are missing before something is read or written, and some not even then.
+
+        Raises:
+            RefusedError: One is missing (TG-KAFKA-DENIED): topic, operation, and the command that gives it.
+        """
+        wanted = [right for right in rights if right.operation != "Create"]
+        for topic in dict.fromkeys(right.topic for right in wanted):
+            futures = self._client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
+            allowed = self._wait(futures[topic], "Describe", topic).authorized_operations
+            names = {str(operation.name).replace("_", "").lower() for operation in allowed or ()}
+            for right in wanted:
+                # Some brokers do not tell; then the operation itself will.
+                if names and right.topic == topic and right.operation.lower() not in names:
+                    raise kafka_denial(right, self._properties)
+
+    def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
+        """Make a topic unless it is there already, and return it."""
+        new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
+        try:
+            self._wait(self._client.create_topics([new])[name], "Create", name)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+        while (topic := self.find(name)) is None or topic.partitions == 0:
+            pass
+        return topic
+
+    def ensure(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
+        """Return the topic, made when missing; one that is there needs no right to create."""
+        return self.find(name) or self.create(name, partitions, config, replication_factor)
+
+    def ensure_ordered_topic(
+        self, name: str, partitions: int, retention_us: int | None, record_bytes_max: int, replication_factor: int = 1
+    ) -> Topic:
+        """
+        Return the ordered topic, made when missing, with the settings spec section 4 asks for.
+
+        Args:
+            name: Its name.
+            partitions: N, fixed for the topic's life.
+            retention_us: How long events are kept, by system timestamp; None: for ever.
+            record_bytes_max: Largest record of the topic it is made from.
+            replication_factor: Copies of each partition.
+
+        Raises:
+            RefusedError: It exists with another N, or with settings that would lose or refuse events.
+        """
+        wanted = {
+            **ORDERED_TOPIC_CONFIG,
+            "retention.ms": "-1" if retention_us is None else str(retention_us // 1000),
+            "max.message.bytes": str(record_bytes_max + HEADER_ROOM_BYTES),
+        }
+        topic = self.ensure(name, partitions, wanted, replication_factor)
+        if topic.partitions != partitions:
+            raise RefusedError(
+                f"ordered topic {name} has {topic.partitions} partitions, the settings ask for {partitions}",
+                code="TG-TOPIC-PARTITIONS",
+                where=name,
+                fix=f"set output_partitions = {topic.partitions}, or write to a new ordered topic: N is fixed, since keys would move",
+            )
+        wrong = [key for key, value in wanted.items() if not _as_good(key, topic.config.get(key, ""), value)]
+        if wrong:
+            raise RefusedError(
+                f"topic {name} has {', '.join(f'{key}={topic.config.get(key)}' for key in wrong)}",
+                code="TG-TOPIC-CONFIG",
+                where=name,
+                fix=f"set {', '.join(f'{key}={wanted[key]}' for key in wrong)} on the topic, or name a topic that is not there yet",
+            )
+        return topic
+
+    def offsets(self, partitions: Iterable[tuple[str, int]], spec: OffsetSpec, committed: bool = True) -> dict[tuple[str, int], Any]:
+        """Return the offset (with its timestamp) each partition has for *spec*; *committed*: below open transactions only."""
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        wanted = {TopicPartition(*partition): spec for partition in partitions}
+
+        def ask() -> dict[tuple[str, int], Any]:
+            futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
+            if any(_topic_unknown(future.exception(self._timeout_s + 5)) for future in futures.values()):
+                self.check_rights(Right("Describe", partition.topic) for partition in wanted)
+            return {(asked.topic, asked.partition): self._wait(future, "Describe", asked.topic) for asked, future in futures.items()}
+
+        # A topic that was just made, or whose leader moves, has no leader for a moment.
+        settled = Retrying(
+            retry=retry_if_exception(_passes),
+            stop=stop_after_delay(self._timeout_s),
+            wait=wait_fixed(0.1),
+            before_sleep=lambda _: self._learn_leaders(),
+            reraise=True,
+        )
+        return settled(ask) if wanted else {}
+
+    def _learn_leaders(self) -> None:
+        """
+        Ask who leads what.
+
+        librdkafka asks partitions for offsets in the name of the leadership it knows of, and where a broker has meanwhile lost
+        and won it back it goes on asking so, and is refused, for minutes.
+        """
+        with suppress(KafkaException):
+            self._client.list_topics(timeout=_TRY_S)
+
+    def ends(self, partitions: Iterable[tuple[str, int]], committed: bool = True) -> dict[tuple[str, int], int]:
+        """Return the offset after the last record of each partition."""
+        return {partition: found.offset for partition, found in self.offsets(partitions, LATEST, committed).items()}
+
+    def starts(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        """Return the first offset each partition still has."""
+        return {partition: found.offset for partition, found in self.offsets(partitions, EARLIEST).items()}
+
+    def offsets_from(self, partitions: Iterable[tuple[str, int]], time_us: int) -> dict[tuple[str, int], int]:
+        """Return the first offset of each partition with a record timestamp of *time_us* or more; its end where there is none."""
+        wanted = list(partitions)
+        return {**self.ends(wanted), **self.offsets_at(wanted, max(time_us // 1000, 0))}
+
+    def offsets_at(self, partitions: Iterable[tuple[str, int]], time_ms: int) -> dict[tuple[str, int], int]:
+        """Return the first offset with a record timestamp of *time_ms* or more of each partition that has one."""
+        found = self.offsets(partitions, OffsetSpec.for_timestamp(time_ms))
+        return {partition: each.offset for partition, each in found.items() if each.offset >= 0}
+
+    def _wait(self, future: Future[_T], operation: str, topic: str) -> _T:
+        return self._answer(lambda: future.result(timeout=self._timeout_s + 5), operation, topic)
+
+    def _answer(self, ask: Callable[[], _T], operation: str = "", topic: str = "") -> _T:
+        """Return the answer; what callers know how to meet comes as it was raised, all else as ours."""
+        try:
+            answer = ask()
+        except KafkaException as error:
+            failure = error.args[0]
+            if failure.code() in _FOR_CALLERS:
+                raise
+            if failure.code() in _NO_ANSWER:
+                raise self._unreachable() from error
+            raise kafka_failure(failure, topic or self.bootstrap, operation, properties=self._properties) from error
+        except TimeoutError as error:
+            raise self._unreachable() from error
+        self._words.forget()
+        return answer
+
+    def _unreachable(self) -> TidegateError:
+        self._client.poll(0)
+        why = ""
+        if self._words.heard is not None:
+            why = f": {told(self._words.heard)}"
+        elif not self._properties.get("security.protocol", "plaintext").lower().endswith("ssl") and speaks_tls(self._properties):
+            why = ": it speaks TLS, and security.protocol does not say so"
+        return self._words.fault() or UnreachableError(
+            f"no Kafka broker answers at {self.bootstrap}{why}",
+            code="TG-KAFKA-UNREACHABLE",
+            where=self.bootstrap,
+            fix="start one with `tidegate up`, or set kafka.bootstrap (and [kafka.client] for TLS or SASL)",
+            example='bootstrap = "localhost:9092"',
+        )
+
+
+def _topic_unknown(error: BaseException | None) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._NOENT
+
+
+def raise_if_hopeless(properties: Mapping[str, str], right: Right) -> None:
+    """
+    Return if waiting may bring what a consumer or producer waits for: called when nothing has come for a while.
+
+    Raises:
+        TidegateError: The right is missing, or the brokers do not let us in: TG-KAFKA-DENIED, TG-KAFKA-AUTH, TG-KAFKA-TLS.
+    """
+    try:
+        admin = Admin(properties, 5 * _TRY_S)
+        admin.check_reachable()
+        admin.check_rights([right])
+    except (KafkaException, TidegateError) as error:
+        if beyond_waiting(error):
+            raise
+
+
+def _passes(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _NO_LEADER
+
+
+def _as_good(key: str, there: str, wanted: str) -> bool:
+    if key == "retention.ms":
+        return there == "-1" or (wanted != "-1" and int(there) >= int(wanted))
+    if key == "max.message.bytes" or key.endswith(".max.ms"):
+        return int(there or 0) >= int(wanted)
+    return there == wanted
+
+
+def _unusable(error: Exception) -> SettingError:
+    said = error.args[0]
+    return SettingError(
+        f"[kafka.client] cannot be used: {told(said) if isinstance(said, KafkaError) else scrub(str(error))}",
+        code="TG-KAFKA-CLIENT",
+        where="kafka.client",
+        fix="correct the property: librdkafka's documentation lists them (CONFIGURATION.md)",
+        example='"security.protocol" = "SASL_SSL"',
+    )

@@ -1,0 +1,120 @@
+"""
+What the channels of an ordered topic have promised so far: the last valid CTI of each, found from the topic's end.
+
+Law: what is returned is what walking the whole topic by the reader's rule would find (:mod:`ordering.protocol.resume`). Only its
+tail is walked, longer and longer ones until each channel has a CTI there: every event below that CTI's ``n`` was
+acknowledged before it was written (spec section 4, writer), so what stands before the tail adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ordering.errors import RefusedError
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.reader import Log
+from ordering.protocol.resume import LastPromises
+from ordering.protocol.wire import EVENT_HEADER_BYTES, decode_event_headers
+from ordering.ticks import INFINITY
+from tidegate.kafka.ranges import RangeReader, Records
+from tidegate.kafka.tails import ctis_of
+
+ANOTHER_TOPIC = "set ordered_topic to a topic that is not there yet"
+"""How ingest writes elsewhere, for messages."""
+Promises = dict[int, dict[int, Cti]]
+"""The last CTI of each channel that has one: by roster number, then by output partition."""
+
+_FIRST_TAIL = 5_000
+_GROWTH = 8
+
+
+def last_promises(
+    properties: Mapping[str, str],
+    topic: str,
+    starts: Mapping[tuple[str, int], int],
+    ends: Mapping[tuple[str, int], int],
+    elsewhere: str = ANOTHER_TOPIC,
+) -> Promises:
+    """
+    Return the last CTI of each channel of *topic*; *starts* and *ends* are those of its partitions.
+
+    Args:
+        properties: librdkafka properties.
+        topic: The ordered topic.
+        starts: The first offset of each partition.
+        ends: The end of each partition.
+        elsewhere: How to write to another topic, for messages.
+
+    Raises:
+        RefusedError: A channel has ended (TG-TOPIC-ENDED), or retention has deleted where its CTI may have stood
+            (TG-RETENTION).
+        ProtocolError: A record of the topic cannot be read.
+    """
+    promises: Promises = {}
+    for (_, partition), end in sorted(ends.items()):
+        start = starts[topic, partition]
+        walk = _walk_tails(properties, topic, partition, len(ends), start, end)
+        found = walk.promises
+        if any(cti.c == INFINITY for cti in found.values()):
+            raise ended(topic, elsewhere)
+        if start and not _complete(walk):
+            raise RefusedError(
+                "retention has deleted CTIs without which nobody knows how far the ordered topic goes",
+                code="TG-RETENTION",
+                where=f"{topic}-{partition}@{start}",
+                fix=f"bring the checkpoint back, or {elsewhere}, and give it a longer retention",
+            )
+        for number, cti in found.items():
+            # What it lists tells nobody how far the events go.
+            promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
+    return promises
+
+
+def ended(topic: str, elsewhere: str = ANOTHER_TOPIC) -> RefusedError:
+    """Return what to raise where a topic's run has ended; *elsewhere* is how to write to another one."""
+    return RefusedError(
+        f"ordered topic {topic} has ended: its final CTI is written",
+        code="TG-TOPIC-ENDED",
+        where=topic,
+        fix=f"{elsewhere}, or delete this topic and its checkpoint to run again",
+    )
+
+
+def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, partitions: int, start: int, end: int) -> LastPromises:
+    reader = RangeReader(properties, topic, partition, headers=True)
+    length = _FIRST_TAIL
+    try:
+        while True:
+            first = max(end - length, start)
+            walk = LastPromises(partition, partitions, from_beginning=first == 0)
+            for records in reader.read(first, end) if first < end else ():
+                walk.accept(log_of(records, topic, partition))
+            if first == start or _complete(walk):
+                return walk
+            length *= _GROWTH
+    finally:
+        reader.close()
+
+
+def _complete(walk: LastPromises) -> bool:
+    """Return whether every channel of the newest roster has a CTI."""
+    return walk.roster is not None and not walk.missing()
+
+
+def log_of(records: Records, topic: str, partition: int) -> Log:
+    """
+    Return records of an ordered partition, read with their headers, as the reader's rule takes them.
+
+    Raises:
+        ProtocolError: One cannot be read.
+    """
+    assert records.header is not None, "events are told by their headers"
+    rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
+    table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))
+    columns = [table[name].astype(np.int64) for name in ("number", "seq", "system_us")]
+    return Log(records.offset[rows], columns[0], columns[1], columns[2], list(ctis_of(records, topic, partition)))

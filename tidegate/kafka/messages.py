@@ -1,0 +1,186 @@
+"""
+Kafka record by record, through confluent-kafka's message objects: where the native part is not.
+
+Law: :class:`MessageConsumer` and :class:`MessageProducer` do what :mod:`tidegate.kafka.native` does, with the same
+results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from ordering.columns.payload_columns import Payload
+from ordering.protocol.facts import FACTS_HEADER_NAME
+from ordering.protocol.wire import HEADER_NAME
+from tidegate.kafka.records import Records
+
+_UNASSIGNED = -1
+Taken = tuple[Records | None, bool, KafkaError | None, int]
+"""Records, if any; whether one at or beyond the end has come; the error that came next, and the offset it tells."""
+
+
+class MessageConsumer:
+    """Takes the records of one partition as columns; see :class:`~tidegate.kafka.native.NativeConsumer`."""
+
+    def __init__(self, properties: Mapping[str, str], topic: str, partition: int, headers: bool) -> None:
+        self._topic, self._partition, self._headers = topic, partition, headers
+        self._consumer = Consumer(dict(properties))
+        self._met: list[Message] = []
+
+    def assign(self, offset: int) -> None:
+        """Take from *offset* on."""
+        self._met = []
+        self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
+
+    def take(self, end: int, rows: int, octets: int, wait_ms: int, more_ms: int) -> Taken:
+        """Return the next records below *end*, or what came instead."""
+        taken, size, wait = 0, 0, wait_ms
+        while True:
+            while taken < len(self._met):
+                message = self._met[taken]
+                error = message.error()
+                if error is not None and taken == 0:
+                    del self._met[0]
+                    return None, False, error, message.offset() or 0
+                added = len(message.value() or b"") + len(message.key() or b"") if error is None else 0
+                beyond = error is None and _offset(message) >= end
+                if error is not None or beyond or taken == rows or (taken and size + added > octets):
+                    return self._pop(taken), beyond, None, 0
+                taken, size, wait = taken + 1, size + added, more_ms
+            # Nothing is waited for that comes after the range.
+            if taken == rows or (taken and _offset(self._met[taken - 1]) + 1 >= end):
+                return self._pop(taken), False, None, 0
+            # One first: a call for many would wait until all of them are there.
+            fetched = self._consumer.consume(1, wait / 1000)
+            if not fetched:
+                return self._pop(taken), False, None, 0
+            self._met += fetched + self._consumer.consume(rows - taken - 1, 0) if rows - taken > 1 else fetched
+
+    def close(self) -> None:
+        """Leave the brokers."""
+        self._consumer.close()
+
+    def _pop(self, count: int) -> Records | None:
+        messages, self._met = self._met[:count], self._met[count:]
+        if not messages:
+            return None
+        offset = np.fromiter(map(_offset, messages), dtype=np.int64, count=count)
+        stamp = np.fromiter([message.timestamp()[1] for message in messages], dtype=np.int64, count=count)
+        key = pa.array([message.key() for message in messages], type=pa.binary())
+        value = pa.array([message.value() for message in messages], type=pa.binary())
+        if not self._headers:
+            return Records(offset, stamp, key, value)
+        headers: Any = [message.headers() or () for message in messages]
+        return Records(offset, stamp, key, value, *(_named(name, headers) for name in (HEADER_NAME, FACTS_HEADER_NAME)))
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "a fetched record has an offset"
+    return offset
+
+
+def _named(name: str, headers: Iterable[Iterable[tuple[str, Any]]]) -> pa.Array:
+    """Return the value of each record's first header of that name."""
+    found = [next((value for other, value in each if other == name), None) for each in headers]
+    return pa.array([value.encode() if isinstance(value, str) else value for value in found], type=pa.binary())
+
+
+class MessageProducer:
+    """Queues events one by one; see :class:`~tidegate.kafka.native.NativeProducer`."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self.failed: KafkaError | None = None
+        quiet = {"delivery.report.only.error": True}  # a bool, as confluent-kafka reads this one itself
+        self._producer = Producer({**properties, **quiet, "on_delivery": self._on_failure, "error_cb": self._on_error})
+
+    def send(
+        self,
+        topic: str,
+        value: Payload,
+        key: Payload,
+        partition: Any,
+        stamp_ms: Any,
+        name: str,
+        headers: pa.FixedSizeBinaryArray | None,
+        at: int = 0,
+    ) -> int:
+        """Queue the rows of columns from *at* on; return the first row not queued."""
+        produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
+        carried = [None] * len(value) if headers is None else [[(name, header)] for header in headers.to_pylist()]
+        columns = [_objects(value)[at:], _objects(key)[at:], partition[at:].tolist(), stamp_ms[at:].tolist(), carried[at:]]
+        for payload, name_of, to, stamp, header in zip(*columns, strict=True):
+            try:
+                produce(topic, payload, name_of, to, None, None, stamp, header)
+            except BufferError:
+                return at
+            except KafkaException as refused:
+                self.failed = self.failed or refused.args[0]
+                return at
+            at += 1
+        return at
+
+    def send_one(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        partition: int = _UNASSIGNED,
+        stamp_ms: int = 0,
+    ) -> bool:
+        """Queue one record with any headers; False: there is no room."""
+        try:
+            self._producer.produce(topic, value, key, partition, timestamp=stamp_ms, headers=list(headers))
+        except BufferError:
+            return False
+        except KafkaException as refused:
+            self.failed = self.failed or refused.args[0]
+        return True
+
+    def poll(self, wait_ms: int) -> None:
+        """Hear what failed, waiting up to *wait_ms*."""
+        self._served(lambda: self._producer.poll(wait_ms / 1000))
+
+    def flush(self, wait_ms: int) -> int:
+        """Send without delay, wait up to *wait_ms* for acknowledgements; return how many records lack theirs."""
+        return self._served(lambda: self._producer.flush(wait_ms / 1000))
+
+    def close(self) -> None:
+        """Forget everything queued; the producer is of no use afterwards."""
+        self._producer.purge()
+
+    def _served(self, serve: Callable[[], int]) -> int:
+        """
+        Return what *serve* returns; a fatal error is raised there instead of being told to ``error_cb``.
+
+        confluent-kafka raises it before it tells what failed with it, and Python calls :meth:`_on_failure` with that exception
+        pending: what comes out is a ``SystemError`` that has it for its cause, or none where several records failed and the last
+        call's exception took its place. No callback here raises by itself, so such an error says that the client has failed, and
+        :meth:`_on_failure` has heard with what.
+        """
+        try:
+            return serve()
+        except (KafkaException, SystemError) as raised:
+            cause = raised if isinstance(raised, KafkaException) else raised.__cause__
+            if isinstance(cause, KafkaException):
+                self.failed = self.failed or cause.args[0]
+            elif self.failed is None:
+                raise
+            return 0
+
+    def _on_failure(self, error: KafkaError | None, message: Message) -> None:
+        self.failed = self.failed or error
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.failed = self.failed or error
+
+
+def _objects(column: Payload) -> Any:
+    return column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()

@@ -1,0 +1,416 @@
+"""
+The door to ``native.c``: Kafka by whole columns, through the librdkafka that confluent-kafka brings.
+
+Law: with or without it the same records are read and written. Where it was not compiled, or finds no librdkafka, or
+``kafka.native = "off"`` says so, readers and writers go through confluent-kafka's message objects: slower, nothing else.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import ctypes.util
+import os
+import weakref
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError
+
+from ordering.columns.payload_columns import Payload, to_arrow
+from ordering.errors import TidegateError
+from ordering.protocol.facts import FACTS_HEADER_NAME
+from ordering.protocol.wire import HEADER_NAME
+from tidegate.kafka import NATIVE_SWITCH
+from tidegate.kafka.records import Records
+from tidegate.observe.logs import get_logger
+
+_COLUMNS = 4
+_TEXT_BYTES = 512
+_UNASSIGNED = -1
+
+_log = get_logger(__name__)
+
+
+class _Column(ctypes.Structure):
+    """``column`` of ``tg_piece``: an Arrow column as it was read."""
+
+    _fields_ = [
+        ("ends", ctypes.c_void_p),
+        ("valid", ctypes.c_void_p),
+        ("bytes", ctypes.c_void_p),
+        ("nulls", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+    ]
+
+
+class _Piece(ctypes.Structure):
+    """``tg_piece``."""
+
+    _fields_ = [
+        ("rows", ctypes.c_int64),
+        ("block", ctypes.c_void_p),
+        ("offset", ctypes.c_void_p),
+        ("timestamp_ms", ctypes.c_void_p),
+        ("column", _Column * _COLUMNS),
+        ("beyond", ctypes.c_int32),
+        ("error", ctypes.c_int32),
+        ("error_offset", ctypes.c_int64),
+        ("text", ctypes.c_char * _TEXT_BYTES),
+    ]
+
+
+class _Given(ctypes.Structure):
+    """``tg_column``: an Arrow column to be written."""
+
+    _fields_ = [
+        ("bytes", ctypes.c_void_p),
+        ("valid", ctypes.c_void_p),
+        ("ends", ctypes.c_void_p),
+        ("first", ctypes.c_int64),
+        ("wide", ctypes.c_int32),
+    ]
+
+
+def wanted() -> bool:
+    """Whether the native path is to be taken if it is there."""
+    return os.environ.get(NATIVE_SWITCH, "auto").strip().lower() != "off"
+
+
+@cache
+def library() -> ctypes.CDLL | None:
+    """Return ``native.c`` with a librdkafka opened, None (said once) where there is none; looked for once in a process."""
+    compiled = next(iter(sorted(Path(__file__).parent.glob("_native*.so"))), None)
+    if compiled is None:
+        _log.info("reading and writing Kafka record by record: the native part was not compiled", fix="install where there is a C compiler")
+        return None
+    try:
+        return _opened(compiled)
+    except OSError as cause:
+        _log.warning("reading and writing Kafka record by record: the native part cannot be used", reason=str(cause))
+        return None
+
+
+def usable() -> ctypes.CDLL | None:
+    """Return the native part if it is wanted and there."""
+    return library() if wanted() else None
+
+
+def _opened(compiled: Path) -> ctypes.CDLL:
+    found = ctypes.CDLL(str(compiled))
+    for name, result, arguments in _SIGNATURES:
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    text = ctypes.create_string_buffer(_TEXT_BYTES)
+    if found.tg_open(_librdkafka().encode(), text):
+        raise OSError(f"librdkafka: {text.value.decode(errors='replace')}")
+    return found
+
+
+def _librdkafka() -> str:
+    """Return where librdkafka is: beside the package confluent_kafka, else the system's."""
+    import confluent_kafka
+
+    beside = Path(confluent_kafka.__file__).parent.parent / "confluent_kafka.libs"
+    bundled = sorted(beside.glob("librdkafka*.so*"))
+    return str(bundled[0]) if bundled else ctypes.util.find_library("rdkafka") or "librdkafka.so.1"
+
+
+_p, _i32, _i64, _text = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_char_p
+_texts = ctypes.POINTER(ctypes.c_char_p)
+_int = ctypes.c_int
+_SIGNATURES: list[tuple[str, Any, list[Any]]] = [
+    ("tg_open", _int, [_text, _text]),
+    ("tg_free", None, [_p]),
+    ("tg_source_new", _p, [_texts, _texts, _int, _text]),
+    ("tg_source_close", None, [_p]),
+    ("tg_consumer_new", _p, [_p, _text, _i32, _i64, _text, _text, _text]),
+    ("tg_consumer_close", None, [_p]),
+    ("tg_assign", _int, [_p, _i64]),
+    ("tg_take", _int, [_p, _i64, _i64, _i64, _int, _int, ctypes.POINTER(_Piece)]),
+    ("tg_producer_new", _p, [_texts, _texts, _int, _text]),
+    ("tg_producer_close", None, [_p]),
+    ("tg_poll", _int, [_p, _int]),
+    ("tg_send", _i64, [_p, _text, ctypes.POINTER(_Given), ctypes.POINTER(_Given), _p, _p, _text, _p, _i64, _i64, _i64]),
+    ("tg_send_one", _int, [_p, _text, _text, _i64, _text, _i64, _i32, _i64, _texts, _texts, ctypes.POINTER(_i64), _int]),
+    ("tg_flush", _int, [_p, _int]),
+    ("tg_error", _int, [_p]),
+    ("tg_error_text", _text, [_p]),
+]
+
+_alive: weakref.WeakSet[_Client] = weakref.WeakSet()
+
+
+class _Client:
+    """A client of librdkafka: closed once, at the latest when the process ends, as its threads must not outlive it."""
+
+    def __init__(self, native: ctypes.CDLL, make: Callable[..., int | None], close: Callable[[int], None]) -> None:
+        self._native, self._close, self._process = native, close, os.getpid()
+        text = ctypes.create_string_buffer(_TEXT_BYTES)
+        self._handle = make(text)
+        if not self._handle:
+            raise TidegateError(
+                f"no Kafka client can be made: {text.value.decode(errors='replace')}",
+                code="TG-KAFKA",
+                where="kafka.client",
+                fix="correct the properties in [kafka.client]",
+            )
+        _alive.add(self)
+
+    @property
+    def _open(self) -> int:
+        assert self._handle, "a closed client is not used"
+        return self._handle
+
+    def close(self) -> None:
+        """Leave the brokers; nothing queued is sent any more."""
+        handle, self._handle = self._handle, None
+        # A forked child has none of the client's threads: it could wait for them for ever.
+        if handle and self._process == os.getpid():
+            self._close(handle)
+
+    def __del__(self) -> None:
+        if getattr(self, "_handle", None):
+            self.close()
+
+
+@atexit.register
+def _close_all() -> None:
+    for client in list(_alive):
+        client.close()
+
+
+def _properties(properties: Mapping[str, str]) -> tuple[Any, Any, int]:
+    names, values = (_array(ctypes.c_char_p, [text.encode() for text in texts]) for texts in (properties.keys(), properties.values()))
+    return names, values, len(properties)
+
+
+def _array(kind: Any, items: list[Any]) -> Any:
+    return (kind * len(items))(*items)
+
+
+class NativeSource(_Client):
+    """
+    Connections to the brokers, through which any number of partitions are read.
+
+    Args:
+        native: :func:`usable`.
+        properties: librdkafka properties. What they say of queued records holds for each partition.
+    """
+
+    def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
+        # Of their handles, not of the consumers: where both are garbage, weak references are gone before either is closed.
+        self._consumers: set[int] = set()
+        super().__init__(native, lambda text: native.tg_source_new(*_properties(properties), text), native.tg_source_close)
+
+    def consumer(self, topic: str, partition: int, headers: bool, rows: int) -> NativeConsumer:
+        """
+        Return a consumer of a partition; there is one at a time.
+
+        Args:
+            topic: Topic name.
+            partition: Partition number.
+            headers: Whether record headers are wanted.
+            rows: Most records taken at once.
+        """
+        made = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows)
+        self._consumers.add(made.handle)
+        return made
+
+    def reads(self, consumer: int | None) -> bool:
+        """Tell whether the consumer of this handle is open."""
+        return consumer in self._consumers
+
+    def leave(self, consumer: int) -> None:
+        """Close the consumer of this handle, unless it is closed."""
+        if consumer in self._consumers:
+            self._consumers.remove(consumer)
+            self._native.tg_consumer_close(consumer)
+
+    def close(self) -> None:
+        """Leave the brokers; all partitions are left before, as librdkafka waits for them for ever."""
+        if self._process == os.getpid():
+            for consumer in list(self._consumers):
+                self.leave(consumer)
+        super().close()
+
+
+class NativeConsumer(_Client):
+    """Takes the records of one partition as columns; made by :meth:`NativeSource.consumer`."""
+
+    def __init__(self, source: NativeSource, native: ctypes.CDLL, opened: int, of: tuple[str, int], headers: bool, rows: int) -> None:
+        self.source, self._headers = source, headers
+        topic, partition = of[0].encode(), of[1]
+        # The native part keeps pointers to these names.
+        self._names = (HEADER_NAME.encode(), FACTS_HEADER_NAME.encode()) if headers else (None, None)
+        self._piece = _Piece()
+        super().__init__(native, lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, text), source.leave)
+
+    @property
+    def handle(self) -> int:
+        """The native part's name for it."""
+        return super()._open
+
+    @property
+    def _open(self) -> int:
+        assert self.source.reads(self._handle), "a closed client is not used"
+        return self.handle
+
+    def assign(self, offset: int) -> None:
+        """Take from *offset* on."""
+        error = self._native.tg_assign(self._open, offset)
+        assert error == 0, f"assigning one partition cannot fail: {error}"
+
+    def take(self, end: int, rows: int, octets: int, wait_ms: int, more_ms: int) -> tuple[Records | None, bool, KafkaError | None, int]:
+        """
+        Return the next records below *end*, or what came instead.
+
+        Args:
+            end: The offset after the range.
+            rows: Most records.
+            octets: Most bytes, unless the first record alone has more; below 2**31.
+            wait_ms: How long to wait for the first record.
+            more_ms: How long to wait for more, each time.
+
+        Returns:
+            The records if any; whether one at or beyond *end* has come; the error that came next, and the offset it tells.
+        """
+        piece = self._piece
+        if self._native.tg_take(self._open, end, rows, octets, wait_ms, more_ms, ctypes.byref(piece)):
+            raise MemoryError("no memory for the records of a piece")
+        error = KafkaError(piece.error, piece.text.decode(errors="replace")) if piece.error else None
+        records = self._records(piece) if piece.rows else None
+        return records, bool(piece.beyond), error, piece.error_offset
+
+    def _records(self, piece: _Piece) -> Records:
+        rows, block = piece.rows, _Block(self._native, piece.block)
+        offset, stamp = (
+            np.frombuffer(pa.foreign_buffer(address, 8 * rows, block), dtype=np.int64) for address in (piece.offset, piece.timestamp_ms)
+        )
+        columns = [_column(piece.column[place], rows, block) for place in range(_COLUMNS if self._headers else 2)]
+        return Records(offset, stamp, columns[1], columns[0], *columns[2:])
+
+
+class _Block:
+    """Memory that columns point into; freed when none of them is left."""
+
+    def __init__(self, native: ctypes.CDLL, address: int) -> None:
+        self._native, self._address = native, address
+
+    def __del__(self) -> None:
+        self._native.tg_free(self._address)
+
+
+def _column(column: _Column, rows: int, block: _Block) -> pa.Array:
+    valid = pa.foreign_buffer(column.valid, (rows + 7) // 8, block) if column.nulls else None
+    ends = pa.foreign_buffer(column.ends, 4 * (rows + 1), block)
+    octets = pa.foreign_buffer(column.bytes, column.size, block)
+    return pa.Array.from_buffers(pa.binary(), rows, [valid, ends, octets], null_count=column.nulls)
+
+
+class NativeProducer(_Client):
+    """
+    Queues events by whole columns.
+
+    Args:
+        native: :func:`usable`.
+        properties: librdkafka properties.
+    """
+
+    def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
+        super().__init__(native, lambda text: native.tg_producer_new(*_properties(properties), text), native.tg_producer_close)
+
+    @property
+    def failed(self) -> KafkaError | None:
+        """The first error that a record or the producer as a whole met."""
+        code = self._native.tg_error(self._open)
+        return KafkaError(code, self._native.tg_error_text(self._open).decode(errors="replace")) if code else None
+
+    def send(
+        self,
+        topic: str,
+        value: Payload,
+        key: Payload,
+        partition: Any,
+        stamp_ms: Any,
+        name: str,
+        headers: pa.FixedSizeBinaryArray | None,
+        at: int = 0,
+    ) -> int:
+        """
+        Queue the rows of columns from *at* on.
+
+        Args:
+            topic: Where to.
+            value, key: Binary columns, or numpy columns of bytes objects.
+            partition: int32, where each row goes.
+            stamp_ms: int64, Kafka timestamps.
+            name: Name of the one header.
+            headers: Its values; None: there is no header.
+            at: First row.
+
+        Returns:
+            The first row not queued: the number of rows, or the one for which there was no room, or that :attr:`failed`.
+        """
+        width = 0 if headers is None else headers.type.byte_width
+        block = None if headers is None else headers.buffers()[1].address + headers.offset * width
+        values, keys = _given(value), _given(key)
+        stamps, partitions = np.ascontiguousarray(stamp_ms, dtype=np.int64), np.ascontiguousarray(partition, dtype=np.int32)
+        reached: int = self._native.tg_send(
+            self._open,
+            topic.encode(),
+            ctypes.byref(values[0]),
+            ctypes.byref(keys[0]),
+            partitions.ctypes.data,
+            stamps.ctypes.data,
+            name.encode(),
+            block,
+            width,
+            at,
+            len(value),
+        )
+        return reached
+
+    def send_one(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: list[tuple[str, bytes | None]],
+        partition: int = _UNASSIGNED,
+        stamp_ms: int = 0,
+    ) -> bool:
+        """Queue one record with any headers, its *partition* and *stamp_ms* chosen by the client by default; False: there is no room."""
+        names = _array(ctypes.c_char_p, [name.encode() for name, _ in headers])
+        values = _array(ctypes.c_char_p, [octets for _, octets in headers])
+        lengths = _array(ctypes.c_int64, [_length(octets) for _, octets in headers])
+        record = topic.encode(), value, _length(value), key, _length(key), partition, stamp_ms
+        queued: int = self._native.tg_send_one(self._open, *record, names, values, lengths, len(headers))
+        return queued <= 0
+
+    def poll(self, wait_ms: int) -> None:
+        """Hear what failed, waiting up to *wait_ms*."""
+        self._native.tg_poll(self._open, wait_ms)
+
+    def flush(self, wait_ms: int) -> int:
+        """Send without delay, wait up to *wait_ms* for acknowledgements; return how many records lack theirs."""
+        left: int = self._native.tg_flush(self._open, wait_ms)
+        return left
+
+
+def _length(octets: bytes | None) -> int:
+    return -1 if octets is None else len(octets)
+
+
+def _given(column: Payload) -> tuple[_Given, pa.Array]:
+    """Return a column as the native part takes it, and what must outlive that."""
+    if isinstance(column, np.ndarray) or not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        column = to_arrow(column)
+    valid, ends, octets = column.buffers()
+    wide = int(pa.types.is_large_binary(column.type))
+    addresses = [None if buffer is None else buffer.address for buffer in (octets, valid if column.null_count else None, ends)]
+    return _Given(*addresses, column.offset, wide), column

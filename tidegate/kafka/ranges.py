@@ -1,0 +1,232 @@
+"""
+Reading exact ranges of a Kafka partition, with a consumer that stays at its position between batches.
+
+Law: ``read(start, end)`` yields exactly the records with ``start <= offset < end`` that the partition holds, in offset
+order, however often and in whatever pieces it is asked. A new consumer costs 50 to 100 ms, so each worker process
+keeps one, through which it reads all its partitions; what was fetched of a partition beyond a range waits for the next one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from ordering.errors import RefusedError
+from tidegate.kafka import STEADY, native
+from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
+from tidegate.kafka.failures import is_denial
+from tidegate.kafka.messages import MessageConsumer
+from tidegate.kafka.native import NativeConsumer, NativeSource
+from tidegate.kafka.records import Records
+from tidegate.observe.logs import get_logger
+from tidegate.stack.rights import Right
+
+__all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_reader", "drop_reader"]
+
+CHUNK_EVENTS = 50_000
+CHUNK_BYTES = 16 * 2**20
+PREFETCH_BYTES = 16 * 2**20
+PREFETCH_BYTES_ALL = 128 * 2**20
+"""Most bytes fetched ahead in one worker, however many partitions it reads."""
+_PREFETCH_EVENTS = 50_000
+"""So many with PREFETCH_BYTES, with less as many fewer: a record occupies some 300 bytes beside its own."""
+_CHUNK_EVENTS_MAX = 100_000
+_NEAR = 50_000
+"""So far ahead, the next range is reached by reading on."""
+_WAIT_MS = 500
+_MORE_MS = 50
+_COMPLAIN_AFTER_S = 10.0
+_START_OVER_AFTER_S, _START_OVER_AFTER_MAX_S = 20.0, 120.0
+"""Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come through."""
+
+_CONSUMER = {
+    "enable.auto.commit": "false",
+    "enable.auto.offset.store": "false",
+    "auto.offset.reset": "error",
+    "enable.partition.eof": "true",
+    "isolation.level": "read_committed",
+    "fetch.error.backoff.ms": "100",
+    # Where a broker lost its partitions and won them back, librdkafka may fetch nothing more until it looks for leaders again.
+    "topic.metadata.refresh.interval.ms": "10000",
+    # A consumer that starts elsewhere first waits for the answer to what it had asked for.
+    "fetch.wait.max.ms": "100",
+    # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
+    "fetch.queue.backoff.ms": "5",
+    "check.crcs": "false",
+    "log_level": "2",
+}
+
+_log = get_logger(__name__)
+
+
+class RangeReader:
+    """
+    Reads ranges of one partition.
+
+    Args:
+        properties: librdkafka properties, with ``bootstrap.servers``.
+        topic: Topic name.
+        partition: Partition number.
+        headers: Whether record headers are wanted.
+        prefetch_bytes: Most bytes fetched ahead.
+        alone: Whether it has connections of its own; else there is one reader of the partition in this process.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        topic: str,
+        partition: int,
+        headers: bool = False,
+        prefetch_bytes: int = PREFETCH_BYTES,
+        alone: bool = True,
+    ) -> None:
+        self._topic, self._partition, self._properties = topic, partition, properties
+        events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
+        ahead = {
+            "queued.max.messages.kbytes": str(max(prefetch_bytes // 1024, 1)),
+            "queued.min.messages": str(events),
+            "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
+        }
+        self._settings, self._headers, self._alone = {**STEADY, **properties, **_CONSUMER, **ahead}, headers, alone
+        self._connect()
+        self._position = -1
+
+    def _connect(self) -> None:
+        library = native.usable()
+        self._consumer: NativeConsumer | MessageConsumer
+        self._own: NativeConsumer | MessageConsumer | NativeSource
+        if library is None:
+            settings = {**self._settings, "group.id": "tidegate"}
+            self._consumer = self._own = MessageConsumer(settings, self._topic, self._partition, self._headers)
+        else:
+            source = NativeSource(library, self._settings) if self._alone else _shared(library, self._settings, self._headers)
+            self._consumer = source.consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX)
+            self._own = source if self._alone else self._consumer
+
+    def read(self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Records]:
+        """
+        Yield the range in pieces of at most *chunk* records, and of *chunk_bytes* bytes unless one record alone is larger.
+
+        Waits as long as the brokers do not answer.
+
+        Raises:
+            RefusedError: The range (or its topic) has been deleted, or it may not be read (TG-KAFKA-DENIED).
+            UnreachableError: The brokers do not let us in (TG-KAFKA-AUTH, TG-KAFKA-TLS).
+        """
+        if 0 <= self._position < start <= self._position + _NEAR:
+            self._skip(start, chunk, chunk_bytes)
+        if self._position != start:
+            self._consumer.assign(start)
+            self._position = start
+        yield from self._pieces(end, chunk, chunk_bytes)
+
+    def _skip(self, start: int, chunk: int, chunk_bytes: int) -> None:
+        """Pass over what another worker has read meanwhile: most of it is fetched already, and a new start would wait for the broker."""
+        try:
+            for _ in self._pieces(start, chunk, chunk_bytes):
+                pass
+        except RefusedError as error:
+            if error.code != "TG-RETENTION":
+                raise
+
+    def _pieces(self, end: int, chunk: int, chunk_bytes: int) -> Iterator[Records]:
+        said_s = since_s = time.monotonic()
+        patience_s = _START_OVER_AFTER_S
+        while self._position < end:
+            records, beyond, error, told = self._consumer.take(end, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, _WAIT_MS, _MORE_MS)
+            if error is not None:
+                self._meet(error, told, end)
+            if records is not None:
+                self._position = int(records.offset[-1]) + 1
+            if beyond:
+                # What lies between the last record and `end` are holes: transaction markers or compacted records.
+                self._position = end
+            now_s = time.monotonic()
+            if records is not None:
+                yield records
+                said_s = since_s = time.monotonic()
+                patience_s = _START_OVER_AFTER_S
+            elif now_s - since_s > patience_s:
+                self._start_over()
+                since_s, patience_s = now_s, min(2 * patience_s, _START_OVER_AFTER_MAX_S)
+            elif now_s - said_s > _COMPLAIN_AFTER_S:
+                raise_if_hopeless(self._properties, Right("Read", self._topic))
+                _log.warning("waiting for records", topic=self._topic, partition=self._partition, offset=self._position)
+                said_s = time.monotonic()
+
+    def _start_over(self) -> None:
+        """
+        Read on from here through new connections.
+
+        Every record of a range was there when it was planned. Where a broker lost its partitions and won them back, librdkafka at
+        times fetches nothing more of them, and nobody can tell that from a broker which is slow.
+        """
+        _log.warning("connecting anew", topic=self._topic, partition=self._partition, offset=self._position)
+        self.close()
+        if isinstance(self._consumer, NativeConsumer):
+            _forget(self._consumer.source)
+        self._connect()
+        self._consumer.assign(self._position)
+
+    def close(self) -> None:
+        """Read no more."""
+        self._own.close()
+
+    def _meet(self, error: KafkaError, told: int, end: int) -> None:
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            if told >= end:
+                self._position = end
+        elif code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+            raise RefusedError(
+                "retention has deleted records that are still to be read",
+                code="TG-RETENTION",
+                where=f"{self._topic}-{self._partition}@{self._position}",
+                fix="start a new ordered topic from what is left, and give the raw topic a longer retention",
+            )
+        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+            raise RefusedError("the topic is gone", code="TG-TOPIC-MISSING", where=f"{self._topic}-{self._partition}")
+        elif error.fatal() or code == KafkaError._FATAL or is_denial(error):
+            raise kafka_failure(error, f"{self._topic}-{self._partition}", "Read", self._topic, self._properties)
+
+
+_sources: dict[Any, NativeSource] = {}
+
+
+def _shared(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) -> NativeSource:
+    """Return this process's connections for such readers, made at first use."""
+    name = headers, *sorted(properties.items())
+    if name not in _sources:
+        _sources[name] = NativeSource(library, properties)
+    return _sources[name]
+
+
+def _forget(source: NativeSource) -> None:
+    """Have readers that connect from now on do so through others than these connections."""
+    for name in [name for name, known in _sources.items() if known is source]:
+        del _sources[name]
+
+
+_readers: dict[tuple[str, str, int, bool], RangeReader] = {}
+
+
+def cached_reader(
+    properties: Mapping[str, str], topic: str, partition: int, headers: bool = False, prefetch_bytes: int = PREFETCH_BYTES
+) -> RangeReader:
+    """Return this process's reader of a partition, made at first use."""
+    name = (properties["bootstrap.servers"], topic, partition, headers)
+    if name not in _readers:
+        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes, alone=False)
+    return _readers[name]
+
+
+def drop_reader(properties: Mapping[str, str], topic: str, partition: int, headers: bool = False) -> None:
+    """Close this process's reader of a partition: after an error its position is unknown."""
+    reader = _readers.pop((properties["bootstrap.servers"], topic, partition, headers), None)
+    if reader is not None:
+        reader.close()

@@ -1,0 +1,64 @@
+"""Looking at the end of an ordered topic: has its run ended?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow.compute as pc
+
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.wire import CTI_HEADER_BYTES, decode_cti
+from ordering.ticks import INFINITY
+from tidegate.kafka.ranges import RangeReader, Records
+
+TAIL_RECORDS = 1_000
+
+
+def finished(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
+    """
+    Return whether every channel of *topic* ends in a final CTI; *ends* are the ends of all its partitions.
+
+    Raises:
+        ProtocolError: A CTI there cannot be read; ``where`` names its record.
+    """
+    return all(_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
+
+
+def _has_ended(properties: Mapping[str, str], topic: str, partition: int, end: int, partitions: int) -> bool:
+    reader = RangeReader(properties, topic, partition, headers=True)
+    ended: set[int] = set()
+    roster = None
+    try:
+        for records in reader.read(max(end - TAIL_RECORDS, 0), end) if end else ():
+            for cti in final_ctis(records, topic, partition):
+                ended.add(cti.number)
+                roster = cti.roster
+    finally:
+        reader.close()
+    return roster is not None and ended.issuperset(roster.channels_of(partition, partitions))
+
+
+def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:
+    """
+    Yield the final CTIs among *records* of an ordered partition.
+
+    Raises:
+        ProtocolError: A CTI cannot be read; ``where`` names its record.
+    """
+    return (cti for _, cti in ctis_of(records, topic, partition) if cti.c == INFINITY)
+
+
+def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int, Cti]]:
+    """
+    Yield the (log offset, CTI) among *records* of an ordered partition, read with their headers.
+
+    Raises:
+        ProtocolError: A CTI cannot be read; ``where`` names its record.
+    """
+    assert records.header is not None, "CTIs are told by their headers"
+    lengths = pc.binary_length(records.header).fill_null(0).to_numpy()
+    for row in np.flatnonzero(lengths == CTI_HEADER_BYTES).tolist():
+        offset = int(records.offset[row])
+        header, value = records.header[row].as_py(), records.value[row].as_py()
+        yield offset, decode_cti(header, value, partition, f"{topic}-{partition}@{offset}")

@@ -1,0 +1,244 @@
+"""
+Writing channels of an ordered topic: numbered events in order, and CTIs once the events below them are safe.
+
+Law (spec section 4, writer): what reaches a partition is a prefix of what was handed over, whatever fails: the producer
+is idempotent and gapless and never gives up on a record. After any error it is thrown away. A CTI is sent only when
+the broker has acknowledged every event handed over before it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import KafkaError
+from numpy.typing import NDArray
+
+from ordering.columns.payload_columns import Payload
+from ordering.errors import TidegateError
+from ordering.model.step import Released
+from ordering.protocol.facts import FACTS_HEADER_NAME, encode_facts
+from ordering.protocol.punctuation import Cti
+from ordering.protocol.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_header_column
+from ordering.ticks import MILLISECOND_US
+from tidegate.fault_points import armed
+from tidegate.kafka import STEADY, native
+from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
+from tidegate.kafka.failures import is_denial
+from tidegate.kafka.messages import MessageProducer
+from tidegate.kafka.native import NativeProducer
+from tidegate.observe.logs import get_logger
+from tidegate.stack.rights import Right
+
+_PRODUCER = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "enable.gapless.guarantee": "true",
+    "message.timeout.ms": "0",
+    "delivery.report.only.error": "true",
+    # What a task has written is flushed at its end, whatever this says; until then records to many partitions gain by company.
+    "linger.ms": "0" if armed else "250",
+    "batch.size": "1000000",
+    "batch.num.messages": "100000",
+    "queue.buffering.max.messages": "200000",
+    "queue.buffering.max.kbytes": "65536",
+    "message.max.bytes": "104857600",
+    "compression.type": "lz4",
+    "log_level": "2",
+}
+_AFTERMATH = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
+"""What records meet once the producer has failed for another reason."""
+_COMPLAIN_AFTER_S = 10.0
+_FLUSH_MS = 1_000
+_ROOM_MS = 20
+
+Headers = list[tuple[str, bytes | None]]
+Row = tuple[bytes | None, bytes | None, int, int, Headers]
+"""Value, key, partition, Kafka timestamp in milliseconds, headers."""
+
+_log = get_logger(__name__)
+
+
+class Columns(NamedTuple):
+    """
+    Events as they are handed to a producer, one entry an event.
+
+    Args:
+        value, key: Arrow binary columns, or numpy columns of bytes objects; None and null are null.
+        partition: int32.
+        stamp_ms: Kafka timestamps, milliseconds.
+        name: Name of the header.
+        headers: Its values; None: there is no header.
+    """
+
+    value: Payload
+    key: Payload
+    partition: NDArray[np.int32]
+    stamp_ms: NDArray[np.int64]
+    name: str
+    headers: pa.FixedSizeBinaryArray | None
+
+
+class GaplessProducer:
+    """
+    A producer that delivers everything in order or fails as a whole.
+
+    Args:
+        properties: librdkafka properties, with ``bootstrap.servers``; those the law fixes are set here.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties, self._topics = properties, set[str]()
+        own = {**STEADY, **properties, **_PRODUCER}
+        library = native.usable()
+        self._producer: NativeProducer | MessageProducer = MessageProducer(own) if library is None else NativeProducer(library, own)
+
+    def send_columns(self, topic: str, events: Columns) -> None:
+        """
+        Queue events, waiting while the queue is full.
+
+        Raises:
+            TidegateError: A record was refused for good.
+        """
+        at, since_s = 0, self._begin(topic)
+        while True:
+            at = self._producer.send(topic, *events, at)
+            if at == len(events.value):
+                break
+            since_s = self._hear(topic, since_s)
+        self._producer.poll(0)
+        self._check(topic)
+
+    def send(self, topic: str, rows: Iterable[Row]) -> None:
+        """Queue a few records, each to its partition and with its headers, waiting while the queue is full."""
+        since_s = self._begin(topic)
+        for value, key, partition, stamp_ms, headers in rows:
+            while not self._producer.send_one(topic, value, key, headers, partition, stamp_ms):
+                since_s = self._hear(topic, since_s)
+        self._producer.poll(0)
+        self._check(topic)
+
+    def send_plain(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> None:
+        """Queue one record that is no part of a channel, wherever the partitioner puts it."""
+        since_s = self._begin(topic)
+        while not self._producer.send_one(topic, value, key, headers):
+            since_s = self._hear(topic, since_s)
+        self._check(topic)
+
+    def flush(self, topic: str) -> None:
+        """
+        Return when the broker has acknowledged everything queued; as long as none answers, wait and say so.
+
+        Raises:
+            TidegateError: A record was refused for good.
+        """
+        said = time.monotonic()
+        while left := self._producer.flush(_FLUSH_MS):
+            self._check(topic)
+            if time.monotonic() - said > _COMPLAIN_AFTER_S:
+                raise_if_hopeless(self._properties, Right("Write", topic))
+                _log.warning("waiting for acknowledgements", topic=topic, records=left)
+                said = time.monotonic()
+        self._check(topic)
+
+    def discard(self) -> None:
+        """Forget everything queued; the producer is of no use afterwards."""
+        self._producer.close()
+
+    def _begin(self, topic: str) -> float:
+        """Note where records go; return since when there may be no room for them."""
+        self._topics.add(topic)
+        return time.monotonic()
+
+    def _hear(self, topic: str, since_s: float) -> float:
+        """Give the brokers a moment to take what has filled the queue since *since_s*; return since when it counts now."""
+        self._producer.poll(_ROOM_MS)
+        self._check(topic)
+        if time.monotonic() - since_s < _COMPLAIN_AFTER_S:
+            return since_s
+        raise_if_hopeless(self._properties, Right("Write", topic))
+        return time.monotonic()
+
+    def _check(self, topic: str) -> None:
+        failed = self._producer.failed
+        if failed is not None:
+            if is_denial(failed) or failed.code() in _AFTERMATH:
+                # What failed first may be a record for another topic, or the producer itself.
+                for written in (topic, *self._topics - {topic}):
+                    raise_if_hopeless(self._properties, Right("Write", written))
+            raise _refused(failed, topic, self._properties)
+
+
+def _refused(error: KafkaError, topic: str, properties: Mapping[str, str]) -> TidegateError:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        return TidegateError(
+            "the broker refuses a record as too large", code="TG-RECORD-TOO-LARGE", where=topic, fix="raise max.message.bytes of the topic"
+        )
+    return kafka_failure(error, topic, "Write", properties=properties)
+
+
+class ChannelWriter:
+    """
+    Writes one input partition's channels of an ordered topic through a producer that others may share.
+
+    Args:
+        producer: Where records go.
+        topic: The ordered topic.
+        cti_bytes_max: A CTI whose body would be larger is split; well below the topic's ``max.message.bytes``.
+    """
+
+    def __init__(self, producer: GaplessProducer, topic: str, cti_bytes_max: int = CTI_BYTES_MAX) -> None:
+        self._producer, self._topic, self._cti_bytes_max = producer, topic, cti_bytes_max
+
+    def events(self, released: Released) -> None:
+        """Queue released events in their order."""
+        if not len(released):
+            return
+        headers = encode_event_header_column(
+            released.seq,
+            released.system_us,
+            released.event_time_us,
+            released.arrival_us,
+            released.offset,
+            released.flags,
+            released.number,
+        )
+        stamp_ms = released.system_us // MILLISECOND_US
+        columns = Columns(released.value, released.key, released.output_partition, stamp_ms, HEADER_NAME, headers)
+        self._producer.send_columns(self._topic, columns)
+
+    def ctis(self, ctis: Iterable[Cti]) -> None:
+        """
+        Queue CTIs, the parts of each together; only after :meth:`GaplessProducer.flush` returned for the events below them.
+
+        The facts that a CTI carries stand in the header of its last part.
+        """
+        rows: list[Row] = []
+        for cti in ctis:
+            stamp_ms = max(cti.largest_us // MILLISECOND_US, 1)
+            parts = encode_ctis(cti, self._cti_bytes_max)
+            rows += [(body, None, cti.output_partition, stamp_ms, [(HEADER_NAME, header)]) for header, body in parts]
+            if cti.facts is not None:
+                rows[-1][-1].append((FACTS_HEADER_NAME, encode_facts(cti.facts)))
+        self._producer.send(self._topic, rows)
+
+
+_producers: dict[str, GaplessProducer] = {}
+
+
+def cached_producer(properties: Mapping[str, str]) -> GaplessProducer:
+    """Return this process's producer for a cluster, made at first use."""
+    bootstrap = properties["bootstrap.servers"]
+    if bootstrap not in _producers:
+        _producers[bootstrap] = GaplessProducer(properties)
+    return _producers[bootstrap]
+
+
+def drop_producer(properties: Mapping[str, str]) -> None:
+    """Throw this process's producer away: after an error what it still holds must never be sent."""
+    producer = _producers.pop(properties["bootstrap.servers"], None)
+    if producer is not None:
+        producer.discard()

@@ -1,0 +1,1 @@
+"""What commands do with files on one machine, without a cluster."""

@@ -1,0 +1,169 @@
+"""
+Cases: a script, the events it is given, and the results it must give, side by side in a folder.
+
+=============================================  ======================================================================
+``query.sql``                                  the script
+``input.NAME.ndjson`` (or csv, tsv, parquet)   the events of input NAME
+``reference.NAME.ndjson`` (or csv, ...)        the records of a table that JOIN looks up
+``reference.NAME.2001-01-02.ndjson``           the same, valid from that day on; any number of them
+``expected.OUTPUT.ndjson``                     the results of OUTPUT, line by line; empty: none
+``expected.dead.ndjson``                       records that cannot be used, in any order; where it is missing: none
+``expected.error``                             instead of results: the whole text of the error
+``case.toml``                                  ``description`` and time policies, as the flags of ``tidegate local``
+``tidegate.toml``                              the configuration that the script must agree with, as ``--config``
+=============================================  ======================================================================
+
+Law: a folder that holds ``query.sql`` is a case; every other file in it must be one of these, for what is misspelled
+would test nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from ordering.errors import TidegateError
+from ordering.policies import Action
+from tidegate.local.files import LocalFile
+from tidegate.local.given import PolicyFlags
+from tidegate.local.output import DEAD
+from tidegate.order.files import Format
+from tidegate.order.flags import ENDINGS
+
+SCRIPT = "query.sql"
+ERROR = "expected.error"
+SETTINGS = "case.toml"
+CONFIG = "tidegate.toml"
+_INPUT = re.compile(rf"(input|reference)\.(.+)(\.(?:{'|'.join(ending.removeprefix('.') for ending in ENDINGS)}))", re.IGNORECASE)
+_VERSION = re.compile(r"(.+)\.(\d{4}-\d\d-\d\d)")
+_EXPECTED = re.compile(r"expected\.(.+)\.ndjson")
+_READ_BY_PEOPLE = (".md", ".txt")
+
+
+class CaseError(TidegateError):
+    """A case cannot be run as it stands."""
+
+    exit_code = 2
+    default_code = "TG-TEST-CASE"
+
+
+@dataclass(frozen=True)
+class Case:
+    """
+    One case.
+
+    Args:
+        name: Its folder, below the one that was asked for.
+        folder: Where it is.
+        description: What it shows.
+        flags: Time policies.
+        files: The events of each input.
+        references: The records of each table of reference data.
+        expected: The lines that each output must give.
+        dead: What must be said of records that cannot be used.
+        error: The text of the error that must come instead; None: no error.
+        config: The configuration of its inputs, if it has one.
+    """
+
+    name: str
+    folder: Path
+    description: str
+    flags: PolicyFlags
+    files: tuple[LocalFile, ...]
+    references: tuple[LocalFile, ...]
+    expected: Mapping[str, tuple[bytes, ...]]
+    dead: tuple[bytes, ...]
+    error: str | None
+    config: Path | None = None
+
+
+def folders_of(root: Path) -> list[Path]:
+    """
+    Return the folders below *root* that are cases, in order of their names.
+
+    Raises:
+        CaseError: There is none.
+    """
+    found = sorted(script.parent for script in root.rglob(SCRIPT))
+    if not found:
+        fix = f"a case is a folder with {SCRIPT}, input.NAME.ndjson and expected.OUTPUT.ndjson"
+        raise CaseError("there is no case in this folder", code="TG-TEST-NONE", where=str(root), fix=fix)
+    return found
+
+
+def read_case(folder: Path, root: Path) -> Case:
+    """
+    Read a case.
+
+    Raises:
+        CaseError: A file of it is not what it should be; names the file.
+    """
+    files: dict[str, list[LocalFile]] = {"input": [], "reference": []}
+    expected: dict[str, tuple[bytes, ...]] = {}
+    for path in sorted(one for one in folder.iterdir() if one.is_file()):
+        if named := _INPUT.fullmatch(path.name):
+            files[named[1].lower()].append(_file(path, named[1].lower(), named[2], ENDINGS[named[3].lower()]))
+        elif named := _EXPECTED.fullmatch(path.name):
+            expected[named[1]] = _lines(path)
+        elif path.name not in (SCRIPT, ERROR, SETTINGS, CONFIG) and path.suffix not in _READ_BY_PEOPLE:
+            fix = f"a case has {SCRIPT}, input.NAME.ndjson, expected.OUTPUT.ndjson, {ERROR}, {SETTINGS}, {CONFIG}"
+            raise CaseError(f"{path.name} is no file of a case", where=str(path), fix=fix)
+    error = (folder / ERROR).read_text("utf-8").rstrip("\n") if (folder / ERROR).exists() else None
+    if (error is None) == (not expected):
+        fix = f"write expected.OUTPUT.ndjson, or {ERROR}" if error is None else "keep one of the two"
+        raise CaseError("a case expects results or an error", where=str(folder), fix=fix)
+    description, flags = _settings(folder / SETTINGS)
+    dead = expected.pop(DEAD, ())
+    references = tuple(dict.fromkeys(files["reference"]))
+    twice = next((one for number, one in enumerate(references) if one.name in [other.name for other in references[:number]]), None)
+    if twice is not None:
+        what, fix = f"{twice.name} has versions and a file without a day, or of another format", "give each of them a day"
+        raise CaseError(what, where=twice.path, fix=fix)
+    name = "." if folder == root else folder.relative_to(root).as_posix()
+    config = folder / CONFIG if (folder / CONFIG).exists() else None
+    return Case(name, folder, description, flags, tuple(files["input"]), references, expected, dead, error, config)
+
+
+def _file(path: Path, what: str, name: str, kind: Format) -> LocalFile:
+    """Return a file of a case; versions of one table are one, with the day left open in its name."""
+    version = _VERSION.fullmatch(name) if what == "reference" else None
+    if version is None:
+        return LocalFile(name, str(path), kind)
+    return LocalFile(version[1], str(path.with_name(f"{what}.{version[1]}.{{date}}{path.suffix}")), kind)
+
+
+def _lines(path: Path) -> tuple[bytes, ...]:
+    return tuple(path.read_bytes().splitlines())
+
+
+def _settings(path: Path) -> tuple[str, PolicyFlags]:
+    """Return the description and the policies of a case."""
+    if not path.exists():
+        return "", PolicyFlags()
+    try:
+        table = tomllib.loads(path.read_text("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise CaseError(f"the file is no TOML: {error}", where=str(path), fix='write late = "5m"') from None
+    known = {one.name for one in fields(PolicyFlags)}
+    values: dict[str, str] = {}
+    for name, value in _texts(table, path):
+        if name != "description" and name not in known:
+            fix = f"settings are description, {', '.join(sorted(known))}"
+            raise CaseError(f"there is no setting {name}", where=str(path), fix=fix)
+        values[name] = value
+    description = values.pop("description", "")
+    try:
+        actions = {name: Action(value) for name, value in values.items() if name.endswith("_action")}
+    except ValueError:
+        raise CaseError("an action is adjust or drop", where=str(path), fix='late_action = "drop"') from None
+    return description, PolicyFlags(**{**values, **actions})  # type: ignore[arg-type]
+
+
+def _texts(table: Mapping[str, object], path: Path) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if not isinstance(value, str):
+            raise CaseError(f"{name} is no text", where=str(path), fix=f'{name} = "..."')
+        yield name, value

@@ -1,0 +1,86 @@
+"""
+The files that ``tidegate local`` reads: which file is which input, and how each is opened.
+
+Law: what is wrong with a name or a file is told before anything is read or written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordering.errors import SettingError
+from tidegate.order.files import Format, OrderFileError, Records, open_records
+from tidegate.order.flags import ENDINGS, STANDARD_INPUT, opened_source
+
+_NAME = re.compile(r"[^\s=/]+")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFile:
+    """
+    The file of one input.
+
+    Args:
+        name: The input's name in the script.
+        path: The file; ``-`` is standard input.
+        kind: How it holds its records.
+    """
+
+    name: str
+    path: str
+    kind: Format
+
+    @property
+    def can_be_read_twice(self) -> bool:
+        """Tell whether it is a file that can be opened again."""
+        return self.path != STANDARD_INPUT and Path(self.path).is_file()
+
+
+def files_of(given: Sequence[str], flag: str = "--input") -> list[LocalFile]:
+    """
+    Return the files that the flags name, each ``NAME=FILE``.
+
+    Raises:
+        SettingError: A flag is not of that form, or names an input a second time.
+        OrderFileError: The ending of a file names no format.
+    """
+    found: list[LocalFile] = []
+    for text in given:
+        name, equals, path = text.partition("=")
+        if not equals or not path or not _NAME.fullmatch(name):
+            raise SettingError(
+                f"{text!r} names no input and file", code="TG-SETTING-FLAG", where=flag, fix="write NAME=FILE", example=f"{flag} a=a.ndjson"
+            )
+        if name.lower() in {other.name.lower() for other in found}:
+            fix = "put its records into one file"
+            raise SettingError(f"input {name} has two files", code="TG-SETTING-CONFLICT", where=flag, fix=fix)
+        found.append(LocalFile(name, path, _format(path)))
+    return found
+
+
+def _format(path: str) -> Format:
+    kind = Format.NDJSON if path == STANDARD_INPUT else ENDINGS.get(Path(path).suffix.lower())
+    if kind is None:
+        raise OrderFileError(
+            f"the ending of {path} names no format",
+            code="TG-ORDER-FORMAT",
+            where=path,
+            fix=f"endings known: {', '.join(ENDINGS)}; unpack what is packed, standard input (-) is NDJSON",
+        )
+    return kind
+
+
+@contextmanager
+def opened(file: LocalFile, block_bytes: int) -> Iterator[Records]:
+    """
+    Open a file's records.
+
+    Raises:
+        OrderFileError: It cannot be read as what its ending says.
+    """
+    with opened_source(file.path) as source:
+        yield open_records(file.path, file.kind, source, "\t" if file.path.lower().endswith(".tsv") else ",", block_bytes)

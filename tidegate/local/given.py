@@ -1,0 +1,165 @@
+"""
+What ``tidegate local`` and ``tidegate test`` run a script with: files, time policies, and perhaps a configuration.
+
+Law: a flag that is given counts; else what the configuration says of the input; else the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ordering.errors import SettingError
+from ordering.policies import Action, Policies
+from query.engine.program import Program
+from query.reference.tables import ReferenceTable
+from query.sql.windowing import WINDOW_US_MAX
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.local.files import LocalFile
+from tidegate.local.inputs import FileInput, Rules
+from tidegate.local.run import LocalRun
+from tidegate.local.script import Reads, ScriptSettings
+from tidegate.order import flags as order_flags
+
+if TYPE_CHECKING:
+    from tidegate.settings.inputs import InputSettings
+    from tidegate.settings.load import Settings
+    from tidegate.settings.references import ReferenceSettings
+
+Named = TypeVar("Named")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyFlags:
+    """Time policies as they are typed; None where they are not."""
+
+    early: str | None = None
+    late: str | None = None
+    late_action: Action | None = None
+    reorder: str | None = None
+    out_of_order_action: Action | None = None
+
+    def over(self, policies: Policies) -> Policies:
+        """
+        Return *policies* with those that were typed in their places.
+
+        Raises:
+            SettingError: A duration cannot be read or is out of range.
+        """
+        typed = order_flags.policies(
+            self.early or "5m",
+            self.late or "5s",
+            self.late_action or Action.ADJUST,
+            self.reorder or "0s",
+            self.out_of_order_action or Action.ADJUST,
+        )
+        fields: Mapping[str, tuple[object, Any]] = {
+            "early_us": (self.early, typed.early_us),
+            "late_us": (self.late, typed.late_us),
+            "late_action": (self.late_action, typed.late_action),
+            "reorder_us": (self.reorder, typed.reorder_us),
+            "out_of_order_action": (self.out_of_order_action, typed.out_of_order_action),
+        }
+        return replace(policies, **{name: value for name, (given, value) in fields.items() if given is not None})
+
+
+@dataclass(frozen=True)
+class Given:
+    """
+    What a run is given beside its script and its files.
+
+    Args:
+        settings: What the script is bound with.
+        rules: How the time of each input is told, by its name.
+        files: The records of each input.
+        references: The tables of reference data, by name.
+    """
+
+    settings: ScriptSettings
+    rules: Mapping[str, Rules]
+    files: Sequence[LocalFile]
+    references: Mapping[str, ReferenceTable]
+
+    @classmethod
+    def of(cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()) -> Given:
+        """
+        Put together files, flags and configuration.
+
+        Raises:
+            SettingError: One of them is wrong, or asks for what there is not on files.
+            RefusedError: A table of reference data cannot be read.
+        """
+        both = {file.name.lower() for file in files} & {file.name.lower() for file in references}
+        if both:
+            what, fix = f"{', '.join(sorted(both))} is both an input and reference data", "name it once"
+            raise SettingError(what, code="TG-SETTING-CONFLICT", where="--reference", fix=fix)
+        configured = _configured(config)
+        known = _by_name(configured.inputs if configured else {})
+        default = Rules(flags.over(Policies()))
+        schemas, rules = [], {}
+        for file in files:
+            table = known.get(file.name.lower())
+            schemas.append(_schema(file, table))
+            rules[file.name] = default if table is None else _rules(table, flags)
+        tables = _tables(references, _by_name(configured.references if configured else {}))
+        schemas += [table.schema for table in tables.values()]
+        longest_us = configured.query.window_max_us if configured else WINDOW_US_MAX
+        return cls(ScriptSettings(schemas, longest_us), rules, files, tables)
+
+
+def _configured(config: Path | None) -> Settings | None:
+    if config is None:
+        return None
+    from tidegate.settings.load import load
+
+    return load(config)
+
+
+def _by_name(tables: Mapping[str, Named]) -> dict[str, Named]:
+    return {name.lower(): table for name, table in tables.items()}
+
+
+def _rules(table: InputSettings, flags: PolicyFlags) -> Rules:
+    return Rules(flags.over(table.policies()), table.timestamp_format, table.event_shape, table.end)
+
+
+def _schema(file: LocalFile, table: InputSettings | None) -> InputSchema:
+    """Return what is known of an input: what a configuration says of it, else that the script decides."""
+    if table is None:
+        return InputSchema(file.name, is_free=True)
+    return InputSchema(file.name, table.timestamp_by, table.over, table.fields)
+
+
+def _tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettings]) -> dict[str, ReferenceTable]:
+    """Read tables of reference data; a configuration may say of which types their fields are."""
+    if not files:
+        return {}
+    from query.reference.files import load_reference
+    from tidegate.settings.references import ReferenceSettings
+
+    found = {}
+    for file in files:
+        settings = known.get(file.name.lower(), ReferenceSettings.model_validate({"path": file.path}))
+        found[file.name] = load_reference(settings.model_copy(update={"name": file.name, "path": file.path, "effective": {}}))
+    return found
+
+
+@contextmanager
+def opened_run(reads: Reads, given: Given, block_bytes: int) -> Iterator[LocalRun]:
+    """
+    Open the files that a script reads, in the order in which it names them.
+
+    Raises:
+        OrderFileError: A file is not what its name says.
+    """
+    file_of = {file.name: file for file in given.files}
+    with ExitStack() as stack:
+        inputs = []
+        for scan in reads.scans:
+            source = FileInput(file_of[scan.input], scan, given.rules[scan.input], block_bytes)
+            stack.callback(source.close)
+            inputs.append(source)
+        yield LocalRun(Program(reads.plans, references=given.references), inputs, over=reads.over)

@@ -1,0 +1,381 @@
+"""
+A file as an input of a script: its records, each partition of them walked through a time model of its own.
+
+A record's arrival is its ``EventEnqueuedUtcTime``, its partition its ``PartitionId``, where the first record (or the header)
+has such fields. Without TIMESTAMP BY the arrival is the event time; a file without arrivals arrived when it was last changed.
+With TIMESTAMP BY and without arrivals nothing is early or late: only reorder applies. Edges belong together by their substream and
+start as in a job; without OVER by their start alone, since records of files have no keys beside their payloads.
+
+Law: what leaves, and in which order, depends on the file and the settings alone, not on how it was cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ingest.fields.values import ByReader, Values
+from ordering.columns import payload_columns
+from ordering.model.step import Batch, Counts, Model, Released
+from ordering.policies import Policies, Shape
+from ordering.protocol.frontier import Frontier
+from ordering.ticks import INFINITY, NEVER
+from query.plan.nodes import Scan
+from tidegate.expressions.binding.configured import path_of
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Expr, Field
+from tidegate.expressions.variant import Variant
+from tidegate.local.files import LocalFile, opened
+from tidegate.order.fields import well_known
+from tidegate.order.files import Block, OrderFileError, Records
+from tidegate.payloads.formats import JSON, reader_of
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+ARRIVAL = "EventEnqueuedUtcTime"
+PARTITION = "PartitionId"
+PARTITION_MAX = 2**31 - 1
+_UNKNOWN = -1
+"""Stands for partitions that may come: it never speaks, so time waits for the end."""
+
+RELEASED_SCHEMA = pa.schema(
+    [
+        *((name, pa.int64()) for name in ("partition", "line", "system_us", "arrival_us")),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+"""
+Events that left: their partition and line, System.Timestamp and arrival (that time too where there is none), substream key
+(none without OVER) and payload as JSON.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecord:
+    """A record that cannot be used: why, of which partition and line (None: not known), and its JSON."""
+
+    reason: str
+    partition: int | None
+    line: int | None
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """
+    How an input's time is told.
+
+    Args:
+        policies: The time policies; what they say of arrivals means nothing where there are none.
+        time_format: How event times are written; one of :data:`ordering.columns.timestamps.UNITS`.
+        shape: What an event is in time.
+        end: Field path of the end of a span; None for points.
+    """
+
+    policies: Policies
+    time_format: str = "auto"
+    shape: Shape = Shape.POINT
+    end: str | None = None
+
+
+@dataclass
+class _Partition:
+    model: Model
+    state: object
+    next_line: int = 0
+
+
+@dataclass(slots=True)
+class InputCounts:
+    """What happened to an input's records so far."""
+
+    records: int = 0
+    policies: Counts = field(default_factory=Counts)
+    bad: Counter[str] = field(default_factory=Counter)
+
+
+class FileInput:
+    """
+    One input of a script, read from a file.
+
+    Args:
+        file: Where its records are.
+        scan: What the script says of its event time and its substreams.
+        rules: How its time is told.
+        block_bytes: About how much is read at a time.
+
+    Raises:
+        OrderFileError: The file is not what its name says, or lacks what it needs; it names the file and the line.
+    """
+
+    def __init__(self, file: LocalFile, scan: Scan, rules: Rules, block_bytes: int) -> None:
+        self.file, self.name, self.counts = file, scan.input, InputCounts()
+        self.is_ended = False
+        self._scan, self._rules, self._over = scan, rules, scan.over is not None
+        self._open = ExitStack()
+        self.records: Records = self._open.enter_context(opened(file, block_bytes))
+        self._blocks = self.records.blocks()
+        first, self._blocks = _first(self._blocks)
+        names = self.records.columns or first
+        self.has_arrival = well_known(names, [ARRIVAL]) is not None
+        self.has_partition = well_known(names, [PARTITION]) is not None
+        self._changed_us = self._change_us()
+        self._exprs = self._wanted()
+        self._reader = ByReader(reader_of(JSON), self._exprs)
+        self._policies = self._policies_in_force()
+        self._partitions: dict[int, _Partition] = {}
+        self.frontier: Frontier[int] = Frontier(self._all_partitions(block_bytes))
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions had records so far."""
+        return len(self._partitions)
+
+    def reached(self, partition: int) -> int:
+        """Return how far a partition has come, microseconds."""
+        members = self.frontier.members
+        return members.get(partition, NEVER if _UNKNOWN in members else INFINITY)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._open.close()
+
+    def read(self) -> tuple[pa.Table, list[BadRecord]]:
+        """Read on; return what left (``RELEASED_SCHEMA``; of each partition in order) and what cannot be used."""
+        block = next(self._blocks, None)
+        if block is None:
+            return self._finish(), []
+        self.counts.records += len(block)
+        rows = _Rows(self, block)
+        released = [self._step(partition, rows.batch(chosen)) for partition, chosen in rows.by_partition()]
+        bad = rows.bad_records()
+        self.counts.bad.update(one.reason for one in bad)
+        return _joined(released), bad
+
+    # What is read
+
+    def _wanted(self) -> dict[str, Expr]:
+        wanted: dict[str, Expr | None] = {
+            "time": _untyped(self._scan.timestamp_by),
+            "end": Field(tuple(self._rules.end.split("."))) if self._rules.end is not None else None,
+            "over": _untyped(self._scan.over),
+            "arrival": Field((ARRIVAL,)) if self.has_arrival else None,
+            "partition": Field((PARTITION,)) if self.has_partition else None,
+        }
+        return {name: expr for name, expr in wanted.items() if expr is not None}
+
+    def _policies_in_force(self) -> Policies:
+        if self._scan.timestamp_by is None:
+            return Policies.arrival_order()
+        if self.has_arrival:
+            return self._rules.policies
+        # Without an arrival A stays before all time and with it the floor; with OVER the model wants a tolerance all the same.
+        return replace(self._rules.policies, early_us=None, late_us=0 if self._over else None)
+
+    def _change_us(self) -> int:
+        """Return the arrival of every record of a file that holds none."""
+        if self.has_arrival or self._scan.timestamp_by is not None:
+            return NEVER
+        if not self.file.can_be_read_twice:
+            raise OrderFileError(
+                f"{self.name} has neither TIMESTAMP BY nor {ARRIVAL}, and standard input was never changed",
+                code="TG-LOCAL-INPUT",
+                where=f"{self.file.path}:1",
+                fix="say what event time is",
+                example=f"FROM {self.name} TIMESTAMP BY at",
+            )
+        return Path(self.file.path).stat().st_mtime_ns // 1_000
+
+    def _all_partitions(self, block_bytes: int) -> set[int]:
+        """Return the partitions that the file has: time may pass none of them before its first record."""
+        if not self.has_partition:
+            return {0}
+        if not self.file.can_be_read_twice:
+            return {_UNKNOWN}
+        found: set[int] = set()
+        reader = ByReader(reader_of(JSON), {"partition": Field((PARTITION,))})
+        with opened(self.file, block_bytes) as records:
+            for block in records.blocks():
+                numbers, valid = partitions_of(_values(reader, block, "partition"))
+                readable = np.array([fault is None for fault in block.fault], dtype=np.bool_)
+                found.update(np.unique(numbers[valid & readable]).tolist())
+        return found
+
+    # What leaves
+
+    def _step(self, number: int, batch: Batch) -> pa.Table:
+        partition = self._partitions.get(number)
+        if partition is None:
+            model = Model(self._policies, self._over, 1, shape=self._rules.shape)
+            partition = self._partitions[number] = _Partition(model, model.new_state())
+        step = partition.model.step(partition.state, batch)  # type: ignore[arg-type]
+        partition.next_line = batch.end_offset
+        for one in fields(Counts):
+            counted = getattr(self.counts.policies, one.name)
+            setattr(self.counts.policies, one.name, counted + getattr(step.counts, one.name))
+        for cti in step.ctis:
+            self.frontier.rise(number, cti.c)
+        return _table(number, step.released, over=self._over)
+
+    def _finish(self) -> pa.Table:
+        self.is_ended = True
+        self.close()
+        return _joined(
+            [
+                self._step(number, partition.model.without_records(partition.next_line, finish=True))
+                for number, partition in sorted(self._partitions.items())
+            ]
+        )
+
+
+class _Rows:
+    """One block as columns: which records can be used, of which partition, with which times and keys."""
+
+    def __init__(self, source: FileInput, block: Block) -> None:
+        self._block, self._source, size = block, source, len(block)
+        self._line: Ints = np.array(block.line, dtype=np.int64)
+        self._reason: list[str] = [fault.value if fault else "" for fault in block.fault]
+        self._bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
+        self._value = _payloads(block)
+        taken = source._reader.take(self._value)
+        columns_taken: dict[str, Values] = dict(taken.columns)  # type: ignore[arg-type]
+        self._refuse(~taken.well_formed, "malformed")
+        self._partition = np.zeros(size, dtype=np.int64)
+        if source.has_partition:
+            self._partition, valid = partitions_of(columns_taken["partition"].variant)
+            self._refuse(~valid, "partition")
+        self._arrival_us = np.full(size, source._changed_us, dtype=np.int64)
+        if source.has_arrival:
+            self._arrival_us, valid = columns_taken["arrival"].ticks("auto")
+            self._refuse(~valid, "arrival")
+        self._fed = ~self._bad
+        self._event_us: Ints | None = None
+        if "time" in columns_taken:
+            self._event_us, valid = columns_taken["time"].ticks(source._rules.time_format)
+            self._refuse(~valid, "timestamp")
+        self._end_us: Ints | None = None
+        self._start_us: Ints | None = None
+        if "end" in columns_taken:
+            self._take_ends(columns_taken["end"], source._rules)
+        self._substream = columns_taken["over"].keys() if "over" in columns_taken else None
+
+    def _refuse(self, where: Mask, reason: str) -> None:
+        fresh = where & ~self._bad
+        for row in np.flatnonzero(fresh).tolist():
+            self._reason[row] = reason
+        self._bad |= fresh
+
+    def _take_ends(self, end: Values, rules: Rules) -> None:
+        """Take the ends of intervals; the event time of an end edge is its end, and what else stands there is that of its start edge."""
+        assert self._event_us is not None, "what has a span has an event time"
+        ticks, valid = end.ticks(rules.time_format)
+        if rules.shape is Shape.INTERVAL:
+            self._refuse(~valid, "end")
+            self._end_us = ticks
+            return
+        ends = end.given()
+        self._refuse(ends & ~valid, "end")
+        self._start_us = np.where(ends, self._event_us, NEVER)
+        self._event_us = np.where(ends, ticks, self._event_us)
+
+    def by_partition(self) -> Iterator[tuple[int, Ints]]:
+        """Yield each partition that has records to walk, with its rows."""
+        for partition in np.unique(self._partition[self._fed]).tolist():
+            yield partition, np.flatnonzero(self._fed & (self._partition == partition))
+
+    def batch(self, rows: Ints) -> Batch:
+        """Return some rows as a batch for the model; a record without a valid event time still moves time."""
+        substream = None if self._substream is None else self._substream.take(pa.array(rows))
+        return Batch(
+            offset=self._line[rows],
+            arrival_us=self._arrival_us[rows],
+            event_time_us=None if self._event_us is None else self._event_us[rows],
+            readable=~self._bad[rows],
+            substream=substream,
+            key=np.empty(len(rows), dtype=object) if substream is None else substream.dictionary_decode().cast(pa.binary()),
+            value=self._value.take(pa.array(rows)),
+            end_offset=int(self._line[rows[-1]]) + 1,
+            end_us=None if self._end_us is None else self._end_us[rows],
+            start_us=None if self._start_us is None else self._start_us[rows],
+        )
+
+    def bad_records(self) -> list[BadRecord]:
+        """Return the records that cannot be used."""
+        return [
+            BadRecord(self._reason[row], int(self._partition[row]) if self._fed[row] else None, int(self._line[row]), self._block.text[row])
+            for row in np.flatnonzero(self._bad).tolist()
+        ]
+
+
+def partitions_of(values: Variant) -> tuple[Ints, Mask]:
+    """Return the partition that each value names, and where it names one: an integer of 32 bits, also as text; NULL is 0."""
+    numbers, valid = np.zeros(values.length, dtype=np.int64), ~values.valid()
+    for kind, part in values.parts.items():
+        if kind is Kind.NVARCHAR:
+            part = pc.if_else(pc.match_substring_regex(part, "^[0-9]{1,10}$"), part, None).cast(pa.int64())
+        elif kind is not Kind.BIGINT:
+            continue
+        found = part.fill_null(-1).to_numpy()
+        fine = (found >= 0) & (found <= PARTITION_MAX)
+        numbers[fine], valid[fine] = found[fine], True
+    return numbers, valid
+
+
+def _untyped(expr: Expr | None) -> Expr | None:
+    """Return an expression as ingest reads it: a field alone counts as it stands in the record, whatever type it is declared to have."""
+    path = path_of(expr) if expr is not None else None
+    return expr if path is None else Field(path)
+
+
+def _values(reader: ByReader, block: Block, name: str) -> Variant:
+    column = reader.take(_payloads(block)).columns[name]
+    assert isinstance(column, Values)
+    return column.variant
+
+
+def _payloads(block: Block) -> pa.Array:
+    """Return the JSON of each record, null where it has none that can be used."""
+    return pa.array([None if fault else text for text, fault in zip(block.text, block.fault, strict=True)], type=pa.binary())
+
+
+def _first(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
+    """Return the names in the first record that is an object, and the blocks, those read for it included."""
+    seen: list[Block] = []
+    names: list[str] = []
+    for block in blocks:
+        seen.append(block)
+        found = next((one for one in block.fields if one is not None), None)
+        if found is not None:
+            names = list(found)
+            break
+    return names, _chained(seen, blocks)
+
+
+def _chained(seen: list[Block], blocks: Iterator[Block]) -> Iterator[Block]:
+    while seen:
+        yield seen.pop(0)
+    yield from blocks
+
+
+def _table(partition: int, released: Released, *, over: bool) -> pa.Table:
+    key = payload_columns.to_arrow(released.key).cast(pa.binary()) if over else pa.array([b""] * len(released), pa.binary())
+    value = payload_columns.to_arrow(released.value).cast(pa.binary()) if len(released) else pa.array([], pa.binary())
+    owner = np.full(len(released), partition, dtype=np.int64)
+    arrival_us = np.where(released.arrival_us > NEVER, released.arrival_us, released.system_us)
+    numbers = [owner, released.offset, released.system_us, arrival_us]
+    return pa.Table.from_arrays([*map(pa.array, numbers), key, value], schema=RELEASED_SCHEMA)
+
+
+def _joined(tables: Iterable[pa.Table]) -> pa.Table:
+    found = list(tables)
+    return pa.concat_tables(found) if found else RELEASED_SCHEMA.empty_table()

@@ -1,0 +1,122 @@
+"""
+Where the results of a script on files go: a file for each output, or standard output.
+
+Law: a result is one line, byte for byte the value that a job would write. Files are there whole once the run has ended well,
+and until then what stood there stands. Of several outputs on standard output each line names its own, and lines come in the
+order of time, then of the outputs in the script.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol, Self
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from ordering.errors import SettingError
+from tidegate.local.files import LocalFile
+from tidegate.local.run import Bad, Slice
+from tidegate.order.output import Lines
+
+DEAD = "dead"
+"""Name of the file, but for its ending, that records which cannot be used go to."""
+_NAME = re.compile(r"[^/\\\0]+")
+
+
+class Sink(Protocol):
+    """What takes the results of a run."""
+
+    def write(self, piece: Slice) -> None:
+        """Take what one step gave."""
+        ...
+
+    def keep(self) -> None:
+        """Take notice that there is no more."""
+        ...
+
+
+class Files:
+    """
+    A file for each output in one folder, and one for the records that cannot be used.
+
+    Raises:
+        SettingError: An output cannot be a file, or is a file that is read.
+    """
+
+    def __init__(self, folder: Path, outputs: Sequence[str], read: Sequence[LocalFile]) -> None:
+        self._folder, self._names = folder, [*outputs, DEAD]
+        self._exit = ExitStack()
+        inputs = {Path(file.path).resolve(): file for file in read}
+        for output in outputs:
+            if not _NAME.fullmatch(output) or output.lower() == DEAD:
+                fix = "give it another name in the script, or write to standard output"
+                raise SettingError(f"output {output} cannot be a file", code="TG-LOCAL-OUTPUT", where="--output-dir", fix=fix)
+        for path in map(self._path, self._names):
+            if path.resolve() in inputs:
+                what = f"{path} is the file of input {inputs[path.resolve()].name}"
+                raise SettingError(what, code="TG-SETTING-CONFLICT", where="--output-dir", fix="name another folder")
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}.ndjson"
+
+    def __enter__(self) -> Self:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            what = f"the folder cannot be made: {error.strerror or error}"
+            raise SettingError(what, code="TG-LOCAL-OUTPUT", where=str(self._folder), fix="name another one") from None
+        self._lines = [self._exit.enter_context(Lines(self._path(name))) for name in self._names]
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Throw away what was not kept."""
+        self._exit.close()
+
+    def write(self, piece: Slice) -> None:
+        """Write the results of a step, and the records that could not be used."""
+        for lines, results in zip(self._lines, piece.results, strict=False):
+            lines.write([value + b"\n" for value in results["value"].to_pylist()])
+        self._lines[-1].write([dead_line(bad) for bad in piece.bad])
+
+    def keep(self) -> None:
+        """Put the files in their places."""
+        for lines in self._lines:
+            lines.keep()
+
+
+class Printed:
+    """Standard output; records that cannot be used are only counted."""
+
+    def __init__(self, outputs: Sequence[str]) -> None:
+        self._lines = Lines(None)
+        self._heads = [b'{"output":%b,"value":' % orjson.dumps(name) for name in outputs] if len(outputs) > 1 else []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Nothing is held."""
+
+    def write(self, piece: Slice) -> None:
+        """Print the results of a step."""
+        values = [results["value"].to_pylist() for results in piece.results]
+        if not self._heads:
+            self._lines.write([value + b"\n" for value in values[0]])
+            return
+        texts = [b"%b%b}\n" % (head, value) for head, of_output in zip(self._heads, values, strict=True) for value in of_output]
+        instants = pa.concat_tables([results.select(["system_us"]) for results in piece.results])["system_us"].to_numpy()
+        self._lines.write([texts[at] for at in np.argsort(instants, kind="stable").tolist()])
+
+    def keep(self) -> None:
+        """Nothing is held."""
+
+
+def dead_line(bad: Bad) -> bytes:
+    """Return the line of a record that cannot be used."""
+    head = orjson.dumps({"reason": bad.record.reason, "input": bad.input, "partition": bad.record.partition, "line": bad.record.line})
+    return b'%b,"value":%b}\n' % (head[:-1], bad.record.value)

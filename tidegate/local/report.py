@@ -1,0 +1,139 @@
+"""
+What ``tidegate local`` says about itself: how far it is, what happened to each input's records, how many results there are.
+
+Law: numbers add up: every record of an input was taken in order, dropped by a policy, or could not be used.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tidegate.local.inputs import ARRIVAL, PARTITION, FileInput
+from tidegate.local.run import LocalRun, Slice
+from tidegate.order.summary import say_summary
+
+if TYPE_CHECKING:
+    from query.lint import Finding
+
+_REASONS_SHOWN = 10
+
+
+class LocalReport:
+    """
+    What is said while a script runs on files and after.
+
+    Args:
+        script: What the script is called.
+        outputs: The names of its outputs.
+        as_json: Whether a program reads it.
+        mistakes: What the script says that was hardly meant.
+    """
+
+    def __init__(self, script: str, outputs: Sequence[str], *, as_json: bool, mistakes: Sequence[Finding] = ()) -> None:
+        self._script, self._outputs, self._as_json, self._mistakes = script, outputs, as_json, mistakes
+        self._results = [0] * len(outputs)
+        self._reasons: Counter[str] = Counter()
+        self._began_s = time.monotonic()
+
+    @property
+    def bad(self) -> int:
+        """How many records could not be used."""
+        return self._reasons.total()
+
+    def take(self, piece: Slice) -> None:
+        """Count what one step gave."""
+        for number, results in enumerate(piece.results):
+            self._results[number] += results.num_rows
+        self._reasons.update(bad.record.reason for bad in piece.bad)
+
+    @contextmanager
+    def progress(self, run: LocalRun) -> Iterator[Callable[[], None]]:
+        """Show how far the reading is, on a terminal; call what this gives after each step."""
+        if self._as_json or not sys.stderr.isatty():
+            yield lambda: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[count]:,} records"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+            tasks = [shown.add_task(source.name, total=source.records.total or None, count=0) for source in run.inputs]
+
+            def show() -> None:
+                for task, source in zip(tasks, run.inputs, strict=True):
+                    shown.update(task, completed=source.records.done, count=source.counts.records)
+
+            yield show
+
+    def say(self, run: LocalRun) -> None:
+        """Write the summary on standard error."""
+        numbers = self._numbers(run)
+        say_summary(numbers, _sentences, as_json=self._as_json)
+
+    def _numbers(self, run: LocalRun) -> dict[str, Any]:
+        return {
+            "event": "end",
+            "script": self._script,
+            "inputs": {source.name: _of_input(source) for source in run.inputs},
+            "outputs": dict(zip(self._outputs, self._results, strict=True)),
+            "bad": dict(sorted(self._reasons.items())),
+            "warnings": [asdict(mistake) for mistake in self._mistakes],
+            "seconds": round(time.monotonic() - self._began_s, 3),
+        }
+
+
+def _of_input(source: FileInput) -> dict[str, Any]:
+    counts = source.counts.policies
+    return {
+        "file": source.file.path,
+        "records": source.counts.records,
+        "ordered": counts.released,
+        "partitions": source.partitions,
+        "late_adjusted": counts.late_adjusted,
+        "out_of_order_adjusted": counts.out_of_order_adjusted,
+        "dropped": {"early": counts.early, "late": counts.late_dropped, "out_of_order": counts.out_of_order_dropped},
+        "arrival_clamps": counts.arrival_clamps,
+        "bad": source.counts.bad.total(),
+        "has_arrival": source.has_arrival,
+        "has_partition": source.has_partition,
+    }
+
+
+def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
+    yield f"{numbers['script']}: {numbers['seconds']:.1f} s"
+    for name, one in numbers["inputs"].items():
+        yield f"  input {name}: {one['records']:,} records of {one['file']}, {one['ordered']:,} in order{_told(one)}"
+        if not one["has_arrival"]:
+            yield f"    no {ARRIVAL}: nothing is early or late"
+        if not one["has_partition"]:
+            yield f"    no {PARTITION}: all of partition 0"
+    for name, count in numbers["outputs"].items():
+        yield f"  output {name}: {count:,} results"
+    reasons = sorted(numbers["bad"].items(), key=lambda one: (-one[1], one[0]))
+    if reasons:
+        yield f"  {sum(numbers['bad'].values()):,} records could not be used; with --output-dir dead.ndjson has each of them:"
+        yield from (f"    {count:,} {reason}" for reason, count in reasons[:_REASONS_SHOWN])
+        if len(reasons) > _REASONS_SHOWN:
+            yield f"    and {len(reasons) - _REASONS_SHOWN} other reasons"
+    for mistake in numbers["warnings"]:
+        yield f"  {mistake['where']}: warning {mistake['code']}: {mistake['what']}"
+        yield f"    {mistake['fix']}"
+
+
+def _told(one: dict[str, Any]) -> str:
+    adjusted = {"late adjusted": one["late_adjusted"], "out of order adjusted": one["out_of_order_adjusted"]}
+    dropped = {f"{name.replace('_', ' ')} dropped": count for name, count in one["dropped"].items()}
+    parts = [f"{count:,} {name}" for name, count in (adjusted | dropped).items() if count]
+    return f" ({', '.join(parts)})" if parts else ""

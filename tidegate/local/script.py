@@ -1,0 +1,132 @@
+"""
+A script that runs on files: the script alone decides what event time is and along which key time advances.
+
+Law: each input has one event time and one key for the whole script, as it would have on an ordered topic; a script that
+says two things of an input, or gives only some of its inputs a key, is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ordering.errors import SettingError
+from query.lint import MISTAKES, Finding, Surroundings, lint
+from query.plan.nodes import Plan, Scan
+from query.script import read_script
+from query.sql.bind import bind_outputs
+from query.sql.windowing import WINDOW_US_MAX
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.tree import Expr, Field, Leaf
+
+
+@dataclass(frozen=True)
+class ScriptSettings:
+    """
+    What a script is bound with.
+
+    Args:
+        schemas: The inputs it may read.
+        window_us_max: Longest window accepted, in microseconds.
+    """
+
+    schemas: Sequence[InputSchema]
+    window_us_max: int = WINDOW_US_MAX
+
+
+@dataclass(frozen=True)
+class Reads:
+    """
+    A bound script.
+
+    Args:
+        plans: What it computes, a plan for each output.
+        scans: What it reads, each input once, in the order of the script.
+    """
+
+    plans: tuple[Plan, ...]
+    scans: tuple[Scan, ...]
+
+    @property
+    def over(self) -> bool:
+        """Tell whether time advances substream by substream."""
+        return any(scan.over is not None for scan in self.scans)
+
+
+def bound_script(path: Path, settings: ScriptSettings, *, name: str | None = None, into: str | None = None) -> Reads:
+    """
+    Read a script and bind it to files.
+
+    Args:
+        path: The script.
+        settings: What it is bound with.
+        name: What errors call it; by default the path.
+        into: The output of a script that names none.
+
+    Raises:
+        QueryError: The script is wrong.
+        SettingError: It reads another set of inputs than there are files for.
+    """
+    script = read_script(path, name)
+    plans = bind_outputs(script, settings.schemas, into=into, window_us_max=settings.window_us_max)
+    scans = tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
+    for number, scan in enumerate(scans):
+        _check_time(scan, script.source)
+        before = next((other for other in scans[:number] if other.input == scan.input), None)
+        if before is not None:
+            raise _contradiction(before, scan, script.source)
+        if (scan.over is None) != (scans[0].over is None):
+            raise script.source.error(
+                f"{_said(scan, scans[0]).input} has OVER, and {_silent(scan, scans[0]).input} has not",
+                code="OVER",
+                at=_place(_said(scan, scans[0])),
+                fix="write OVER after each input, or after none",
+            )
+    named = {*(scan.input for scan in scans), *(name for plan in plans for name in plan.references)}
+    unread = [schema.name for schema in settings.schemas if schema.name not in named]
+    if unread:
+        raise SettingError(
+            f"the script does not read {', '.join(unread)}",
+            code="TG-LOCAL-INPUT",
+            where="--input",
+            fix="leave the file out, or name the input after FROM",
+        )
+    return Reads(plans, scans)
+
+
+def mistakes_in(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
+    """Return what a script that can be bound says and hardly means, of all that ``tidegate lint`` finds."""
+    around = Surroundings(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
+    return [finding for finding in lint(read_script(path), around) if finding.code in MISTAKES]
+
+
+def _check_time(scan: Scan, source: Source) -> None:
+    """Check that event time and key can be computed from a payload."""
+    for expr, clause, code in ((scan.timestamp_by, "TIMESTAMP BY", "TIMESTAMP"), (scan.over, "OVER", "OVER")):
+        foreign = next((part for part in expr.walk() if isinstance(part, Leaf) and not isinstance(part, Field)), None) if expr else None
+        if foreign is not None:
+            what = f"{clause} {expr}: {foreign} is no part of the payload"
+            raise source.error(what, code=code, at=foreign.at, fix="name a field of the payload")
+
+
+def _contradiction(before: Scan, scan: Scan, source: Source) -> Exception:
+    clause, code = ("TIMESTAMP BY", "TIMESTAMP") if before.timestamp_by != scan.timestamp_by else ("OVER", "OVER")
+    exprs = [one.timestamp_by if code == "TIMESTAMP" else one.over for one in (before, scan)]
+    said = " and ".join(f"{clause} {expr}" if expr else f"no {clause}" for expr in exprs)
+    at = next((expr.at for expr in reversed(exprs) if expr), -1)
+    return source.error(f"{scan.input} has {said}", code=code, at=at, fix="write the same each time the input is named")
+
+
+def _said(one: Scan, other: Scan) -> Scan:
+    return one if one.over is not None else other
+
+
+def _silent(one: Scan, other: Scan) -> Scan:
+    return one if one.over is None else other
+
+
+def _place(scan: Scan) -> int:
+    over: Expr | None = scan.over
+    return over.at if over else -1

@@ -1,0 +1,1 @@
+"""Logs, metrics, progress reports, and what they are asked for."""

@@ -1,0 +1,86 @@
+"""
+How a command meets the person who typed it: wrong use and broken services are told in words, with an exit code.
+
+Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written on standard
+error, for people or, if the command was given ``--format json``, as one JSON object; standard output stays the data's.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import sys
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from ordering.errors import TidegateError
+from tidegate.provenance import check_provenance
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+_PIPE_WIDTH = 1_000
+
+
+class Format(StrEnum):
+    """How a command prints its result."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def run(command: Command) -> None:
+    """Run one command function as a program of its own: what ``python -m ingest`` does."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
+    app.command()(reporting(command))
+    app()
+
+
+def reporting(command: Command) -> Command:
+    """Wrap a command function: check whose packages were imported, then run it and report its errors."""
+
+    @functools.wraps(command)
+    def reported(*args: object, **kwargs: object) -> None:
+        try:
+            check_provenance()
+            command(*args, **kwargs)
+        except TidegateError as error:
+            report(error, as_json=wants_json(sys.argv[1:]))
+            raise typer.Exit(error.exit_code) from error
+
+    return reported  # type: ignore[return-value]
+
+
+def report(error: TidegateError, *, as_json: bool) -> None:
+    """Write *error* on standard error."""
+    if as_json:
+        print(json.dumps({"error": error.as_dict() | {"exit_code": error.exit_code}}), file=sys.stderr)
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console.print(Text.assemble((error.code, "bold red"), ": ", error.what))
+    for label, text in error.as_dict().items():
+        if label not in ("code", "what"):
+            console.print(Text.assemble((f"  {label}: ", "bold"), text.replace("\n", "\n    ")))
+
+
+def table_console() -> Console:
+    """Return where tables are printed: standard output; into a pipe nothing is cut or broken, for grep wants whole lines."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=_PIPE_WIDTH)
+
+
+def wants_json(arguments: Sequence[str]) -> bool:
+    """Tell whether a command line asks for JSON: ``--format json`` or ``--format=json``."""
+    pairs = itertools.pairwise(arguments)
+    return "--format=json" in arguments or ("--format", "json") in pairs

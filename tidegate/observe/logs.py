@@ -1,0 +1,113 @@
+"""
+Logging: one event a line, for people on a terminal, as JSON for programs.
+
+Law: nothing that :mod:`tidegate.secret_masking` knows as secret leaves through here, neither from our own events
+nor from those of libraries, nor inside a traceback. Field names are the glossary's. Whoever works on a range binds what
+it is with :func:`bound`, and every event logged meanwhile bears it, whichever module logs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from typing import Any, TextIO, cast
+
+import structlog
+from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
+
+from ordering.errors import TidegateError
+from tidegate.secret_masking import scrub, scrub_value
+from tidegate.settings.tables import LoggingSettings
+
+# py4j logs the traceback of every failed callback; the job reports it once, readably.
+_BATCH_PROPERTY = "streaming.sql.batchId"
+_NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": logging.WARNING}
+
+
+def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
+    """
+    Send all events of this process to *stream* (standard error) in the format asked for. Call it again to change it.
+
+    Args:
+        settings: Format and least level. ``auto`` means console on a terminal, JSON elsewhere.
+        stream: Where to write.
+    """
+    out = sys.stderr if stream is None else stream
+    console = settings.format == "console" or (settings.format == "auto" and out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=_shared(), processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_ending(console, out)]
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.level.upper())
+    for name, level in _NOISY.items():
+        logging.getLogger(name).setLevel(level)
+    structlog.configure(
+        processors=[structlog.stdlib.filter_by_level, *_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,  # a later configure must reach loggers made at import
+    )
+
+
+def quiet_worker() -> None:
+    """In a planner or worker process: write events as JSON lines, which the driver's ``WorkerLog`` picks up."""
+    configure(LoggingSettings(format="json"))
+
+
+def get_logger(name: str = "tidegate", **bound: Any) -> FilteringBoundLogger:
+    """Return a logger whose events carry *bound*; usable before :func:`configure`, which then shapes its output."""
+    return cast(FilteringBoundLogger, structlog.stdlib.get_logger(name, **bound))
+
+
+@contextmanager
+def bound(**fields: Any) -> Iterator[None]:
+    """Have every event that this thread logs in the block bear *fields*, unless it names them otherwise itself."""
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
+
+
+def batch_of_task() -> dict[str, int]:
+    """Return ``batch``, the number of the micro-batch that this Spark task belongs to; empty outside of one."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    number = task.getLocalProperty(_BATCH_PROPERTY) if task is not None else None
+    return {} if number is None else {"batch": int(number)}
+
+
+def _shared() -> list[Processor]:
+    return [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+        _spread_error,
+    ]
+
+
+def _ending(console: bool, out: TextIO) -> list[Processor]:
+    """Format exceptions to text *before* scrubbing, so that a secret in a traceback is met as well."""
+    processors: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.UnicodeDecoder(), scrub_event]
+    if console:
+        return [*processors, structlog.dev.ConsoleRenderer(colors=out.isatty(), timestamp_key="time")]
+    return [*processors, structlog.processors.EventRenamer("event"), structlog.processors.JSONRenderer(ensure_ascii=False, default=str)]
+
+
+def _spread_error(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Show a TidegateError given as ``error=`` by its parts: programs look for the code, people for the fix."""
+    error = event.get("error")
+    if isinstance(error, TidegateError):
+        event["error"] = error.as_dict()
+    return event
+
+
+def scrub_event(_logger: WrappedLogger, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Mask every secret in an event, in names, values, message and traceback."""
+    return {scrub(str(name)): scrub_value(name, value) for name, value in event.items()}

@@ -1,0 +1,238 @@
+"""
+Metrics: what Prometheus fetches from a job (spec section 7); docs/metrics.md lists them.
+
+Prometheus asks from a thread of its own: what it iterates over is a copy, or replaced as a whole.
+
+Law: counts are those since the ordered topic was begun, kept with the state, so they only rise and a restart takes nothing from
+them. Gauges are computed when they are fetched: a delay grows while nothing happens. Every name begins with ``tidegate_``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from ordering.errors import SettingError
+from ordering.ticks import INFINITY, NEVER, SECOND_US
+from tidegate.observe.watermark_delay import Tolerances, delay_causes, query_delay_causes
+
+Partition = tuple[str, int]
+
+_LABELS = ("input", "topic", "partition")
+_COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
+    ("events_in", "Records read and judged, unreadable ones included.", "", {"events_in": ""}),
+    ("early_input_events", "Events too far ahead of their arrival.", "action", {"early": "dropped"}),
+    ("late_input_events", "Events too old at their arrival.", "action", {"late_adjusted": "adjusted", "late_dropped": "dropped"}),
+    (
+        "out_of_order_events",
+        "Events below the watermark of their timeline.",
+        "action",
+        {"out_of_order_adjusted": "adjusted", "out_of_order_dropped": "dropped"},
+    ),
+    (
+        "cti_violation_events",
+        "Events before a CTI of their source, or an imported one.",
+        "action",
+        {"cti_violation_adjusted": "adjusted", "cti_violation_dropped": "dropped"},
+    ),
+    ("released_events", "Events written to the ordered topic.", "", {"released": ""}),
+    ("arrival_clamps", "Records whose arrival was raised to that of an earlier record, or to an estimate.", "", {"arrival_clamps": ""}),
+    ("estimates_used", "Idle estimates that moved the arrival frontier.", "", {"estimates_used": ""}),
+    ("source_ctis", "CTIs that the source wrote among its records.", "", {"source_ctis": ""}),
+    ("journal_conflicts", "Facts of the journal that came too late to be heeded.", "", {"journal_conflicts": ""}),
+    ("moments_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"moments_clamped": ""}),
+)
+REASONS = (
+    "no_payload",
+    "malformed",
+    "schema_unknown",
+    "schema_unusable",
+    "timestamp",
+    "end",
+    "cti",
+    "oversized",
+    "arrival_missing",
+    "arrival_ahead",
+)
+"""Why ingest cannot use a record."""
+_DEAD_LETTER = "dead_letter_"
+_QUERY_COUNTERS = (
+    ("query_events", "Events of the ordered topic accepted by the query.", "events"),
+    ("query_results", "Results written.", "results"),
+    ("query_bad_rows", "Events on which the query failed, written to its dead-letter topic.", "bad_rows"),
+    ("query_late_reference_versions", "Versions of reference data that came when their time was finished.", "late_reference_versions"),
+)
+
+
+@dataclass(slots=True)
+class _Input:
+    """One input of this process, as its stage last reported it."""
+
+    name: str
+    tolerances: Tolerances
+    reports: dict[Partition, Mapping[str, Any]] = field(default_factory=dict)
+    ends: Mapping[Partition, int] = field(default_factory=dict)
+    seconds: dict[tuple[Partition, str], float] = field(default_factory=dict)
+
+    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+        for report in reports:
+            partition = str(report["topic"]), int(report["partition"])
+            self.reports = {**self.reports, partition: report}
+            for step, spent in report.get("seconds", {}).items():
+                self.seconds[partition, step] = self.seconds.get((partition, step), 0.0) + spent
+
+    def lag(self, partition: Partition) -> int:
+        """Return how many offsets the partition is behind its end, as it was seen last."""
+        return max(self.ends.get(partition, 0) - int(self.reports[partition]["next_offset"]), 0)
+
+
+@dataclass(slots=True)
+class _Query:
+    """One query of this process."""
+
+    name: str
+    reports: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    lags: Mapping[Partition, int] = field(default_factory=dict)
+
+
+class Metrics(Collector):
+    """
+    The metrics of one process.
+
+    Args:
+        port: TCP port; 0 publishes nothing.
+        host: The address it listens on.
+        now_us: The clock on the wall, microseconds.
+
+    Raises:
+        SettingError: The port is taken.
+    """
+
+    def __init__(self, port: int, host: str = "127.0.0.1", now_us: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
+        self._now_us = now_us
+        self._inputs: dict[str, _Input] = {}
+        self._queries: dict[str, _Query] = {}
+        if port:
+            registry = CollectorRegistry()
+            registry.register(self)
+            try:
+                start_http_server(port, addr=host, registry=registry)
+            except OSError as error:
+                what = f"port {port} of {host} for metrics cannot be opened: {error}"
+                raise SettingError(what, code="TG-SETTING-PORT", where="metrics.port", fix="name a free one") from None
+
+    def input(self, name: str, reorder_us: int, late_us: int | None) -> None:
+        """Begin to publish an input: its name and the tolerances of its watermark, microseconds."""
+        self._inputs[name] = _Input(name, Tolerances(reorder_us, late_us))
+
+    def take(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Take the reports of an input's stage."""
+        self._inputs[name].take(reports)
+
+    def looked(self, name: str, ends: Mapping[Partition, int]) -> None:
+        """Take the ends of an input's partitions as the brokers told them."""
+        self._inputs[name].ends = dict(ends)
+
+    def take_query(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
+        """Take the reports of a query's stage."""
+        query = self._queries.setdefault(name, _Query(name))
+        query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
+
+    def looked_query(self, name: str, lags: Mapping[Partition, int]) -> None:
+        """Take how many records of each partition a query has still to read, as the brokers told it."""
+        self._queries.setdefault(name, _Query(name)).lags = dict(lags)
+
+    def collect(self) -> Iterator[Metric]:
+        """Return everything known now; called when somebody fetches the metrics."""
+        yield from self._counters()
+        yield from self._gauges()
+        yield from self._of_queries()
+
+    def _counters(self) -> Iterator[Metric]:
+        for name, text, label, counts in _COUNTERS:
+            family = CounterMetricFamily(f"tidegate_{name}", text, labels=[*_LABELS, label] if label else _LABELS)
+            for labels, report in self._reported():
+                for count, value in counts.items():
+                    family.add_metric([*labels, value] if label else labels, report["totals"].get(count, 0))
+            yield family
+        unreadable = CounterMetricFamily(
+            "tidegate_unreadable_events", "Records written to the dead-letter topic.", labels=[*_LABELS, "reason"]
+        )
+        for labels, report in self._reported():
+            met = {count.removeprefix(_DEAD_LETTER): value for count, value in report["totals"].items() if count.startswith(_DEAD_LETTER)}
+            # Also the reasons that were not met: Prometheus sees no increase in a number that was not there before.
+            for reason, value in sorted((dict.fromkeys(REASONS, 0) | met).items()):
+                unreadable.add_metric([*labels, reason], value)
+        yield unreadable
+        spent = CounterMetricFamily("tidegate_stage_seconds", "Time the stage spent since the process began.", labels=[*_LABELS, "step"])
+        for each in list(self._inputs.values()):
+            for ((topic, partition), step), seconds in sorted(each.seconds.copy().items()):
+                spent.add_metric([each.name, topic, str(partition), step], seconds)
+        yield spent
+
+    def _gauges(self) -> Iterator[Metric]:
+        held = GaugeMetricFamily("tidegate_held_events", "Events that wait for their watermark.", labels=_LABELS)
+        substreams = GaugeMetricFamily("tidegate_substreams", "Timelines that must be remembered.", labels=_LABELS)
+        lag = GaugeMetricFamily("tidegate_consumer_lag", "Offsets of the raw topic still to be read.", labels=_LABELS)
+        delay = GaugeMetricFamily(
+            "tidegate_watermark_delay_seconds",
+            "How far the watermark is behind the clock, by cause; the sum over all causes is the delay.",
+            labels=[*_LABELS, "cause"],
+        )
+        stands = GaugeMetricFamily("tidegate_watermark_timestamp_seconds", "The watermark, seconds since 1970.", labels=_LABELS)
+        now_us = self._now_us()
+        for each in list(self._inputs.values()):
+            for (topic, partition), report in sorted(each.reports.items()):
+                labels, behind = [each.name, topic, str(partition)], each.lag((topic, partition))
+                held.add_metric(labels, report["held"])
+                substreams.add_metric(labels, report["substreams"])
+                lag.add_metric(labels, behind)
+                for cause, part_us in delay_causes(report, each.tolerances, behind, now_us).items():
+                    delay.add_metric([*labels, cause], part_us / SECOND_US)
+                watermark_us = report.get("watermark_us", report["c"])
+                if NEVER < watermark_us < INFINITY:
+                    stands.add_metric(labels, watermark_us / SECOND_US)
+        yield from (held, substreams, lag, delay, stands)
+
+    def _of_queries(self) -> Iterator[Metric]:
+        labels = ("query", "bucket")
+        for name, text, count in _QUERY_COUNTERS:
+            family = CounterMetricFamily(f"tidegate_{name}", text, labels=labels)
+            for query, bucket, report in self._buckets():
+                family.add_metric([query, bucket], report["totals"].get(count, 0))
+            yield family
+        duplicates = CounterMetricFamily("tidegate_query_duplicates", "Records skipped because they had been met before.", labels=labels)
+        delay = GaugeMetricFamily(
+            "tidegate_query_watermark_delay_seconds",
+            "How far the results' time is behind the clock, by cause; the sum over all causes is the delay.",
+            labels=[*labels, "cause"],
+        )
+        lag = GaugeMetricFamily(
+            "tidegate_query_consumer_lag", "Offsets of the ordered topic still to be read.", labels=("query", *_LABELS[1:])
+        )
+        now_us = self._now_us()
+        for query, bucket, report in self._buckets():
+            duplicates.add_metric([query, bucket], report.get("duplicates", 0))
+            behind = sum(self._queries[query].lags.values())
+            for cause, part_us in query_delay_causes(report, behind, now_us).items():
+                delay.add_metric([query, bucket, cause], part_us / SECOND_US)
+        for each in list(self._queries.values()):
+            for (topic, partition), behind in sorted(each.lags.items()):
+                lag.add_metric([each.name, topic, str(partition)], behind)
+        yield from (duplicates, delay, lag)
+
+    def _reported(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
+        for each in list(self._inputs.values()):
+            for (topic, partition), report in sorted(each.reports.items()):
+                yield [each.name, topic, str(partition)], report
+
+    def _buckets(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+        for query in list(self._queries.values()):
+            for bucket, report in sorted(query.reports.items()):
+                yield query.name, str(bucket), report

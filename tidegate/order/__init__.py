@@ -1,0 +1,1 @@
+"""Ordering of files: what ``tidegate order`` reads, walks and writes."""

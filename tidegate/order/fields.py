@@ -1,0 +1,211 @@
+"""
+The fields that order needs out of a record: event time, end, arrival, partition, substream and record key.
+
+Law: what a record gives depends on that record and the names in force alone. Names are as typed; only the well-known
+names of arrival and partition are found ignoring case, in the file's header or in its first object, once for the file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.columns.timestamps import to_ticks
+from ordering.errors import SettingError
+from ordering.protocol.keys import canonical, key_bytes
+
+FieldPath = tuple[str, ...]
+Ticks = tuple[NDArray[np.int64], NDArray[np.bool_]]
+
+ARRIVAL_NAMES = ("EventEnqueuedUtcTime", "EnqueuedTime", "LastModified")
+PARTITION_NAMES = ("PartitionId",)
+MISSING: Any = object()
+"""What a record gives that does not have a field at all."""
+
+_STEP = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
+_PLAIN = re.compile(r"[\w$@:-]+")
+_CLOCK = re.compile(r"\d\d:\d\d(:\d\d(\.\d{1,9})?)?")
+_INT64 = 2**63
+
+
+def parse_path(text: str, flag: str) -> FieldPath:
+    """
+    Read a field path: names with dots between them; a name with dots or brackets of its own stands in ``[brackets]``.
+
+    Raises:
+        SettingError: It is none.
+    """
+    names, at = [], 0
+    while at < len(text):
+        step = _STEP.match(text, at)
+        if step is None:
+            break
+        names.append(step[1] or step[2])
+        at = step.end()
+        if at < len(text) - 1 and text[at] == ".":
+            at += 1
+        elif at < len(text) and text[at] != "[":
+            break
+    if at < len(text) or not names:
+        raise SettingError(
+            f"{text!r} is not a field path",
+            code="TG-SETTING-VALUE",
+            where=flag,
+            fix="write names with dots between them; a name with odd characters stands in brackets",
+            example=f"{flag} sensor.[reading.at]",
+        )
+    return tuple(names)
+
+
+def shown_path(path: FieldPath) -> str:
+    """Write a path as :func:`parse_path` reads it."""
+    return ".".join(name if _PLAIN.fullmatch(name) else f"[{name}]" for name in path)
+
+
+def well_known(names: Iterable[str], wanted: Sequence[str]) -> FieldPath | None:
+    """Return the first of the *wanted* names that is among *names* ignoring case, as it is spelled there."""
+    spelled = {name.lower(): name for name in names}
+    return next(((spelled[one.lower()],) for one in wanted if one.lower() in spelled), None)
+
+
+def getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
+    """Return a function that looks a path up in a record and gives the value, or ``MISSING``."""
+    if len(path) == 1:
+        return lambda record, name=path[0]: record.get(name, MISSING)  # type: ignore[misc]
+
+    def look_up(record: dict[str, Any]) -> Any:
+        value: Any = record
+        for name in path:
+            if not isinstance(value, dict) or name not in value:
+                return MISSING
+            value = value[name]
+        return value
+
+    return look_up
+
+
+def ticks_of(values: Sequence[Any], unit: str) -> Ticks:
+    """
+    Read times into microseconds as :func:`ordering.columns.timestamps.to_ticks` does, value by value; and which are valid.
+
+    Text such as ``12:07`` or ``12:07:30`` is a time of the first day, 1970-01-01, where *unit* takes text at all.
+    """
+    texts = values if set(map(type, values)) == {str} else [_time_text(value, unit) for value in values]
+    ticks, valid = to_ticks(_text_column(texts), unit)
+    if unit in ("auto", "iso") and not valid.all():
+        rows = [row for row in np.flatnonzero(~valid).tolist() if _CLOCK.fullmatch(texts[row] or "")]
+        ticks[rows], valid[rows] = to_ticks(_text_column([f"1970-01-01T{texts[row]}" for row in rows]), unit)
+    return ticks, valid
+
+
+def _text_column(texts: Sequence[str | None]) -> pa.Array:
+    try:
+        return pa.array(texts, type=pa.string())
+    except UnicodeEncodeError:  # single surrogates: no time has them
+        return pa.array([None if text is None else text.encode(errors="replace") for text in texts], type=pa.binary())
+
+
+def _time_text(value: Any, unit: str) -> str | None:
+    kind = type(value)
+    if kind is str:
+        return str(value)
+    if kind is datetime or kind is date:
+        return str(value.isoformat())
+    if unit == "iso":
+        return None
+    if kind is float:
+        return repr(value)
+    return str(value) if kind is int or kind is Decimal else None
+
+
+def key_of(value: Any) -> bytes:
+    """Return the key bytes of a value (spec section 1)."""
+    kind = type(value)
+    if kind is str:
+        return str(value).encode(errors="surrogatepass")
+    if kind is int:
+        return b"%d" % value
+    if value is None or value is MISSING:
+        return b""
+    if kind is bool:
+        return b"true" if value else b"false"
+    if kind is float:
+        return key_bytes(repr(value))
+    if kind in (dict, list):
+        try:
+            text = orjson.dumps(value, default=str).decode()
+        except TypeError:  # nested too deep for it, or with single surrogates
+            text = _compact(value)
+        return canonical(text).encode(errors="surrogatepass")
+    return str(value).encode()
+
+
+def _compact(value: Any) -> str:
+    """Return compact JSON text, of values nested however deep: without recursion."""
+    text: list[str] = []
+    left: list[tuple[Any, str]] = [(value, "")]
+    while left:
+        one, ready = left.pop()
+        if ready:
+            text.append(ready)
+        elif isinstance(one, dict):
+            inner = [part for name, member in one.items() for part in ((None, ","), (name, ""), (None, ":"), (member, ""))][1:]
+            left += reversed([(None, "{"), *inner, (None, "}")])
+        elif isinstance(one, list | tuple):
+            inner = [part for member in one for part in ((None, ","), (member, ""))][1:]
+            left += reversed([(None, "["), *inner, (None, "]")])
+        else:
+            text.append(json.dumps(one, ensure_ascii=False, default=str))
+    return "".join(text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PartitionId:
+    """A partition as the file names it; they are ordered null, false, true, numbers, text. ``shown`` is its JSON."""
+
+    rank: int
+    number: float | int
+    text: str
+    shown: bytes
+
+    @property
+    def label(self) -> Any:
+        """The value itself."""
+        return orjson.loads(self.shown)
+
+
+def partition_of(value: Any, *, typed: bool) -> PartitionId | None:
+    """
+    Return the partition that a value names; None: it names none.
+
+    Args:
+        value: A JSON scalar.
+        typed: Whether the file tells numbers from text. Where it does not, text that is an integer is one.
+    """
+    if isinstance(value, str) and not typed and re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
+        value = int(value)
+    if value is None or value is MISSING:
+        return PartitionId(0, 0, "", b"null")
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool):
+        return PartitionId(1, int(value), "", orjson.dumps(value))
+    if isinstance(value, int | float):
+        # Beyond 64 bits, and as NaN, a number has no one spelling.
+        return PartitionId(2, value, "", orjson.dumps(value)) if abs(value) < _INT64 else None
+    if isinstance(value, str):
+        try:
+            return PartitionId(3, 0, value, orjson.dumps(value))
+        except TypeError:
+            return None
+    return None

@@ -1,0 +1,203 @@
+"""
+What ``tidegate order`` says about itself: how far it is, what happened in numbers, and what was wrong with the file.
+
+Law: numbers add up: every record is in order, dropped or unreadable.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from difflib import get_close_matches
+from typing import Any
+
+from ordering.ticks import SECOND_US
+from tidegate.order.fields import FieldPath, shown_path
+from tidegate.order.files import OpenQuote, OrderFileError, Records
+from tidegate.order.rows import Names
+from tidegate.order.summary import say_summary
+from tidegate.order.walk import Summary, Walk
+
+_NAMES_SHOWN = 12
+_TEXT_SHOWN = 120
+_FIXES = {
+    "timestamp": (
+        "write it as ISO-8601, hh:mm[:ss] or a number since 1970, and after 1970-01-01T00:00 (so 00:00 alone is none); "
+        "see --timestamp-format",
+        '{"at": "2001-01-01T00:00:00Z"}',
+    ),
+    "arrival": ("each record needs one; or name another field with --arrival", '{"EventEnqueuedUtcTime": "2001-01-01T00:00:00Z"}'),
+    "partition": ("it is a number, a text, true, false or null", '{"PartitionId": 3}'),
+    "end": ("it is written like the event time, and only a start edge has none", '{"until": "2001-01-01T00:00:00Z"}'),
+    "json": ("each line holds one JSON object, or the file is one array of them; see --input-format", '{"at": "2001-01-01T00:00:00Z"}'),
+    "object": ("each line holds one JSON object", '{"at": "2001-01-01T00:00:00Z"}'),
+    "columns": ("each row has as many columns as the header; see --delimiter", ""),
+    "encoding": ("write the file in UTF-8", ""),
+    "value": ("store it in a type that JSON has", ""),
+    "quote": ('close the quote, or write a quote inside of text as ""', ""),
+    "too_long": ("a record may have 64 MiB; is there a quote that is not closed?", ""),
+}
+
+
+class OrderFieldError(OrderFileError):
+    """The records of a file do not have what they need."""
+
+    default_code = "TG-ORDER-FIELD"
+
+
+class Report:
+    """
+    What is said while a file is ordered and after.
+
+    Args:
+        path: What the file is called.
+        as_json: Whether a program reads it.
+    """
+
+    def __init__(self, path: str, *, as_json: bool) -> None:
+        self._path, self._as_json = path, as_json
+        self._began_s = time.monotonic()
+
+    @contextmanager
+    def progress(self, records: Records) -> Iterator[Callable[[int], None]]:
+        """Show how far the reading is, on a terminal; call what this gives after each block, with the number of records so far."""
+        if self._as_json or not sys.stderr.isatty():
+            yield lambda _: None
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        bar = [BarColumn(bar_width=20)] if records.total else []
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            *bar,
+            TextColumn("{task.fields[count]:,} records"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+            task = shown.add_task(f"order {self._path}", total=records.total or None, count=0)
+            yield lambda count: shown.update(task, completed=records.done, count=count)
+
+    def say(self, walk: Walk, open_quote: OpenQuote | None = None) -> None:
+        """Write the summary on standard error."""
+        numbers = self._numbers(walk) | {"open_quote": asdict(open_quote) if open_quote else None}
+        say_summary(numbers, _sentences, as_json=self._as_json)
+
+    def _numbers(self, walk: Walk) -> dict[str, Any]:
+        summary, names = walk.summary, walk.names
+        counts, seconds = summary.policies, time.monotonic() - self._began_s
+        return {
+            "event": "end",
+            "file": self._path,
+            "records": summary.records,
+            "ordered": counts.released,
+            "partitions": walk.partitions,
+            "late_adjusted": counts.late_adjusted,
+            "out_of_order_adjusted": counts.out_of_order_adjusted,
+            "dropped": {"early": counts.early, "late": counts.late_dropped, "out_of_order": counts.out_of_order_dropped},
+            "unreadable": dict(sorted(summary.unreadable.items())),
+            "first_unreadable": {reason: line for reason, (line, _) in sorted(summary.first_bad.items())},
+            "arrival_clamps": counts.arrival_clamps,
+            "arrival_field": shown_path(names.arrival) if names.arrival else None,
+            "partition_field": shown_path(names.partition) if names.partition else None,
+            "seconds": round(seconds, 3),
+            "records_per_second": round(summary.records / max(seconds, 1 / SECOND_US)),
+        }
+
+    def check(self, walk: Walk) -> None:
+        """
+        Check that the file had what the flags named.
+
+        Raises:
+            OrderFieldError: No record has a named field, or none can be read at all.
+        """
+        summary, names = walk.summary, walk.names
+        if not summary.records:
+            return
+        if names.settled and names.absent:
+            raise _absent(self._path, names)
+        if sum(summary.unreadable.values()) == summary.records:
+            raise _unreadable(self._path, summary)
+
+
+def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
+    dropped, unreadable = numbers["dropped"], numbers["unreadable"]
+    size = f"{_counted(numbers['records'], 'record')} of {_counted(numbers['partitions'], 'partition')}"
+    yield f"{numbers['file']}: {size} in {numbers['seconds']:.1f} s ({numbers['records_per_second']:,} a second)"
+    adjusted = {"late": numbers["late_adjusted"], "out of order": numbers["out_of_order_adjusted"]}
+    yield f"  in order    {numbers['ordered']:>12,}{_listed(adjusted, ' (adjusted)')}"
+    yield f"  dropped     {sum(dropped.values()):>12,}{_listed(dropped)}"
+    yield f"  unreadable  {sum(unreadable.values()):>12,}{_listed(unreadable)}"
+    for reason, line in numbers["first_unreadable"].items():
+        yield f"    {reason.replace('_', ' ')}: first at line {line}; {_FIXES[reason][0]}"
+    if numbers["open_quote"]:
+        quote = numbers["open_quote"]
+        swallowed = f"{_counted(quote['lines'], 'line')} to the end of the file are in it"
+        yield f"  a quote opened in line {quote['line']} is never closed: {swallowed}"
+    if numbers["records"]:
+        yield f"  arrival: {numbers['arrival_field'] or 'none'}, partition: {numbers['partition_field'] or 'none, all is 0'}"
+    if numbers["arrival_field"] is None and numbers["records"]:
+        yield "  no arrival field: only reorder applies, nothing is early or late (see --arrival)"
+    if numbers["arrival_clamps"]:
+        yield f"  {_counted(numbers['arrival_clamps'], 'arrival')} before the largest one so far of the partition, counted as that one"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def _listed(counts: dict[str, int], ending: str = "") -> str:
+    parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
+    return f"  {', '.join(parts)}{ending}" if parts else ""
+
+
+def _absent(path: str, names: Names) -> OrderFieldError:
+    missing = sorted(names.absent)
+    hints = "".join(dict.fromkeys(hint for one in missing if (hint := _hint(one, names.seen))))
+    shown = ", ".join(shown_path((name,)) for name in names.seen[:_NAMES_SHOWN])
+    there = f"there are: {shown}{', ...' if len(names.seen) > _NAMES_SHOWN else ''}" if names.seen else "the first record has no field"
+    what = f"no record has the field {', '.join(map(shown_path, missing))}"
+    return OrderFieldError(what, where=f"{path}:1", fix=f"{hints}{there}; case matters")
+
+
+def _hint(path: FieldPath, seen: list[str]) -> str:
+    """Say what may have been meant by a path that leads nowhere."""
+    whole, (top, *inner) = ".".join(path), path
+    if inner and whole in seen:
+        return f"did you mean {shown_path((whole,))}? "
+    if any(name.isdecimal() for name in inner):
+        return "an array cannot be indexed; "
+    if inner and top in seen:
+        return f"{shown_path((top,))} is there, but never with {shown_path(tuple(inner))} in it; "
+    folded = [name for name in seen if name.lower() == top.lower()]
+    near = [(one, *inner) for one in folded or get_close_matches(top, seen, 1)] or [(one,) for one in get_close_matches(whole, seen, 1)]
+    return f"did you mean {shown_path(near[0])}? " if near else ""
+
+
+def _unreadable(path: str, summary: Summary) -> OrderFieldError:
+    reason, (line, text) = min(summary.first_bad.items(), key=lambda one: one[1][0])
+    fix, example = _FIXES[reason]
+    shown = text[:_TEXT_SHOWN].decode(errors="replace")
+    return OrderFieldError(
+        f"none of the {summary.records:,} records can be read; the first for its {reason.replace('_', ' ')}: {shown}",
+        code="TG-ORDER-UNREADABLE",
+        where=f"{path}:{line}",
+        fix=fix,
+        example=example,
+    )
+
+
+def check_header(path: str, names: Names, records: Records) -> None:
+    """
+    Check a header, or a schema, before anything is written.
+
+    Raises:
+        OrderFieldError: It does not have a named field.
+    """
+    names.absent = {one for one in names.absent if not records.has(one)}
+    if names.absent:
+        raise _absent(path, names)

@@ -1,0 +1,114 @@
+"""
+Avro: payload bytes -> fields, by a schema that stands in a file or in a registry.
+
+Law: a payload is one value of the schema and nothing after it; anything else is bad. A field is reached by the names of
+records and the keys of maps; the exact spelling counts, else the first that differs in case only. Integers are bigints,
+dates and timestamps datetimes, floats and decimals floats; text, enumerations and UUIDs are text; bytes are text in
+hexadecimal digits; a record or map is a record and an array an array, kept as compact JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+
+from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Field
+from tidegate.json_columns.extracted import NO_PAYLOAD, Extracted, variant_of
+from tidegate.payloads.avro_schema import Moment
+
+NOT_AVRO = "payload is not one value of the Avro schema"
+
+
+class AvroReader:
+    """
+    Reads payloads that are values of one schema.
+
+    Args:
+        schema: As :func:`~tidegate.payloads.avro_schema.parse_avro_schema` returns it.
+    """
+
+    def __init__(self, schema: Any) -> None:
+        self._schema = schema
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+        """Take *fields* out of *payloads*."""
+        reasons: dict[int, str] = {}
+        values: list[Any] = [None] * len(payloads)
+        for row, payload in enumerate(payloads.to_pylist()):
+            if payload is None:
+                reasons[row] = NO_PAYLOAD
+            elif (read := read_value(self._schema, payload)) is None:
+                reasons[row] = NOT_AVRO
+            else:
+                (values[row],) = read
+        return columns_of(values, fields, reasons)
+
+
+def read_value(schema: Any, payload: bytes, start: int = 0) -> tuple[Any] | None:
+    """Return the value that *payload* holds from *start* to its end; None where it holds none."""
+    source = BytesIO(payload)
+    source.seek(start)
+    try:
+        value = fastavro.schemaless_reader(source, schema, None)
+    except (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, ArithmeticError, MemoryError):
+        return None
+    return (value,) if source.tell() == len(payload) else None
+
+
+def columns_of(values: Sequence[Any], fields: Sequence[Field], reasons: Mapping[int, str]) -> Extracted:
+    """Take *fields* out of the values of all rows, None where a row is bad."""
+    return Extracted.of({field: variant_of(_members(values, field.path), _KINDS) for field in fields}, reasons)
+
+
+def _members(values: Sequence[Any], path: Sequence[str]) -> Sequence[Any]:
+    for name in path:
+        try:
+            values = [None if value is None else value[name] for value in values]
+        except (KeyError, TypeError, IndexError):
+            folded = name.lower()
+            values = [_member(value, name, folded) for value in values]
+    return values
+
+
+def _member(value: Any, name: str, folded: str) -> Any:
+    if not isinstance(value, dict):
+        return None
+    if name in value:
+        return value[name]
+    return next((inner for other, inner in value.items() if other.lower() == folded), None)
+
+
+def _json_text(value: Any) -> str:
+    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Return what stands for a value inside a record or array."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, Moment):
+        return format_tick(value) if TICK_MIN <= value <= TICK_MAX else int(value)
+    if isinstance(value, bytes):
+        return value.hex()
+    return None if isinstance(value, float) and not float("-inf") < value < float("inf") else value
+
+
+_KINDS: dict[type, tuple[Kind, Callable[[Any], Any] | None]] = {
+    bool: (Kind.BIT, None),
+    int: (Kind.BIGINT, None),
+    float: (Kind.FLOAT, None),
+    Moment: (Kind.DATETIME, None),
+    str: (Kind.NVARCHAR, None),
+    bytes: (Kind.NVARCHAR, bytes.hex),
+    dict: (Kind.RECORD, _json_text),
+    list: (Kind.ARRAY, _json_text),
+}

@@ -1,0 +1,113 @@
+"""
+CSV: one record a payload, as RFC 4180 writes it, with names for its columns from the configuration.
+
+Law: a record is values separated by the delimiter. A value in double quotes may hold anything, a quote in it is written
+twice; a value without quotes holds neither quote nor line end. One line end after the record is no part of it. A record
+with more or fewer values than there are columns is bad, for nobody can tell which value is which. A value is text; one
+that is empty and not quoted is NULL.
+
+Records without quotes are split all at once; those with quotes or line ends are read one by one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Field
+from tidegate.expressions.variant import Variant
+from tidegate.json_columns.extracted import Extracted, texts_of
+
+NOT_CSV = "payload is not one CSV record"
+WRONG_COUNT = "payload has not as many values as there are columns"
+
+
+class CsvReader:
+    """
+    Reads payloads that are CSV records.
+
+    Args:
+        columns: The names of the values, in their order.
+        delimiter: One character that is neither quote nor line end.
+    """
+
+    def __init__(self, columns: Sequence[str], delimiter: str = ",") -> None:
+        self._columns, self._delimiter = tuple(columns), delimiter
+        plain = rf'[^"\r\n{re.escape(delimiter)}]*'
+        # Possessive: a payload of ten million quotes must not be remembered quote by quote.
+        self._value = re.compile(rf'"([^"]*+(?:""[^"]*+)*+)"|({plain}+)')
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+        """Take *fields* out of *payloads*; a field that is no column is NULL."""
+        texts, reasons = texts_of(payloads)
+        odd = pc.fill_null(pc.match_substring_regex(texts, '["\r\n]'), False).to_numpy(zero_copy_only=False)
+        simple = np.flatnonzero(~odd & texts.is_valid().to_numpy(zero_copy_only=False))
+        chosen, values = self._split(texts if len(simple) == len(texts) else texts.take(pa.array(simple)))
+        reasons |= dict.fromkeys(np.delete(simple, chosen).tolist(), WRONG_COUNT)
+        rows, parsed = simple[chosen], self._read_one_by_one(texts, np.flatnonzero(odd), reasons)
+        return Extracted.of({field: self._column(field, len(texts), rows, values, parsed) for field in fields}, reasons)
+
+    def index_of(self, path: Sequence[str]) -> int | None:
+        """Return which column a field path means: the one of that spelling, else the first that differs in case only."""
+        name = ".".join(path)
+        if name in self._columns:
+            return self._columns.index(name)
+        return next((at for at, column in enumerate(self._columns) if column.lower() == name.lower()), None)
+
+    def _split(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
+        """Return which of *texts* have the right number of values, and all values of these, one after the other."""
+        width = len(self._columns)
+        parts = pc.split_pattern(texts, self._delimiter, max_splits=width)
+        fitting = pc.equal(pc.list_value_length(parts), width)
+        if not pc.all(fitting).as_py():
+            parts = parts.filter(fitting)
+        return np.flatnonzero(fitting.to_numpy(zero_copy_only=False)), parts.flatten()
+
+    def _read_one_by_one(self, texts: pa.Array, rows: npt.NDArray[np.int64], reasons: dict[int, str]) -> dict[int, list[str | None]]:
+        records = {}
+        for row in rows.tolist():
+            record = self._record(texts[row].as_py())
+            if record is None or len(record) != len(self._columns):
+                reasons[row] = NOT_CSV if record is None else WRONG_COUNT
+            else:
+                records[row] = record
+        return records
+
+    def _record(self, text: str) -> list[str | None] | None:
+        """Return the values of one record, None where it is none."""
+        text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
+        values: list[str | None] = []
+        at = 0
+        while (found := self._value.match(text, at)) is not None:
+            quoted, bare = found.groups()
+            values.append((bare or None) if quoted is None else quoted.replace('""', '"'))
+            at = found.end()
+            if at == len(text):
+                return values
+            if text[at] != self._delimiter or len(values) > len(self._columns):
+                return None if text[at] != self._delimiter else values
+            at += 1
+        return None
+
+    def _column(
+        self, field: Field, length: int, rows: npt.NDArray[np.int64], values: pa.Array, parsed: dict[int, list[str | None]]
+    ) -> Variant:
+        at = self.index_of(field.path)
+        if at is None:
+            return Variant.of(length, {})
+        column = values.take(pa.array(np.arange(at, len(values), len(self._columns))))
+        column = pc.if_else(pc.equal(column, ""), None, column)
+        if parsed:
+            column = pa.concat_arrays([column, pa.array([record[at] for record in parsed.values()], column.type)])
+        if len(rows) < length:
+            source = np.full(length, -1, dtype=np.int64)
+            source[rows] = np.arange(len(rows))
+            source[list(parsed)] = np.arange(len(rows), len(column))
+            column = column.take(pa.array(source, mask=source < 0))
+        return Variant.of(length, {Kind.NVARCHAR: column.cast(pa.string())})

@@ -1,0 +1,108 @@
+"""
+The format of an input's payloads, settled before a job starts, and the reader it asks for in each worker.
+
+A format travels pickled inside a job, so it holds the text of a schema, not the path of its file. What reads payloads is
+imported where it is asked for: a process that only plans needs none of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ordering.errors import SettingError
+from tidegate.settings.setting_registry import SchemaRegistrySettings
+
+if TYPE_CHECKING:
+    from tidegate.json_columns.extracted import PayloadReader
+    from tidegate.settings.inputs import InputSettings
+
+
+@dataclass(frozen=True, slots=True)
+class PayloadFormat:
+    """
+    How the payloads of one input are written.
+
+    Args:
+        name: json, csv, avro or avro_registry.
+        csv_columns: Names of the values of a CSV record.
+        csv_delimiter: What separates them.
+        avro_schema: The text of the schema file.
+        registry: Where schemas are asked for; it holds secrets.
+    """
+
+    name: str = "json"
+    csv_columns: tuple[str, ...] = ()
+    csv_delimiter: str = ","
+    avro_schema: str = ""
+    registry: SchemaRegistrySettings | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, settings: InputSettings, registry: SchemaRegistrySettings | None = None) -> PayloadFormat:
+        """
+        Return the format of an input, its schema file read and checked. Asks no registry anything.
+
+        Raises:
+            SettingError: The schema file is missing, or no schema that can be used; or the registry's client is missing.
+        """
+        if settings.format == "avro":
+            return cls("avro", avro_schema=_read_schema(settings))
+        if settings.format == "avro_registry":
+            assert registry is not None, "settings without a registry were refused"
+            from tidegate.payloads.registry import connect
+
+            connect(registry)
+            return cls("avro_registry", registry=registry)
+        return cls(settings.format, settings.csv_columns, settings.csv_delimiter)
+
+    def fingerprint(self) -> dict[str, str]:
+        """Return what of files shapes events, to be bound to a checkpoint beside :meth:`InputSettings.fingerprint`."""
+        return {"avro_schema": hashlib.sha256(self.avro_schema.encode()).hexdigest()} if self.name == "avro" else {}
+
+
+JSON = PayloadFormat()
+"""JSON objects: what payloads are unless an input says otherwise, and what results of queries are."""
+
+
+def _read_schema(settings: InputSettings) -> str:
+    from tidegate.payloads.avro_schema import UnusableSchema, parse_avro_schema, schema_error
+
+    path = Path(settings.avro_schema or "")
+    where = f"inputs.{settings.name}.avro_schema"
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"the Avro schema cannot be read: {error}", code="TG-AVRO-SCHEMA", where=where, fix="give the path of an .avsc file in UTF-8"
+        ) from None
+    try:
+        parse_avro_schema(text)
+    except UnusableSchema as problem:
+        raise schema_error(problem, f"{path}{problem.place}") from None
+    return text
+
+
+@lru_cache(maxsize=64)
+def reader_of(payloads: PayloadFormat) -> PayloadReader:
+    """Return the reader of a format; one for each in this process, with the schemas it has met."""
+    if payloads.name == "csv":
+        from tidegate.payloads.csv_records import CsvReader
+
+        return CsvReader(payloads.csv_columns, payloads.csv_delimiter)
+    if payloads.name == "avro":
+        from tidegate.payloads.avro_records import AvroReader
+        from tidegate.payloads.avro_schema import parse_avro_schema
+
+        return AvroReader(parse_avro_schema(payloads.avro_schema))
+    if payloads.name == "avro_registry":
+        from tidegate.payloads.registry import SchemaRegistry
+        from tidegate.payloads.registry_records import RegistryReader
+
+        assert payloads.registry is not None, "a format of that name has one"
+        return RegistryReader(SchemaRegistry(payloads.registry))
+    from tidegate.json_columns.members import JsonReader
+
+    return JsonReader()

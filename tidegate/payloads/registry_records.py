@@ -1,0 +1,58 @@
+"""
+Avro with schema-registry framing: a zero byte, the schema's id in four bytes (big-endian), then one value of that schema.
+
+Law: every payload is read by the schema it names, and is bad for one of these reasons: it has no such frame, the registry
+knows no such id, that schema cannot be used, or what follows is no value of it. See
+:mod:`tidegate.payloads.registry` for a registry that does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from tidegate.expressions.tree import Field
+from tidegate.json_columns.extracted import NO_PAYLOAD, Extracted
+from tidegate.payloads.avro_records import NOT_AVRO, columns_of, read_value
+from tidegate.payloads.registry import NoSchema, SchemaRegistry
+
+NO_FRAME = "payload has no schema-registry frame"
+FRAME_BYTES = 5
+
+
+class RegistryReader:
+    """
+    Reads framed payloads.
+
+    Args:
+        registry: Where schemas are asked for.
+    """
+
+    def __init__(self, registry: SchemaRegistry) -> None:
+        self._registry = registry
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+        """Take *fields* out of *payloads*. Waits as long as the registry does not answer."""
+        reasons: dict[int, str] = {}
+        values: list[Any] = [None] * len(payloads)
+        schemas: dict[bytes, Any] = {}
+        for row, payload in enumerate(payloads.to_pylist()):
+            if payload is None:
+                reasons[row] = NO_PAYLOAD
+                continue
+            frame = payload[:FRAME_BYTES]
+            if len(frame) < FRAME_BYTES or frame[0]:
+                reasons[row] = NO_FRAME
+                continue
+            if frame not in schemas:
+                schemas[frame] = self._registry.schema(int.from_bytes(frame[1:], "big"))
+            schema = schemas[frame]
+            if isinstance(schema, NoSchema):
+                reasons[row] = schema.reason
+            elif (read := read_value(schema, payload, FRAME_BYTES)) is None:
+                reasons[row] = NOT_AVRO
+            else:
+                (values[row],) = read
+        return columns_of(values, fields, reasons)

@@ -1,0 +1,187 @@
+"""
+Redis (or Valkey): a client that answers soon or says why not.
+
+Law: :func:`connect` returns a client that has answered, or raises within ``redis.connect_timeout``; every error names
+the address, never the password. Any call through :func:`translated` fails with a TidegateError only. What waiting does not
+mend (a password, a certificate, a right) is not waited for.
+"""
+
+from __future__ import annotations
+
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import redis
+from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.retry import Retry
+
+from ordering.errors import RefusedError, SettingError, UnreachableError
+from ordering.ticks import SECOND_US, format_duration
+from tidegate.secret_masking import remember, scrub
+from tidegate.settings.tables import RedisSettings
+from tidegate.stack.rights import redis_acl
+
+ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
+_RETRIES = 2
+_PAUSE_S = 0.2
+
+
+def answer_timeout_us(settings: RedisSettings) -> int:
+    """Return how long one call may take, in microseconds: never longer than connecting may."""
+    return min(ANSWER_TIMEOUT_US_MAX, settings.connect_timeout_us)
+
+
+def connect(settings: RedisSettings) -> redis.Redis:
+    """
+    Return a client of the server in *settings*; texts go in and out as str.
+
+    Raises:
+        UnreachableError: Nothing answered within ``redis.connect_timeout`` (code TG-REDIS-UNREACHABLE), or the server
+            does not let us in (TG-REDIS-AUTH), or one side does not accept the other's certificate (TG-REDIS-TLS).
+        RefusedError: This user may not even say hello (TG-REDIS-DENIED).
+        SettingError: The URL has a part that the client does not know.
+    """
+    remember(settings.connection_url())
+    deadline_s = time.monotonic() + settings.connect_timeout_us / SECOND_US
+    while True:
+        try:
+            _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
+            return _client(settings, answer_timeout_us(settings) / SECOND_US, _patience())
+        except redis.AuthenticationError as error:
+            raise _locked(settings.address, error) from None
+        except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+            if _is_about_certificates(error):
+                raise _untrusted(settings.address, error) from None
+            if time.monotonic() + _PAUSE_S > deadline_s:
+                raise _silent(settings, error) from None
+            time.sleep(_PAUSE_S)
+        except redis.ResponseError as error:
+            if is_denial(error):
+                raise denied(settings.address, error) from None
+            raise _locked(settings.address, error) from None
+
+
+def _is_about_certificates(error: BaseException | None) -> bool:
+    """Tell whether TLS failed for a reason that the next try will meet again."""
+    while error is not None:
+        if isinstance(error, ssl.SSLError) or (isinstance(error, OSError) and error.filename is not None):
+            return not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _patience() -> Retry:
+    # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
+    return Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES, supported_errors=(redis.ConnectionError,))
+
+
+def _probe(settings: RedisSettings, left_s: float) -> None:
+    # Half of what is left to connect and half to answer: a server that accepts and then hangs costs no more.
+    with _client(settings, left_s / 2, Retry(NoBackoff(), 0)) as client:
+        client.ping()
+
+
+def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Redis:
+    try:
+        return redis.Redis.from_url(
+            settings.connection_url(),
+            **settings.client_options(),
+            **({"ssl_check_hostname": True} if settings.connection_url().startswith("rediss://") else {}),
+            socket_connect_timeout=timeout_s,
+            socket_timeout=timeout_s,
+            retry=retry,
+            decode_responses=True,
+            protocol=2,
+            client_name="tidegate",
+        )
+    except (ValueError, TypeError) as error:
+        what = f"redis.url = {settings.address} cannot be used: {scrub(str(error))}"
+        raise SettingError(what, code="TG-SETTING-VALUE", where="redis.url", example="redis://localhost:6379/0") from None
+
+
+def _silent(settings: RedisSettings, error: Exception) -> UnreachableError:
+    waited = format_duration(settings.connect_timeout_us)
+    shown = not settings.connection_url().startswith("rediss://") or settings.certificate_file
+    return UnreachableError(
+        f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}",
+        code="TG-REDIS-UNREACHABLE",
+        where="redis.url",
+        fix="start it (tidegate up starts one), or correct redis.url"
+        + ("" if shown else "; if it asks for certificates, give redis.certificate_file and redis.key_file"),
+        example='[redis]\nurl = "redis://localhost:6379/0"',
+    )
+
+
+def _locked(address: str, error: Exception) -> UnreachableError:
+    asks_for_none = "without any password configured" in str(error)
+    return UnreachableError(
+        f"Redis at {address} does not let us in: {scrub(str(error))}",
+        code="TG-REDIS-AUTH",
+        where="redis.url",
+        fix="leave redis.password out, as this server asks for none; or name another server"
+        if asks_for_none
+        else "give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url",
+        example='password = "file:/run/secrets/redis"',
+    )
+
+
+def _untrusted(address: str, error: Exception) -> UnreachableError:
+    return UnreachableError(
+        f"Redis at {address} and this client do not agree on TLS: {scrub(str(error))}",
+        code="TG-REDIS-TLS",
+        where="redis.url",
+        fix="check the server's certificate (who signed it, the host name in it, how long it is valid) against redis.ca_file, "
+        "and redis.certificate_file with redis.key_file if the server asks for one",
+        example='[redis]\nurl = "rediss://cache:6379/0"\nca_file = "/etc/tidegate/ca.pem"',
+    )
+
+
+def is_denial(error: redis.RedisError) -> bool:
+    """Tell whether this user's ACL forbids a command or a key; a denial inside a script or a pipeline has no class of its own."""
+    return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure in script" in str(error)
+
+
+def denied(address: str, error: redis.RedisError) -> RefusedError:
+    """Return what to raise where this user's ACL forbids a command or a key."""
+    words = str(error).rpartition("of pipeline caused error: ")[2]
+    return RefusedError(
+        f"Redis at {address} denies this user a command or a key: {scrub(words)}",
+        code="TG-REDIS-DENIED",
+        where="redis.url",
+        fix="give the user exactly these rights (docs/security.md)",
+        example=redis_acl(),
+    )
+
+
+@contextmanager
+def translated(address: str) -> Iterator[None]:
+    """
+    Turn the client's errors in the block into ours.
+
+    Args:
+        address: The server as it may be shown.
+
+    Raises:
+        UnreachableError: It does not answer (TG-REDIS-UNREACHABLE), or answers that it cannot do it now (TG-REDIS-FAILED).
+        RefusedError: It refuses the command to this user (TG-REDIS-DENIED).
+    """
+    try:
+        yield
+    except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
+        raise UnreachableError(
+            f"Redis at {address} stopped answering: {scrub(str(error))}",
+            code="TG-REDIS-UNREACHABLE",
+            where="redis.url",
+            fix="bring it back; the job goes on by itself without using what is not journaled",
+        ) from error
+    except redis.RedisError as error:
+        if is_denial(error):
+            raise denied(address, error) from error
+        raise UnreachableError(
+            f"Redis at {address} cannot do what is needed: {scrub(str(error))}",
+            code="TG-REDIS-FAILED",
+            where="redis.url",
+            fix="look at the server's memory, disk and role (it must be a primary that can write)",
+        ) from error

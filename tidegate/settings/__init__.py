@@ -1,0 +1,1 @@
+"""Every setting, one file a table; loading, checking and documenting them."""

@@ -1,0 +1,97 @@
+"""
+Wrong settings, all of them at once: one report names each key, its value, what is allowed and the nearest spelling.
+
+Law: a report names every problem that was found, in the order of the file, and shows no secret.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+from ordering.errors import SettingError
+from tidegate.secret_masking import scrub
+
+
+class SettingsReport(SettingError):
+    """
+    Several settings are wrong; ``problems`` holds one :class:`SettingError` for each.
+
+    Args:
+        problems: At least two.
+    """
+
+    default_code = "TG-SETTINGS"
+
+    def __init__(self, problems: Sequence[SettingError]) -> None:
+        self.problems = tuple(problems)
+        listed = "\n".join(_indented(number, problem) for number, problem in enumerate(self.problems, 1))
+        super().__init__(f"{len(self.problems)} settings are wrong; nothing was started\n{listed}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return SettingsReport, (self.problems,)
+
+
+def _indented(number: int, problem: SettingError) -> str:
+    return f"  {number}. " + str(problem).replace("\n", "\n   ")
+
+
+def refuse(problems: Iterable[SettingError]) -> None:
+    """
+    Raise what was found; do nothing when nothing was.
+
+    Raises:
+        SettingError: One problem, or a :class:`SettingsReport` of several.
+    """
+    found = list(problems)
+    if len(found) == 1:
+        raise found[0]
+    if found:
+        raise SettingsReport(found)
+
+
+def nearest(word: str, allowed: Iterable[str]) -> str | None:
+    """Return the allowed word spelled most like *word*, or None when none is near."""
+    spelled = {choice.lower(): choice for choice in allowed}
+    hits = difflib.get_close_matches(word.lower().replace("-", "_"), list(spelled), n=1, cutoff=0.55)
+    return spelled[hits[0]] if hits else None
+
+
+def choice_fix(word: str, allowed: Iterable[str]) -> str:
+    """Return the advice for a misspelled *word*: the nearest spelling, if any, and all that is allowed."""
+    choices = sorted(allowed)
+    hit = nearest(word, choices)
+    listed = f"allowed: {', '.join(choices)}" if choices else "nothing is allowed here"
+    return f"did you mean {hit}? {listed}" if hit else listed
+
+
+def unknown(key: str, value: str, where: str, allowed: Iterable[str]) -> SettingError:
+    """Describe a setting nobody knows."""
+    fix = choice_fix(key.rpartition(".")[2], allowed)
+    return SettingError(scrub(f"unknown setting {key} = {value}"), code="TG-SETTING-UNKNOWN", where=where, fix=fix)
+
+
+def wrong_value(key: str, value: str, where: str, fix: str, example: str = "") -> SettingError:
+    """Describe a value that is not allowed; *fix* says what is."""
+    return SettingError(scrub(f"{key} = {value} is not allowed"), code="TG-SETTING-VALUE", where=where, fix=fix, example=example)
+
+
+def written_out(key: str, where: str) -> SettingError:
+    """Describe a secret that stands where others can read it: in a file that is copied around, or on the command line."""
+    return SettingError(
+        f"{key} is a secret, or holds one, and is written out",
+        code="TG-SETTING-SECRET",
+        where=where,
+        fix="put it into a file that only this user can read, or into the environment, and name that here",
+        example='"file:/run/secrets/tidegate" or "env:TIDEGATE_SECRET"',
+    )
+
+
+def conflict(what: str, where: str, fix: str) -> SettingError:
+    """Describe settings that contradict each other."""
+    return SettingError(what, code="TG-SETTING-CONFLICT", where=where, fix=fix)
+
+
+def wrong_name(key: str, where: str, fix: str) -> SettingError:
+    """Describe a table whose name cannot be used."""
+    return SettingError(f"{key} has a name that queries cannot use", code="TG-SETTING-NAME", where=where, fix=fix)

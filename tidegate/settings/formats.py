@@ -1,0 +1,110 @@
+"""
+How the payloads of an input are written: the settings beside ``format``, what they need of each other, and which fields
+are read.
+
+Law: settings that passed name only fields that a payload of that format can have, as far as the settings alone can tell.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+
+from tidegate.expressions.syntax.paths import plain_path
+from tidegate.settings.errors import nearest
+from tidegate.settings.types import Kind, NotAllowed
+
+if TYPE_CHECKING:
+    from tidegate.settings.inputs import InputSettings
+
+FORMATS_OF = {"csv_columns": "csv", "csv_delimiter": "csv", "avro_schema": "avro"}
+"""Settings that mean something for one format only."""
+Conflict = tuple[str, str, str]
+
+
+def _event_time(value: object) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise NotAllowed("a field path such as payload.at, or an expression over the payload such as DATEADD(second, delay, base)")
+    if plain_path(value) is None:
+        from tidegate.expressions.binding.configured import problem_of  # only an expression needs what reads SQL
+
+        if problem := problem_of(value):
+            raise NotAllowed(f"a field path (odd names in brackets: [event time]) or an expression over the payload; {problem}")
+    return value
+
+
+def _delimiter(value: object) -> str:
+    if not isinstance(value, str) or len(value) != 1 or value in '"\r\n\0':
+        raise NotAllowed("one character that is neither a quote nor a line end, such as ; or \\t")
+    return value
+
+
+def _columns(value: object) -> tuple[str, ...]:
+    names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
+        raise NotAllowed("a list of names, one for each value of a record")
+    if len({name.lower() for name in names}) != len(names):
+        raise NotAllowed("a list of names that differ in more than case")
+    return tuple(names)
+
+
+EventTime = Annotated[str, BeforeValidator(_event_time), Kind("field path or expression")]
+Delimiter = Annotated[str, BeforeValidator(_delimiter), Kind("one character")]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_columns), PlainSerializer(list), Kind("list of names; default: none")]
+
+
+def format_conflicts(settings: InputSettings) -> list[Conflict]:
+    """Return what of the settings of *settings*'s format does not hold together: (setting at fault, what, fix) of each."""
+    conflicts: list[Conflict] = []
+    for setting, wanted in (("csv_columns", "csv"), ("avro_schema", "avro")):
+        if settings.format == wanted and not getattr(settings, setting):
+            example = 'csv_columns = ["at", "origin"]' if wanted == "csv" else 'avro_schema = "flights.avsc"'
+            conflicts.append(("format", f'format = "{wanted}" needs {setting}', f"set {example}"))
+    return [*conflicts, *_unknown_columns(settings)] if settings.format == "csv" and not conflicts else conflicts
+
+
+def _unknown_columns(settings: InputSettings) -> list[Conflict]:
+    columns = {name.lower() for name in settings.csv_columns}
+    conflicts = []
+    for setting, paths in fields_read(settings).items():
+        for path in paths:
+            name = ".".join(path)
+            if name.lower() not in columns:
+                hit = nearest(name, settings.csv_columns)
+                fix = f"did you mean {hit}? " if hit else ""
+                conflicts.append((setting, f"{name} is none of csv_columns", f"{fix}columns are {', '.join(settings.csv_columns)}"))
+    return conflicts
+
+
+def fields_read(settings: InputSettings) -> dict[str, tuple[tuple[str, ...], ...]]:
+    """Return the paths of the fields that ingest reads, by the setting that names them."""
+    found: dict[str, tuple[tuple[str, ...], ...]]
+    found = {setting: (tuple(path.split(".")),) for setting, path in (("end", settings.end), ("over", settings.over)) if path}
+    if settings.timestamp_by is not None:
+        path = plain_path(settings.timestamp_by)
+        if path is None:
+            from tidegate.expressions.binding.catalog import InputSchema
+            from tidegate.expressions.binding.configured import bind_event_time, field_paths
+
+            return {"timestamp_by": field_paths(bind_event_time(settings.timestamp_by, "timestamp_by", InputSchema("input"))), **found}
+        return {"timestamp_by": (path,), **found}
+    return found
+
+
+def format_fingerprint(settings: InputSettings) -> dict[str, str]:
+    """Return what of the format shapes events, beyond its name; nothing for formats that earlier checkpoints know."""
+    if settings.format != "csv":
+        return {}
+    return {"csv_columns": ",".join(settings.csv_columns), "csv_delimiter": settings.csv_delimiter}
+
+
+def event_time_text(settings: InputSettings) -> str:
+    """Return one text for all spellings of the event time that mean the same; empty where there is none."""
+    if settings.timestamp_by is None or plain_path(settings.timestamp_by):
+        return settings.timestamp_by or ""
+    from tidegate.expressions.binding.catalog import InputSchema
+    from tidegate.expressions.binding.configured import canonical
+
+    where = f"inputs.{settings.name}.timestamp_by"
+    return canonical(settings.timestamp_by, where, InputSchema(settings.name, fields=settings.fields))

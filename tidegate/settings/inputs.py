@@ -1,0 +1,353 @@
+"""
+The table [inputs.NAME]: one raw topic (or several), its time policies, and the ordered topic made of it.
+
+Law: a value that exists is usable (see :mod:`tidegate.settings.tables`). What shapes the events of the ordered
+topic is part of :meth:`InputSettings.fingerprint`; when CTIs are written, and what they list, is not: they may differ
+between runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ordering.errors import TidegateError
+from ordering.policies import Action, Generation, Policies, Shape
+from ordering.protocol.facts import FactKind
+from ordering.ticks import DAY_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
+from tidegate.settings.formats import (
+    FORMATS_OF,
+    Columns,
+    Delimiter,
+    EventTime,
+    event_time_text,
+    format_conflicts,
+    format_fingerprint,
+)
+from tidegate.settings.tables import Contradiction, Count, FieldType, Name, Table
+from tidegate.settings.types import (
+    DelayOrTick,
+    Duration,
+    DurationOrForever,
+    DurationOrOff,
+    FieldPath,
+    Kind,
+    Size,
+    Topic,
+    TopicPattern,
+    Topics,
+)
+
+
+def _named_like_input(data: dict[str, Any]) -> tuple[str, ...]:
+    return () if data.get("topic_pattern") else (data["name"],)
+
+
+def _ordered_topic(data: dict[str, Any]) -> str:
+    topics = data.get("topics", ())
+    return f"{topics[0] if len(topics) == 1 and not data.get('topic_pattern') else data['name']}.ordered"
+
+
+def _dead_letter_topic(data: dict[str, Any]) -> str:
+    return f"{data['ordered_topic']}.dead"
+
+
+_EVENT_TIME_SETTINGS = (
+    "early",
+    "late",
+    "late_action",
+    "reorder",
+    "out_of_order_action",
+    "timestamp_format",
+    "over",
+    "shape",
+    "end",
+)
+
+Switch = Annotated[bool, Kind("true | false")]
+
+
+class InputSettings(Table):
+    """[inputs.NAME]: one input, its time policies and its ordered topic (spec sections 1 to 4)."""
+
+    name: str = Field(default="", alias="__name__", exclude=True)
+    topic_pattern: Annotated[TopicPattern | None, Kind("regular expression; default: none")] = Field(
+        default=None, description="Topics whose whole name matches are read too, also those made later; beside topic, or instead of it."
+    )
+    topics: Annotated[Topics, Kind("topic name, or a list of them; default: the input's name, unless topic_pattern is set")] = Field(
+        default_factory=_named_like_input, alias="topic", description="Kafka topic or topics with the raw events."
+    )
+    ordered_topic: Annotated[Topic, Kind("topic name; default: the topic's (of several: the input's) name + \".ordered\"")] = Field(
+        default_factory=_ordered_topic, description="Kafka topic that ingest writes in order; made when missing."
+    )
+    output_partitions: Annotated[Count | None, Kind("count; default: as many as the input has")] = Field(
+        default=None, description="Partitions of the ordered topic; fixed once it is made."
+    )
+    replication_factor: Count = Field(default=1, description="Copies of each partition of topics that are made.")
+    retention_us: DurationOrForever = Field(
+        default=None, description="How long the ordered topic keeps events, measured by their system timestamp."
+    )
+    format: Literal["json", "csv", "avro", "avro_registry"] = Field(
+        default="json", description="How payloads are written; avro_registry: Avro framed with the id of a schema in [schema_registry]."
+    )
+    csv_columns: Columns = Field(default=(), description="Names of the values of a CSV record, in their order.")
+    csv_delimiter: Delimiter = Field(default=",", description="What separates the values of a CSV record.")
+    avro_schema: Annotated[str | None, Kind("path of an .avsc file; default: none")] = Field(
+        default=None, description="Avro schema that payloads of format avro are written by."
+    )
+    arrival: Literal["broker", "ingest"] = Field(
+        default="broker",
+        description="Where arrival time comes from; broker: the Kafka record timestamp; ingest: when ingest first planned to read the "
+        "record, the same for all jobs that read the topic.",
+    )
+    arrival_max_ahead_us: Duration = Field(
+        default=DAY_US,
+        description="A record stamped further ahead of the wall clock (to within one part in a thousand) goes to the dead-letter topic.",
+    )
+    timestamp_by: EventTime | None = Field(
+        default=None,
+        description="Field with the event time, or an expression over the payload; absent: events are taken in arrival order.",
+    )
+    timestamp_format: Literal["auto", "iso", "s", "ms", "us", "ns"] = Field(
+        default="auto", description="How event time is written: ISO-8601 text, or a number since 1970; auto: told from each value."
+    )
+    shape: Literal["point", "interval", "edge"] = Field(
+        default="point", description="What an event is in time: an instant, a span with both ends, or one end of a span."
+    )
+    end: FieldPath | None = Field(
+        default=None,
+        description="Field with the end of the span, written like timestamp_by (its start); an edge without it is a start edge.",
+    )
+    over: FieldPath | None = Field(
+        default=None, description="Field whose values are substreams with a watermark each; absent: one timeline per partition."
+    )
+    early_us: DurationOrOff = Field(default=5 * MINUTE_US, description="An event whose time is further ahead of its arrival is dropped.")
+    late_us: DurationOrOff = Field(
+        default=5 * SECOND_US, description="An event that arrives later than this after its time is late; off only without over."
+    )
+    late_action: Literal["adjust", "drop"] = Field(
+        default="adjust", description="What happens to a late event: lifted to arrival - late, or dropped."
+    )
+    reorder_us: Duration = Field(default=0, description="How long events are held to be put in order; adds this much delay.")
+    out_of_order_action: Literal["adjust", "drop"] = Field(
+        default="adjust", description="What happens to an event below the watermark: lifted to it, or dropped."
+    )
+    source_ctis: Switch = Field(default=False, description="Whether the raw topic holds CTIs among its events, enqueued by their source.")
+    import_ctis_from: Annotated[Name | None, Kind("name of another input; default: none")] = Field(
+        default=None, description="Input whose time drives this one's: its CTIs count here too, as soon as they are seen."
+    )
+    cti_violation_action: Literal["adjust", "drop"] = Field(
+        default="adjust",
+        description="What happens to an event before a CTI of the source or an imported one; adjust: an edge, or an interval that reaches "
+        "past the CTI, is moved up to it, and all else is dropped; drop: every such event is. Points are dropped either way.",
+    )
+    cti_every_events: Annotated[Count | None, Kind("count; default: a CTI at the end of each batch")] = Field(
+        default=None, description="A CTI after this many accepted events of an input partition; end edges are not counted."
+    )
+    cti_every_us: Annotated[Duration | None, Kind("duration; default: a CTI at the end of each batch")] = Field(
+        default=None,
+        description="A CTI when an input partition's watermark has advanced this far since its last CTI (an output's is a grid).",
+    )
+    cti_delay_us: DelayOrTick = Field(
+        default=0,
+        description="How far CTIs stay behind the watermark; -1us changes events: each is final by itself, its equals are out of order.",
+    )
+    cti_list_substreams: Switch = Field(
+        default=False, description="Whether CTIs list the substreams whose watermark is ahead of what their events show."
+    )
+    idle: Literal["auto", "on", "off"] = Field(
+        default="auto", description="Whether silence advances time; auto: on for LogAppendTime topics, and where arrival is ingest."
+    )
+    idle_cadence_us: Duration = Field(default=SECOND_US, description="How often the arrival time of a silent partition is estimated.")
+    idle_margin_us: Duration = Field(
+        default=500 * MILLISECOND_US, description="How far an estimate stays behind the elapsed time (plus 0.1 % of the silence)."
+    )
+    discovery_cadence_us: Duration = Field(
+        default=10 * SECOND_US, description="How often is looked for new partitions, and for new topics that topic_pattern matches."
+    )
+    dead_letter_topic: Annotated[Topic, Kind('topic name; default: the ordered topic\'s name + ".dead"')] = Field(
+        default_factory=_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
+    )
+    max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch reads, over all partitions of the input.")
+    journal_outage: Literal["go_on", "pause"] = Field(
+        default="go_on",
+        description="What happens while Redis does not answer; go_on: records nobody has judged before are ordered on, without idle "
+        "estimates; pause: nothing is. Where arrival is ingest nothing ever is.",
+    )
+    record_bytes_max: Annotated[Size | None, Field(ge=1024), Kind("size; default: what the raw topics take at the first start")] = Field(
+        default=None, description="Key and value of an ordered event have at most so many bytes together; larger ones are dead letters."
+    )
+    max_bytes_per_batch: Annotated[Size, Field(ge=1024)] = Field(
+        default=256 * 2**20, description="Most bytes of payload one batch reads, over all partitions of the input, about."
+    )
+    target_batch_us: Duration = Field(
+        default=SECOND_US,
+        description="How long a batch should take: it reads more or fewer events; far behind it may take four times as long, "
+        "and reads some partitions at a time, in turns.",
+    )
+    held_bytes_max: Annotated[Size, Field(ge=0)] = Field(
+        default=256 * 2**20,
+        description="Most bytes of payload that events held for an input partition keep in memory; what is more goes to files.",
+    )
+    prefetch_bytes: Annotated[Size, Field(ge=1024)] = Field(
+        default=16 * 2**20, description="Most bytes fetched ahead of the reader, for each partition; 128MiB for all partitions of a worker."
+    )
+    fields: dict[str, FieldType] = Field(
+        default_factory=dict,
+        description="Types of payload fields for queries; undeclared numbers are bigint without point and exponent, else float.",
+    )
+
+    @model_validator(mode="after")
+    def _hold_together(self) -> Self:
+        conflicts = [
+            *self._without_effect(),
+            *self._over_needs_a_floor(),
+            *self._spans_have_ends(),
+            *self._ctis_mean_something(),
+            *self._topics_differ(),
+            *self._policies_hold(),
+            *format_conflicts(self),
+        ]
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
+
+    def unused(self) -> set[str]:
+        """Return the settings that mean nothing for this input, such as all that judge event time without ``timestamp_by``."""
+        return {name for names, _ in self._useless() for name in names}
+
+    def _useless(self) -> list[tuple[tuple[str, ...], str]]:
+        """Return settings without effect here, with the setting they would need."""
+        useless: list[tuple[tuple[str, ...], str]] = [] if self.timestamp_by is not None else [(_EVENT_TIME_SETTINGS, "timestamp_by")]
+        useless += [((setting,), f'format = "{wanted}"') for setting, wanted in FORMATS_OF.items() if self.format != wanted]
+        return useless if self._hears_ctis else [*useless, (("cti_violation_action",), "source_ctis or import_ctis_from")]
+
+    def _without_effect(self) -> list[tuple[str, str, str]]:
+        given = sorted(name.removesuffix("_us") for name in self.model_fields_set)
+        needs = {name: needed for names, needed in self._useless() for name in names}
+        return [
+            (name, f"{name} means nothing without {needs[name]}", f"set {needs[name]}, or remove {name}") for name in given if name in needs
+        ]
+
+    def _over_needs_a_floor(self) -> list[tuple[str, str, str]]:
+        if self.over is None or self.late_us is not None:
+            return []
+        return [("late", 'late = "off" cannot stand with over', "give late a duration up to 20d: only it lets silent substreams advance")]
+
+    def _spans_have_ends(self) -> list[tuple[str, str, str]]:
+        if self.shape == "point" and self.end is not None:
+            return [("end", "a point has no end", 'set shape = "interval" or "edge", or remove end')]
+        if self.shape != "point" and self.end is None and self.timestamp_by is not None:
+            return [("shape", f'shape = "{self.shape}" needs the field with the end', 'set end = "FIELD", or shape = "point"')]
+        return []
+
+    def _ctis_mean_something(self) -> list[tuple[str, str, str]]:
+        conflicts = []
+        if self.cti_list_substreams and self.over is None:
+            conflicts.append(("cti_list_substreams", "there are no substreams to list without over", "set over, or remove it"))
+        if self.cti_delay_us < 0 and self.timestamp_by is None:
+            fix = "set timestamp_by, or give cti_delay 0s or more"
+            conflicts.append(("cti_delay", "a negative cti_delay means nothing without timestamp_by: arrival times repeat", fix))
+        elif self.cti_delay_us < 0 and self.reorder_us:
+            fix = 'set reorder = "0s", or give cti_delay 0s or more'
+            what = "a negative cti_delay commits each event by itself, so none can be held to be put in order"
+            conflicts.append(("cti_delay", what, fix))
+        if self.import_ctis_from is not None and self.import_ctis_from == self.name:
+            conflicts.append(("import_ctis_from", f"{self.name} imports CTIs from itself: a cycle", "name another input, or remove it"))
+        return conflicts
+
+    @property
+    def _hears_ctis(self) -> bool:
+        """Whether CTIs of others judge this input's events."""
+        return self.source_ctis or self.import_ctis_from is not None
+
+    def _topics_differ(self) -> list[tuple[str, str, str]]:
+        taken = {"topic": set(self.topics), "ordered_topic": {self.ordered_topic}}
+        conflicts = []
+        if self.ordered_topic in self.topics:
+            conflicts.append(
+                ("ordered_topic", f"{self.ordered_topic} is both read and written", "give the ordered topic a name of its own")
+            )
+        for key, names in taken.items():
+            if self.dead_letter_topic in names:
+                conflicts.append(
+                    ("dead_letter_topic", f"{self.dead_letter_topic} is the {key} too", "give the dead-letter topic a name of its own")
+                )
+        return conflicts
+
+    def _policies_hold(self) -> list[tuple[str, str, str]]:
+        try:
+            self.policies()
+            self.generation()
+        except TidegateError as error:
+            return [(error.where or "late", error.what, error.fix)]
+        return []
+
+    def policies(self) -> Policies:
+        """Return the time policies; without ``timestamp_by`` those of arrival order."""
+        violation_action = Action(self.cti_violation_action)
+        if self.timestamp_by is None:
+            return replace(Policies.arrival_order(), cti_violation_action=violation_action)
+        return Policies(
+            early_us=self.early_us,
+            late_us=self.late_us,
+            late_action=Action(self.late_action),
+            # A CTI one tick beyond the watermark is a watermark one tick beyond the largest event.
+            reorder_us=self.reorder_us if self.cti_delay_us >= 0 else self.cti_delay_us,
+            out_of_order_action=Action(self.out_of_order_action),
+            cti_violation_action=violation_action,
+        )
+
+    def generation(self) -> Generation:
+        """Return when CTIs are written and what they say."""
+        return Generation(self.cti_every_events, self.cti_every_us, max(self.cti_delay_us, 0), self.cti_list_substreams)
+
+    @property
+    def span_kind(self) -> FactKind:
+        """What the moment at which a range is first planned means: its records' arrival, or what absurd ones are told by."""
+        return FactKind.STAMP if self.arrival == "ingest" else FactKind.VERDICT
+
+    @property
+    def event_shape(self) -> Shape:
+        """What an event is in time."""
+        return Shape(self.shape)
+
+    def fingerprint(self) -> dict[str, str]:
+        """
+        Return in canonical text what is bound to a checkpoint: with another value the ordered topic would differ.
+
+        ``output_partitions`` is empty when it follows the input; what was then made is fixed by the topic itself. What
+        checkpoints of earlier versions do not know is left out where it has no effect, so that they still fit.
+        """
+        policies = self.policies()
+        shaped = {"shape": self.shape, "end": self.end or ""} if self.shape != "point" else {}
+        heard = {"cti_violation_action": policies.cti_violation_action.value} if self._hears_ctis else {}
+        if self.source_ctis:
+            heard["source_ctis"] = "true"
+        if self.import_ctis_from is not None:
+            heard["import_ctis_from"] = self.import_ctis_from
+        return {
+            "topic": ",".join(sorted(self.topics)),
+            **({} if self.topic_pattern is None else {"topic_pattern": self.topic_pattern}),
+            "ordered_topic": self.ordered_topic,
+            "output_partitions": "" if self.output_partitions is None else str(self.output_partitions),
+            "format": self.format,
+            "arrival": self.arrival,
+            "timestamp_by": event_time_text(self),
+            "timestamp_format": self.timestamp_format,
+            "over": self.over or "",
+            "early": _or_off(policies.early_us),
+            "late": _or_off(policies.late_us),
+            "late_action": policies.late_action.value,
+            "reorder": format_duration(policies.reorder_us),
+            "out_of_order_action": policies.out_of_order_action.value,
+            **shaped,
+            **heard,
+            **format_fingerprint(self),
+        }
+
+
+def _or_off(duration_us: int | None) -> str:
+    return "off" if duration_us is None else format_duration(duration_us)

@@ -1,0 +1,295 @@
+"""
+Settings: one value made of ``tidegate.toml``, ``TIDEGATE_*`` variables and flags, complete and checked.
+
+Law: :func:`load` returns settings under which a job can start, or raises one error that lists everything wrong with
+them; nothing was started or written by then. Every value knows its origin. Secrets are never shown.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from pydantic import Field, PrivateAttr, ValidationError, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from ordering.errors import SettingError
+from tidegate.secret_masking import shown
+from tidegate.settings.errors import choice_fix, refuse
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.manual import keys_below
+from tidegate.settings.references import ReferenceSettings
+from tidegate.settings.report import explain
+from tidegate.settings.setting_registry import SchemaRegistrySettings
+from tidegate.settings.sources import (
+    CONFIG_VARIABLE,
+    Entry,
+    Key,
+    Layer,
+    dotted,
+    read_environment,
+    read_file,
+    read_flags,
+    resolve_secrets,
+    unknown_tables,
+)
+from tidegate.settings.tables import (
+    Contradiction,
+    KafkaSettings,
+    LoggingSettings,
+    MetricsSettings,
+    Name,
+    OutputSettings,
+    QuerySettings,
+    RedisSettings,
+    SparkSettings,
+)
+from tidegate.settings.types import plain
+
+DEFAULT_FILE = "tidegate.toml"
+DEFAULT_ORIGIN = "default"
+STACK_DIR = ".tidegate/stack"
+STACK_VARIABLE = "TIDEGATE_STACK_DIR"
+
+STACK_ORIGIN = "embedded stack"
+
+
+class _LayerSource(PydanticBaseSettingsSource):
+    """One layer, as pydantic-settings merges it below those before it."""
+
+    def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
+        super().__init__(settings_cls)
+        self._values = layer.nested()
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        return self._values.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return self._values
+
+
+class Settings(BaseSettings):
+    """
+    All settings. Made by :func:`load`; in tests also directly, from nested tables, without looking at the environment.
+
+    Use :meth:`input` and :meth:`output` to look one up by the name a user gave.
+    """
+
+    model_config = SettingsConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    kafka: KafkaSettings = KafkaSettings()
+    redis: RedisSettings = RedisSettings()
+    schema_registry: SchemaRegistrySettings = SchemaRegistrySettings()
+    spark: SparkSettings = SparkSettings()
+    inputs: dict[Name, InputSettings] = Field(default_factory=dict)
+    outputs: dict[Name, OutputSettings] = Field(default_factory=dict)
+    references: dict[Name, ReferenceSettings] = Field(default_factory=dict)
+    query: QuerySettings = QuerySettings()
+    metrics: MetricsSettings = MetricsSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    _entries: dict[Key, str] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take the layers :func:`load` hands over (strongest first) instead of reading the environment unseen."""
+        given = init_settings()
+        if "layers" not in given:
+            return (init_settings,)
+        return tuple(_LayerSource(settings_cls, layer) for layer in given["layers"])
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_tables(cls, data: dict[str, Any]) -> dict[str, Any]:
+        named = dict(data)
+        for section in ("inputs", "outputs", "references"):
+            tables = named.get(section)
+            if isinstance(tables, dict):
+                named[section] = {name: {**table, "__name__": name} if isinstance(table, dict) else table for name, table in tables.items()}
+        return named
+
+    @model_validator(mode="after")
+    def _write_apart(self) -> Self:
+        writers: dict[str, list[str]] = defaultdict(list)
+        for name, settings in self.inputs.items():
+            writers[settings.ordered_topic].append(f"inputs.{name}.ordered_topic")
+        for name, results in self.outputs.items():
+            if results.topic is not None:
+                writers[results.topic].append(f"outputs.{name}.topic")
+        for name, settings in self.inputs.items():
+            if settings.dead_letter_topic in writers:
+                writers[settings.dead_letter_topic].append(f"inputs.{name}.dead_letter_topic")
+        shared = {topic: keys for topic, keys in writers.items() if len(keys) > 1}
+        fix = "give each a topic of its own: an ordered topic has exactly one writer"
+        if shared:
+            raise Contradiction([(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in shared.items()])
+        return self
+
+    @model_validator(mode="after")
+    def _are_named_apart(self) -> Self:
+        taken = {name.lower(): name for name in self.inputs}
+        twice = [(name, taken[name.lower()]) for name in self.references if name.lower() in taken]
+        fix = "rename one of them: queries tell them apart by name"
+        if twice:
+            raise Contradiction([(f"references.{name}", f"there is an input {other} too", fix) for name, other in twice])
+        return self
+
+    @model_validator(mode="after")
+    def _import_from_inputs(self) -> Self:
+        drivers = {name: given.import_ctis_from for name, given in self.inputs.items() if given.import_ctis_from}
+        conflicts = [
+            (f"inputs.{name}.import_ctis_from", f"there is no input {other}", _driver_fix(other, set(self.inputs) - {name}))
+            for name, other in drivers.items()
+            if other not in self.inputs
+        ]
+        for cycle in _cycles(drivers):
+            told = ", ".join(f"{name} imports CTIs from {drivers[name]}" for name in cycle)
+            fix = "an input can only be driven by one that runs without it: remove import_ctis_from from one of them"
+            conflicts.append((f"inputs.{cycle[0]}.import_ctis_from", f"{told}: a cycle, in which none can start", fix))
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
+
+    @model_validator(mode="after")
+    def _know_the_registry(self) -> Self:
+        asking = [name for name, given in self.inputs.items() if given.format == "avro_registry"]
+        if asking and self.schema_registry.url is None:
+            what = f"inputs.{asking[0]} needs the schema registry, and nothing says where it is"
+            raise Contradiction([(f"inputs.{asking[0]}.format", what, 'add [schema_registry] with url = "http://host:8081"')])
+        return self
+
+    def input(self, name: str) -> InputSettings:
+        """
+        Return the input called *name*.
+
+        Raises:
+            SettingError: There is none; the error names the nearest.
+        """
+        return _named(self.inputs, name, "input")
+
+    def output(self, name: str) -> OutputSettings:
+        """
+        Return the output called *name*.
+
+        Raises:
+            SettingError: There is none; the error names the nearest.
+        """
+        return _named(self.outputs, name, "output")
+
+    def retentions_us(self) -> dict[str, int]:
+        """Return how long the topic of each input and output keeps its events, microseconds; those without an end are left out."""
+        kept = {name: table.retention_us for name, table in self.inputs.items()}
+        kept |= {name: table.retention_us for name, table in self.outputs.items() if table.topic}
+        return {name: retention_us for name, retention_us in kept.items() if retention_us is not None}
+
+    def origins(self) -> dict[str, tuple[str, str]]:
+        """Return every setting's (value as text, origin) by dotted key: secrets masked, empty what is not in force."""
+        shown_as = dict(_flat(self.model_dump(mode="json", by_alias=True), ()))
+        for name, settings in self.inputs.items():
+            shown_as.update({("inputs", name, setting): "" for setting in settings.unused()})
+        return {dotted(key): (shown(dotted(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in shown_as.items()}
+
+
+def _driver_fix(wanted: str, others: set[str]) -> str:
+    """Return the advice for an input that is to be driven by one that there is not."""
+    return choice_fix(wanted, others) if others else f"there is no other input; add [inputs.{wanted}] or remove import_ctis_from"
+
+
+def _cycles(drivers: Mapping[str, str]) -> list[list[str]]:
+    """Return each ring of names of which every one has the next as its driver, and the last the first."""
+    rings, seen = [], set[str]()
+    for name in drivers:
+        path: list[str] = []
+        while name in drivers and name not in seen:
+            seen.add(name)
+            path.append(name)
+            name = drivers[name]
+        if name in path:
+            rings.append(path[path.index(name) :])
+    return rings
+
+
+_T = TypeVar("_T")
+
+
+def _named(tables: Mapping[str, _T], name: str, kind: str) -> _T:
+    if name not in tables:
+        fix = choice_fix(name, tables) if tables else f"add a table [{kind}s.{name}] to {DEFAULT_FILE}"
+        raise SettingError(f"there is no {kind} {name}", code="TG-SETTING-NAME", where=f"{kind}s", fix=fix)
+    return tables[name]
+
+
+def _flat(table: Mapping[str, Any], above: Key) -> Iterator[tuple[Key, str]]:
+    for step, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, (*above, step))
+        else:
+            yield (*above, step), "" if value is None else plain(value)
+
+
+def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
+    """
+    Read all sources, check everything, and return the settings. Touches no service; reads files only.
+
+    Args:
+        path: The configuration file; None: the one in ``TIDEGATE_CONFIG``, else ``tidegate.toml`` here if there is one.
+        overrides: Values given by flags, by dotted key: ``{"inputs.flights.late": "3h"}``.
+        env: The environment; None: that of this process.
+
+    Raises:
+        SettingError: Something is wrong; several problems come as one :class:`SettingsReport`.
+    """
+    env = os.environ if env is None else env
+    file_layer = _file_layer(path, env)
+    names = {section: file_layer.names(section) for section in ("inputs", "outputs", "references")}
+    layers = [file_layer, read_environment(env, names, lambda key: keys_below(Settings, key)), read_flags(overrides or {})]
+    problems = unknown_tables(layers, file_layer)
+    for layer, private in zip(layers, (False, True, False), strict=True):  # files are copied around, flags shown by `ps`
+        resolve_secrets(layer, env, private=private)
+        problems += layer.problems
+    layers.insert(0, _stack_layer(layers, env))
+    entries = {key: entry for layer in layers for key, entry in layer.entries.items()}
+    try:
+        settings = Settings(layers=layers[::-1])  # type: ignore[call-arg]
+    except ValidationError as error:
+        refuse([*problems, *explain(error, Settings, entries)])
+        raise AssertionError("a validation error has at least one line") from error
+    refuse(problems)
+    settings._entries.update({key: entry.origin for key, entry in entries.items()})
+    return settings
+
+
+def _file_layer(path: Path | None, env: Mapping[str, str]) -> Layer:
+    if path is None and (named := env.get(CONFIG_VARIABLE)):
+        path = Path(named)
+    if path is not None:
+        return read_file(path)
+    default = Path(DEFAULT_FILE)
+    return read_file(default) if default.exists() else Layer()
+
+
+def _stack_layer(layers: list[Layer], env: Mapping[str, str]) -> Layer:
+    """Use the addresses of a running embedded stack where none are given."""
+    layer = Layer()
+    wanted = {("kafka", "bootstrap"), ("redis", "url")} - {key for given in layers for key in given.entries}
+    folder = Path(env.get(STACK_VARIABLE, STACK_DIR))
+    if not wanted or not folder.is_dir():
+        return layer
+    from tidegate.stack.embedded import EmbeddedStack  # only who runs a stack needs what starts one
+
+    stack = EmbeddedStack.find(folder)
+    if stack is not None:
+        found = {("kafka", "bootstrap"): stack.bootstrap, ("redis", "url"): stack.redis_url}
+        layer.entries = {key: Entry(found[key], STACK_ORIGIN) for key in sorted(wanted)}
+    return layer

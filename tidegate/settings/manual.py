@@ -1,0 +1,139 @@
+"""
+The settings described by themselves: which keys there are, their units, defaults and meanings.
+
+Law: what is printed here is read from the classes that check the settings, so the documentation cannot drift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from tidegate.settings.types import Kind, plain
+
+
+@dataclass(frozen=True, slots=True)
+class SettingDoc:
+    """One setting: its key, how its value is written (with the unit), its default as written, and what it means."""
+
+    key: str
+    unit: str
+    default: str
+    doc: str
+
+
+def document(model: type[BaseModel], above: str = "") -> Iterator[SettingDoc]:
+    """Describe every setting of *model*, table by table; NAME stands for the name of an input or output."""
+    for key, info in keyed_fields(model).items():
+        path = f"{above}{key}"
+        inner, named = _table_of(info)
+        if inner is not None:
+            yield from document(inner, f"{path}.NAME." if named else f"{path}.")
+        else:
+            yield SettingDoc(path, unit_of(info), _default_of(info), info.description or "")
+
+
+def keyed_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields a user may write in the table *model*, by the key they are written with."""
+    return {info.alias or name: info for name, info in model.model_fields.items() if info.alias != "__name__"}
+
+
+def keys_below(model: type[BaseModel], path: tuple[str, ...]) -> set[str]:
+    """Return the keys allowed in the table at *path*; empty where any name may stand or there is no such table."""
+    for depth, step in enumerate(path):
+        info = keyed_fields(model).get(step)
+        inner, named = (None, False) if info is None else _table_of(info)
+        if inner is None:
+            return set()
+        if named:
+            return keys_below(inner, path[depth + 2 :]) if len(path) > depth + 1 else set()
+        model = inner
+    return set(keyed_fields(model))
+
+
+def field_at(model: type[BaseModel], path: tuple[str, ...]) -> FieldInfo | None:
+    """Return the field a key path leads to, or None."""
+    info: FieldInfo | None = None
+    current: type[BaseModel] | None = model
+    steps = iter(path)
+    for step in steps:
+        info = keyed_fields(current).get(step) if current is not None else None
+        if info is None:
+            return None
+        current, named = _table_of(info)
+        if named:
+            next(steps, None)
+    return info
+
+
+def unit_of(info: FieldInfo) -> str:
+    """Return how a setting is written: its kind, or the words allowed."""
+    kinds = [note for note in info.metadata if isinstance(note, Kind)]
+    if kinds:
+        return kinds[-1].unit
+    for annotation in (info.annotation, *get_args(info.annotation)):
+        nested = [note for note in getattr(annotation, "__metadata__", ()) if isinstance(note, Kind)]
+        if nested:
+            return nested[-1].unit
+        if get_origin(annotation) is Literal:
+            words = " | ".join(str(word) for word in get_args(annotation))
+            return words if annotation is info.annotation else f"table of {words}"
+    return "text"
+
+
+def _table_of(info: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
+    """Return the table class a field holds, and whether it holds one for each name."""
+    annotation: Any = info.annotation
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation, False
+    if get_origin(annotation) is dict:
+        value = get_args(annotation)[1]
+        if isinstance(value, type) and issubclass(value, BaseModel):
+            return value, True
+    return None, False
+
+
+def _default_of(info: FieldInfo) -> str:
+    if "default:" in unit_of(info):
+        return ""
+    if info.default is PydanticUndefined:
+        return "{}"
+    for note in info.metadata:
+        if (write := getattr(note, "func", None)) is not None and type(note).__name__ == "PlainSerializer":
+            return plain(write(info.default))
+    return "" if info.default is None else plain(info.default)
+
+
+def as_markdown(docs: Iterator[SettingDoc]) -> str:
+    """Write docs/settings.md: one table of settings for each table of ``tidegate.toml``."""
+    out = [_HEAD]
+    section = ""
+    for doc in docs:
+        table, _, key = doc.key.rpartition(".")
+        if table != section:
+            section = table
+            out.append(f"\n## [{table}]\n\n| setting | unit or form | default | meaning |\n|---|---|---|---|\n")
+        cells = [f"`{key}`", doc.unit, f"`{doc.default}`" if doc.default else "", doc.doc]
+        out.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    return "".join(out)
+
+
+_HEAD = """# Settings
+
+Written by `tidegate config --schema --format markdown`; do not edit.
+
+Settings come from `tidegate.toml` in the working directory (another file: `--config FILE` or `TIDEGATE_CONFIG`), from
+environment variables and from flags; the later wins. `inputs.flights.late` is `TIDEGATE_INPUTS__FLIGHTS__LATE` in the
+environment and `--set inputs.flights.late=3h` as a flag. `kafka.client."sasl.password"` is
+`TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD`; the other free tables keep the case of their names, so in the environment they
+are given whole, as JSON. A secret is written as `file:PATH` or `env:NAME`; only in the environment it may stand itself
+([security.md](security.md)). `tidegate config` prints every value with its origin. A wrong or unknown setting is refused
+before anything starts.
+
+Durations are a number and a unit: `us`, `ms`, `s`, `m`, `h`, `d`, also together: `1h30m`.
+"""

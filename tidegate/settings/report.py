@@ -1,0 +1,108 @@
+"""
+From what pydantic found to what a user reads: one :class:`~ordering.errors.SettingError` for each finding.
+
+Law: every finding becomes exactly one problem with the key, the value as given, where it was given, and what is allowed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from ordering.errors import SettingError
+from tidegate.secret_masking import MASK, is_secret_key
+from tidegate.settings.errors import choice_fix, conflict, unknown, wrong_name, wrong_value
+from tidegate.settings.manual import field_at, keys_below, unit_of
+from tidegate.settings.sources import Entry, Key, dotted
+from tidegate.settings.tables import Contradiction
+from tidegate.settings.types import NotAllowed, plain
+
+_NOT_YET = {
+    ("arrival", "ingest"): "arrival can only be the broker's yet",
+}
+_BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
+_WORDS = {"int": "a whole number", "string": "text in quotes", "model": "a table", "dict": "a table", "is": "a table"}
+
+
+def explain(error: ValidationError, model: type[BaseModel], entries: Mapping[Key, Entry]) -> list[SettingError]:
+    """
+    Describe all that is wrong, in the order it was given.
+
+    Args:
+        error: What validating *model* raised.
+        model: The class of all settings.
+        entries: Every value as given, to say where.
+    """
+    order = list(entries)
+    found = [problem for details in error.errors() for problem in _problems(details, model, entries)]
+    return [problem for _, problem in sorted(found, key=lambda pair: _position(pair[0], order))]
+
+
+def _position(key: Key, order: list[Key]) -> int:
+    return next((place for place, given in enumerate(order) if given[: len(key)] == key), len(order))
+
+
+def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Key, Entry]) -> Iterator[tuple[Key, SettingError]]:
+    key: Key = tuple(str(step) for step in details["loc"])
+    kind = details["type"]
+    cause = details.get("ctx", {}).get("error")
+    if kind == "default_factory_not_called":  # it follows from another finding
+        return
+    if key and key[-1] == "[key]":
+        key = key[:-1]
+        yield key, wrong_name(dotted(key), _origin(key, entries), f"allowed: {cause}")
+    elif isinstance(cause, Contradiction):
+        for setting, what, fix in cause.conflicts:
+            at = (*key, *setting.split(".")) if setting else key
+            yield at, conflict(f"{dotted(key)}: {what}" if key else what, _origin(at, entries), fix)
+    elif kind == "extra_forbidden":
+        yield key, unknown(dotted(key), _value(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
+    elif not isinstance(details["input"], dict) and keys_below(model, key):
+        yield key, wrong_value(dotted(key), _value(key, details, entries), _origin(key, entries), f"it is a table: write [{dotted(key)}]")
+    else:
+        fix = _allowed(details, cause, key, model)
+        yield key, wrong_value(dotted(key), _value(key, details, entries), _origin(key, entries), fix)
+
+
+def _allowed(details: ErrorDetails, cause: object, key: Key, model: type[BaseModel]) -> str:
+    kind = details["type"]
+    context = details.get("ctx", {})
+    if isinstance(cause, NotAllowed):
+        return f"allowed: {cause}"
+    if kind == "literal_error":
+        later = _NOT_YET.get((key[-1], str(details["input"])))
+        advice = choice_fix(str(details["input"]), re.findall(r"'([^']*)'", str(context["expected"])))
+        return f"{later}; {advice}" if later else advice
+    if kind in _BOUNDS:
+        name, words = _BOUNDS[kind]
+        return f"allowed: {words} {context[name]}"
+    if kind == "string_pattern_mismatch" and (info := field_at(model, key)) is not None:
+        return f"allowed: {unit_of(info)}"
+    return f"allowed: {_WORDS.get(kind.partition('_')[0], details['msg'].removeprefix('Value error, '))}"
+
+
+def _value(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str:
+    if is_secret_key(dotted(key)):
+        return MASK
+    value = entries[key].value if key in entries else details["input"]
+    if isinstance(value, dict):
+        return "{...}" if value else "{}"
+    # An address with user:password@ that is no URL is wrong, and must not be repeated either.
+    return re.sub(r":[^:@\s]+@", f":{MASK}@", f'"{value}"' if isinstance(value, str) else _json(value))
+
+
+def _json(value: object) -> str:
+    try:
+        return plain(value)
+    except TypeError:  # a TOML date
+        return str(value)
+
+
+def _origin(key: Key, entries: Mapping[Key, Entry]) -> str:
+    if key in entries:
+        return entries[key].origin
+    inside = [entry.origin for given, entry in entries.items() if given[: len(key)] == key]
+    return inside[0] if inside else dotted(key)

@@ -1,0 +1,364 @@
+"""
+Where settings come from: the embedded stack, ``tidegate.toml``, ``TIDEGATE_*`` variables, flags; the later wins.
+
+Each source is read into a :class:`Layer`: values by key path, each with its origin in words a user can find again
+(``tidegate.toml:12``). Law: reading a source judges no value, only whether it can be read and whom it addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ordering.errors import SettingError
+from tidegate.secret_masking import has_password, is_secret_key, remember
+from tidegate.settings.errors import choice_fix, unknown, written_out, wrong_value
+
+Key = tuple[str, ...]
+"""A setting's name, step by step; what stands below a free table is one step: ("kafka", "client", "sasl.password")."""
+
+ENV_PREFIX = "TIDEGATE_"
+CONFIG_VARIABLE = "TIDEGATE_CONFIG"
+SECRET_URL_KEYS = frozenset({("redis", "url")})
+
+_HEADER = re.compile(r"\s*\[\[?(?P<path>[^\[\]]+)\]\]?\s*(#.*)?$")
+_STEP = r"""(?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')"""
+_ASSIGNMENT = re.compile(rf"\s*(?P<path>{_STEP}(?:\s*\.\s*{_STEP})*)\s*=(?P<rest>.*)$")
+_ERROR_PLACE = re.compile(r"\s*\(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value as given: nothing about it is known to be right."""
+
+    value: Any
+    origin: str
+
+
+@dataclass
+class Layer:
+    """What one source gives, by key, and what could not be read from it."""
+
+    entries: dict[Key, Entry] = field(default_factory=dict)
+    problems: list[SettingError] = field(default_factory=list)
+
+    def nested(self) -> dict[str, Any]:
+        """Return the values as nested tables, as :class:`~tidegate.settings.load.Settings` takes them."""
+        out: dict[str, Any] = {}
+        for key, entry in self.entries.items():
+            table = out
+            for step in key[:-1]:
+                inner = table.get(step)
+                table[step] = table = inner if isinstance(inner, dict) else {}
+            table.setdefault(key[-1], entry.value)
+        return out
+
+    def names(self, section: str) -> set[str]:
+        """Return the names of the tables in *section* (inputs, outputs or references)."""
+        return {key[1] for key in self.entries if len(key) > 1 and key[0] == section}
+
+
+def as_key(steps: Iterable[str]) -> Key:
+    """Join what stands below a free table into one step."""
+    path = tuple(steps)
+    depth = _free_depth(path)
+    return path if depth is None or len(path) <= depth else (*path[:depth], ".".join(path[depth:]))
+
+
+_FREE_TABLES = {("inputs", "fields"), ("references", "fields"), ("references", "effective")}
+
+
+def _free_depth(path: Key) -> int | None:
+    if path[:2] in {("kafka", "client"), ("spark", "conf")}:
+        return 2
+    return 3 if len(path) > 2 and (path[0], path[2]) in _FREE_TABLES else None
+
+
+def dotted(key: Iterable[str]) -> str:
+    """Write a key as a user does: ``inputs.flights.late``."""
+    return ".".join(key)
+
+
+# ----- tidegate.toml
+
+
+def read_file(path: Path, name: str = "") -> Layer:
+    """
+    Read a TOML file; origins are ``NAME:LINE``, *name* being the path as the user knows it.
+
+    Raises:
+        SettingError: There is no such file, or it is no TOML: with line and column.
+    """
+    name = name or str(path)
+    try:
+        text = path.read_text("utf-8")
+        document = tomllib.loads(text)
+    except FileNotFoundError:
+        raise SettingError(
+            f"there is no file {name}", code="TG-SETTING-FILE", where=name, fix="check --config and TIDEGATE_CONFIG"
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(
+            f"{name} cannot be read: {error}", code="TG-SETTING-FILE", where=name, fix="make it a readable UTF-8 file"
+        ) from None
+    except tomllib.TOMLDecodeError as error:
+        raise _syntax_error(str(error), text, name) from None
+    lines = locate(text)
+    layer = Layer()
+    for steps, value in _leaves(document, ()):
+        layer.entries[as_key(steps)] = Entry(value, f"{name}:{_line_of(lines, steps)}")
+    return layer
+
+
+def _syntax_error(message: str, text: str, name: str) -> SettingError:
+    place = _ERROR_PLACE.search(message)
+    last_line = text.count("\n") + 1
+    line, column = (int(place["line"]), int(place["column"])) if place and place["line"] else (last_line, 1)
+    what = _ERROR_PLACE.sub("", message)
+    fix = "text stands in quotes, tables in [brackets], one setting a line"
+    return SettingError(
+        f"not valid TOML: {what}",
+        code="TG-SETTING-SYNTAX",
+        where=f"{name}:{line}:{column}",
+        fix=fix,
+        example='[kafka]\nbootstrap = "localhost:9092"',
+    )
+
+
+def _leaves(table: Mapping[str, Any], above: Key) -> Iterable[tuple[Key, Any]]:
+    for step, value in table.items():
+        steps = (*above, step)
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, steps)
+        else:
+            yield steps, value
+
+
+def locate(text: str) -> dict[Key, int]:
+    """Return the line (from 1) on which each table and key of a valid TOML document is written."""
+    lines: dict[Key, int] = {}
+    table: Key = ()
+    closing = ""
+    depth = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        if closing or depth > 0:
+            closing, depth = _carry(line, closing, depth)
+            continue
+        if header := _HEADER.match(line):
+            table = _steps(header["path"])
+            lines.setdefault(table, number)
+        elif assignment := _ASSIGNMENT.match(line):
+            lines.setdefault((*table, *_steps(assignment["path"])), number)
+            closing, depth = _carry(assignment["rest"], "", 0)
+    return lines
+
+
+def _carry(text: str, closing: str, depth: int) -> tuple[str, int]:
+    """Follow multi-line text and arrays over one line: the quotes that close an open text, and open brackets."""
+    tokens = re.findall(r'"""|\'\'\'|\\.|"(?:[^"\\]|\\.)*"|\'[^\']*\'|[\[\]{}#]|.', text)
+    for token in tokens:
+        if closing:
+            closing = "" if token == closing else closing
+        elif token in {'"""', "'''"}:
+            closing = token
+        elif token == "#":
+            break
+        else:
+            depth += (token in "[{") - (token in "]}") if len(token) == 1 else 0
+    return closing, depth
+
+
+def _steps(path: str) -> Key:
+    return tuple(step.strip().strip("\"'") for step in re.findall(_STEP, path))
+
+
+def _line_of(lines: Mapping[Key, int], steps: Key) -> int:
+    while steps and steps not in lines:
+        steps = steps[:-1]
+    return lines.get(steps, 1)
+
+
+# ----- TIDEGATE_* variables
+
+
+def read_environment(env: Mapping[str, str], known_names: Mapping[str, set[str]], keys_of: Callable[[Key], set[str]]) -> Layer:
+    """
+    Read ``TIDEGATE_SECTION__KEY`` variables; variables without ``__`` belong to others unless they nearly name a setting.
+
+    Args:
+        env: The environment.
+        known_names: Inputs, outputs and references of the file, by section: their case is restored.
+        keys_of: The keys allowed below a path, to recognise a variable with one underscore too few.
+    """
+    layer = Layer()
+    for variable, text in sorted(env.items()):
+        if not variable.startswith(ENV_PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        steps = variable.removeprefix(ENV_PREFIX).lower().split("__")
+        if len(steps) == 1:
+            _note_single_underscore(layer, variable, text, keys_of)
+        else:
+            _add_variable(layer, variable, _restore_case(steps, known_names), text)
+    return layer
+
+
+def _note_single_underscore(layer: Layer, variable: str, text: str, keys_of: Callable[[Key], set[str]]) -> None:
+    words = variable.removeprefix(ENV_PREFIX).lower()
+    meant = [
+        f"{ENV_PREFIX}{section}__{key}".upper() for section in keys_of(()) for key in keys_of((section,)) if words == f"{section}_{key}"
+    ]
+    if meant:
+        problem = unknown(variable, json.dumps(text), "environment", meant)
+        layer.problems.append(problem)
+
+
+def _restore_case(steps: list[str], known_names: Mapping[str, set[str]]) -> Key:
+    if len(steps) > 1 and steps[0] in known_names:
+        steps[1] = next((name for name in known_names[steps[0]] if name.lower() == steps[1]), steps[1])
+    return tuple(steps)
+
+
+def _add_variable(layer: Layer, variable: str, steps: Key, text: str) -> None:
+    origin = f"environment variable {variable}"
+    depth = _free_depth(steps)
+    if depth == len(steps):
+        _add_table(layer, origin, steps, text)
+    elif depth is not None and steps[:2] != ("kafka", "client"):
+        example = f'{ENV_PREFIX}{"__".join(steps[:depth]).upper()}=\'{{"name": "value"}}\''
+        fix = "names below this table keep their case: give the whole table as JSON"
+        layer.problems.append(wrong_value(variable, json.dumps(text), "environment", fix, example))
+    elif depth is not None:
+        layer.entries[(*steps[:2], ".".join(steps[2:]).replace("_", "."))] = Entry(text, origin)
+    else:
+        layer.entries[steps] = Entry(text, origin)
+
+
+def _add_table(layer: Layer, origin: str, steps: Key, text: str) -> None:
+    try:
+        table = json.loads(text)
+    except ValueError:
+        table = None
+    if not isinstance(table, dict):
+        layer.problems.append(wrong_value(dotted(steps), json.dumps(text), origin, "a JSON table", '{"name": "value"}'))
+        return
+    for name, value in table.items():
+        layer.entries[(*steps, name)] = Entry(value, origin)
+
+
+# ----- flags
+
+
+def read_flags(overrides: Mapping[str, str]) -> Layer:
+    """Read ``{"kafka.bootstrap": "..."}`` as given by flags of the command line."""
+    layer = Layer()
+    for name, text in overrides.items():
+        steps = as_key(name.strip().split("."))
+        if _free_depth(steps) == len(steps):
+            _add_table(layer, "flag", steps, text)
+        else:
+            layer.entries[steps] = Entry(text, "flag")
+    return layer
+
+
+def parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
+    """
+    Read ``--set key=value`` flags into overrides.
+
+    Raises:
+        SettingError: One has no ``=`` or no key.
+    """
+    out: dict[str, str] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals or not key.strip():
+            raise SettingError(
+                f"--set {assignment} gives no value",
+                code="TG-SETTING-FLAG",
+                where="flag",
+                fix="write key=value",
+                example="--set inputs.flights.late=3h",
+            )
+        out[key.strip()] = value
+    return out
+
+
+# ----- secrets, and who is addressed
+
+
+def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> None:
+    """
+    Replace ``file:PATH`` and ``env:NAME`` in secret settings by what they point to, and have all secrets masked.
+
+    Args:
+        layer: What one source gives.
+        env: The environment.
+        private: Whether only this user can read the source: secrets may be written out there. In any other they are refused.
+    """
+    for key, entry in list(layer.entries.items()):
+        secret = is_secret_key(dotted(key)) or key in SECRET_URL_KEYS
+        try:
+            resolved = _resolve(entry, env) if secret and isinstance(entry.value, str) else entry
+        except _NotFound as error:
+            layer.problems.append(wrong_value(dotted(key), entry.value, entry.origin, str(error)))
+            resolved = _without_value(key, entry)
+        if isinstance(resolved.value, str) and (secret or has_password(resolved.value)):
+            remember(resolved.value)
+        if not private and resolved is entry and _gives_away(key, entry.value):
+            layer.problems.append(written_out(dotted(key), entry.origin))
+            resolved = _without_value(key, entry)
+        layer.entries[key] = resolved
+
+
+def _gives_away(key: Key, value: object) -> bool:
+    """Tell whether *value*, as written, holds a secret."""
+    if is_secret_key(dotted(key)):
+        return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
+    return isinstance(value, str) and has_password(value)
+
+
+def _without_value(key: Key, entry: Entry) -> Entry:
+    """Return what stands for a value that was refused, so that it is not refused again for another reason."""
+    return Entry("redis://unresolved" if key in SECRET_URL_KEYS else "", entry.origin)
+
+
+class _NotFound(Exception):
+    """What a secret points to is not there."""
+
+
+def _resolve(entry: Entry, env: Mapping[str, str]) -> Entry:
+    scheme, colon, target = entry.value.partition(":")
+    if colon and scheme == "env":
+        if target not in env:
+            raise _NotFound(f"set the environment variable {target}")
+        return Entry(env[target], f"{entry.origin}, from {entry.value}")
+    if colon and scheme == "file":
+        try:
+            return Entry(Path(target).read_text("utf-8").rstrip("\r\n"), f"{entry.origin}, from {entry.value}")
+        except (OSError, UnicodeDecodeError) as error:
+            raise _NotFound(f"make {target} a readable text file ({type(error).__name__})") from None
+    return entry
+
+
+def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]:
+    """Find variables and flags that address an input or output written nowhere and not made by them: a misspelled name."""
+    problems = []
+    for section, making in (("inputs", {"topic"}), ("outputs", {"topic", "files"}), ("references", {"path"})):
+        made = {key[1] for layer in layers for key in layer.entries if len(key) == 3 and key[0] == section and key[2] in making}
+        known = file_layer.names(section) | made
+        for layer in layers:
+            for name in sorted(layer.names(section) - known):
+                problems.append(_unknown_table(section, name, layer, known))
+                for key in [key for key in layer.entries if key[:2] == (section, name)]:
+                    del layer.entries[key]
+    return problems
+
+
+def _unknown_table(section: str, name: str, layer: Layer, known: set[str]) -> SettingError:
+    entry = next(entry for key, entry in layer.entries.items() if key[:2] == (section, name))
+    fix = choice_fix(name, known) + f"; a new one needs {section}.{name}.{'path' if section == 'references' else 'topic'} as well"
+    return SettingError(f"there is no {section[:-1]} {name}", code="TG-SETTING-NAME", where=entry.origin, fix=fix)

@@ -1,0 +1,1 @@
+"""Spark: its session, driver, workers and state store."""

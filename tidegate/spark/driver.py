@@ -1,0 +1,252 @@
+"""
+Driving a running job: wait for it, stop it on a signal, and turn what Spark raises into one clear error.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import PySparkException
+from rich.console import Console
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from ordering.errors import RefusedError, TidegateError
+from tidegate.observe.logs import get_logger
+from tidegate.secret_masking import scrub
+
+_CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
+FAILURE_FILE = "failure.log"
+_STARTS_MAX = 12
+_SLOW_START = "failed to connect back"
+_NO_SPACE = "No space left on device"
+_WORKER_GONE = "Python worker exited unexpectedly"
+_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"
+_JVM_GONE = (Py4JNetworkError, ConnectionError)
+"""What a call of a JVM that has ended raises."""
+_RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
+_SAY_S = 10.0
+_PART = re.compile(r"  (where|fix|example): (.*)")
+
+
+class Stop:
+    """Becomes true when the process is asked to end (SIGTERM, SIGINT), or by :meth:`ask`."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def ask(self, *_: Any) -> None:
+        """End the job after the batch under way."""
+        self.asked = True
+
+
+@contextmanager
+def stopped_by_signal() -> Iterator[Stop]:
+    """Give a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual."""
+    stop = Stop()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.asked:
+            raise KeyboardInterrupt
+        stop.ask()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class Query(Protocol):
+    """What is asked of a query that runs; Spark's own is one."""
+
+    @property
+    def isActive(self) -> bool: ...
+    def awaitTermination(self, timeout: int) -> bool | None: ...
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """
+    One query to drive.
+
+    Args:
+        name: What it is called where several are driven.
+        start: Starts the query from its checkpoint.
+        folder: The job's checkpoint folder; if the query fails, Spark's whole report is left there.
+        on_failure: Told if it is this query that fails.
+    """
+
+    name: str
+    start: Callable[[], Query]
+    folder: Path
+    on_failure: Callable[[], None] = lambda: None
+
+
+def drive(jobs: Sequence[Driven], stop: Stop, on_tick: Callable[[], None] = lambda: None) -> None:
+    """
+    Start queries; return when all have ended by themselves or *stop* was asked for.
+
+    Where one fails the others are stopped. *on_tick* is called about once a second; what it raises stops them all too.
+
+    Raises:
+        TidegateError: A query failed; an error raised on purpose in a worker comes back as it was raised.
+    """
+    followed: list[_Followed] = []
+    try:
+        for job in jobs:
+            followed.append(_Followed(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
+        left = list(followed)
+        while left and not stop.asked:
+            # One waits, the others are looked at once a second.
+            left = [each for place, each in enumerate(left) if not each.ended(wait=place == 0)]
+            on_tick()
+    finally:
+        for each in followed:
+            each.stop()
+    on_tick()
+
+
+class _Followed:
+    """A query that runs; started again where a Python process of it did not start in time."""
+
+    def __init__(self, job: Driven, stop: Stop) -> None:
+        self._job, self._stop, self._starts = job, stop, 0
+        self._query = self._start()
+
+    def _start(self) -> Query:
+        while True:
+            self._starts += 1
+            try:
+                return self._job.start()
+            except (PySparkException, Py4JError, *_JVM_GONE) as error:
+                self._bear(error)
+
+    def ended(self, wait: bool) -> bool:
+        """Return whether the query has ended by itself; *wait* up to a second for that."""
+        try:
+            # Spark takes whole seconds here, and answers at once where the query is no longer active.
+            return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
+        except (PySparkException, Py4JError, *_JVM_GONE) as error:
+            if self._stop.asked:
+                # Who manages services asks all processes of a job to end, the JVM and the workers too.
+                get_logger().info("the batch under way was cut off: the next start runs it again", job=self._job.name)
+                return True
+            self._bear(error)
+            self._query = self._start()
+            return False
+
+    def stop(self) -> None:
+        """End the query; what it has not finished is run again at the next start."""
+        with suppress(PySparkException, Py4JError, *_JVM_GONE):
+            self._query.stop()
+
+    def _bear(self, error: Exception) -> None:
+        """Return where starting again is safe and may help; else raise what the job has to say."""
+        text = str(error)
+        # Spark gives a Python process ten seconds to start, which a busy machine may not keep.
+        if _SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.asked:
+            raised = self._failure(error, text)
+            self._job.on_failure()
+            raise raised from None
+        get_logger().warning("a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts)
+
+    def _failure(self, error: Exception, text: str) -> TidegateError:
+        """Leave the report where there is room for it; return what the job has to say."""
+        report = self._job.folder / FAILURE_FILE
+        try:
+            report.write_text(scrub(text))
+        except OSError as unwritten:
+            text, report = f"{text}\n{unwritten}", self._job.folder
+        get_logger().error("the job has failed", job=self._job.name, report=str(report))
+        if isinstance(error, _JVM_GONE):
+            return TidegateError(
+                "Spark's JVM has ended by itself, or was killed",
+                code="TG-SPARK-GONE",
+                where=str(self._job.folder),
+                fix="start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory",
+            )
+        return error_of(text, str(report))
+
+
+def error_of(text: str, report: str) -> TidegateError:
+    """Return the TidegateError that a Spark failure's text carries, or one that says Spark failed and where its *report* is."""
+    found = _CODE.findall(text)
+    if found:
+        # Python prints what an error was raised from before the error itself.
+        name, code, what, parts = found[-1]
+        kinds = {kind.__name__: kind for kind in _kinds(TidegateError)}
+        return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
+    if any(said in text for said in _TAKEN):
+        return RefusedError(
+            "another job goes on with this checkpoint",
+            code="TG-CHECKPOINT-TAKEN",
+            where=report,
+            fix="nothing, if it is meant to: what it writes is what this one would have; else stop one of the two before the other starts",
+        )
+    if _NO_SPACE in text:
+        return TidegateError(
+            "no space is left on a disk that the job needs", code="TG-SPARK-DISK", where=report, fix="make room; starting again resumes"
+        )
+    if _WORKER_GONE in text:
+        return TidegateError(
+            "a Python worker of the job has ended by itself, or was killed",
+            code="TG-SPARK",
+            where=report,
+            fix="start again: the job resumes; if nobody killed it, see the system's log for want of memory, and what the script calls of "
+            "other packages",
+        )
+    raised = _RAISED.findall(text)
+    what = raised[-1] if raised else text.strip().partition("\n")[0][:500]
+    return TidegateError(
+        f"the Spark job failed: {scrub(what)}", code="TG-SPARK", where=report, fix="read the report; starting again resumes"
+    )
+
+
+def _kinds(root: type[TidegateError]) -> Iterator[type[TidegateError]]:
+    """Yield the kinds of error that can be made anew from their text."""
+    if root.__init__ is TidegateError.__init__:
+        yield root
+    for kind in root.__subclasses__():
+        yield from _kinds(kind)
+
+
+@contextmanager
+def live_line(console: Console, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """
+    Show one live line on a terminal: call what this gives with the text, and with how much of *total* is done.
+
+    Where there is no terminal the line is logged instead, every ten seconds if it has changed.
+    """
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn(bar_width=20)] if total else [])]
+    progress = Progress(*columns, TextColumn("{task.fields[line]}"), TimeElapsedColumn(), console=console, transient=True)
+    with progress if console.is_terminal else nullcontext():
+        task = progress.add_task(title, total=total, line="starting Spark")
+
+        said: list[str | float] = ["", time.monotonic()]
+
+        def show(line: str, done: int = 0) -> None:
+            progress.update(task, completed=done, line=line)
+            if not console.is_terminal and line != said[0] and time.monotonic() - float(said[1]) >= _SAY_S:
+                said[:] = line, time.monotonic()
+                get_logger().info(title, progress=line)
+
+        yield show
+
+
+def print_json(fields: dict[str, Any]) -> None:
+    """Print one JSON object a line on standard output, for programs."""
+    sys.stdout.write(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")
+    sys.stdout.flush()

@@ -1,0 +1,149 @@
+"""
+Keeping the state of a stateful stage: in Spark's store as a small head and chunks, and in the worker's memory.
+
+Law: ``load`` gives the value whose ``save`` Spark has committed last. A worker that saved it still has it in memory; it
+is told from an older or failed attempt by a nonce that stands in the store beside it. Only what a batch changed is
+written.
+"""
+
+from __future__ import annotations
+
+import gc
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
+
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+from tidegate.spark.deferred import Deferred
+
+Value = TypeVar("Value")
+
+REPORT_SCHEMA = "report string"
+"""What a stateful stage returns: one JSON object a key and batch."""
+
+_NONCE_BYTES = 16
+_HEAD = -1
+"""The cell of the head; chunks have numbers from 0 up."""
+PART_BYTES = 2**23
+"""
+A chunk with more bytes is kept in several cells: Spark's JVM, whose heap is small, has each of them in memory some six times while it
+is stored, and for two tasks at a time.
+"""
+_PART = 2**40
+"""Part p of chunk n is in cell n + p * _PART."""
+_kept: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
+
+
+class Keeper(Generic[Value]):
+    """
+    The state of one key of a stateful stage.
+
+    Args:
+        handle: Spark's handle, as ``init`` of a processor gets it.
+        job: Name of the job, unlike any other's on this machine: its checkpoint.
+    """
+
+    def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
+        self._job = job
+        # One variable: Spark works out the encoders of each anew in every task.
+        self._cells = handle.getMapState("cells", "number bigint", "octets binary")
+        self._parts: dict[int, int] = {}
+        """How many cells each chunk is in that is in several."""
+
+    def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
+        """
+        Return the value last saved for *number*, or a *new* one. Until it is saved again it is no longer kept in memory.
+
+        Args:
+            number: What the value belongs to: a roster number or a bucket.
+            new: Makes the value before the first record.
+            restore: Makes it from head and chunks.
+        """
+        nonce, kept, self._parts = _kept.pop((self._job, number), (b"", None, {}))
+        stored = self._cells.getValue((_HEAD,))
+        if stored is None:
+            return new()
+        head = bytes(stored[0])
+        if kept is not None and head[:_NONCE_BYTES] == nonce:
+            return cast(Value, kept)
+        return restore(head[_NONCE_BYTES:], self._chunks())
+
+    def _chunks(self) -> dict[int, bytes]:
+        """Read all chunks, cell by cell: Spark's iterator over values would bring hundreds of them in one message."""
+        cells: dict[int, list[int]] = {}
+        for cell in sorted(int(name[0]) for name in self._cells.keys()):  # noqa: SIM118 - it is no dictionary
+            if cell != _HEAD:
+                cells.setdefault(cell % _PART, []).append(cell)
+        self._parts = {chunk: len(every) for chunk, every in cells.items() if len(every) > 1}
+        return {chunk: b"".join(map(self._octets, every)) for chunk, every in cells.items()}
+
+    def _octets(self, cell: int) -> bytes:
+        stored = self._cells.getValue((cell,))
+        assert stored is not None, "the store has just said that there is such a cell"
+        return bytes(stored[0])
+
+    def save(self, number: int, value: Value, head: bytes, put: Mapping[int, bytes], delete: Iterable[int]) -> None:
+        """Save the value: its head, the chunks that are new, and the numbers of those no longer needed."""
+        for chunk in delete:
+            self._remove(chunk, range(self._parts.pop(chunk, 1)))
+        for chunk, octets in put.items():
+            parts = max(-(-len(octets) // PART_BYTES), 1)
+            for part in range(parts):
+                self._cells.updateValue((chunk + part * _PART,), (octets[part * PART_BYTES : (part + 1) * PART_BYTES],))
+            self._remove(chunk, range(parts, self._parts.pop(chunk, 1)))
+            if parts > 1:
+                self._parts[chunk] = parts
+        # The nonce is no part of any result: a batch that is run again may have another.
+        nonce = uuid.uuid4().bytes
+        self._cells.updateValue((_HEAD,), (nonce + head,))
+        _kept[self._job, number] = nonce, value, self._parts
+
+    def _remove(self, chunk: int, parts: Iterable[int]) -> None:
+        for part in parts:
+            self._cells.removeKey((chunk + part * _PART,))
+
+
+@cache
+def _set_apart() -> None:
+    """Keep what this process has imported by now out of the collection after every task; once is enough."""
+    gc.collect()
+    gc.freeze()
+
+
+class StageProcessor(StatefulProcessor):
+    """
+    A job's stateful stage in the words of Spark's interface.
+
+    Args:
+        stage: Makes the stage: something with ``reports(rows, keeper)`` that takes the ranges of one key and yields JSON, and
+            ``complete()``, called once after the last key of a task and before Spark commits any of its state.
+        job: The job's checkpoint.
+    """
+
+    def __init__(self, stage: Deferred, job: str) -> None:
+        self._made, self._job = stage, job
+        self._stage: Any = None
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        """Open the state. Called once per task, and once beside the driver, where nothing else is needed."""
+        self._keeper: Keeper[Any] = Keeper(handle, self._job)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        """Hand the ranges of one key to the stage."""
+        import pandas as pd
+
+        if self._stage is None:
+            self._stage = self._made()
+        _set_apart()
+        # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
+        gc.disable()
+        ranges = [planned for frame in rows for planned in frame.itertuples(index=False)]
+        yield pd.DataFrame({"report": list(self._stage.reports(ranges, self._keeper))})
+        gc.collect(0)
+
+    def close(self) -> None:
+        """Let the stage end its task; readers and producers outlive it. What this raises fails the task, uncommitted."""
+        if self._stage is not None:
+            self._stage.complete()

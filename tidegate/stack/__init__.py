@@ -1,0 +1,1 @@
+"""The embedded stack: Kafka and Valkey started from here."""

@@ -1,0 +1,357 @@
+"""
+A real Apache Kafka (KRaft, one node) and a real Valkey on this machine, without containers: the embedded stack.
+
+Everything of one stack lives in one folder: data, logs, and ``stack.json``, which tells ports and processes. The
+servers outlive the program that started them. Law: one folder has at most one Kafka and one Valkey running; starting
+it again finds them, and nothing that is not ours is ever stopped.
+
+::
+
+    FOLDER/stack.json     ports and processes
+    FOLDER/kafka/         server.properties, log4j2.properties, kafka.log, kafka.out, data/
+    FOLDER/redis/         redis.conf, redis.log, redis.out, data/
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable, Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+
+from ordering.errors import RefusedError
+from tidegate.stack import config as stack_config
+from tidegate.stack.jars import StackError, exclusive, find_java, kafka_jars
+from tidegate.stack.process import Detached, is_free, launch, listens, wait_healthy
+from tidegate.stack.security import StackSecurity
+
+DEFAULT_DIRECTORY = Path(".tidegate/stack")
+START_TIMEOUT_S = 90.0
+STOP_GRACE_S = 30.0
+# Below the range that the system gives to outgoing connections: a client that keeps trying to reach a stopped server
+# could otherwise be given the server's own port, connect to itself, and keep the server from coming back.
+_PORTS = range(20_000, 30_000)
+
+_TITLES = {"kafka": "Kafka", "redis": "Valkey"}
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ServiceStatus:
+    """What is known about one server; ``healthy`` means that it answered just now."""
+
+    name: str
+    address: str
+    pid: int | None
+    healthy: bool
+    uptime_s: float | None
+
+
+@dataclass(frozen=True)
+class StackStatus:
+    """What is known about a stack."""
+
+    directory: str
+    services: tuple[ServiceStatus, ...]
+
+    @property
+    def healthy(self) -> bool:
+        """Whether every server answers."""
+        return all(service.healthy for service in self.services)
+
+    def as_dict(self) -> dict[str, object]:
+        """Return the status as JSON shows it."""
+        return {"directory": self.directory, "healthy": self.healthy, "services": [asdict(service) for service in self.services]}
+
+
+class EmbeddedStack:
+    """
+    The Kafka and the Valkey of one folder.
+
+    As a context manager it starts what is not running and, at the end, stops the stack if it had to start any of it.
+
+    Args:
+        directory: The stack's folder; made when missing.
+        kafka_port: Loopback port of Kafka; None: a free one, the same again at the next start where possible.
+        redis_port: The same for Valkey.
+        heap: Largest heap of Kafka's JVM, as Java writes it, e.g. ``512m``.
+        security: Who may enter; None: everybody on this machine.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        kafka_port: int | None = None,
+        redis_port: int | None = None,
+        heap: str = "1g",
+        security: StackSecurity | None = None,
+    ) -> None:
+        self.directory = directory.absolute()
+        self._wanted_ports = {"kafka": kafka_port, "redis": redis_port}
+        self._heap, self._security = heap, security
+        self._stop_at_exit = False
+
+    @classmethod
+    def find(cls, directory: Path = DEFAULT_DIRECTORY) -> EmbeddedStack | None:
+        """
+        Return the stack that runs in *directory*, or None; asks the system for processes, not the servers for health.
+
+        One server is enough: where the other has died, nobody is to be sent to a stranger at a default port instead.
+        """
+        stack = cls(directory)
+        names = ("kafka", "redis")
+        running = any(stack._alive(name) for name in names) and all(stack._remembered_port(name) for name in names)
+        return stack if running else None
+
+    @property
+    def bootstrap(self) -> str:
+        """Kafka's address, as ``bootstrap.servers`` takes it."""
+        return f"127.0.0.1:{self._port('kafka')}"
+
+    @property
+    def tls_bootstrap(self) -> str:
+        """Kafka's address for client certificates; only with security."""
+        return f"127.0.0.1:{self._port('kafka_tls')}"
+
+    @property
+    def redis_url(self) -> str:
+        """Valkey's address, as Redis clients take it."""
+        return f"redis://127.0.0.1:{self._port('redis')}/0"
+
+    @property
+    def kafka_pid(self) -> int | None:
+        """Kafka's process id; None if it does not run."""
+        return self._pid("kafka")
+
+    @property
+    def redis_pid(self) -> int | None:
+        """Valkey's process id; None if it does not run."""
+        return self._pid("redis")
+
+    def start(self, progress: Progress = lambda step: None) -> None:
+        """
+        Start what is not running and return once both answer; *progress* is told each step in a few words.
+
+        Raises:
+            StackError: No Java, a wrong checksum, a taken port, or a server that does not come up.
+            RefusedError: It runs already, on other ports than those asked for.
+        """
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with exclusive(self.directory / "lock"):
+            missing = [name for name in ("kafka", "redis") if not self._alive(name)]
+            self._refuse_moving({"kafka", "redis"} - set(missing))
+            try:
+                if "kafka" in missing:
+                    self._launch_kafka(progress, keep_port=False)
+                if "redis" in missing:
+                    self._launch_redis(progress, keep_port=False)
+                self._wait(progress)
+            except BaseException:
+                for name in missing:
+                    self._stop(name, grace_s=0)
+                raise
+            self._stop_at_exit = bool(missing)
+
+    def stop(self, wipe: bool = False) -> None:
+        """Stop both servers, if they run; with *wipe* delete their data, logs and configuration too."""
+        if not self.directory.is_dir():
+            return
+        with exclusive(self.directory / "lock"):
+            self._stop("kafka", STOP_GRACE_S)
+            self._stop("redis", STOP_GRACE_S)
+            if wipe:
+                self._wipe()
+
+    def status(self) -> StackStatus:
+        """Ask both servers whether they answer."""
+        return StackStatus(str(self.directory), tuple(self._service_status(name) for name in ("kafka", "redis")))
+
+    def stop_kafka(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Stop Kafka alone; with *grace_s* 0 as a power cut would. :meth:`start_kafka` brings it back on the same port."""
+        self._stop("kafka", grace_s)
+
+    def start_kafka(self) -> None:
+        """Start Kafka alone, on the port it had, and wait for it."""
+        if not self._alive("kafka"):
+            self._launch_kafka(lambda step: None, keep_port=True)
+        self._wait(lambda step: None, ("kafka",))
+
+    def stop_redis(self, grace_s: float = STOP_GRACE_S) -> None:
+        """Stop Valkey alone; with *grace_s* 0 as a power cut would. :meth:`start_redis` brings it back on the same port."""
+        self._stop("redis", grace_s)
+
+    def start_redis(self) -> None:
+        """Start Valkey alone, on the port it had, and wait for it."""
+        if not self._alive("redis"):
+            self._launch_redis(lambda step: None, keep_port=True)
+        self._wait(lambda step: None, ("redis",))
+
+    def __enter__(self) -> EmbeddedStack:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._stop_at_exit:
+            self.stop()
+
+    # ----- starting and stopping one server
+
+    def _launch_kafka(self, progress: Progress, *, keep_port: bool) -> None:
+        java = find_java()
+        progress("Kafka: checking its jars (the first time they are fetched, 44 MB)")
+        jars = kafka_jars()
+        port = self._choose_port("kafka", keep_port)
+        folder = self.directory / "kafka"
+        tls_port = self._choose_port("kafka_tls", keep_port) if self._security is not None else 0
+        properties = stack_config.write_kafka(folder, port, tls_port, free_port({port, tls_port}), self._security)
+        stack_config.format_kafka(java, jars, properties, self._security)
+        progress(f"Kafka: starting on port {port}")
+        server = launch(stack_config.kafka_command(java, jars, properties, self._heap), properties, folder / "kafka.out")
+        self._record("kafka", server)
+
+    def _launch_redis(self, progress: Progress, *, keep_port: bool) -> None:
+        port = self._choose_port("redis", keep_port)
+        folder = self.directory / "redis"
+        config = stack_config.write_redis(folder, port, self._security)
+        progress(f"Valkey: starting on port {port}")
+        self._record("redis", launch([stack_config.valkey_binary(), config], config, folder / "redis.out"))
+
+    def _wait(self, progress: Progress, names: tuple[str, ...] = ("redis", "kafka")) -> None:
+        for name in names:
+            server = self._server(name)
+            assert server is not None, f"{name} was launched before it is waited for"
+            logs = [self.directory / name / f"{name}{ending}" for ending in (".log", ".out")]
+            wait_healthy(_TITLES[name], server, functools.partial(self._healthy, name), logs, START_TIMEOUT_S)
+            progress(f"{_TITLES[name]}: ready at {self._address(name)}")
+
+    def _stop(self, name: str, grace_s: float) -> None:
+        server = self._server(name)
+        if server is not None:
+            server.stop(grace_s)
+            self._update({name: None})
+
+    def _wipe(self) -> None:
+        for name in ("kafka", "redis"):
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+        for name in ("stack.json", "lock"):
+            (self.directory / name).unlink(missing_ok=True)
+        if not any(self.directory.iterdir()):  # never more than what a stack puts there
+            self.directory.rmdir()
+
+    # ----- ports
+
+    def _choose_port(self, name: str, keep_port: bool) -> int:
+        wanted, remembered = self._wanted_ports.get(name), self._remembered_port(name)
+        fixed = wanted or (remembered if keep_port else None)
+        port = fixed or (remembered if remembered and is_free(remembered) else free_port())
+        if not is_free(port):
+            raise StackError(
+                f"port {port} for {name} is taken by another program",
+                code="TG-STACK-PORT",
+                where=f"127.0.0.1:{port}",
+                fix="stop that program, give another port, or give none and a free one is found",
+                example=f"tidegate up --{name}-port {free_port()}",
+            )
+        self._update({f"{name}_port": port})
+        return port
+
+    def _refuse_moving(self, running: set[str]) -> None:
+        for name in sorted(running):
+            wanted, port = self._wanted_ports[name], self._port(name)
+            if wanted not in (None, port):
+                raise RefusedError(
+                    f"{name} of this stack runs on port {port} already, not on {wanted}",
+                    code="TG-STACK-MOVE",
+                    where=str(self.directory),
+                    fix="stop it first, or use another folder",
+                    example="tidegate down",
+                )
+
+    # ----- what stack.json remembers
+
+    def _read(self) -> dict[str, object]:
+        try:
+            state = json.loads((self.directory / "stack.json").read_text())
+        except (FileNotFoundError, json.JSONDecodeError):
+            return {}
+        return state if isinstance(state, dict) else {}
+
+    def _update(self, changes: dict[str, object]) -> None:
+        # Replaced whole: a reader at any moment, or after a power cut, sees the old state or the new one.
+        fresh = self.directory / f"stack.json.{os.getpid()}"
+        fresh.write_text(json.dumps(self._read() | changes, indent=2, sort_keys=True) + "\n")
+        fresh.replace(self.directory / "stack.json")
+
+    def _record(self, name: str, server: Detached) -> None:
+        self._update({name: asdict(server)})
+
+    def _server(self, name: str) -> Detached | None:
+        facts = self._read().get(name)
+        return Detached(**facts) if isinstance(facts, dict) else None
+
+    def _alive(self, name: str) -> bool:
+        return self._pid(name) is not None
+
+    def _pid(self, name: str) -> int | None:
+        server = self._server(name)
+        return server.pid if server and server.process() else None
+
+    def _remembered_port(self, name: str) -> int | None:
+        port = self._read().get(f"{name}_port")
+        return port if isinstance(port, int) else None
+
+    def _port(self, name: str) -> int:
+        port = self._remembered_port(name) or self._wanted_ports.get(name)
+        if port is None:
+            raise StackError(
+                "this stack was never started, so it has no address",
+                code="TG-STACK-DOWN",
+                where=str(self.directory),
+                fix="start it",
+                example="tidegate up",
+            )
+        return port
+
+    # ----- health
+
+    def _address(self, name: str) -> str:
+        return self.bootstrap if name == "kafka" else self.redis_url
+
+    def _healthy(self, name: str) -> bool:
+        # A bare connection first: a client's own retries would take longer than the server takes to come up.
+        if not listens(self._port(name)):
+            return False
+        if name == "kafka":
+            return stack_config.kafka_answers(self.bootstrap, self._security)
+        return stack_config.redis_answers(self.redis_url)
+
+    def _service_status(self, name: str) -> ServiceStatus:
+        server = self._server(name)
+        pid = self._pid(name)
+        if server is None or pid is None:
+            address = self._address(name) if self._remembered_port(name) else ""
+            return ServiceStatus(name, address, None, False, None)
+        return ServiceStatus(name, self._address(name), pid, self._healthy(name), round(time.time() - server.started_s, 1))
+
+
+def free_port(other_than: Collection[int] = ()) -> int:
+    """
+    Return a loopback port that nobody has, below those that connections are given: so a server that ends finds it free again.
+
+    Args:
+        other_than: Ports that are spoken for.
+
+    Raises:
+        StackError: All are taken.
+    """
+    for port in random.sample(_PORTS, len(_PORTS)):
+        if port not in other_than and is_free(port):
+            return port
+    raise StackError(f"no port from {_PORTS.start} to {_PORTS.stop - 1} is free", code="TG-STACK-PORT", fix="give ports of your own")

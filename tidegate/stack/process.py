@@ -1,0 +1,135 @@
+"""
+A server that outlives the program that started it, and is found again by whoever comes later.
+
+A pid alone proves nothing: it may have been given to somebody else since. A recorded process is ours only if the pid
+exists, started when we recorded it, and has our configuration file on its command line; nothing else is ever signalled.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from tidegate.stack.jars import StackError
+
+_START_TOLERANCE_S = 5.0
+"""The start time the kernel tells follows the wall clock, which may have been set since."""
+_POLL_S = 0.05
+_SETTLE_S = 1.0
+_FEW_LINES = 5
+
+
+@dataclass(frozen=True)
+class Detached:
+    """One started server: its pid, when it started (seconds since 1970), and the file that marks it as ours."""
+
+    pid: int
+    started_s: float
+    marker: str
+
+    def process(self) -> psutil.Process | None:
+        """Return the running process, or None if it has ended or the pid belongs to somebody else."""
+        try:
+            process = psutil.Process(self.pid)
+            ours = abs(process.create_time() - self.started_s) < _START_TOLERANCE_S and self.marker in process.cmdline()
+            return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            return None
+
+    def stop(self, grace_s: float) -> None:
+        """Ask the process to end, wait *grace_s* seconds, then kill it; return once it is gone."""
+        process = self.process()
+        if process is None:
+            return
+        try:
+            if grace_s > 0:
+                process.terminate()
+                process.wait(grace_s)
+        except psutil.TimeoutExpired:
+            pass
+        except psutil.NoSuchProcess:
+            return
+        if self.process() is not None:
+            process.kill()
+            process.wait()
+
+
+def launch(command: Sequence[str | Path], marker: Path, output: Path) -> Detached:
+    """
+    Start *command* in a session of its own, so that neither the end of the caller nor its Ctrl-C reaches it.
+
+    Args:
+        command: The program and its arguments, *marker* among them.
+        marker: The configuration file that tells this server from every other process.
+        output: The file that takes what the program prints.
+    """
+    with output.open("ab") as sink:
+        child = subprocess.Popen(
+            [str(part) for part in command],
+            stdin=subprocess.DEVNULL,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            cwd=output.parent,
+            start_new_session=True,
+        )
+    started_s = psutil.Process(child.pid).create_time()
+    child.returncode = 0  # the child is nobody's to wait for; psutil reaps it if we are still here when it ends
+    server = Detached(child.pid, started_s, str(marker))
+    # The system says that the program was loaded a moment before it shows the new command line.
+    deadline_s = time.monotonic() + _SETTLE_S
+    while server.process() is None and time.monotonic() < deadline_s:
+        time.sleep(_POLL_S)
+    return server
+
+
+def wait_healthy(name: str, server: Detached, healthy: Callable[[], bool], logs: Sequence[Path], timeout_s: float) -> None:
+    """
+    Return once *healthy* says yes; *logs* are where the server writes, the likelier place of a complaint first.
+
+    Raises:
+        StackError: ``TG-STACK-START``: *server* ended first, or *timeout_s* seconds passed; with its last words.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while not healthy():
+        ended = server.process() is None
+        if ended or time.monotonic() > deadline_s:
+            raise StackError(
+                f"{name} {'ended while starting' if ended else f'did not answer within {timeout_s:g} s'}: {_last_words(logs)}",
+                code="TG-STACK-START",
+                where=str(logs[0].parent),
+                fix="read its logs; if a port is taken give another one, if memory is short give a smaller heap",
+                example="tidegate up --heap 512m",
+            )
+        time.sleep(_POLL_S)
+
+
+def listens(port: int) -> bool:
+    """Tell whether somebody accepts connections on the loopback *port*."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    except OSError:
+        return False
+    return True
+
+
+def is_free(port: int) -> bool:
+    """Tell whether the loopback *port* can be bound by a server now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _last_words(logs: Sequence[Path]) -> str:
+    lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
+    telling = [line for line in lines if any(sign in line for sign in ("ERROR", "FATAL", "Exception", "rror:", "atal"))]
+    return " | ".join((telling[-3:] if len(lines) > _FEW_LINES else lines) or lines[-3:])[-600:] or "it printed nothing"

@@ -1,0 +1,84 @@
+"""
+The least rights each stage needs, at the brokers and in Redis; how they are given is written once, here.
+
+Law: with these and no others a stage runs to its end; tests/integration/operations/test_security.py runs them with just these, and
+docs/security.md shows these. What is denied is told with the command that gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+REDIS_KEYS = "tidegate:*"
+_CONNECTING = ("select", "ping", "client|setname", "client|setinfo")
+_JOURNAL = (
+    # Is what is written safe there? (CONFIG is asked only where WAITAOF is unknown.)
+    "info", "waitaof", "config|get",
+    "eval", "exists", "del",
+    "hget", "hset", "hsetnx", "hmget", "hincrby", "hdel",
+    "zadd", "zrem", "zrangebylex", "zrevrangebylex",
+)  # fmt: skip
+_PROGRESS = ("get", "hset")
+_WATCHING = ("hgetall", "scan", "set")
+
+REDIS_COMMANDS = tuple(sorted({*_CONNECTING, *_JOURNAL, *_PROGRESS}))
+"""Commands of Redis that a job uses, those of its scripts included."""
+
+REDIS_WATCHING = tuple(sorted({*_CONNECTING, *_WATCHING}))
+"""Commands of Redis that `tidegate status` and `tidegate watermarks` use."""
+
+
+class Right(NamedTuple):
+    """One right at the brokers: an operation on a topic."""
+
+    operation: str
+    topic: str
+
+
+def ingest_rights(read: Iterable[str], ordered: str, dead_letter: str) -> tuple[Right, ...]:
+    """
+    Return what ``tidegate ingest`` needs. Read and Write include Describe; Create is needed where a topic is to be made.
+
+    Args:
+        read: The raw topics, and the ordered topic whose CTIs are imported, if any.
+        ordered: The topic that is written; read at a start without checkpoint.
+        dead_letter: Where records go that cannot be used.
+    """
+    return (
+        *(right for topic in read for right in rights(topic, "Read", "DescribeConfigs")),
+        *rights(ordered, "Create", "Read", "Write", "DescribeConfigs"),
+        *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
+    )
+
+
+def query_rights(ordered: Sequence[str], results: Sequence[str], dead_letter: str) -> tuple[Right, ...]:
+    """Return what ``tidegate query`` needs; without result topics, where it writes files, nothing of those."""
+    return (
+        *(right for topic in ordered for right in rights(topic, "Read", "DescribeConfigs")),
+        *(right for topic in results for right in rights(topic, "Create", "Read", "Write", "DescribeConfigs")),
+        *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
+    )
+
+
+def rights(topic: str, *operations: str) -> Iterator[Right]:
+    """Yield one right for each operation on a topic."""
+    return (Right(operation, topic) for operation in operations)
+
+
+def kafka_principal(properties: Mapping[str, str]) -> str:
+    """Return whom the brokers take this client for, as far as its properties tell: a certificate's name is not among them."""
+    return f"User:{properties.get('sasl.username') or 'PRINCIPAL'}"
+
+
+def kafka_acl(right: Right, bootstrap: str, principal: str) -> str:
+    """Return the command that gives *right* to *principal*."""
+    return (
+        f"kafka-acls.sh --bootstrap-server {bootstrap} --command-config admin.properties "
+        f"--add --allow-principal {principal} --operation {right.operation} --topic {right.topic}"
+    )
+
+
+def redis_acl(user: str = "tidegate", commands: Iterable[str] = REDIS_COMMANDS) -> str:
+    """Return the command that makes a Redis user with the right to *commands*, on Tidegate's own keys, and no other right."""
+    return f"ACL SETUSER {user} on >PASSWORD resetkeys ~{REDIS_KEYS} -@all {' '.join(f'+{command}' for command in commands)}"
