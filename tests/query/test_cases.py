@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.repository import ROOT
 
-from tidegate.local.case_files import folders_of, read_case
+from tidegate.local.case_files import find_case_folders, read_case
 from tidegate.local.case_run import Verdict, run_case
 
 CASES = ROOT / "tests" / "cases"
-FOLDERS = folders_of(CASES)
+FOLDERS = find_case_folders(CASES)
 ONE_RECORD = 1
 """A block so small holds one record."""
 

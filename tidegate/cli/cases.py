@@ -19,7 +19,7 @@ from tidegate.observe.console import Format
 if TYPE_CHECKING:
     from tidegate.local.case_run import Comparison, Verdict
 
-_SHOWN = 20
+_SHOWN_DIFFERENCES = 20
 """So many differences of an output are shown."""
 
 
@@ -28,32 +28,32 @@ def check_cases(
     format: Annotated[Format, typer.Option("--format", help="How verdicts are printed; json: one object.")] = Format.TEXT,
 ) -> None:
     """Run cases: a script, its events, and the results it must give."""
-    from tidegate.local.case_files import folders_of, read_case
+    from tidegate.local.case_files import find_case_folders, read_case
     from tidegate.local.case_run import run_case
 
     verdicts: list[Verdict] = []
     broken: list[tuple[str, TidegateError]] = []
-    for one in folders_of(folder):
+    for case_folder in find_case_folders(folder):
         try:
-            verdicts.append(run_case(read_case(one, folder)))
+            verdicts.append(run_case(read_case(case_folder, folder)))
         except TidegateError as error:
-            broken.append((str(one), error))
+            broken.append((str(case_folder), error))
     if format is Format.JSON:
-        print(json.dumps(_numbers(verdicts, broken)))
+        print(json.dumps(_as_dict(verdicts, broken)))
     else:
-        _say(verdicts, broken)
+        _print_text(verdicts, broken)
     if broken:
         raise typer.Exit(2)
     if not all(verdict.is_good for verdict in verdicts):
         raise typer.Exit(1)
 
 
-def _numbers(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> dict[str, Any]:
+def _as_dict(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> dict[str, Any]:
     cases: list[dict[str, Any]] = [
         {
             "case": verdict.case.name,
             "verdict": "good" if verdict.is_good else "differs",
-            "outputs": {name: _counts(one) | {"differences": _listed(one)} for name, one in verdict.comparisons.items()},
+            "outputs": {name: _counts(one) | {"differences": _difference_dicts(one)} for name, one in verdict.comparisons.items()},
         }
         for verdict in verdicts
     ]
@@ -62,16 +62,16 @@ def _numbers(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -
     return {"good": good, "differ": len(verdicts) - good, "broken": len(broken), "cases": cases}
 
 
-def _counts(one: Comparison) -> dict[str, int]:
-    kinds = [difference.kind for difference in one.differences]
-    return {"matched": one.matched, **{kind: kinds.count(kind) for kind in ("differing", "missing", "unexpected")}}
+def _counts(comparison: Comparison) -> dict[str, int]:
+    kinds = [difference.kind for difference in comparison.differences]
+    return {"matched": comparison.matched, **{kind: kinds.count(kind) for kind in ("differing", "missing", "unexpected")}}
 
 
-def _listed(one: Comparison) -> list[dict[str, Any]]:
-    return [{"line": each.line, "expected": each.expected, "found": each.found} for each in one.differences]
+def _difference_dicts(comparison: Comparison) -> list[dict[str, Any]]:
+    return [{"line": each.line, "expected": each.expected, "found": each.actual} for each in comparison.differences]
 
 
-def _say(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> None:
+def _print_text(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> None:
     from rich.console import Console
     from rich.text import Text
 
@@ -81,7 +81,7 @@ def _say(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> No
             console.print(Text.assemble(("good    ", "green"), verdict.case.name))
             continue
         console.print(Text.assemble(("differs ", "bold red"), verdict.case.name, f"  {verdict.case.description}".rstrip()))
-        for style, line in _told(verdict):
+        for style, line in _difference_lines(verdict):
             console.print(Text(line, style))
     for name, error in broken:
         console.print(Text.assemble(("broken  ", "bold red"), name))
@@ -90,16 +90,16 @@ def _say(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> No
     console.print(f"{good} good, {len(verdicts) - good} differ, {len(broken)} broken")
 
 
-def _told(verdict: Verdict) -> Iterator[tuple[str, str]]:
-    for name, one in verdict.comparisons.items():
-        if not one.differences:
+def _difference_lines(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    for name, comparison in verdict.comparisons.items():
+        if not comparison.differences:
             continue
-        yield "", f"  {name}: {', '.join(f'{count} {kind}' for kind, count in _counts(one).items())}"
-        for each in one.differences[:_SHOWN]:
-            yield "dim", f"    line {each.line}, {each.kind}"
-            if each.expected is not None:
-                yield "green", f"      expected {each.expected}"
-            if each.found is not None:
-                yield "red", f"      found    {each.found}"
-        if len(one.differences) > _SHOWN:
-            yield "dim", f"    and {len(one.differences) - _SHOWN} more"
+        yield "", f"  {name}: {', '.join(f'{count} {kind}' for kind, count in _counts(comparison).items())}"
+        for difference in comparison.differences[:_SHOWN_DIFFERENCES]:
+            yield "dim", f"    line {difference.line}, {difference.kind}"
+            if difference.expected is not None:
+                yield "green", f"      expected {difference.expected}"
+            if difference.actual is not None:
+                yield "red", f"      found    {difference.actual}"
+        if len(comparison.differences) > _SHOWN_DIFFERENCES:
+            yield "dim", f"    and {len(comparison.differences) - _SHOWN_DIFFERENCES} more"

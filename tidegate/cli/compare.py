@@ -20,7 +20,7 @@ from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
     from tidegate.compare.records import Side
-    from tidegate.compare.topics import Compared, PartitionOf
+    from tidegate.compare.topics import Comparison, PartitionSummary
     from tidegate.kafka.admin import Admin, Topic
     from tidegate.settings.load import Settings
 
@@ -54,7 +54,7 @@ def compare(
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
-    start_us, until_us = _time(start, "--from"), _time(until, "--until")
+    start_us, until_us = _parse_time(start, "--from"), _parse_time(until, "--until")
     if start_us is not None and until_us is not None and start_us >= until_us:
         raise SettingError("--until is not after --from", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")
     properties = settings.kafka.client_properties()
@@ -62,7 +62,7 @@ def compare(
         Admin({**properties, "bootstrap.servers": bootstrap}, settings.kafka.connect_timeout_us / 1e6)
         for bootstrap in (settings.kafka.bootstrap, bootstrap_b or settings.kafka.bootstrap)
     ]
-    topics = [_topic(settings, admin, name) for admin, name in zip(admins, (a, b), strict=True)]
+    topics = [_find_topic(settings, admin, name) for admin, name in zip(admins, (a, b), strict=True)]
     if topics[0].partitions != topics[1].partitions:
         raise RefusedError(
             f"{topics[0].name} has {topics[0].partitions} partitions, {topics[1].name} {topics[1].partitions}: their channels differ",
@@ -72,21 +72,21 @@ def compare(
             example=f"output_partitions = {topics[0].partitions}",
         )
     sides = [
-        _side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us)
+        _make_side(label, admin, {**properties, "bootstrap.servers": admin.bootstrap}, topic, start_us)
         for label, admin, topic in zip("AB", admins, topics, strict=True)
     ]
-    found = _run(sides[0], sides[1], until_us, complete)
-    raw = _raw_names(settings, admins[0], sides, found)
+    comparison = _compare_with_progress(sides[0], sides[1], until_us, complete)
+    raw = _raw_record_names(settings, admins[0], sides, comparison)
     if format is Format.JSON:
-        print_json(as_dict(found, sides[0], sides[1], raw))
+        print_json(as_dict(comparison, sides[0], sides[1], raw))
     else:
-        for line in as_lines(found, sides[0], sides[1], raw):
+        for line in as_lines(comparison, sides[0], sides[1], raw):
             typer.echo(line)
-    if not found.same:
+    if not comparison.is_same:
         raise typer.Exit(1)
 
 
-def _time(text: str | None, flag: str) -> int | None:
+def _parse_time(text: str | None, flag: str) -> int | None:
     if text is None:
         return None
     try:
@@ -95,33 +95,33 @@ def _time(text: str | None, flag: str) -> int | None:
         raise TickRangeError(error.what, where=flag, fix=error.fix, example=f"{flag} 2001-01-01T00:00:00Z") from None
 
 
-def _topic(settings: Settings, admin: Admin, name: str) -> Topic:
+def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:
     """Return an ordered topic by its name, or by that of the input that writes it."""
     admin.check_reachable()
-    found = admin.find(name)
-    if found is None and name in settings.inputs:
+    topic = admin.find(name)
+    if topic is None and name in settings.inputs:
         name = settings.inputs[name].ordered_topic
-    return found or admin.require(name, "name an ordered topic, or an input whose ordered topic is there")
+    return topic or admin.require(name, "name an ordered topic, or an input whose ordered topic is there")
 
 
-def _side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, start_us: int | None) -> Side:
+def _make_side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, start_us: int | None) -> Side:
     """Return what is read of a topic: up to its present end."""
     from tidegate.compare.records import Side
 
     partitions = [(topic.name, number) for number in range(topic.partitions)]
     starts, ends = admin.starts(partitions), admin.ends(partitions)
-    cut = [f"{topic.name}-{number}@{starts[topic.name, number]}" for _, number in partitions if starts[topic.name, number]]
-    if cut and start_us is None:
+    trimmed_places = [f"{topic.name}-{number}@{starts[topic.name, number]}" for _, number in partitions if starts[topic.name, number]]
+    if trimmed_places and start_us is None:
         raise RefusedError(
             f"retention has deleted the beginning of {topic.name}",
             code="TG-RETENTION",
-            where=", ".join(cut),
+            where=", ".join(trimmed_places),
             fix="compare from a time on that is still there",
             example="--from 2001-01-02T00:00:00Z",
         )
-    if start_us is not None and not cut:
-        found = admin.offsets_from(partitions, start_us)
-        starts = {each: min(found[each], max(ends[each] - TAIL_RECORDS, 0)) for each in partitions}
+    if start_us is not None and not trimmed_places:
+        offsets = admin.offsets_from(partitions, start_us)
+        starts = {each: min(offsets[each], max(ends[each] - TAIL_RECORDS, 0)) for each in partitions}
     return Side(
         label,
         topic.name,
@@ -130,11 +130,11 @@ def _side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, st
         tuple(starts[each] for each in partitions),
         tuple(ends[each] for each in partitions),
         start_us,
-        bool(cut),
+        bool(trimmed_places),
     )
 
 
-def _run(a: Side, b: Side, until_us: int | None, complete: bool) -> Compared:
+def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: bool) -> Comparison:
     """Compare, telling meanwhile how far it has come."""
     from rich.console import Console
 
@@ -157,15 +157,15 @@ def _run(a: Side, b: Side, until_us: int | None, complete: bool) -> Compared:
         return comparing.result()
 
 
-def _raw_names(settings: Settings, admin: Admin, sides: list[Side], found: Compared) -> Callable[[int, int], str]:
+def _raw_record_names(settings: Settings, admin: Admin, sides: list[Side], comparison: Comparison) -> Callable[[int, int], str]:
     """Return what names a raw record by its input partition's roster number and its offset."""
     topics = {side.topic for side in sides}
-    rosters = [each.roster for each in (*found.a, *found.b) if each.roster]
+    rosters = [each.roster for each in (*comparison.a, *comparison.b) if each.roster]
     names: list[str] = []
-    chosen = next((given for given in settings.inputs.values() if given.ordered_topic in topics), None)
-    if chosen is not None and all(roster.version == 1 for roster in rosters):
+    settings_of_writer = next((given for given in settings.inputs.values() if given.ordered_topic in topics), None)
+    if settings_of_writer is not None and all(roster.version == 1 for roster in rosters):
         # Of partitions that joined later the topic does not say which they are.
-        raws = [admin.find(topic) for topic in sorted(chosen.topics)]
+        raws = [admin.find(topic) for topic in sorted(settings_of_writer.topics)]
         names = [f"{topic.name}-{number}" for topic in raws if topic for number in range(topic.partitions)]
 
     def raw(number: int, offset: int) -> str:
@@ -174,32 +174,32 @@ def _raw_names(settings: Settings, admin: Admin, sides: list[Side], found: Compa
     return raw
 
 
-def as_dict(found: Compared, a: Side, b: Side, raw: Callable[[int, int], str]) -> dict[str, Any]:
+def as_dict(comparison: Comparison, a: Side, b: Side, raw: Callable[[int, int], str]) -> dict[str, Any]:
     """Return the result for ``--format json``."""
-    ahead = found.ahead()
+    ahead = comparison.ahead()
     return {
-        "same": found.same,
-        "equal": found.equal,
-        "a": {**_told(a, found.a), "ahead": ahead[0]},
-        "b": {**_told(b, found.b), "ahead": ahead[1]},
-        "differences": [difference.as_dict(raw) for difference in found.differences],
-        "rosters": found.rosters,
+        "same": comparison.is_same,
+        "equal": comparison.equal_events,
+        "a": {**_side_dict(a, comparison.a), "ahead": ahead[0]},
+        "b": {**_side_dict(b, comparison.b), "ahead": ahead[1]},
+        "differences": [difference.as_dict(raw) for difference in comparison.differences],
+        "rosters": comparison.rosters,
         "broken": [
             {
                 "topic": a.topic if label == "A" else b.topic,
                 "number": each.number,
                 "partition": each.partition,
                 "log_offset": each.log_offset,
-                "what": each.what,
+                "what": each.description,
             }
-            for label, each in found.broken
+            for label, each in comparison.broken
         ],
     }
 
 
-def _told(side: Side, partitions: list[PartitionOf]) -> dict[str, Any]:
+def _side_dict(side: Side, partitions: list[PartitionSummary]) -> dict[str, Any]:
     channels = [channel for partition in partitions for channel in partition.channels.values()]
-    reached = min((channel.check.c for channel in channels), default=NEVER)
+    watermark_us = min((channel.check.c for channel in channels), default=NEVER)
     return {
         "topic": side.topic,
         "records": sum(partition.records for partition in partitions),
@@ -210,39 +210,39 @@ def _told(side: Side, partitions: list[PartitionOf]) -> dict[str, Any]:
         "ctis": sum(channel.check.ctis for channel in channels),
         "stale_ctis": sum(channel.check.stale for channel in channels),
         "unproven_ctis": sum(channel.check.unproven for channel in channels),
-        "watermark": None if reached == NEVER else format_tick(reached),
-        "ended": reached == INFINITY,
+        "watermark": None if watermark_us == NEVER else format_tick(watermark_us),
+        "ended": watermark_us == INFINITY,
     }
 
 
-def as_lines(found: Compared, a: Side, b: Side, raw: Callable[[int, int], str]) -> list[str]:
+def as_lines(comparison: Comparison, a: Side, b: Side, raw: Callable[[int, int], str]) -> list[str]:
     """Return the result for people."""
     lines = []
-    for side, partitions in ((a, found.a), (b, found.b)):
-        told = _told(side, partitions)
-        until = "ended" if told["ended"] else f"until {told['watermark'] or 'nowhere'}"
-        skipped = f"{told['duplicates']:,} duplicates and {told['torn']:,} records of torn writes skipped"
-        unproven = f", {told['unproven_ctis']:,} of them undecided" if told["unproven_ctis"] else ""
-        events = f"{told['events']:,} events in {told['channels']} channels, {until}"
-        lines.append(f"{side.label}  {side.topic}: {events}; {skipped}; {told['ctis']:,} CTIs{unproven}")
-    for label, broken in found.broken:
+    for side, partitions in ((a, comparison.a), (b, comparison.b)):
+        numbers = _side_dict(side, partitions)
+        until = "ended" if numbers["ended"] else f"until {numbers['watermark'] or 'nowhere'}"
+        skipped = f"{numbers['duplicates']:,} duplicates and {numbers['torn']:,} records of torn writes skipped"
+        unproven = f", {numbers['unproven_ctis']:,} of them undecided" if numbers["unproven_ctis"] else ""
+        events = f"{numbers['events']:,} events in {numbers['channels']} channels, {until}"
+        lines.append(f"{side.label}  {side.topic}: {events}; {skipped}; {numbers['ctis']:,} CTIs{unproven}")
+    for label, broken in comparison.broken:
         topic = a.topic if label == "A" else b.topic
         lines.append(
-            f"broken promise in {label}, channel {broken.number}, at {topic}-{broken.partition}@{broken.log_offset}: {broken.what}"
+            f"broken promise in {label}, channel {broken.number}, at {topic}-{broken.partition}@{broken.log_offset}: {broken.description}"
         )
-    if found.rosters:
-        lines.append(f"the rosters differ: {found.rosters}")
-    for difference in found.differences[:SHOWN_DIFFERENCES]:
-        lines += difference.lines(raw, (a.topic, b.topic))
-    if len(found.differences) > SHOWN_DIFFERENCES:
-        lines.append(f"{len(found.differences) - SHOWN_DIFFERENCES} more channels differ")
-    return [*lines, _verdict(found)]
+    if comparison.rosters:
+        lines.append(f"the rosters differ: {comparison.rosters}")
+    for difference in comparison.differences[:SHOWN_DIFFERENCES]:
+        lines += difference.text_lines(raw, (a.topic, b.topic))
+    if len(comparison.differences) > SHOWN_DIFFERENCES:
+        lines.append(f"{len(comparison.differences) - SHOWN_DIFFERENCES} more channels differ")
+    return [*lines, _verdict(comparison)]
 
 
-def _verdict(found: Compared) -> str:
-    if found.differences or found.rosters:
-        return f"different: {found.equal:,} events are the same"
-    if found.broken:
-        return f"the events are the same, all {found.equal:,} of them, but a promise is broken"
-    ahead = [f"{label} is {count:,} events ahead" for label, count in zip("AB", found.ahead(), strict=True) if count]
-    return f"same: {found.equal:,} events, byte for byte" + (f" ({', '.join(ahead)})" if ahead else "")
+def _verdict(comparison: Comparison) -> str:
+    if comparison.differences or comparison.rosters:
+        return f"different: {comparison.equal_events:,} events are the same"
+    if comparison.broken:
+        return f"the events are the same, all {comparison.equal_events:,} of them, but a promise is broken"
+    ahead = [f"{label} is {count:,} events ahead" for label, count in zip("AB", comparison.ahead(), strict=True) if count]
+    return f"same: {comparison.equal_events:,} events, byte for byte" + (f" ({', '.join(ahead)})" if ahead else "")

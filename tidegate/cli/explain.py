@@ -34,16 +34,16 @@ def explain(
     from rich.console import Console
 
     from ingest.explain import ExplainingWalk
-    from tidegate.cli.journal import opened, plan_of
+    from tidegate.cli.journal import open_services, plan_for_journal
     from tidegate.payloads.formats import PayloadFormat
     from tidegate.spark.driver import live_line, print_json
 
-    settings, admin, journal = opened(config, assign)
-    plan = replace(plan_of(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))
+    settings, admin, journal = open_services(config, assign)
+    plan = replace(plan_for_journal(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))
     missing = False
     for partition, offsets in parse_places(places, plan.partitions).items():
-        start, end = _bounds(admin, partition, offsets)
-        walk = ExplainingWalk(plan, partition, _facts(plan, journal, partition), frozenset(offsets))
+        start, end = _read_bounds(admin, partition, offsets)
+        walk = ExplainingWalk(plan, partition, _read_facts(plan, journal, partition), frozenset(offsets))
         walked = 0
         with live_line(Console(stderr=True), f"{partition[0]}-{partition[1]}", end - start) as show:
 
@@ -52,17 +52,21 @@ def explain(
                 walked += count
                 show(f"{walked:,} records", walked)
 
-            told = {each.offset: each for each in walk.explanations(start, end, on_records)}
+            explanations = {each.offset: each for each in walk.explanations(start, end, on_records)}
         for offset in offsets:
             unusable = walk.unusable.get(offset)
-            missing |= unusable is None and offset not in told
+            missing |= unusable is None and offset not in explanations
             if format is Format.JSON:
                 place = {"topic": partition[0], "partition": partition[1], "offset": offset, "unusable": unusable}
-                print_json({**(told[offset].as_dict() if offset in told else {"verdict": None}), **place})
+                print_json({**(explanations[offset].as_dict() if offset in explanations else {"verdict": None}), **place})
             elif unusable is not None:
                 typer.echo(f"The record at {partition[0]}-{partition[1]}@{offset} went to the dead-letter topic: {unusable}.")
             else:
-                typer.echo(str(told[offset]) if offset in told else f"There is no record at {partition[0]}-{partition[1]}@{offset}.")
+                typer.echo(
+                    str(explanations[offset])
+                    if offset in explanations
+                    else f"There is no record at {partition[0]}-{partition[1]}@{offset}."
+                )
     if missing:
         raise typer.Exit(1)
 
@@ -74,7 +78,7 @@ def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[P
     Raises:
         SettingError: A place is written otherwise, or names no partition of the input.
     """
-    found: dict[Partition, list[int]] = {}
+    offsets_by_partition: dict[Partition, list[int]] = {}
     for place in places:
         match = _PLACE.fullmatch(place)
         partition = (match["topic"], int(match["partition"])) if match else None
@@ -86,11 +90,11 @@ def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[P
                 fix="write topic-partition@offset, as dead letters, logs and tidegate compare do",
                 example=f"{partitions[0][0]}-{partitions[0][1]}@1234",
             )
-        found.setdefault(partition, []).append(int(match["offset"]))
-    return found
+        offsets_by_partition.setdefault(partition, []).append(int(match["offset"]))
+    return offsets_by_partition
 
 
-def _bounds(admin: Admin, partition: Partition, offsets: list[int]) -> tuple[int, int]:
+def _read_bounds(admin: Admin, partition: Partition, offsets: list[int]) -> tuple[int, int]:
     """Return where the partition begins and ends; say so where what is asked for is not there."""
     start, end = admin.starts([partition])[partition], admin.ends([partition])[partition]
     if min(offsets) < start:
@@ -103,6 +107,6 @@ def _bounds(admin: Admin, partition: Partition, offsets: list[int]) -> tuple[int
     return start, end
 
 
-def _facts(plan: IngestPlan, journal: RedisJournal, partition: Partition) -> list[Fact]:
+def _read_facts(plan: IngestPlan, journal: RedisJournal, partition: Partition) -> list[Fact]:
     facts = journal.dump(plan.journal_key(partition))
     return facts + (journal.dump(plan.import_key(partition)) if plan.imported is not None else [])

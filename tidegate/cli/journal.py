@@ -54,16 +54,16 @@ def journal(
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
     from ingest.journal.rebuild import give_back, told_by
 
-    settings, admin, held = opened(config, assign)
+    settings, admin, redis_journal = open_services(config, assign)
     if action is Action.SHOW:
-        show(plan_of(settings, name, admin), held, format)
+        print_facts(plan_for_journal(settings, name, admin), redis_journal, format)
         return
-    plan = plan_of(settings, name, admin)
+    plan = plan_for_journal(settings, name, admin)
     told = told_by(plan, admin)
-    print_rebuilt(give_back(_told_members(plan, told), held, told, dry_run), dry_run, format)
+    print_rebuilt(give_back(_with_journaled_members(plan, told), redis_journal, told, dry_run), dry_run, format)
 
 
-def opened(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
+def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
     """Return the settings that flags and file give, the brokers and the journal, both of which answer."""
     from ingest.journal.redis_journal import RedisJournal
     from tidegate.kafka.admin import Admin
@@ -78,23 +78,23 @@ def opened(config: Path | None, assign: list[str] | None) -> tuple[Settings, Adm
     return settings, admin, RedisJournal.open(settings.redis)
 
 
-def plan_of(settings: Settings, name: str, admin: Admin) -> IngestPlan:
+def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     """Return the job as far as keys of the journal need it, its partitions in the order of the roster where a checkpoint knows it."""
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
     from ingest.planner.joining_partitions import last_offset, topics_of, with_roster, written_by_us
     from tidegate.spark.session import checkpoint_folder
 
-    chosen = settings.input(name)
-    folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
+    input_settings = settings.input(name)
+    folder = checkpoint_folder(settings, f"ingest-{input_settings.ordered_topic}")
     planned = last_offset(folder)
     counts = admin.partition_counts()
-    known = {topic for topic, _ in planned.partitions} if planned is not None else set()
-    raw = [admin.require(topic) for topic in sorted({*topics_of(chosen, counts, written_by_us(settings)), *known})]
-    ordered = admin.require(chosen.ordered_topic, f"start tidegate ingest {name} first: it makes the topic")
-    driver = chosen.import_ctis_from
+    known_topics = {topic for topic, _ in planned.partitions} if planned is not None else set()
+    raw = [admin.require(topic) for topic in sorted({*topics_of(input_settings, counts, written_by_us(settings)), *known_topics})]
+    ordered = admin.require(input_settings.ordered_topic, f"start tidegate ingest {name} first: it makes the topic")
+    driver = input_settings.import_ctis_from
     plan = IngestPlan(
-        settings=chosen,
+        settings=input_settings,
         kafka=settings.kafka.client_properties(),
         redis=settings.redis,
         partitions=tuple((topic.name, number) for topic in raw for number in range(topic.partitions)),
@@ -111,15 +111,15 @@ def plan_of(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     return plan if planned is None else with_roster(plan, planned.partitions, planned.joined)
 
 
-def _told_members(plan: IngestPlan, told: Any) -> IngestPlan:
+def _with_journaled_members(plan: IngestPlan, rebuilt: Any) -> IngestPlan:
     from dataclasses import replace
 
     from ingest.journal.rebuild import members
 
-    return plan if plan.joined else replace(plan, partitions=members(plan.partitions, told))
+    return plan if plan.joined else replace(plan, partitions=members(plan.partitions, rebuilt))
 
 
-def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
+def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -> None:
     """Print all facts of the input partitions of *plan*."""
     from rich.table import Table
 
@@ -128,50 +128,56 @@ def show(plan: IngestPlan, held: RedisJournal, format: Format) -> None:
 
     table = Table("partition", "position", "fact", "value", box=None, pad_edge=False)
     for partition in plan.partitions:
-        facts = _facts(plan, held, partition)
+        facts = _read_facts(plan, redis_journal, partition)
         if format is Format.JSON:
-            print_json(_as_dict(plan, held, partition, facts))
+            print_json(_as_dict(plan, redis_journal, partition, facts))
         for fact in facts:
-            table.add_row(f"{partition[0]}-{partition[1]}", _position(fact), _MEANING[FactKind(fact.kind)], _value(fact))
-        for text in _silence(plan, held, partition):
+            table.add_row(f"{partition[0]}-{partition[1]}", _format_position(fact), _MEANING[FactKind(fact.kind)], _format_value(fact))
+        for text in _silence_rows(plan, redis_journal, partition):
             table.add_row(f"{partition[0]}-{partition[1]}", *text)
     if format is Format.TEXT:
         table_console().print(table if table.row_count else f"the journal at {plan.redis.address} holds nothing of {plan.settings.name}")
 
 
-def _facts(plan: IngestPlan, held: RedisJournal, partition: Partition) -> list[Fact]:
+def _read_facts(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> list[Fact]:
     from ingest.journal.rebuild import keys_of
 
-    return [fact for key, kinds in keys_of(plan, partition).items() if held.knows(key) for fact in held.dump(key) if fact.kind in kinds]
+    return [
+        fact
+        for key, kinds in keys_of(plan, partition).items()
+        if redis_journal.knows(key)
+        for fact in redis_journal.dump(key)
+        if fact.kind in kinds
+    ]
 
 
-def _silence(plan: IngestPlan, held: RedisJournal, partition: Partition) -> list[tuple[str, str, str]]:
+def _silence_rows(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> list[tuple[str, str, str]]:
     key = plan.journal_key(partition)
-    silence = held.silence(key) if held.knows(key) else None
+    silence = redis_journal.silence(key) if redis_journal.knows(key) else None
     if silence is None:
         return []
     since = f"after {format_tick(silence.arrival_us)}, since {format_duration(silence.since_us)} after boot {silence.boot_id}"
     return [(f"{silence.position:,}", "silent", since)]
 
 
-def _position(fact: Fact) -> str:
+def _format_position(fact: Fact) -> str:
     return "-" if fact.kind == FactKind.JOIN else f"{fact.position:,}"  # a join's is its number in the roster
 
 
-def _value(fact: Fact) -> str:
+def _format_value(fact: Fact) -> str:
     if fact.kind == FactKind.CLOSED:
         return ""
     return f"{format_tick(fact.value)}, number {fact.position}" if fact.kind == FactKind.JOIN else format_tick(fact.value)
 
 
-def _as_dict(plan: IngestPlan, held: RedisJournal, partition: Partition, facts: list[Fact]) -> dict[str, Any]:
+def _as_dict(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition, facts: list[Fact]) -> dict[str, Any]:
     key = plan.journal_key(partition)
-    silence = held.silence(key) if held.knows(key) else None
-    told = [{"kind": FactKind(fact.kind).name.lower(), "position": fact.position, "value_us": fact.value} for fact in facts]
+    silence = redis_journal.silence(key) if redis_journal.knows(key) else None
+    fact_dicts = [{"kind": FactKind(fact.kind).name.lower(), "position": fact.position, "value_us": fact.value} for fact in facts]
     return {
         "topic": partition[0],
         "partition": partition[1],
-        "facts": told,
+        "facts": fact_dicts,
         "silence": None if silence is None else silence._asdict(),
     }
 
@@ -187,13 +193,13 @@ def print_rebuilt(rebuilt: Rebuilt, dry_run: bool, format: Format) -> None:
         if format is Format.JSON:
             print_json({"topic": topic, "partition": partition, "dry_run": dry_run, "given_back": dict(missing), "contradicted": wrong})
         else:
-            Console().print(f"{topic}-{partition}: {_summary(missing, dry_run)}{_contradicted(wrong)}", highlight=False)
+            Console().print(f"{topic}-{partition}: {_describe_missing(missing, dry_run)}{_describe_contradicted(wrong)}", highlight=False)
 
 
-def _summary(missing: Counter[str], dry_run: bool) -> str:
+def _describe_missing(missing: Counter[str], dry_run: bool) -> str:
     counted = ", ".join(f"{count:,} {kind}" for kind, count in sorted(missing.items()))
     return f"{'would give back' if dry_run else 'gave back'} {counted}" if counted else "nothing was missing"
 
 
-def _contradicted(wrong: int) -> str:
-    return f"; {wrong:,} stand otherwise in the journal and stay so: another job was faster" if wrong else ""
+def _describe_contradicted(count: int) -> str:
+    return f"; {count:,} stand otherwise in the journal and stay so: another job was faster" if count else ""

@@ -33,15 +33,15 @@ def lint(
     from query.lint import lint as found_in
     from query.script import read_script
 
-    around = _surroundings(config, reference or [], into)
+    surroundings = _surroundings(config, reference or [], into)
     try:
-        findings = found_in(read_script(script), around)
+        findings = found_in(read_script(script), surroundings)
     except QueryError as error:
         findings = [error_of(error)]
     if format is Format.JSON:
         print(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings]}))
     else:
-        _say(findings)
+        _print_findings(findings)
     if any(finding.is_error or strict for finding in findings):
         raise typer.Exit(1)
 
@@ -73,7 +73,7 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
     )
 
 
-def _say(findings: list[Finding]) -> None:
+def _print_findings(findings: list[Finding]) -> None:
     from rich.console import Console
     from rich.text import Text
 

@@ -17,7 +17,7 @@ from tidegate.observe.console import Format
 
 if TYPE_CHECKING:  # numpy, Arrow and SQL are loaded only by a run, not by --help
     from tidegate.local.files import LocalFile
-    from tidegate.local.given import Given
+    from tidegate.local.run_setup import RunSetup
 
 BLOCK_BYTES = 4 * 2**20
 """About how much is read at a time."""
@@ -39,38 +39,41 @@ def local(
     format: Annotated[Format, typer.Option("--format", help="How the summary on standard error is written.")] = Format.TEXT,
 ) -> None:
     """Run a query on files, without Kafka, Spark or Java."""
-    from tidegate.local.files import files_of
-    from tidegate.local.given import Given, PolicyFlags
+    from tidegate.local.files import parse_file_flags
+    from tidegate.local.run_setup import PolicyFlags, RunSetup
 
     flags = PolicyFlags(early, late, late_action, reorder, out_of_order_action)
-    files, tables = files_of(input), files_of(reference or [], "--reference")
-    given = Given.of(files, flags, config, tables)
-    bad = _run(script, given, [*files, *tables], into, output_dir, as_json=format is Format.JSON)
-    if strict and bad:
+    files, tables = parse_file_flags(input), parse_file_flags(reference or [], "--reference")
+    setup = RunSetup.of(files, flags, config, tables)
+    bad_count = _run_script(script, setup, [*files, *tables], into, output_dir, as_json=format is Format.JSON)
+    if strict and bad_count:
         raise typer.Exit(1)
 
 
-def _run(script: Path, given: Given, read: list[LocalFile], into: str | None, folder: Path | None, *, as_json: bool) -> int:
+def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into: str | None, folder: Path | None, *, as_json: bool) -> int:
     """Run the script; return how many records could not be used."""
-    from tidegate.local.given import opened_run
-    from tidegate.local.output import Files, Printed
+    from tidegate.local.output import PrintedResults, ResultFiles
     from tidegate.local.report import LocalReport
-    from tidegate.local.script import bound_script, mistakes_in
-    from tidegate.order.output import leave_pipe
+    from tidegate.local.run_setup import open_run
+    from tidegate.local.script import bind_script, find_mistakes
+    from tidegate.order.output import discard_stdout
 
-    reads = bound_script(script, given.settings, into=into)
-    outputs = [plan.output for plan in reads.plans]
-    report = LocalReport(str(script), outputs, as_json=as_json, mistakes=mistakes_in(script, given.settings, into))
-    with opened_run(reads, given, BLOCK_BYTES) as run, Files(folder, outputs, read) if folder else Printed(outputs) as sink:
+    bound = bind_script(script, setup.settings, into=into)
+    outputs = [plan.output for plan in bound.plans]
+    report = LocalReport(str(script), outputs, as_json=as_json, mistakes=find_mistakes(script, setup.settings, into))
+    with (
+        open_run(bound, setup, BLOCK_BYTES) as run,
+        ResultFiles(folder, outputs, read_files) if folder else PrintedResults(outputs) as sink,
+    ):
         try:
             with report.progress(run) as show:
-                for piece in run.slices():
-                    sink.write(piece)
-                    report.take(piece)
+                for step in run.steps():
+                    sink.write(step)
+                    report.add(step)
                     show()
         except BrokenPipeError:
-            leave_pipe()
+            discard_stdout()
             return 0
-        sink.keep()
-        report.say(run)
+        sink.commit()
+        report.print_summary(run)
     return report.bad

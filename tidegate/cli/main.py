@@ -58,13 +58,13 @@ def build(asked_for: str) -> typer.Typer:
     app.callback()(_program)
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name)):
         if entry.name == asked_for:
-            app.command(entry.name)(reporting(load(entry)))
+            app.command(entry.name)(reporting(load_command(entry)))
         else:
-            app.command(entry.name, help=summary(entry))(_program)
+            app.command(entry.name, help=summarize_command(entry))(_program)
     return app
 
 
-def load(entry: EntryPoint) -> Callable[..., None]:
+def load_command(entry: EntryPoint) -> Callable[..., None]:
     """
     Import the function behind *entry*.
 
@@ -83,7 +83,7 @@ def load(entry: EntryPoint) -> Callable[..., None]:
     return command
 
 
-def summary(entry: EntryPoint) -> str:
+def summarize_command(entry: EntryPoint) -> str:
     """Return the first line of documentation of the function behind *entry*, without running its module."""
     try:
         spec = importlib.util.find_spec(entry.module)

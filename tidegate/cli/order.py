@@ -18,10 +18,10 @@ from ordering.policies import Action, Shape
 
 if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
     from tidegate.order.files import Records
-    from tidegate.order.output import Lines
-    from tidegate.order.report import Report
-    from tidegate.order.rows import Plan
-    from tidegate.order.walk import Walk
+    from tidegate.order.output import LineWriter
+    from tidegate.order.report import OrderReport
+    from tidegate.order.rows import OrderPlan
+    from tidegate.order.walk import FileWalk
 
 BLOCK_BYTES = 4 * 2**20
 """About how much is read at a time."""
@@ -96,61 +96,63 @@ def order(
     from tidegate.order import flags
     from tidegate.order.fields import parse_path
     from tidegate.order.files import Format, open_records
-    from tidegate.order.output import Lines, check_files, leave_pipe
-    from tidegate.order.report import Report
-    from tidegate.order.rows import Plan
+    from tidegate.order.output import LineWriter, check_distinct_files, discard_stdout
+    from tidegate.order.report import OrderReport
+    from tidegate.order.rows import OrderPlan
 
     flags.check_shape(shape, end, key)
-    arrives = arrival != flags.NONE
-    paths = {"--over": over, "--arrival": arrival if arrives else None, "--partition": partition, "--end": end, "--key": key}
-    known = {flag: parse_path(text, flag) if text is not None else None for flag, text in paths.items()}
-    plan = Plan(
-        policies=flags.policies(early, late, late_action, reorder, out_of_order_action),
+    has_arrival = arrival != flags.NONE
+    paths = {"--over": over, "--arrival": arrival if has_arrival else None, "--partition": partition, "--end": end, "--key": key}
+    path_by_flag = {flag: parse_path(text, flag) if text is not None else None for flag, text in paths.items()}
+    plan = OrderPlan(
+        policies=flags.parse_policies(early, late, late_action, reorder, out_of_order_action),
         timestamp_by=parse_path(timestamp_by, "--timestamp-by"),
         timestamp_format=timestamp_format.value,
-        over=known["--over"],
-        arrival=known["--arrival"],
-        arrives=arrives,
-        partition=known["--partition"],
+        over=path_by_flag["--over"],
+        arrival=path_by_flag["--arrival"],
+        has_arrival=has_arrival,
+        partition=path_by_flag["--partition"],
         shape=shape,
-        end=known["--end"],
-        key=known["--key"],
-        explain=explain,
+        end=path_by_flag["--end"],
+        key=path_by_flag["--key"],
+        should_explain=explain,
     )
-    given = input_format.value if input_format else None
-    character = flags.delimiter_of(file, delimiter, given)
-    report = Report(file, as_json=format is SummaryFormat.JSON)
-    with flags.opened_source(file) as source:
-        kind = flags.format_of(file, source, given)
-        check_files(source, output, dropped)
-        records = open_records(file, kind, source, character, BLOCK_BYTES)
-        plan = replace(plan, typed=kind is not Format.CSV)
-        with Lines(output) as ordered, Lines(dropped, wanted=dropped is not None) as rejected:
+    input_suffix = input_format.value if input_format else None
+    separator = flags.choose_delimiter(file, delimiter, input_suffix)
+    report = OrderReport(file, as_json=format is SummaryFormat.JSON)
+    with flags.open_source(file) as source:
+        file_format = flags.detect_format(file, source, input_suffix)
+        check_distinct_files(source, output, dropped)
+        records = open_records(file, file_format, source, separator, BLOCK_BYTES)
+        plan = replace(plan, is_typed=file_format is not Format.CSV)
+        with LineWriter(output) as ordered_writer, LineWriter(dropped, is_wanted=dropped is not None) as dropped_writer:
             try:
-                walk = walk_file(file, records, plan, ordered, rejected, report)
+                walk = walk_file(file, records, plan, ordered_writer, dropped_writer, report)
             except BrokenPipeError:
-                leave_pipe()
+                discard_stdout()
                 return
-            report.say(walk, records.open_quote)
+            report.print_summary(walk, records.open_quote)
             report.check(walk)
-            ordered.keep()
-            rejected.keep()
+            ordered_writer.commit()
+            dropped_writer.commit()
 
 
-def walk_file(path: str, records: Records, plan: Plan, ordered: Lines, rejected: Lines, report: Report) -> Walk:
+def walk_file(
+    path: str, records: Records, plan: OrderPlan, ordered_writer: LineWriter, dropped_writer: LineWriter, report: OrderReport
+) -> FileWalk:
     """Walk the records of the file at *path* from end to end, writing as they are walked; return the walk."""
     from tidegate.order.report import check_header
-    from tidegate.order.walk import Walk
+    from tidegate.order.walk import FileWalk
 
-    walk = Walk(plan)
+    walk = FileWalk(plan)
     if records.columns is not None:
-        walk.names.settle(records.columns)
+        walk.names.resolve(records.columns)
         check_header(path, walk.names, records)
     with report.progress(records) as show:
         for block in records.blocks():
-            outcome = walk.take(block)
-            ordered.write(outcome.ordered)
-            rejected.write(outcome.dropped)
+            outcome = walk.walk_block(block)
+            ordered_writer.write(outcome.ordered)
+            dropped_writer.write(outcome.dropped)
             show(walk.summary.records)
-        ordered.write(walk.finish().ordered)
+        ordered_writer.write(walk.finish().ordered)
     return walk

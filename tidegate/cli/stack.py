@@ -37,7 +37,7 @@ def up(
     stack = EmbeddedStack(directory, kafka_port, redis_port, heap)
     with Console(stderr=True).status("starting") as spinner:
         stack.start(spinner.update)
-    _show(stack.status(), output)
+    _print_status(stack.status(), output)
 
 
 def down(
@@ -57,35 +57,35 @@ def down(
         typer.echo(f"deleted {stack.directory}")
 
 
-def _show(found: StackStatus, output: Format) -> None:
+def _print_status(stack_status: StackStatus, output: Format) -> None:
     if output is Format.JSON:
-        typer.echo(json.dumps(found.as_dict()))
+        typer.echo(json.dumps(stack_status.as_dict()))
         return
-    show_services(found)
+    print_services(stack_status)
 
 
-def show_services(found: StackStatus) -> None:
+def print_services(stack_status: StackStatus) -> None:
     """Print the servers of a stack, and where it lives."""
     console = table_console()
-    console.print(services_table(found))
-    console.print(f"[dim]{found.directory}[/dim]", soft_wrap=True)
+    console.print(services_table(stack_status))
+    console.print(f"[dim]{stack_status.directory}[/dim]", soft_wrap=True)
 
 
-def services_table(found: StackStatus) -> Table:
+def services_table(stack_status: StackStatus) -> Table:
     """Return the servers of a stack for people."""
     from rich import box
     from rich.table import Table
 
     table = Table("server", "address", "health", "pid", "up for", box=box.SIMPLE)
-    for service in found.services:
+    for service in stack_status.services:
         health = "[green]answers[/green]" if service.healthy else "[yellow]silent[/yellow]" if service.pid else "[red]down[/red]"
-        table.add_row(service.name, service.address or "-", health, str(service.pid or "-"), _duration(service.uptime_s))
+        table.add_row(service.name, service.address or "-", health, str(service.pid or "-"), _format_duration(service.uptime_s))
     return table
 
 
-def _duration(seconds: float | None) -> str:
+def _format_duration(seconds: float | None) -> str:
     if seconds is None:
         return "-"
-    minutes, rest = divmod(int(seconds), 60)
+    minutes, seconds_left = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds_left} s" if minutes else f"{seconds_left} s"

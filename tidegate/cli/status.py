@@ -18,7 +18,7 @@ import typer
 
 from ordering.errors import SettingError, UnreachableError
 from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, format_tick
-from tidegate.cli.stack import Directory, Output, show_services
+from tidegate.cli.stack import Directory, Output, print_services
 from tidegate.observe.console import Format, table_console
 from tidegate.observe.progress_store import JobProgress, ProgressStore
 from tidegate.observe.recovery_report import in_words
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 RUNNING = ("starting", "replaying", "live")
-_WELL = (*RUNNING, "stopped", "never started")
-_COLOURS = {"starting": "cyan", "replaying": "yellow", "live": "green", "stopped": "dim", "failed": "red", "gone": "red"}
+_HEALTHY_STATES = (*RUNNING, "stopped", "never started")
+_COLOUR_BY_STATE = {"starting": "cyan", "replaying": "yellow", "live": "green", "stopped": "dim", "failed": "red", "gone": "red"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class JobStatus:
     name: str
     topic: str
     state: str
-    told: Mapping[str, Any]
+    published: Mapping[str, Any]
     watermark_us: int | None
 
     @classmethod
@@ -58,12 +58,12 @@ class JobStatus:
         """Return the state of a job from what it has published."""
         if progress is None or not progress.job:
             return cls(name, topic, "never started", {}, None)
-        said = str(progress.job.get("state", "stopped"))
-        state = "failed" if said == "stopped" and "failure" in progress.job else said
-        if said != "stopped" and not progress.alive(now_ms):
+        published_state = str(progress.job.get("state", "stopped"))
+        state = "failed" if published_state == "stopped" and "failure" in progress.job else published_state
+        if published_state != "stopped" and not progress.alive(now_ms):
             state = "gone"
-        reached = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
-        least_us = min(reached, default=NEVER)
+        watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
+        least_us = min(watermarks_us, default=NEVER)
         return cls(name, topic, state, progress.job, None if least_us == NEVER else least_us)
 
     @property
@@ -76,8 +76,8 @@ class JobStatus:
     def as_dict(self) -> dict[str, Any]:
         """Return everything known, for programs."""
         fields = {"job": self.name, "topic": self.topic, "state": self.state, "watermark": self.watermark}
-        times = {f"{name}_at": _moment(self.told[f"{key}_ms"]) for name, key in _TIMES if f"{key}_ms" in self.told}
-        return fields | times | {key: self.told[key] for key in ("lag", "recovery", "failure") if key in self.told}
+        times = {f"{name}_at": _format_ms(self.published[f"{key}_ms"]) for name, key in _TIMES if f"{key}_ms" in self.published}
+        return fields | times | {key: self.published[key] for key in ("lag", "recovery", "failure") if key in self.published}
 
 
 _TIMES = (("started", "started"), ("last_seen", "at"))
@@ -95,11 +95,11 @@ def status(
     settings = load(config, parse_assignments(assign or []))
     asks_redis = bool(names or settings.inputs or settings.outputs)
     try:
-        jobs = look_at(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
+        jobs = read_jobs(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
     except UnreachableError:
         # Which of this folder's servers answers is known all the same, and may be the reason.
         if stack is not None and any(service.pid for service in stack.services) and output is Format.TEXT:
-            show_services(stack)
+            print_services(stack)
         raise
     if output is Format.JSON:
         typer.echo(json.dumps({**(stack.as_dict() if stack is not None else {}), "jobs": [job.as_dict() for job in jobs]}))
@@ -107,19 +107,21 @@ def status(
         console = table_console()
         own_stack = stack is not None and (not jobs or any(service.pid for service in stack.services))
         if stack is not None and own_stack:
-            show_services(stack)
+            print_services(stack)
         if jobs:
             console.print(jobs_table(jobs, time.time_ns() // 1_000_000))
         for job in jobs:
-            if "failure" in job.told and job.state == "failed":
-                console.print(f"[red]{job.name}[/red]: {job.told['failure']['code']}: {job.told['failure']['what']}", soft_wrap=True)
+            if "failure" in job.published and job.state == "failed":
+                console.print(
+                    f"[red]{job.name}[/red]: {job.published['failure']['code']}: {job.published['failure']['what']}", soft_wrap=True
+                )
     # Servers elsewhere are asked by their jobs; those of this folder count if there are any, or nothing else does.
     silent = stack is not None and not stack.healthy and (not asks_redis or any(service.pid for service in stack.services))
-    if silent or not all(job.state in (RUNNING if names else _WELL) for job in jobs):
+    if silent or not all(job.state in (RUNNING if names else _HEALTHY_STATES) for job in jobs):
         raise typer.Exit(1)
 
 
-def look_at(settings: Settings, names: Sequence[str], now_ms: int) -> list[JobStatus]:
+def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[JobStatus]:
     """
     Return the jobs behind the inputs and outputs *names*, or behind all that are configured.
 
@@ -129,7 +131,7 @@ def look_at(settings: Settings, names: Sequence[str], now_ms: int) -> list[JobSt
     """
     inputs = {name: ("ingest", table.ordered_topic) for name, table in settings.inputs.items()}
     outputs = {name: ("query", table.topic or name) for name, table in settings.outputs.items()}
-    known = [(name, *job) for tables in (inputs, outputs) for name, job in tables.items() if not names or name in names]
+    chosen_jobs = [(name, *job) for tables in (inputs, outputs) for name, job in tables.items() if not names or name in names]
     unknown = sorted(set(names) - inputs.keys() - outputs.keys())
     if unknown:
         raise SettingError(
@@ -140,17 +142,22 @@ def look_at(settings: Settings, names: Sequence[str], now_ms: int) -> list[JobSt
         )
     store = ProgressStore(settings.redis)
     try:
-        told = {topic: store.read(topic) for name, (_, topic) in {**inputs, **outputs}.items() if not names or name in {*names, *outputs}}
+        progress_by_topic = {
+            topic: store.read(topic) for name, (_, topic) in {**inputs, **outputs}.items() if not names or name in {*names, *outputs}
+        }
     finally:
         store.close()
-    jobs = [progress for progress in told.values() if progress is not None]
-    return [JobStatus.of(f"{kind} {name}", topic, _writer(name, told[topic], jobs), now_ms) for name, kind, topic in known]
+    all_progress = [progress for progress in progress_by_topic.values() if progress is not None]
+    return [
+        JobStatus.of(f"{kind} {name}", topic, _newest_progress(name, progress_by_topic[topic], all_progress), now_ms)
+        for name, kind, topic in chosen_jobs
+    ]
 
 
-def _writer(name: str, own: JobProgress | None, jobs: Sequence[JobProgress]) -> JobProgress | None:
+def _newest_progress(name: str, own: JobProgress | None, jobs: Sequence[JobProgress]) -> JobProgress | None:
     """Return what the job that wrote an output last has told: of several outputs it tells under the first one's topic."""
-    found = [job for job in jobs if name in job.job.get("outputs", ())] + [own] * (own is not None)
-    return max(found, key=lambda job: int(job.job.get("at_ms", 0)), default=None)  # type: ignore[union-attr]
+    candidates = [job for job in jobs if name in job.job.get("outputs", ())] + [own] * (own is not None)
+    return max(candidates, key=lambda job: int(job.job.get("at_ms", 0)), default=None)  # type: ignore[union-attr]
 
 
 def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
@@ -166,15 +173,20 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
         table.add_column(name, justify="right", overflow="fold")
     table.add_column("watermark", overflow="fold")
     for job in jobs:
-        recovery = job.told.get("recovery", {})
-        lag, rate, eta_s, caught_up_s = job.told.get("lag"), recovery.get("rate"), recovery.get("eta_s"), recovery.get("caught_up_after_s")
+        recovery = job.published.get("recovery", {})
+        lag, rate, eta_s, caught_up_s = (
+            job.published.get("lag"),
+            recovery.get("rate"),
+            recovery.get("eta_s"),
+            recovery.get("caught_up_after_s"),
+        )
         runs = job.state in RUNNING
         ready = f"after {in_words(caught_up_s)}" if caught_up_s else "" if caught_up_s == 0 else in_words(eta_s) if eta_s else "-"
         table.add_row(
             job.name,
-            f"[{_COLOURS.get(job.state, 'dim')}]{job.state}[/]"
-            + ("" if runs or not job.told else f", seen {_ago(job.told['at_ms'], now_ms)}"),
-            _ago(job.told["started_ms"], now_ms) if "started_ms" in job.told else "-",
+            f"[{_COLOUR_BY_STATE.get(job.state, 'dim')}]{job.state}[/]"
+            + ("" if runs or not job.published else f", seen {_ago(job.published['at_ms'], now_ms)}"),
+            _ago(job.published["started_ms"], now_ms) if "started_ms" in job.published else "-",
             recovery.get("in_words", "-"),
             "-" if lag is None else f"{lag:,}",
             f"{rate:,}/s" if rate is not None and runs else "-",
@@ -188,5 +200,5 @@ def _ago(at_ms: int, now_ms: int) -> str:
     return f"{in_words((now_ms - at_ms) / 1_000)} ago"
 
 
-def _moment(at_ms: int) -> str:
+def _format_ms(at_ms: int) -> str:
     return format_tick(int(at_ms) * MILLISECOND_US)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidegate.settings.load import Settings
 
 SUBSTREAMS = 20
-_EVERY_S = 1.0
+_INTERVAL_S = 1.0
 _ANSWER_S = 3.0
 """How long ``--once`` waits for jobs to answer."""
 
@@ -53,33 +53,33 @@ def watermarks(
 
     settings = load(config, parse_assignments(assign or []))
     store = ProgressStore(settings.redis)
-    topics = _topics(settings, store, input)
-    asked = SUBSTREAMS if substreams else 0
+    topics = _find_topics(settings, store, input)
+    substream_count = SUBSTREAMS if substreams else 0
     if once and format is Format.TEXT:
-        table_console().print(_table(_rows(_answered(store, topics, asked))))
+        table_console().print(_table(_rows(_await_answers(store, topics, substream_count))))
     elif once:
-        print_json(_as_dict(_rows(_answered(store, topics, asked))))
+        print_json(_as_dict(_rows(_await_answers(store, topics, substream_count))))
     elif format is Format.JSON:
         with stopped_by_signal() as stop:
             while not stop.asked:
-                print_json(_as_dict(_rows(_asked(store, topics, asked))))
-                time.sleep(_EVERY_S)
+                print_json(_as_dict(_rows(_ask(store, topics, substream_count))))
+                time.sleep(_INTERVAL_S)
     else:
         with stopped_by_signal() as stop, Live(console=Console(), auto_refresh=False, transient=True) as live:
             while not stop.asked:
-                live.update(_table(_rows(_asked(store, topics, asked))), refresh=True)
-                time.sleep(_EVERY_S)
+                live.update(_table(_rows(_ask(store, topics, substream_count))), refresh=True)
+                time.sleep(_INTERVAL_S)
 
 
 def _as_dict(rows: list[Row]) -> dict[str, Any]:
     return {"at": format_tick(_now_us()), "rows": [row.as_dict() for row in rows]}
 
 
-def _topics(settings: Settings, store: ProgressStore, name: str | None) -> list[str]:
+def _find_topics(settings: Settings, store: ProgressStore, name: str | None) -> list[str]:
     """Return the ordered topics whose jobs are shown."""
     if name is None:
-        found = store.ordered_topics()
-        if not found:
+        topics = store.ordered_topics()
+        if not topics:
             raise RefusedError(
                 "no job has published anything",
                 code="TG-PROGRESS-NONE",
@@ -87,29 +87,29 @@ def _topics(settings: Settings, store: ProgressStore, name: str | None) -> list[
                 fix="start one, or name the Redis that the jobs use",
                 example="--set redis.url=redis://host:6379/0",
             )
-        return found
+        return topics
     if name in settings.inputs:
         return [settings.inputs[name].ordered_topic]
     return [settings.output(name).topic or name] if name in settings.outputs else [settings.input(name).ordered_topic]
 
 
-def _asked(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
+def _ask(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
     for topic in topics:
         store.ask(topic, substreams)
     return [progress for topic in topics if (progress := store.read(topic)) is not None]
 
 
-def _answered(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
+def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
     """Return what jobs that run answer, or what was known before where they have no batch for some seconds."""
     began_ms, deadline_s = _now_us() // MILLISECOND_US, time.monotonic() + _ANSWER_S
     while True:
-        found = _asked(store, topics, substreams)
+        reports = _ask(store, topics, substreams)
         waiting = [
-            each for each in found if each.alive(began_ms) and any("held_from_us" not in report for report in each.partitions.values())
+            each for each in reports if each.alive(began_ms) and any("held_from_us" not in report for report in each.partitions.values())
         ]
         if not waiting or time.monotonic() > deadline_s:
-            return found
-        time.sleep(_EVERY_S / 4)
+            return reports
+        time.sleep(_INTERVAL_S / 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class Row:
             "topic": self.topic,
             "substream" if self.is_substream else "partition": self.timeline,
             "state": self.state,
-            "watermark": _time(self.watermark_us),
+            "watermark": _format_time(self.watermark_us),
             "driven_by": self.driven_by,
             "delay_s": None if self.delay_us is None else round(self.delay_us / SECOND_US, 3),
             "held": self.held,
@@ -159,22 +159,22 @@ class Row:
         }
 
 
-def _rows(found: list[JobProgress]) -> list[Row]:
+def _rows(reports: list[JobProgress]) -> list[Row]:
     now_us = _now_us()
-    return [row for progress in found for row in _rows_of(progress, now_us)]
+    return [row for progress in reports for row in _progress_rows(progress, now_us)]
 
 
-def _rows_of(progress: JobProgress, now_us: int) -> Iterator[Row]:
+def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
     state = str(progress.job.get("state", "unknown"))
     if state != "stopped" and not progress.alive(now_us // MILLISECOND_US):
         state = "silent"
     name = str(progress.job.get("input") or progress.job.get("query") or progress.ordered_topic)
     for (topic, partition), report in progress.partitions.items():
-        made_of: Mapping[str, Any] = {"watermark_us": report["c"], "cause": "input", **report}
+        partition_report: Mapping[str, Any] = {"watermark_us": report["c"], "cause": "input", **report}
         at_us = int(report["at_ms"]) * MILLISECOND_US
-        yield _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, made_of, now_us, at_us)
-        for told in report.get("top", ()):
-            yield _row((name, progress.ordered_topic), told["key"] or "(no key)", True, state, told, now_us, at_us)
+        yield _row((name, progress.ordered_topic), f"{topic}-{partition}", False, state, partition_report, now_us, at_us)
+        for substream_report in report.get("top", ()):
+            yield _row((name, progress.ordered_topic), substream_report["key"] or "(no key)", True, state, substream_report, now_us, at_us)
 
 
 def _row(job: tuple[str, str], timeline: str, is_substream: bool, state: str, report: Mapping[str, Any], now_us: int, at_us: int) -> Row:
@@ -201,7 +201,7 @@ def _table(rows: list[Row]) -> Table:
             "" if row.is_substream else f"{row.job} ({row.topic})" if row.job in ambiguous else row.job,
             f"  {row.timeline}" if row.is_substream else row.timeline,
             "" if row.is_substream else row.state,
-            _time(row.watermark_us),
+            _format_time(row.watermark_us),
             row.driven_by,
             delay,
             age,
@@ -211,7 +211,7 @@ def _table(rows: list[Row]) -> Table:
     return table
 
 
-def _time(time_us: int) -> str:
+def _format_time(time_us: int) -> str:
     return "ended" if time_us == INFINITY else "-" if time_us == NEVER else format_tick(time_us)
 
 

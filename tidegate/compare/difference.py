@@ -12,7 +12,7 @@ import numpy as np
 
 from ordering.protocol.wire import EVENT_HEADER, Flag
 from ordering.ticks import format_tick
-from tidegate.compare.records import Columns
+from tidegate.compare.records import EventColumns
 
 SHOWN_BYTES = 80
 _FIELDS = ("seq", "offset", "event_time_us", "arrival_us", "system_us", "flags", "version", "kind", "number", "stamp_ms", "key", "value")
@@ -88,14 +88,14 @@ class Difference:
             "equal_before": self.index,
             "kind": self.kind,
             "fields": [_NAMES.get(name, name) for name in self.names],
-            "a": _told(self.a, self.number, raw),
-            "b": _told(self.b, self.number, raw),
+            "a": _event_dict(self.a, self.number, raw),
+            "b": _event_dict(self.b, self.number, raw),
             "hint": self.hint,
         }
 
-    def lines(self, raw: Callable[[int, int], str], topics: tuple[str, str]) -> Iterator[str]:
+    def text_lines(self, raw: Callable[[int, int], str], topics: tuple[str, str]) -> Iterator[str]:
         """Yield the explanation for people."""
-        yield f"channel {self.number} -> partition {self.partition}, after {self.index:,} equal events: {self._what()}"
+        yield f"channel {self.number} -> partition {self.partition}, after {self.index:,} equal events: {self._description()}"
         for label, topic, event in (("A", topics[0], self.a), ("B", topics[1], self.b)):
             if event is None:
                 yield f"  {label}  nothing"
@@ -104,20 +104,20 @@ class Difference:
             yield f"  {label}  seq {event.fields['seq']} at {where}, made of {raw(self.number, event.origin)}"
             shown = self.names if self.kind == "fields" else ("system_us", "event_time_us", "value")
             for name in shown:
-                yield f"     {_NAMES.get(name, name)} = {_shown(name, event.fields[name], self._other(event, name))}"
+                yield f"     {_NAMES.get(name, name)} = {_format_field(name, event.fields[name], self._counterpart_value(event, name))}"
         yield f"  hint: {self.hint}"
 
-    def _what(self) -> str:
+    def _description(self) -> str:
         if self.kind != "fields":
             return {"swapped": "two events change places", "ended": "one topic has ended, the other goes on"}.get(self.kind, self.kind)
         return "other " + ", ".join(_NAMES.get(name, name) for name in self.names)
 
-    def _other(self, event: Event, name: str) -> Any:
+    def _counterpart_value(self, event: Event, name: str) -> Any:
         other = self.b if event is self.a else self.a
         return None if other is None else other.fields[name]
 
 
-def events_of(columns: Columns) -> list[Event]:
+def events_of(columns: EventColumns) -> list[Event]:
     """Return the rows of *columns* one by one."""
     table = np.frombuffer(b"".join(columns.header.to_pylist()), dtype=EVENT_HEADER)
     rows = zip(columns.log_offset.tolist(), table, columns.stamp_ms.tolist(), columns.key, columns.value, strict=True)
@@ -132,7 +132,7 @@ def _payload(stamp_ms: int, key: Any, value: Any) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class Stretches:
+class ChannelExcerpt:
     """The events of one channel in both topics from the same place on, for telling how they differ."""
 
     number: int
@@ -143,29 +143,29 @@ class Stretches:
 
     def difference(self) -> Difference | None:
         """Return the first difference among what both have, None if there is none."""
-        for place, (a, b) in enumerate(zip(self.a, self.b, strict=False)):
+        for index, (a, b) in enumerate(zip(self.a, self.b, strict=False)):
             if a.fields != b.fields:
-                return self._explained(place, a, b)
+                return self._explain(index, a, b)
         return None
 
-    def longer(self) -> Difference:
+    def length_difference(self) -> Difference:
         """Return the difference that one has more events than the other, which is to have them all."""
         place = min(len(self.a), len(self.b))
         a, b = (events[place] if place < len(events) else None for events in (self.a, self.b))
-        what = "ended" if a is None or b is None else "fields"
+        kind = "ended" if a is None or b is None else "fields"
         hint = "one topic lacks the end of the channel: it was ended earlier, or has lost records"
-        return Difference(self.number, self.partition, self.first + place, what, a, b, (), hint)
+        return Difference(self.number, self.partition, self.first + place, kind, a, b, (), hint)
 
-    def _explained(self, place: int, a: Event, b: Event) -> Difference:
+    def _explain(self, index: int, a: Event, b: Event) -> Difference:
         kind, names = "fields", tuple(name for name in _FIELDS if a.fields[name] != b.fields[name])
         if a.origin != b.origin:
-            kind = self._misplaced(place) or kind
+            kind = self._displacement(index) or kind
         subject = "missing" if kind.startswith("missing") else kind if kind == "swapped" else _cause(names)
-        return Difference(self.number, self.partition, self.first + place, kind, a, b, names, _HINTS.get(subject, _HINTS["value"]))
+        return Difference(self.number, self.partition, self.first + index, kind, a, b, names, _HINTS.get(subject, _HINTS["value"]))
 
-    def _misplaced(self, place: int) -> str:
+    def _displacement(self, index: int) -> str:
         """Return how events with other origins came to stand at one place."""
-        a, b = ([event.origin for event in events[place:]] for events in (self.a, self.b))
+        a, b = ([event.origin for event in events[index:]] for events in (self.a, self.b))
         if len(a) > 1 and len(b) > 1 and a[0] == b[1] and a[1] == b[0]:
             return "swapped"
         in_b, in_a = a[0] in b, b[0] in a
@@ -183,25 +183,27 @@ def _cause(names: tuple[str, ...]) -> str:
     return next((name for name in order if name in names), "value")
 
 
-def _told(event: Event | None, number: int, raw: Callable[[int, int], str]) -> dict[str, Any] | None:
+def _event_dict(event: Event | None, number: int, raw: Callable[[int, int], str]) -> dict[str, Any] | None:
     if event is None:
         return None
-    fields = {_NAMES.get(name, name): _shown(name, event.fields[name]) for name in _FIELDS if name not in ("version", "kind", "seq")}
+    fields = {_NAMES.get(name, name): _format_field(name, event.fields[name]) for name in _FIELDS if name not in ("version", "kind", "seq")}
     return {"log_offset": event.log_offset, "raw": raw(number, event.origin), "seq": event.fields["seq"], **fields}
 
 
-def _shown(name: str, value: Any, other: Any = None) -> str:
+def _format_field(name: str, value: Any, other: Any = None) -> str:
     if name in _TIMES:
         return format_tick(value)
     if name == "flags":
         return (Flag(value).name or str(value)).lower().replace("|", ", ") if value else "none"
     if isinstance(value, bytes):
-        at = _first_byte(value, other) if isinstance(other, bytes) and value != other else 0
-        cut = value[max(at - SHOWN_BYTES // 2, 0) :][:SHOWN_BYTES]
-        place = f" (byte {at} of {len(value)})" if isinstance(other, bytes) and value != other else ""
+        byte_index = _first_differing_byte(value, other) if isinstance(other, bytes) and value != other else 0
+        cut = value[max(byte_index - SHOWN_BYTES // 2, 0) :][:SHOWN_BYTES]
+        place = f" (byte {byte_index} of {len(value)})" if isinstance(other, bytes) and value != other else ""
         return f"{cut!r}{place}"
     return "null" if value is None else str(value)
 
 
-def _first_byte(value: bytes, other: bytes) -> int:
-    return next((at for at, (mine, its) in enumerate(zip(value, other, strict=False)) if mine != its), min(len(value), len(other)))
+def _first_differing_byte(value: bytes, other: bytes) -> int:
+    return next(
+        (byte_index for byte_index, (mine, its) in enumerate(zip(value, other, strict=False)) if mine != its), min(len(value), len(other))
+    )

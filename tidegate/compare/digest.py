@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.protocol.wire import EVENT_HEADER_BYTES
-from tidegate.compare.records import Columns
+from tidegate.compare.records import EventColumns
 
 BLOCK_EVENTS = 4_096
 _DIGEST_BYTES = 16
@@ -29,11 +29,11 @@ class _Streams:
 
     hashes: list[Any] = field(default_factory=lambda: [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in range(6)])
 
-    def update(self, events: Columns) -> None:
-        octets = [_fixed_octets(events.header), np.ascontiguousarray(events.stamp_ms)]
+    def update(self, events: EventColumns) -> None:
+        octets = [_header_bytes(events.header), np.ascontiguousarray(events.stamp_ms)]
         for column in (events.key, events.value):
             lengths = pc.fill_null(pc.binary_length(column), -1).to_numpy(zero_copy_only=False)
-            octets += [np.ascontiguousarray(lengths), _octets(column)]
+            octets += [np.ascontiguousarray(lengths), _value_bytes(column)]
         for stream, part in zip(self.hashes, octets, strict=True):
             stream.update(part)
 
@@ -56,36 +56,36 @@ class ChannelDigest:
 
     count: int = 0
     blocks: list[bytes] = field(default_factory=list)
-    begins: list[tuple[int, int]] = field(default_factory=list)
+    block_starts: list[tuple[int, int]] = field(default_factory=list)
     largest_us: int = 0
     _open: _Streams = field(default_factory=_Streams)
 
-    def add(self, events: Columns) -> None:
+    def add(self, events: EventColumns) -> None:
         """Take the next events of the channel."""
-        done = 0
-        while done < len(events):
-            filled = self.count % BLOCK_EVENTS
-            piece = events.slice(done, min(done + BLOCK_EVENTS - filled, len(events)))
+        added = 0
+        while added < len(events):
+            block_fill = self.count % BLOCK_EVENTS
+            piece = events.slice(added, min(added + BLOCK_EVENTS - block_fill, len(events)))
             offset = int(piece.log_offset.min())
-            if filled:
-                self.begins[-1] = min(self.begins[-1][0], offset), self.begins[-1][1]
+            if block_fill:
+                self.block_starts[-1] = min(self.block_starts[-1][0], offset), self.block_starts[-1][1]
             else:
-                self.begins.append((offset, int(piece.seq[0])))
+                self.block_starts.append((offset, int(piece.seq[0])))
             self._open.update(piece)
             self.count += len(piece)
-            done += len(piece)
+            added += len(piece)
             if self.count % BLOCK_EVENTS == 0:
                 self.blocks.append(self._open.digest())
                 self._open = _Streams()
         if len(events):
             self.largest_us = max(self.largest_us, int(events.system_us.max()))
 
-    def rest(self) -> bytes:
+    def rest_digest(self) -> bytes:
         """Return the digest of what follows the last whole block."""
         return self._open.digest()
 
 
-def differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool] | None:
+def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool] | None:
     """
     Return the first block that differs, or may: then only the events both have of it need be compared (True).
 
@@ -96,19 +96,19 @@ def differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool
         if one.blocks[block] != other.blocks[block]:
             return block, False
     if one.count == other.count:
-        return None if one.rest() == other.rest() else (common, False)
+        return None if one.rest_digest() == other.rest_digest() else (common, False)
     # Both hold events of the next block, as many as the shorter has: digests cannot tell a beginning.
     return (common, True) if min(one.count, other.count) > common * BLOCK_EVENTS else None
 
 
-def _fixed_octets(column: pa.FixedSizeBinaryArray) -> Any:
+def _header_bytes(column: pa.FixedSizeBinaryArray) -> Any:
     octets = column.buffers()[1]
     if not len(column) or octets is None:
         return b""
     return memoryview(octets)[column.offset * EVENT_HEADER_BYTES : (column.offset + len(column)) * EVENT_HEADER_BYTES]
 
 
-def _octets(column: pa.BinaryArray) -> Any:
+def _value_bytes(column: pa.BinaryArray) -> Any:
     if column.null_count:
         column = column.fill_null(b"")
     _, places, octets = column.buffers()

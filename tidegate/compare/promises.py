@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ordering.protocol.list_parts import Gathering
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER, TICK_MIN, format_tick
-from tidegate.compare.records import Columns
+from tidegate.compare.records import EventColumns
 
 Ints = NDArray[np.int64]
 
@@ -31,13 +31,13 @@ RECENT_PROMISES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class BrokenPromise:
     """A promise that does not hold: whose, where it stands, and what belies it."""
 
     number: int
     partition: int
     log_offset: int
-    what: str
+    description: str
 
 
 @dataclass(slots=True)
@@ -59,13 +59,13 @@ class PromiseCheck:
 
     number: int
     partition: int
-    whole: bool
+    is_from_start: bool
     ctis: int = 0
     stale: int = 0
     unproven: int = 0
-    broken: Broken | None = None
+    broken: BrokenPromise | None = None
     c: int = NEVER
-    _last: int = -1
+    _last_seq: int = -1
     _largest_us: int = TICK_MIN
     _recent: deque[Ints] = field(default_factory=deque)
     _recent_count: int = 0
@@ -75,50 +75,50 @@ class PromiseCheck:
     _waiting: list[tuple[int, int, int]] = field(default_factory=list)
     """Promises about events that are not there: (n, c, log offset)."""
     _gathering: Gathering = field(default_factory=Gathering)
-    _listed: dict[bytes, int] = field(default_factory=dict)
+    _substream_promises: dict[bytes, int] = field(default_factory=dict)
 
-    def events(self, events: Columns) -> None:
+    def add_events(self, events: EventColumns) -> None:
         """Take the channel's next accepted events."""
         if not len(events):
             return
-        low = int(np.argmin(events.system_us))
-        if events.system_us[low] < self.c:
-            self._break_by(events, low, self.c, "")
-        if self._listed:
-            self._check_listed(events)
-        self._last = int(events.seq[-1])
+        earliest_row = int(np.argmin(events.system_us))
+        if events.system_us[earliest_row] < self.c:
+            self._report_event(events, earliest_row, self.c, "")
+        if self._substream_promises:
+            self._check_substream_promises(events)
+        self._last_seq = int(events.seq[-1])
         self._largest_us = max(self._largest_us, int(events.system_us.max()))
-        if self.whole:
+        if self.is_from_start:
             self._above.append(events.system_us)
         self._recent.append(events.system_us)
         self._recent_count += len(events)
         while self._recent_count - len(self._recent[0]) >= RECENT_EVENTS:
             self._recent_count -= len(self._recent.popleft())
-        self._count_waiting()
+        self._apply_waiting()
 
-    def cti(self, log_offset: int, cti: Cti) -> None:
+    def add_cti(self, log_offset: int, cti: Cti) -> None:
         """Take the channel's next CTI, or a part of one, which stands behind the events taken so far."""
         self.ctis += cti.part == cti.parts - 1
         listed = self._gathering.take(cti)
         if listed is None:
             return
-        if cti.n > self._last + 1 and self.whole:
-            self._break(log_offset, f"it numbers events below {cti.n}, but the last one before it has number {self._last}")
+        if cti.n > self._last_seq + 1 and self.is_from_start:
+            self._report(log_offset, f"it numbers events below {cti.n}, but the last one before it has number {self._last_seq}")
             self._waiting.append((cti.n, cti.c, log_offset))
             return
-        self._last = max(self._last, cti.n - 1)
-        if cti.n <= self._last:
-            self._look_back(log_offset, cti)
-        elif self.whole and cti.c >= self.c:
+        self._last_seq = max(self._last_seq, cti.n - 1)
+        if cti.n <= self._last_seq:
+            self._check_earlier_events(log_offset, cti)
+        elif self.is_from_start and cti.c >= self.c:
             self._check_counts(log_offset, cti)
         self.stale += cti.c < self.c
-        self._rise(cti.n, cti.c)
+        self._raise_c(cti.n, cti.c)
         for key, w in listed:
-            self._listed[key] = max(self._listed.get(key, NEVER), w)
-        if len(self._listed) > RECENT_PROMISES:
-            self._listed = {key: w for key, w in self._listed.items() if w > self.c}
+            self._substream_promises[key] = max(self._substream_promises.get(key, NEVER), w)
+        if len(self._substream_promises) > RECENT_PROMISES:
+            self._substream_promises = {key: w for key, w in self._substream_promises.items() if w > self.c}
 
-    def _rise(self, n: int, c: int) -> None:
+    def _raise_c(self, n: int, c: int) -> None:
         if c > self.c:
             self.c = c
             self._promised_n.append(n)
@@ -132,49 +132,51 @@ class PromiseCheck:
         above = above[above >= cti.c]
         self._above = [above] if len(above) else []
         if len(above) != cti.ahead:
-            told = f"it says that {cti.ahead} events below {cti.n} are at or after {format_tick(cti.c)}"
-            self._break(log_offset, f"{told}; they are {len(above)}")
+            claim = f"it says that {cti.ahead} events below {cti.n} are at or after {format_tick(cti.c)}"
+            self._report(log_offset, f"{claim}; they are {len(above)}")
         if max(cti.largest_us, TICK_MIN) != self._largest_us:
-            self._break(
+            self._report(
                 log_offset, f"it says that the largest time is {format_tick(cti.largest_us)}; it is {format_tick(self._largest_us)}"
             )
 
-    def _look_back(self, log_offset: int, cti: Cti) -> None:
+    def _check_earlier_events(self, log_offset: int, cti: Cti) -> None:
         """Hold a CTI against events that stand before it, numbered n and more."""
         implied = bisect_right(self._promised_n, cti.n) - 1
         if implied >= 0 and self._promised_n[implied] <= cti.n and self._promised_c[implied] >= cti.c:
             return
-        count = self._last + 1 - cti.n
-        if not self.whole or count > self._recent_count:
+        count = self._last_seq + 1 - cti.n
+        if not self.is_from_start or count > self._recent_count:
             self.unproven += 1
             return
         later = np.concatenate(self._recent)[-count:]
         if int(later.min()) < cti.c:
             seq = cti.n + int(np.argmin(later))
-            self._break(log_offset, f"it says that events from number {cti.n} on are not before {format_tick(cti.c)}, but number {seq} is")
+            self._report(log_offset, f"it says that events from number {cti.n} on are not before {format_tick(cti.c)}, but number {seq} is")
 
-    def _count_waiting(self) -> None:
+    def _apply_waiting(self) -> None:
         """Let promises count whose events have come."""
-        for promise in [each for each in self._waiting if each[0] <= self._last + 1]:
+        for promise in [each for each in self._waiting if each[0] <= self._last_seq + 1]:
             self._waiting.remove(promise)
-            self._rise(promise[0], promise[1])
+            self._raise_c(promise[0], promise[1])
 
-    def _check_listed(self, events: Columns) -> None:
-        keys = list(self._listed)
-        place = pc.index_in(events.key, value_set=pa.array(keys, type=pa.binary()))
-        found = np.flatnonzero(place.is_valid().to_numpy(zero_copy_only=False))
-        if not len(found):
+    def _check_substream_promises(self, events: EventColumns) -> None:
+        keys = list(self._substream_promises)
+        key_index = pc.index_in(events.key, value_set=pa.array(keys, type=pa.binary()))
+        promised_rows = np.flatnonzero(key_index.is_valid().to_numpy(zero_copy_only=False))
+        if not len(promised_rows):
             return
-        promised = np.array(list(self._listed.values()), dtype=np.int64)[place.take(pa.array(found)).to_numpy(zero_copy_only=False)]
-        low = np.flatnonzero(events.system_us[found] < promised)
-        if len(low):
-            row = int(found[low[0]])
-            self._break_by(events, row, int(promised[low[0]]), f" of substream {events.key[row].as_py()!r}")
+        promised = np.array(list(self._substream_promises.values()), dtype=np.int64)[
+            key_index.take(pa.array(promised_rows)).to_numpy(zero_copy_only=False)
+        ]
+        broken_rows = np.flatnonzero(events.system_us[promised_rows] < promised)
+        if len(broken_rows):
+            row = int(promised_rows[broken_rows[0]])
+            self._report_event(events, row, int(promised[broken_rows[0]]), f" of substream {events.key[row].as_py()!r}")
 
-    def _break_by(self, events: Columns, row: int, c: int, of: str) -> None:
+    def _report_event(self, events: EventColumns, row: int, c: int, subject: str) -> None:
         seq, system_us = int(events.seq[row]), int(events.system_us[row])
-        what = f"time{of} had come to {format_tick(c)}, but number {seq} at {format_tick(system_us)} follows"
-        self._break(int(events.log_offset[row]), what)
+        description = f"time{subject} had come to {format_tick(c)}, but number {seq} at {format_tick(system_us)} follows"
+        self._report(int(events.log_offset[row]), description)
 
-    def _break(self, log_offset: int, what: str) -> None:
-        self.broken = self.broken or Broken(self.number, self.partition, log_offset, what)
+    def _report(self, log_offset: int, description: str) -> None:
+        self.broken = self.broken or BrokenPromise(self.number, self.partition, log_offset, description)

@@ -51,11 +51,11 @@ class Side:
     starts: tuple[int, ...]
     ends: tuple[int, ...]
     start_us: int | None = None
-    trimmed: bool = False
+    is_trimmed: bool = False
 
 
 @dataclass(slots=True)
-class Columns:
+class EventColumns:
     """Events as columns: log offset, channel, seq and s of each, and the bytes that the law fixes."""
 
     log_offset: Ints
@@ -70,34 +70,34 @@ class Columns:
     def __len__(self) -> int:
         return len(self.log_offset)
 
-    def take(self, rows: Ints) -> Columns:
+    def take_rows(self, rows: Ints) -> EventColumns:
         """Return the chosen rows; all of them in their order cost nothing."""
         if len(rows) == len(self) and (len(rows) == 0 or (rows[0] == 0 and (np.diff(rows) == 1).all())):
             return self
         chosen = pa.array(rows)
         plain = (getattr(self, name)[rows] for name in _PLAIN)
-        return Columns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES))
+        return EventColumns(*plain, *(getattr(self, name).take(chosen) for name in _BYTES))
 
-    def slice(self, first: int, past: int) -> Columns:
+    def slice(self, start: int, end: int) -> EventColumns:
         """Return the rows from *first* to *past*, without copying."""
-        plain = (getattr(self, name)[first:past] for name in _PLAIN)
-        return Columns(*plain, *(getattr(self, name).slice(first, past - first) for name in _BYTES))
+        plain = (getattr(self, name)[start:end] for name in _PLAIN)
+        return EventColumns(*plain, *(getattr(self, name).slice(start, end - start) for name in _BYTES))
 
     @staticmethod
-    def join(parts: list[Columns]) -> Columns:
+    def concat(parts: list[EventColumns]) -> EventColumns:
         """Return all rows of *parts*, one part after the other."""
         filled = [part for part in parts if len(part)] or parts[:1]
         if len(filled) == 1:
             return filled[0]
         plain = (np.concatenate([getattr(part, name) for part in filled]) for name in _PLAIN)
-        return Columns(*plain, *(pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES))
+        return EventColumns(*plain, *(pa.concat_arrays([getattr(part, name) for part in filled]) for name in _BYTES))
 
 
 _PLAIN = ("log_offset", "number", "seq", "system_us", "stamp_ms")
 _BYTES = ("header", "key", "value")
 
 
-def split(records: Records, topic: str, partition: int) -> tuple[Columns, list[tuple[int, Cti]]]:
+def split_records(records: Records, topic: str, partition: int) -> tuple[EventColumns, list[tuple[int, Cti]]]:
     """
     Return the events among *records* as columns, and the CTIs with their log offsets.
 
@@ -118,9 +118,9 @@ def split(records: Records, topic: str, partition: int) -> tuple[Columns, list[t
     try:
         table = decode_event_headers(fixed)
     except ProtocolError as error:
-        raise _first_foreign(fixed, offset, topic, partition) or error from None
+        raise _find_foreign_record(fixed, offset, topic, partition) or error from None
     number, seq, system_us = (table[name].astype(np.int64) for name in ("number", "seq", "system_us"))
-    return Columns(offset, number, seq, system_us, stamp_ms, fixed, key, value), ctis
+    return EventColumns(offset, number, seq, system_us, stamp_ms, fixed, key, value), ctis
 
 
 def _cti(records: Records, header: bytes, row: int, topic: str, partition: int) -> Cti:
@@ -132,7 +132,7 @@ def _cti(records: Records, header: bytes, row: int, topic: str, partition: int) 
     return decode_cti(header, records.value[row].as_py() or b"", partition, where)
 
 
-def _first_foreign(headers: pa.Array, offset: Ints, topic: str, partition: int) -> ProtocolError | None:
+def _find_foreign_record(headers: pa.Array, offset: Ints, topic: str, partition: int) -> ProtocolError | None:
     for row, header in enumerate(headers.to_pylist()):
         try:
             decode_event_headers([header])
@@ -141,15 +141,15 @@ def _first_foreign(headers: pa.Array, offset: Ints, topic: str, partition: int) 
     return None
 
 
-class Met(NamedTuple):
+class LogPiece(NamedTuple):
     """What a stretch of the log brought: accepted events, the log offsets upon which they were, and the CTIs that stand there."""
 
-    events: Columns
-    position: Ints
+    events: EventColumns
+    log_position: Ints
     ctis: list[tuple[int, Cti]]
 
 
-class Walk:
+class PartitionWalk:
     """
     Walks one partition of one topic by the reader's rule.
 
@@ -168,8 +168,8 @@ class Walk:
         self._start = side.starts[partition] if resume is None else resume[0]
         self.reader = PartitionReader(partition, side.partitions, side.start_us)
         if resume is not None:
-            self.reader = _reader_at(partition, side.partitions, *resume[1:])
-        self._carried: Columns | None = None
+            self.reader = _restore_reader(partition, side.partitions, *resume[1:])
+        self._carried: EventColumns | None = None
         self.records = 0
 
     @property
@@ -177,7 +177,7 @@ class Walk:
         """The newest roster met."""
         return self.reader.roster
 
-    def run(self, until_us: int | None = None) -> Iterator[Met]:
+    def run(self, until_us: int | None = None) -> Iterator[LogPiece]:
         """Yield what the log brings, piece by piece, to its end or until nothing with s < *until_us* can come any more."""
         side, partition = self._side, self._partition
         end = side.ends[partition]
@@ -187,26 +187,26 @@ class Walk:
         try:
             for records in kafka.read(self._start, end):
                 self.records += len(records)
-                yield self._accept(*split(records, side.topic, partition))
+                yield self._accept(*split_records(records, side.topic, partition))
                 if until_us is not None and self.reader.frontier >= until_us:
                     return
         finally:
             kafka.close()
 
-    def unmet(self) -> ProtocolError | None:
+    def unmet_promise(self) -> ProtocolError | None:
         """Return the error that a reader at the end of the topic will stop with: a CTI promises events that are not there."""
         waiting = self.reader.waiting()
         return unmet(self._side.topic, self._partition, *waiting[0]) if waiting else None
 
-    def _accept(self, events: Columns, ctis: list[tuple[int, Cti]]) -> Met:
+    def _accept(self, events: EventColumns, ctis: list[tuple[int, Cti]]) -> LogPiece:
         log = Log(events.log_offset, events.number, events.seq, events.system_us, ctis)
         accepted = self.reader.accept(log)
-        together = events if self._carried is None else Columns.join([self._carried, events])
-        self._carried = together.take(accepted.carried) if len(accepted.carried) else None
-        return Met(together.take(accepted.rows), accepted.position, ctis)
+        candidates = events if self._carried is None else EventColumns.concat([self._carried, events])
+        self._carried = candidates.take_rows(accepted.carried) if len(accepted.carried) else None
+        return LogPiece(candidates.take_rows(accepted.rows), accepted.position, ctis)
 
 
-def _reader_at(partition: int, partitions: int, number: int, last: int) -> PartitionReader:
+def _restore_reader(partition: int, partitions: int, number: int, last_seq: int) -> PartitionReader:
     """Return a reader that has accepted one channel's events up to *last*."""
     saved: dict[str, Any] = {
         "version": READER_STATE_VERSION,
@@ -215,6 +215,6 @@ def _reader_at(partition: int, partitions: int, number: int, last: int) -> Parti
         "gaps": 0,
         "frontier": NEVER,
         "roster": None,
-        "channels": [[number, True, last, NEVER, [], []]],
+        "channels": [[number, True, last_seq, NEVER, [], []]],
     }
     return PartitionReader.restore(json.dumps(saved).encode(), partition, partitions)

@@ -28,19 +28,19 @@ from pathlib import Path
 from ordering.errors import TidegateError
 from ordering.policies import Action
 from tidegate.local.files import LocalFile
-from tidegate.local.given import PolicyFlags
 from tidegate.local.output import DEAD
+from tidegate.local.run_setup import PolicyFlags
 from tidegate.order.files import Format
-from tidegate.order.flags import ENDINGS
+from tidegate.order.flags import FORMAT_BY_SUFFIX
 
 SCRIPT = "query.sql"
 ERROR = "expected.error"
 SETTINGS = "case.toml"
 CONFIG = "tidegate.toml"
-_INPUT = re.compile(rf"(input|reference)\.(.+)(\.(?:{'|'.join(ending.removeprefix('.') for ending in ENDINGS)}))", re.IGNORECASE)
+_INPUT = re.compile(rf"(input|reference)\.(.+)(\.(?:{'|'.join(ending.removeprefix('.') for ending in FORMAT_BY_SUFFIX)}))", re.IGNORECASE)
 _VERSION = re.compile(r"(.+)\.(\d{4}-\d\d-\d\d)")
 _EXPECTED = re.compile(r"expected\.(.+)\.ndjson")
-_READ_BY_PEOPLE = (".md", ".txt")
+_DOCUMENTATION_SUFFIXES = (".md", ".txt")
 
 
 class CaseError(TidegateError):
@@ -80,18 +80,18 @@ class Case:
     config: Path | None = None
 
 
-def folders_of(root: Path) -> list[Path]:
+def find_case_folders(root: Path) -> list[Path]:
     """
     Return the folders below *root* that are cases, in order of their names.
 
     Raises:
         CaseError: There is none.
     """
-    found = sorted(script.parent for script in root.rglob(SCRIPT))
-    if not found:
+    folders = sorted(script.parent for script in root.rglob(SCRIPT))
+    if not folders:
         fix = f"a case is a folder with {SCRIPT}, input.NAME.ndjson and expected.OUTPUT.ndjson"
         raise CaseError("there is no case in this folder", code="TG-TEST-NONE", where=str(root), fix=fix)
-    return found
+    return folders
 
 
 def read_case(folder: Path, root: Path) -> Case:
@@ -104,42 +104,42 @@ def read_case(folder: Path, root: Path) -> Case:
     files: dict[str, list[LocalFile]] = {"input": [], "reference": []}
     expected: dict[str, tuple[bytes, ...]] = {}
     for path in sorted(one for one in folder.iterdir() if one.is_file()):
-        if named := _INPUT.fullmatch(path.name):
-            files[named[1].lower()].append(_file(path, named[1].lower(), named[2], ENDINGS[named[3].lower()]))
-        elif named := _EXPECTED.fullmatch(path.name):
-            expected[named[1]] = _lines(path)
-        elif path.name not in (SCRIPT, ERROR, SETTINGS, CONFIG) and path.suffix not in _READ_BY_PEOPLE:
+        if match := _INPUT.fullmatch(path.name):
+            files[match[1].lower()].append(_case_file(path, match[1].lower(), match[2], FORMAT_BY_SUFFIX[match[3].lower()]))
+        elif match := _EXPECTED.fullmatch(path.name):
+            expected[match[1]] = _read_lines(path)
+        elif path.name not in (SCRIPT, ERROR, SETTINGS, CONFIG) and path.suffix not in _DOCUMENTATION_SUFFIXES:
             fix = f"a case has {SCRIPT}, input.NAME.ndjson, expected.OUTPUT.ndjson, {ERROR}, {SETTINGS}, {CONFIG}"
             raise CaseError(f"{path.name} is no file of a case", where=str(path), fix=fix)
     error = (folder / ERROR).read_text("utf-8").rstrip("\n") if (folder / ERROR).exists() else None
     if (error is None) == (not expected):
         fix = f"write expected.OUTPUT.ndjson, or {ERROR}" if error is None else "keep one of the two"
         raise CaseError("a case expects results or an error", where=str(folder), fix=fix)
-    description, flags = _settings(folder / SETTINGS)
+    description, flags = _read_settings(folder / SETTINGS)
     dead = expected.pop(DEAD, ())
     references = tuple(dict.fromkeys(files["reference"]))
-    twice = next((one for number, one in enumerate(references) if one.name in [other.name for other in references[:number]]), None)
-    if twice is not None:
-        what, fix = f"{twice.name} has versions and a file without a day, or of another format", "give each of them a day"
-        raise CaseError(what, where=twice.path, fix=fix)
+    duplicate = next((one for number, one in enumerate(references) if one.name in [other.name for other in references[:number]]), None)
+    if duplicate is not None:
+        what, fix = f"{duplicate.name} has versions and a file without a day, or of another format", "give each of them a day"
+        raise CaseError(what, where=duplicate.path, fix=fix)
     name = "." if folder == root else folder.relative_to(root).as_posix()
     config = folder / CONFIG if (folder / CONFIG).exists() else None
     return Case(name, folder, description, flags, tuple(files["input"]), references, expected, dead, error, config)
 
 
-def _file(path: Path, what: str, name: str, kind: Format) -> LocalFile:
+def _case_file(path: Path, role: str, name: str, format: Format) -> LocalFile:
     """Return a file of a case; versions of one table are one, with the day left open in its name."""
-    version = _VERSION.fullmatch(name) if what == "reference" else None
+    version = _VERSION.fullmatch(name) if role == "reference" else None
     if version is None:
-        return LocalFile(name, str(path), kind)
-    return LocalFile(version[1], str(path.with_name(f"{what}.{version[1]}.{{date}}{path.suffix}")), kind)
+        return LocalFile(name, str(path), format)
+    return LocalFile(version[1], str(path.with_name(f"{role}.{version[1]}.{{date}}{path.suffix}")), format)
 
 
-def _lines(path: Path) -> tuple[bytes, ...]:
+def _read_lines(path: Path) -> tuple[bytes, ...]:
     return tuple(path.read_bytes().splitlines())
 
 
-def _settings(path: Path) -> tuple[str, PolicyFlags]:
+def _read_settings(path: Path) -> tuple[str, PolicyFlags]:
     """Return the description and the policies of a case."""
     if not path.exists():
         return "", PolicyFlags()
@@ -149,7 +149,7 @@ def _settings(path: Path) -> tuple[str, PolicyFlags]:
         raise CaseError(f"the file is no TOML: {error}", where=str(path), fix='write late = "5m"') from None
     known = {one.name for one in fields(PolicyFlags)}
     values: dict[str, str] = {}
-    for name, value in _texts(table, path):
+    for name, value in _string_settings(table, path):
         if name != "description" and name not in known:
             fix = f"settings are description, {', '.join(sorted(known))}"
             raise CaseError(f"there is no setting {name}", where=str(path), fix=fix)
@@ -162,7 +162,7 @@ def _settings(path: Path) -> tuple[str, PolicyFlags]:
     return description, PolicyFlags(**{**values, **actions})  # type: ignore[arg-type]
 
 
-def _texts(table: Mapping[str, object], path: Path) -> Iterator[tuple[str, str]]:
+def _string_settings(table: Mapping[str, object], path: Path) -> Iterator[tuple[str, str]]:
     for name, value in table.items():
         if not isinstance(value, str):
             raise CaseError(f"{name} is no text", where=str(path), fix=f'{name} = "..."')

@@ -14,9 +14,9 @@ from difflib import SequenceMatcher
 from ordering.errors import QueryError
 from tidegate.cli.local import BLOCK_BYTES
 from tidegate.local.case_files import SCRIPT, Case, CaseError
-from tidegate.local.given import Given, opened_run
 from tidegate.local.output import DEAD, dead_line
-from tidegate.local.script import Reads, bound_script
+from tidegate.local.run_setup import RunSetup, open_run
+from tidegate.local.script import BoundScript, bind_script
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Difference:
 
     line: int
     expected: str | None
-    found: str | None
+    actual: str | None
 
     @property
     def kind(self) -> str:
         """``differing``, ``missing`` or ``unexpected``."""
-        return "unexpected" if self.expected is None else "missing" if self.found is None else "differing"
+        return "unexpected" if self.expected is None else "missing" if self.actual is None else "differing"
 
 
 @dataclass
@@ -73,50 +73,52 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
         CaseError: It expects results of an output that the script does not have, or the other way about.
         TidegateError: A file or a setting of it is wrong.
     """
-    given = Given.of(case.files, case.flags, case.config, case.references)
+    setup = RunSetup.of(case.files, case.flags, case.config, case.references)
     try:
-        reads = bound_script(case.folder / SCRIPT, given.settings, name=SCRIPT)
+        script = bind_script(case.folder / SCRIPT, setup.settings, name=SCRIPT)
     except QueryError as error:
-        return Verdict(case, {"error": compare((case.error or "").splitlines(), str(error).splitlines())})
+        return Verdict(case, {"error": compare_lines((case.error or "").splitlines(), str(error).splitlines())})
     if case.error is not None:
-        return Verdict(case, {"error": compare(case.error.splitlines(), [])})
-    found = results_of(case, reads, given, block_bytes)
-    return Verdict(case, {name: compare(_texts(case, name), lines) for name, lines in found.items()})
+        return Verdict(case, {"error": compare_lines(case.error.splitlines(), [])})
+    lines_by_output = collect_results(case, script, setup, block_bytes)
+    return Verdict(case, {name: compare_lines(_expected_lines(case, name), lines) for name, lines in lines_by_output.items()})
 
 
-def results_of(case: Case, reads: Reads, given: Given, block_bytes: int = BLOCK_BYTES) -> dict[str, list[str]]:
+def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_bytes: int = BLOCK_BYTES) -> dict[str, list[str]]:
     """Return the lines that each output gives, and what is said of dead records where there are or should be any."""
-    outputs = [plan.output for plan in reads.plans]
-    wrong = sorted({*outputs} ^ {*case.expected})
-    if wrong or DEAD in outputs:
-        name = (wrong or [DEAD])[0]
+    outputs = [plan.output for plan in script.plans]
+    unmatched = sorted({*outputs} ^ {*case.expected})
+    if unmatched or DEAD in outputs:
+        name = (unmatched or [DEAD])[0]
         what = f"{name} is no output of the script" if name in case.expected else f"nothing is expected of output {name}"
         fix = f"the script writes INTO {', '.join(outputs)}: write expected.OUTPUT.ndjson for each; empty: no results"
         raise CaseError(what, where=str(case.folder), fix=fix)
-    found: dict[str, list[str]] = {name: [] for name in outputs}
+    lines_by_output: dict[str, list[str]] = {name: [] for name in outputs}
     dead: list[str] = []
-    with opened_run(reads, given, block_bytes) as run:
-        for piece in run.slices():
+    with open_run(script, setup, block_bytes) as run:
+        for piece in run.steps():
             for name, results in zip(outputs, piece.results, strict=True):
-                found[name] += [value.decode() for value in results["value"].to_pylist()]
+                lines_by_output[name] += [value.decode() for value in results["value"].to_pylist()]
             dead += [dead_line(bad).decode().rstrip("\n") for bad in piece.bad]
-    return found | ({DEAD: sorted(dead)} if dead or case.dead else {})
+    return lines_by_output | ({DEAD: sorted(dead)} if dead or case.dead else {})
 
 
-def _texts(case: Case, name: str) -> list[str]:
+def _expected_lines(case: Case, name: str) -> list[str]:
     lines = [line.decode(errors="replace") for line in (case.dead if name == DEAD else case.expected[name])]
     return sorted(lines) if name == DEAD else lines
 
 
-def compare(expected: Sequence[str], found: Sequence[str]) -> Comparison:
+def compare_lines(expected: Sequence[str], actual: Sequence[str]) -> Comparison:
     """Hold two sequences of lines against each other."""
     comparison = Comparison()
-    for what, low, high, low_found, high_found in SequenceMatcher(None, expected, found, autojunk=False).get_opcodes():
-        if what == "equal":
-            comparison.matched += high - low
+    for tag, expected_start, expected_end, actual_start, actual_end in SequenceMatcher(
+        None, expected, actual, autojunk=False
+    ).get_opcodes():
+        if tag == "equal":
+            comparison.matched += expected_end - expected_start
             continue
-        for step in range(max(high - low, high_found - low_found)):
-            wanted = expected[low + step] if low + step < high else None
-            came = found[low_found + step] if low_found + step < high_found else None
-            comparison.differences.append(Difference(min(low + step, high) + 1, wanted, came))
+        for offset in range(max(expected_end - expected_start, actual_end - actual_start)):
+            expected_line = expected[expected_start + offset] if expected_start + offset < expected_end else None
+            actual_line = actual[actual_start + offset] if actual_start + offset < actual_end else None
+            comparison.differences.append(Difference(min(expected_start + offset, expected_end) + 1, expected_line, actual_line))
     return comparison

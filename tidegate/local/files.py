@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ordering.errors import SettingError
 from tidegate.order.files import Format, OrderFileError, Records, open_records
-from tidegate.order.flags import ENDINGS, STANDARD_INPUT, opened_source
+from tidegate.order.flags import FORMAT_BY_SUFFIX, STANDARD_INPUT, open_source
 
 _NAME = re.compile(r"[^\s=/]+")
 
@@ -32,7 +32,7 @@ class LocalFile:
 
     name: str
     path: str
-    kind: Format
+    format: Format
 
     @property
     def can_be_read_twice(self) -> bool:
@@ -40,7 +40,7 @@ class LocalFile:
         return self.path != STANDARD_INPUT and Path(self.path).is_file()
 
 
-def files_of(given: Sequence[str], flag: str = "--input") -> list[LocalFile]:
+def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[LocalFile]:
     """
     Return the files that the flags name, each ``NAME=FILE``.
 
@@ -48,39 +48,39 @@ def files_of(given: Sequence[str], flag: str = "--input") -> list[LocalFile]:
         SettingError: A flag is not of that form, or names an input a second time.
         OrderFileError: The ending of a file names no format.
     """
-    found: list[LocalFile] = []
-    for text in given:
+    files: list[LocalFile] = []
+    for text in flag_values:
         name, equals, path = text.partition("=")
         if not equals or not path or not _NAME.fullmatch(name):
             raise SettingError(
                 f"{text!r} names no input and file", code="TG-SETTING-FLAG", where=flag, fix="write NAME=FILE", example=f"{flag} a=a.ndjson"
             )
-        if name.lower() in {other.name.lower() for other in found}:
+        if name.lower() in {other.name.lower() for other in files}:
             fix = "put its records into one file"
             raise SettingError(f"input {name} has two files", code="TG-SETTING-CONFLICT", where=flag, fix=fix)
-        found.append(LocalFile(name, path, _format(path)))
-    return found
+        files.append(LocalFile(name, path, _format_by_suffix(path)))
+    return files
 
 
-def _format(path: str) -> Format:
-    kind = Format.NDJSON if path == STANDARD_INPUT else ENDINGS.get(Path(path).suffix.lower())
+def _format_by_suffix(path: str) -> Format:
+    kind = Format.NDJSON if path == STANDARD_INPUT else FORMAT_BY_SUFFIX.get(Path(path).suffix.lower())
     if kind is None:
         raise OrderFileError(
             f"the ending of {path} names no format",
             code="TG-ORDER-FORMAT",
             where=path,
-            fix=f"endings known: {', '.join(ENDINGS)}; unpack what is packed, standard input (-) is NDJSON",
+            fix=f"endings known: {', '.join(FORMAT_BY_SUFFIX)}; unpack what is packed, standard input (-) is NDJSON",
         )
     return kind
 
 
 @contextmanager
-def opened(file: LocalFile, block_bytes: int) -> Iterator[Records]:
+def open_file_records(file: LocalFile, block_bytes: int) -> Iterator[Records]:
     """
     Open a file's records.
 
     Raises:
         OrderFileError: It cannot be read as what its ending says.
     """
-    with opened_source(file.path) as source:
-        yield open_records(file.path, file.kind, source, "\t" if file.path.lower().endswith(".tsv") else ",", block_bytes)
+    with open_source(file.path) as source:
+        yield open_records(file.path, file.format, source, "\t" if file.path.lower().endswith(".tsv") else ",", block_bytes)

@@ -33,8 +33,8 @@ from tidegate.expressions.binding.configured import path_of
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant
-from tidegate.local.files import LocalFile, opened
-from tidegate.order.fields import well_known
+from tidegate.local.files import LocalFile, open_file_records
+from tidegate.order.fields import find_well_known
 from tidegate.order.files import Block, OrderFileError, Records
 from tidegate.payloads.formats import JSON, reader_of
 
@@ -71,7 +71,7 @@ class BadRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class TimeRules:
     """
     How an input's time is told.
 
@@ -118,30 +118,30 @@ class FileInput:
         OrderFileError: The file is not what its name says, or lacks what it needs; it names the file and the line.
     """
 
-    def __init__(self, file: LocalFile, scan: Scan, rules: Rules, block_bytes: int) -> None:
+    def __init__(self, file: LocalFile, scan: Scan, rules: TimeRules, block_bytes: int) -> None:
         self.file, self.name, self.counts = file, scan.input, InputCounts()
         self.is_ended = False
         self._scan, self._rules, self._over = scan, rules, scan.over is not None
         self._open = ExitStack()
-        self.records: Records = self._open.enter_context(opened(file, block_bytes))
+        self.records: Records = self._open.enter_context(open_file_records(file, block_bytes))
         self._blocks = self.records.blocks()
-        first, self._blocks = _first(self._blocks)
+        first, self._blocks = _read_first_names(self._blocks)
         names = self.records.columns or first
-        self.has_arrival = well_known(names, [ARRIVAL]) is not None
-        self.has_partition = well_known(names, [PARTITION]) is not None
-        self._changed_us = self._change_us()
-        self._exprs = self._wanted()
+        self.has_arrival = find_well_known(names, [ARRIVAL]) is not None
+        self.has_partition = find_well_known(names, [PARTITION]) is not None
+        self._changed_us = self._file_change_us()
+        self._exprs = self._needed_exprs()
         self._reader = ByReader(reader_of(JSON), self._exprs)
-        self._policies = self._policies_in_force()
+        self._policies = self._effective_policies()
         self._partitions: dict[int, _Partition] = {}
-        self.frontier: Frontier[int] = Frontier(self._all_partitions(block_bytes))
+        self.frontier: Frontier[int] = Frontier(self._find_partitions(block_bytes))
 
     @property
     def partitions(self) -> int:
         """How many partitions had records so far."""
         return len(self._partitions)
 
-    def reached(self, partition: int) -> int:
+    def frontier_of(self, partition: int) -> int:
         """Return how far a partition has come, microseconds."""
         members = self.frontier.members
         return members.get(partition, NEVER if _UNKNOWN in members else INFINITY)
@@ -160,21 +160,21 @@ class FileInput:
         released = [self._step(partition, rows.batch(chosen)) for partition, chosen in rows.by_partition()]
         bad = rows.bad_records()
         self.counts.bad.update(one.reason for one in bad)
-        return _joined(released), bad
+        return _concat_released(released), bad
 
     # What is read
 
-    def _wanted(self) -> dict[str, Expr]:
+    def _needed_exprs(self) -> dict[str, Expr]:
         wanted: dict[str, Expr | None] = {
-            "time": _untyped(self._scan.timestamp_by),
+            "time": _without_type(self._scan.timestamp_by),
             "end": Field(tuple(self._rules.end.split("."))) if self._rules.end is not None else None,
-            "over": _untyped(self._scan.over),
+            "over": _without_type(self._scan.over),
             "arrival": Field((ARRIVAL,)) if self.has_arrival else None,
             "partition": Field((PARTITION,)) if self.has_partition else None,
         }
         return {name: expr for name, expr in wanted.items() if expr is not None}
 
-    def _policies_in_force(self) -> Policies:
+    def _effective_policies(self) -> Policies:
         if self._scan.timestamp_by is None:
             return Policies.arrival_order()
         if self.has_arrival:
@@ -182,7 +182,7 @@ class FileInput:
         # Without an arrival A stays before all time and with it the floor; with OVER the model wants a tolerance all the same.
         return replace(self._rules.policies, early_us=None, late_us=0 if self._over else None)
 
-    def _change_us(self) -> int:
+    def _file_change_us(self) -> int:
         """Return the arrival of every record of a file that holds none."""
         if self.has_arrival or self._scan.timestamp_by is not None:
             return NEVER
@@ -196,20 +196,20 @@ class FileInput:
             )
         return Path(self.file.path).stat().st_mtime_ns // 1_000
 
-    def _all_partitions(self, block_bytes: int) -> set[int]:
+    def _find_partitions(self, block_bytes: int) -> set[int]:
         """Return the partitions that the file has: time may pass none of them before its first record."""
         if not self.has_partition:
             return {0}
         if not self.file.can_be_read_twice:
             return {_UNKNOWN}
-        found: set[int] = set()
+        partitions: set[int] = set()
         reader = ByReader(reader_of(JSON), {"partition": Field((PARTITION,))})
-        with opened(self.file, block_bytes) as records:
+        with open_file_records(self.file, block_bytes) as records:
             for block in records.blocks():
-                numbers, valid = partitions_of(_values(reader, block, "partition"))
+                numbers, valid = parse_partitions(_extract(reader, block, "partition"))
                 readable = np.array([fault is None for fault in block.fault], dtype=np.bool_)
-                found.update(np.unique(numbers[valid & readable]).tolist())
-        return found
+                partitions.update(np.unique(numbers[valid & readable]).tolist())
+        return partitions
 
     # What leaves
 
@@ -225,12 +225,12 @@ class FileInput:
             setattr(self.counts.policies, one.name, counted + getattr(step.counts, one.name))
         for cti in step.ctis:
             self.frontier.rise(number, cti.c)
-        return _table(number, step.released, over=self._over)
+        return _released_table(number, step.released, over=self._over)
 
     def _finish(self) -> pa.Table:
         self.is_ended = True
         self.close()
-        return _joined(
+        return _concat_released(
             [
                 self._step(number, partition.model.without_records(partition.next_line, finish=True))
                 for number, partition in sorted(self._partitions.items())
@@ -245,53 +245,53 @@ class _Rows:
         self._block, self._source, size = block, source, len(block)
         self._line: Ints = np.array(block.line, dtype=np.int64)
         self._reason: list[str] = [fault.value if fault else "" for fault in block.fault]
-        self._bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
+        self._is_bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
         self._value = _payloads(block)
-        taken = source._reader.take(self._value)
-        columns_taken: dict[str, Values] = dict(taken.columns)  # type: ignore[arg-type]
-        self._refuse(~taken.well_formed, "malformed")
+        extracted = source._reader.take(self._value)
+        columns: dict[str, Values] = dict(extracted.columns)  # type: ignore[arg-type]
+        self._mark_bad(~extracted.well_formed, "malformed")
         self._partition = np.zeros(size, dtype=np.int64)
         if source.has_partition:
-            self._partition, valid = partitions_of(columns_taken["partition"].variant)
-            self._refuse(~valid, "partition")
+            self._partition, valid = parse_partitions(columns["partition"].variant)
+            self._mark_bad(~valid, "partition")
         self._arrival_us = np.full(size, source._changed_us, dtype=np.int64)
         if source.has_arrival:
-            self._arrival_us, valid = columns_taken["arrival"].ticks("auto")
-            self._refuse(~valid, "arrival")
-        self._fed = ~self._bad
+            self._arrival_us, valid = columns["arrival"].ticks("auto")
+            self._mark_bad(~valid, "arrival")
+        self._is_walked = ~self._is_bad
         self._event_us: Ints | None = None
-        if "time" in columns_taken:
-            self._event_us, valid = columns_taken["time"].ticks(source._rules.time_format)
-            self._refuse(~valid, "timestamp")
+        if "time" in columns:
+            self._event_us, valid = columns["time"].ticks(source._rules.time_format)
+            self._mark_bad(~valid, "timestamp")
         self._end_us: Ints | None = None
         self._start_us: Ints | None = None
-        if "end" in columns_taken:
-            self._take_ends(columns_taken["end"], source._rules)
-        self._substream = columns_taken["over"].keys() if "over" in columns_taken else None
+        if "end" in columns:
+            self._read_ends(columns["end"], source._rules)
+        self._substream = columns["over"].keys() if "over" in columns else None
 
-    def _refuse(self, where: Mask, reason: str) -> None:
-        fresh = where & ~self._bad
+    def _mark_bad(self, rows_mask: Mask, reason: str) -> None:
+        fresh = rows_mask & ~self._is_bad
         for row in np.flatnonzero(fresh).tolist():
             self._reason[row] = reason
-        self._bad |= fresh
+        self._is_bad |= fresh
 
-    def _take_ends(self, end: Values, rules: Rules) -> None:
+    def _read_ends(self, end: Values, rules: TimeRules) -> None:
         """Take the ends of intervals; the event time of an end edge is its end, and what else stands there is that of its start edge."""
         assert self._event_us is not None, "what has a span has an event time"
         ticks, valid = end.ticks(rules.time_format)
         if rules.shape is Shape.INTERVAL:
-            self._refuse(~valid, "end")
+            self._mark_bad(~valid, "end")
             self._end_us = ticks
             return
         ends = end.given()
-        self._refuse(ends & ~valid, "end")
+        self._mark_bad(ends & ~valid, "end")
         self._start_us = np.where(ends, self._event_us, NEVER)
         self._event_us = np.where(ends, ticks, self._event_us)
 
     def by_partition(self) -> Iterator[tuple[int, Ints]]:
         """Yield each partition that has records to walk, with its rows."""
-        for partition in np.unique(self._partition[self._fed]).tolist():
-            yield partition, np.flatnonzero(self._fed & (self._partition == partition))
+        for partition in np.unique(self._partition[self._is_walked]).tolist():
+            yield partition, np.flatnonzero(self._is_walked & (self._partition == partition))
 
     def batch(self, rows: Ints) -> Batch:
         """Return some rows as a batch for the model; a record without a valid event time still moves time."""
@@ -300,7 +300,7 @@ class _Rows:
             offset=self._line[rows],
             arrival_us=self._arrival_us[rows],
             event_time_us=None if self._event_us is None else self._event_us[rows],
-            readable=~self._bad[rows],
+            readable=~self._is_bad[rows],
             substream=substream,
             key=np.empty(len(rows), dtype=object) if substream is None else substream.dictionary_decode().cast(pa.binary()),
             value=self._value.take(pa.array(rows)),
@@ -312,12 +312,14 @@ class _Rows:
     def bad_records(self) -> list[BadRecord]:
         """Return the records that cannot be used."""
         return [
-            BadRecord(self._reason[row], int(self._partition[row]) if self._fed[row] else None, int(self._line[row]), self._block.text[row])
-            for row in np.flatnonzero(self._bad).tolist()
+            BadRecord(
+                self._reason[row], int(self._partition[row]) if self._is_walked[row] else None, int(self._line[row]), self._block.text[row]
+            )
+            for row in np.flatnonzero(self._is_bad).tolist()
         ]
 
 
-def partitions_of(values: Variant) -> tuple[Ints, Mask]:
+def parse_partitions(values: Variant) -> tuple[Ints, Mask]:
     """Return the partition that each value names, and where it names one: an integer of 32 bits, also as text; NULL is 0."""
     numbers, valid = np.zeros(values.length, dtype=np.int64), ~values.valid()
     for kind, part in values.parts.items():
@@ -325,19 +327,19 @@ def partitions_of(values: Variant) -> tuple[Ints, Mask]:
             part = pc.if_else(pc.match_substring_regex(part, "^[0-9]{1,10}$"), part, None).cast(pa.int64())
         elif kind is not Kind.BIGINT:
             continue
-        found = part.fill_null(-1).to_numpy()
-        fine = (found >= 0) & (found <= PARTITION_MAX)
-        numbers[fine], valid[fine] = found[fine], True
+        candidates = part.fill_null(-1).to_numpy()
+        in_range = (candidates >= 0) & (candidates <= PARTITION_MAX)
+        numbers[in_range], valid[in_range] = candidates[in_range], True
     return numbers, valid
 
 
-def _untyped(expr: Expr | None) -> Expr | None:
+def _without_type(expr: Expr | None) -> Expr | None:
     """Return an expression as ingest reads it: a field alone counts as it stands in the record, whatever type it is declared to have."""
     path = path_of(expr) if expr is not None else None
     return expr if path is None else Field(path)
 
 
-def _values(reader: ByReader, block: Block, name: str) -> Variant:
+def _extract(reader: ByReader, block: Block, name: str) -> Variant:
     column = reader.take(_payloads(block)).columns[name]
     assert isinstance(column, Values)
     return column.variant
@@ -348,7 +350,7 @@ def _payloads(block: Block) -> pa.Array:
     return pa.array([None if fault else text for text, fault in zip(block.text, block.fault, strict=True)], type=pa.binary())
 
 
-def _first(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
+def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
     """Return the names in the first record that is an object, and the blocks, those read for it included."""
     seen: list[Block] = []
     names: list[str] = []
@@ -358,16 +360,16 @@ def _first(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
         if found is not None:
             names = list(found)
             break
-    return names, _chained(seen, blocks)
+    return names, _replay(seen, blocks)
 
 
-def _chained(seen: list[Block], blocks: Iterator[Block]) -> Iterator[Block]:
+def _replay(seen: list[Block], blocks: Iterator[Block]) -> Iterator[Block]:
     while seen:
         yield seen.pop(0)
     yield from blocks
 
 
-def _table(partition: int, released: Released, *, over: bool) -> pa.Table:
+def _released_table(partition: int, released: Released, *, over: bool) -> pa.Table:
     key = payload_columns.to_arrow(released.key).cast(pa.binary()) if over else pa.array([b""] * len(released), pa.binary())
     value = payload_columns.to_arrow(released.value).cast(pa.binary()) if len(released) else pa.array([], pa.binary())
     owner = np.full(len(released), partition, dtype=np.int64)
@@ -376,6 +378,6 @@ def _table(partition: int, released: Released, *, over: bool) -> pa.Table:
     return pa.Table.from_arrays([*map(pa.array, numbers), key, value], schema=RELEASED_SCHEMA)
 
 
-def _joined(tables: Iterable[pa.Table]) -> pa.Table:
-    found = list(tables)
-    return pa.concat_tables(found) if found else RELEASED_SCHEMA.empty_table()
+def _concat_released(tables: Iterable[pa.Table]) -> pa.Table:
+    released = list(tables)
+    return pa.concat_tables(released) if released else RELEASED_SCHEMA.empty_table()

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from ordering.errors import SettingError
 from tidegate.local.files import LocalFile
-from tidegate.local.run import Bad, Slice
-from tidegate.order.output import Lines
+from tidegate.local.run import Bad, RunStep
+from tidegate.order.output import LineWriter
 
 DEAD = "dead"
 """Name of the file, but for its ending, that records which cannot be used go to."""
@@ -31,16 +31,16 @@ _NAME = re.compile(r"[^/\\\0]+")
 class Sink(Protocol):
     """What takes the results of a run."""
 
-    def write(self, piece: Slice) -> None:
+    def write(self, step: RunStep) -> None:
         """Take what one step gave."""
         ...
 
-    def keep(self) -> None:
+    def commit(self) -> None:
         """Take notice that there is no more."""
         ...
 
 
-class Files:
+class ResultFiles:
     """
     A file for each output in one folder, and one for the records that cannot be used.
 
@@ -48,10 +48,10 @@ class Files:
         SettingError: An output cannot be a file, or is a file that is read.
     """
 
-    def __init__(self, folder: Path, outputs: Sequence[str], read: Sequence[LocalFile]) -> None:
+    def __init__(self, folder: Path, outputs: Sequence[str], read_files: Sequence[LocalFile]) -> None:
         self._folder, self._names = folder, [*outputs, DEAD]
         self._exit = ExitStack()
-        inputs = {Path(file.path).resolve(): file for file in read}
+        inputs = {Path(file.path).resolve(): file for file in read_files}
         for output in outputs:
             if not _NAME.fullmatch(output) or output.lower() == DEAD:
                 fix = "give it another name in the script, or write to standard output"
@@ -70,30 +70,30 @@ class Files:
         except OSError as error:
             what = f"the folder cannot be made: {error.strerror or error}"
             raise SettingError(what, code="TG-LOCAL-OUTPUT", where=str(self._folder), fix="name another one") from None
-        self._lines = [self._exit.enter_context(Lines(self._path(name))) for name in self._names]
+        self._lines = [self._exit.enter_context(LineWriter(self._path(name))) for name in self._names]
         return self
 
     def __exit__(self, *error: object) -> None:
         """Throw away what was not kept."""
         self._exit.close()
 
-    def write(self, piece: Slice) -> None:
+    def write(self, step: RunStep) -> None:
         """Write the results of a step, and the records that could not be used."""
-        for lines, results in zip(self._lines, piece.results, strict=False):
+        for lines, results in zip(self._lines, step.results, strict=False):
             lines.write([value + b"\n" for value in results["value"].to_pylist()])
-        self._lines[-1].write([dead_line(bad) for bad in piece.bad])
+        self._lines[-1].write([dead_line(bad) for bad in step.bad])
 
-    def keep(self) -> None:
+    def commit(self) -> None:
         """Put the files in their places."""
         for lines in self._lines:
-            lines.keep()
+            lines.commit()
 
 
-class Printed:
+class PrintedResults:
     """Standard output; records that cannot be used are only counted."""
 
     def __init__(self, outputs: Sequence[str]) -> None:
-        self._lines = Lines(None)
+        self._lines = LineWriter(None)
         self._heads = [b'{"output":%b,"value":' % orjson.dumps(name) for name in outputs] if len(outputs) > 1 else []
 
     def __enter__(self) -> Self:
@@ -102,17 +102,17 @@ class Printed:
     def __exit__(self, *error: object) -> None:
         """Nothing is held."""
 
-    def write(self, piece: Slice) -> None:
+    def write(self, step: RunStep) -> None:
         """Print the results of a step."""
-        values = [results["value"].to_pylist() for results in piece.results]
+        values = [results["value"].to_pylist() for results in step.results]
         if not self._heads:
             self._lines.write([value + b"\n" for value in values[0]])
             return
         texts = [b"%b%b}\n" % (head, value) for head, of_output in zip(self._heads, values, strict=True) for value in of_output]
-        instants = pa.concat_tables([results.select(["system_us"]) for results in piece.results])["system_us"].to_numpy()
+        instants = pa.concat_tables([results.select(["system_us"]) for results in step.results])["system_us"].to_numpy()
         self._lines.write([texts[at] for at in np.argsort(instants, kind="stable").tolist()])
 
-    def keep(self) -> None:
+    def commit(self) -> None:
         """Nothing is held."""
 
 

@@ -15,8 +15,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tidegate.local.inputs import ARRIVAL, PARTITION, FileInput
-from tidegate.local.run import LocalRun, Slice
-from tidegate.order.summary import say_summary
+from tidegate.local.run import LocalRun, RunStep
+from tidegate.order.summary import print_summary
 
 if TYPE_CHECKING:
     from query.lint import Finding
@@ -46,11 +46,11 @@ class LocalReport:
         """How many records could not be used."""
         return self._reasons.total()
 
-    def take(self, piece: Slice) -> None:
+    def add(self, step: RunStep) -> None:
         """Count what one step gave."""
-        for number, results in enumerate(piece.results):
+        for number, results in enumerate(step.results):
             self._results[number] += results.num_rows
-        self._reasons.update(bad.record.reason for bad in piece.bad)
+        self._reasons.update(bad.record.reason for bad in step.bad)
 
     @contextmanager
     def progress(self, run: LocalRun) -> Iterator[Callable[[], None]]:
@@ -77,16 +77,16 @@ class LocalReport:
 
             yield show
 
-    def say(self, run: LocalRun) -> None:
+    def print_summary(self, run: LocalRun) -> None:
         """Write the summary on standard error."""
         numbers = self._numbers(run)
-        say_summary(numbers, _sentences, as_json=self._as_json)
+        print_summary(numbers, _sentences, as_json=self._as_json)
 
     def _numbers(self, run: LocalRun) -> dict[str, Any]:
         return {
             "event": "end",
             "script": self._script,
-            "inputs": {source.name: _of_input(source) for source in run.inputs},
+            "inputs": {source.name: _input_numbers(source) for source in run.inputs},
             "outputs": dict(zip(self._outputs, self._results, strict=True)),
             "bad": dict(sorted(self._reasons.items())),
             "warnings": [asdict(mistake) for mistake in self._mistakes],
@@ -94,7 +94,7 @@ class LocalReport:
         }
 
 
-def _of_input(source: FileInput) -> dict[str, Any]:
+def _input_numbers(source: FileInput) -> dict[str, Any]:
     counts = source.counts.policies
     return {
         "file": source.file.path,
@@ -114,7 +114,7 @@ def _of_input(source: FileInput) -> dict[str, Any]:
 def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
     yield f"{numbers['script']}: {numbers['seconds']:.1f} s"
     for name, one in numbers["inputs"].items():
-        yield f"  input {name}: {one['records']:,} records of {one['file']}, {one['ordered']:,} in order{_told(one)}"
+        yield f"  input {name}: {one['records']:,} records of {one['file']}, {one['ordered']:,} in order{_policy_counts(one)}"
         if not one["has_arrival"]:
             yield f"    no {ARRIVAL}: nothing is early or late"
         if not one["has_partition"]:
@@ -132,7 +132,7 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
         yield f"    {mistake['fix']}"
 
 
-def _told(one: dict[str, Any]) -> str:
+def _policy_counts(one: dict[str, Any]) -> str:
     adjusted = {"late adjusted": one["late_adjusted"], "out of order adjusted": one["out_of_order_adjusted"]}
     dropped = {f"{name.replace('_', ' ')} dropped": count for name, count in one["dropped"].items()}
     parts = [f"{count:,} {name}" for name, count in (adjusted | dropped).items() if count]

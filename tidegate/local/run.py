@@ -43,7 +43,7 @@ class Bad:
 
 
 @dataclass
-class Slice:
+class RunStep:
     """What one step gave: for each output its results (``RESULT_SCHEMA``) in order, and the bad records."""
 
     results: list[pa.Table]
@@ -64,7 +64,7 @@ class LocalRun:
         self.program, self.inputs = program, inputs
         self._line = _Substreams(program, inputs) if over else _OneLine(program, inputs)
 
-    def slices(self) -> Iterator[Slice]:
+    def steps(self) -> Iterator[RunStep]:
         """Walk to the end of all files; yield what leaves, step by step."""
         while reading := [number for number, source in enumerate(self.inputs) if not source.is_ended]:
             number = min(reading, key=lambda one: self.inputs[one].frontier.value)
@@ -74,7 +74,7 @@ class LocalRun:
             self._line.take(number, released)
             is_last = all(one.is_ended for one in self.inputs)
             results = self._line.advance(is_last=is_last)
-            yield Slice(results, bad + self._line.taken_bad())
+            yield RunStep(results, bad + self._line.taken_bad())
 
 
 class _Line:
@@ -225,7 +225,7 @@ class _Substreams(_Line):
         if source.is_ended:
             return np.full(len(self._partition), INFINITY, dtype=np.int64)
         partitions, places = np.unique(self._partition, return_inverse=True)
-        floors: Ints = np.array([source.reached(partition) for partition in partitions.tolist()], dtype=np.int64)
+        floors: Ints = np.array([source.frontier_of(partition) for partition in partitions.tolist()], dtype=np.int64)
         return floors[places]
 
     def _hold(self, found: Sequence[pa.Table]) -> None:

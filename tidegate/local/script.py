@@ -37,7 +37,7 @@ class ScriptSettings:
 
 
 @dataclass(frozen=True)
-class Reads:
+class BoundScript:
     """
     A bound script.
 
@@ -50,12 +50,12 @@ class Reads:
     scans: tuple[Scan, ...]
 
     @property
-    def over(self) -> bool:
+    def has_over(self) -> bool:
         """Tell whether time advances substream by substream."""
         return any(scan.over is not None for scan in self.scans)
 
 
-def bound_script(path: Path, settings: ScriptSettings, *, name: str | None = None, into: str | None = None) -> Reads:
+def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None, into: str | None = None) -> BoundScript:
     """
     Read a script and bind it to files.
 
@@ -74,32 +74,32 @@ def bound_script(path: Path, settings: ScriptSettings, *, name: str | None = Non
     scans = tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
     for number, scan in enumerate(scans):
         _check_time(scan, script.source)
-        before = next((other for other in scans[:number] if other.input == scan.input), None)
-        if before is not None:
-            raise _contradiction(before, scan, script.source)
+        earlier_scan = next((other for other in scans[:number] if other.input == scan.input), None)
+        if earlier_scan is not None:
+            raise _contradiction(earlier_scan, scan, script.source)
         if (scan.over is None) != (scans[0].over is None):
             raise script.source.error(
-                f"{_said(scan, scans[0]).input} has OVER, and {_silent(scan, scans[0]).input} has not",
+                f"{_scan_with_over(scan, scans[0]).input} has OVER, and {_scan_without_over(scan, scans[0]).input} has not",
                 code="OVER",
-                at=_place(_said(scan, scans[0])),
+                at=_over_position(_scan_with_over(scan, scans[0])),
                 fix="write OVER after each input, or after none",
             )
     named = {*(scan.input for scan in scans), *(name for plan in plans for name in plan.references)}
-    unread = [schema.name for schema in settings.schemas if schema.name not in named]
-    if unread:
+    unread_files = [schema.name for schema in settings.schemas if schema.name not in named]
+    if unread_files:
         raise SettingError(
-            f"the script does not read {', '.join(unread)}",
+            f"the script does not read {', '.join(unread_files)}",
             code="TG-LOCAL-INPUT",
             where="--input",
             fix="leave the file out, or name the input after FROM",
         )
-    return Reads(plans, scans)
+    return BoundScript(plans, scans)
 
 
-def mistakes_in(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
+def find_mistakes(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
     """Return what a script that can be bound says and hardly means, of all that ``tidegate lint`` finds."""
-    around = Surroundings(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
-    return [finding for finding in lint(read_script(path), around) if finding.code in MISTAKES]
+    surroundings = Surroundings(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
+    return [finding for finding in lint(read_script(path), surroundings) if finding.code in MISTAKES]
 
 
 def _check_time(scan: Scan, source: Source) -> None:
@@ -119,14 +119,14 @@ def _contradiction(before: Scan, scan: Scan, source: Source) -> Exception:
     return source.error(f"{scan.input} has {said}", code=code, at=at, fix="write the same each time the input is named")
 
 
-def _said(one: Scan, other: Scan) -> Scan:
+def _scan_with_over(one: Scan, other: Scan) -> Scan:
     return one if one.over is not None else other
 
 
-def _silent(one: Scan, other: Scan) -> Scan:
+def _scan_without_over(one: Scan, other: Scan) -> Scan:
     return one if one.over is None else other
 
 
-def _place(scan: Scan) -> int:
+def _over_position(scan: Scan) -> int:
     over: Expr | None = scan.over
     return over.at if over else -1

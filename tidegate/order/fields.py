@@ -45,18 +45,18 @@ def parse_path(text: str, flag: str) -> FieldPath:
     Raises:
         SettingError: It is none.
     """
-    names, at = [], 0
-    while at < len(text):
-        step = _STEP.match(text, at)
+    names, position = [], 0
+    while position < len(text):
+        step = _STEP.match(text, position)
         if step is None:
             break
         names.append(step[1] or step[2])
-        at = step.end()
-        if at < len(text) - 1 and text[at] == ".":
-            at += 1
-        elif at < len(text) and text[at] != "[":
+        position = step.end()
+        if position < len(text) - 1 and text[position] == ".":
+            position += 1
+        elif position < len(text) and text[position] != "[":
             break
-    if at < len(text) or not names:
+    if position < len(text) or not names:
         raise SettingError(
             f"{text!r} is not a field path",
             code="TG-SETTING-VALUE",
@@ -67,18 +67,18 @@ def parse_path(text: str, flag: str) -> FieldPath:
     return tuple(names)
 
 
-def shown_path(path: FieldPath) -> str:
+def format_path(path: FieldPath) -> str:
     """Write a path as :func:`parse_path` reads it."""
     return ".".join(name if _PLAIN.fullmatch(name) else f"[{name}]" for name in path)
 
 
-def well_known(names: Iterable[str], wanted: Sequence[str]) -> FieldPath | None:
+def find_well_known(names: Iterable[str], candidates: Sequence[str]) -> FieldPath | None:
     """Return the first of the *wanted* names that is among *names* ignoring case, as it is spelled there."""
     spelled = {name.lower(): name for name in names}
-    return next(((spelled[one.lower()],) for one in wanted if one.lower() in spelled), None)
+    return next(((spelled[one.lower()],) for one in candidates if one.lower() in spelled), None)
 
 
-def getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
+def path_getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
     """Return a function that looks a path up in a record and gives the value, or ``MISSING``."""
     if len(path) == 1:
         return lambda record, name=path[0]: record.get(name, MISSING)  # type: ignore[misc]
@@ -145,25 +145,25 @@ def key_of(value: Any) -> bytes:
         try:
             text = orjson.dumps(value, default=str).decode()
         except TypeError:  # nested too deep for it, or with single surrogates
-            text = _compact(value)
+            text = _compact_json(value)
         return canonical(text).encode(errors="surrogatepass")
     return str(value).encode()
 
 
-def _compact(value: Any) -> str:
+def _compact_json(value: Any) -> str:
     """Return compact JSON text, of values nested however deep: without recursion."""
     text: list[str] = []
-    left: list[tuple[Any, str]] = [(value, "")]
-    while left:
-        one, ready = left.pop()
-        if ready:
-            text.append(ready)
+    stack: list[tuple[Any, str]] = [(value, "")]
+    while stack:
+        one, written = stack.pop()
+        if written:
+            text.append(written)
         elif isinstance(one, dict):
             inner = [part for name, member in one.items() for part in ((None, ","), (name, ""), (None, ":"), (member, ""))][1:]
-            left += reversed([(None, "{"), *inner, (None, "}")])
+            stack += reversed([(None, "{"), *inner, (None, "}")])
         elif isinstance(one, list | tuple):
             inner = [part for member in one for part in ((None, ","), (member, ""))][1:]
-            left += reversed([(None, "["), *inner, (None, "]")])
+            stack += reversed([(None, "["), *inner, (None, "]")])
         else:
             text.append(json.dumps(one, ensure_ascii=False, default=str))
     return "".join(text)
@@ -176,15 +176,15 @@ class PartitionId:
     rank: int
     number: float | int
     text: str
-    shown: bytes
+    json: bytes
 
     @property
     def label(self) -> Any:
         """The value itself."""
-        return orjson.loads(self.shown)
+        return orjson.loads(self.json)
 
 
-def partition_of(value: Any, *, typed: bool) -> PartitionId | None:
+def partition_of(value: Any, *, is_typed: bool) -> PartitionId | None:
     """
     Return the partition that a value names; None: it names none.
 
@@ -192,7 +192,7 @@ def partition_of(value: Any, *, typed: bool) -> PartitionId | None:
         value: A JSON scalar.
         typed: Whether the file tells numbers from text. Where it does not, text that is an integer is one.
     """
-    if isinstance(value, str) and not typed and re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
+    if isinstance(value, str) and not is_typed and re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
         value = int(value)
     if value is None or value is MISSING:
         return PartitionId(0, 0, "", b"null")

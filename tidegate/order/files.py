@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, Protocol
 import orjson
 
 from ordering.errors import TidegateError
-from tidegate.order.json_arrays import ArrayElements, is_array
+from tidegate.order.json_arrays import ArrayElements, detect_array
 
 RECORD_BYTES_MAX = 64 * 2**20
 """A record longer than this is told as a fault and not kept in memory."""
@@ -113,14 +113,14 @@ class Records(Protocol):
     done: int
     open_quote: OpenQuote | None
 
-    def has(self, path: Sequence[str]) -> bool:
+    def has_field(self, path: Sequence[str]) -> bool:
         """Tell whether a record may have a field at *path*, as far as ``columns`` say."""
 
     def blocks(self) -> Iterator[Block]:
         """Yield the records, some at a time."""
 
 
-def open_records(path: str, kind: Format, source: BinaryIO, delimiter: str, block_bytes: int) -> Records:
+def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, block_bytes: int) -> Records:
     """
     Start reading *source*, which is the file at *path* (``-``: standard input).
 
@@ -135,10 +135,10 @@ def open_records(path: str, kind: Format, source: BinaryIO, delimiter: str, bloc
         OrderFileError: It is not what it is said to be.
     """
     total = Path(path).stat().st_size if path != "-" and Path(path).is_file() else 0
-    if kind is Format.NDJSON:
-        array, seen = is_array(source)
-        return (_JsonArray if array else _Ndjson)(source, total, block_bytes, seen)
-    if kind is Format.CSV:
+    if format is Format.NDJSON:
+        is_json_array, peeked = detect_array(source)
+        return (_JsonArray if is_json_array else _Ndjson)(source, total, block_bytes, peeked)
+    if format is Format.CSV:
         return _Csv(path, source, total, delimiter, block_bytes)
     return _Parquet(path, source, block_bytes)
 
@@ -147,41 +147,41 @@ class _Ndjson:
     columns: list[str] | None = None
     open_quote: OpenQuote | None = None
 
-    def has(self, path: Sequence[str]) -> bool:
+    def has_field(self, path: Sequence[str]) -> bool:
         return True
 
-    def __init__(self, source: BinaryIO, total: int, block_bytes: int, seen: bytes) -> None:
+    def __init__(self, source: BinaryIO, total: int, block_bytes: int, peeked: bytes) -> None:
         self.total, self.done = total, 0
-        self._source, self._block_bytes, self._seen = source, block_bytes, seen
+        self._source, self._block_bytes, self._peeked = source, block_bytes, peeked
         self._line = 0
 
-    def _pieces(self) -> Iterator[bytes]:
+    def _read_pieces(self) -> Iterator[bytes]:
         """Yield the file in pieces; what was seen of it already is cut as the rest would be."""
         # What is there is taken, so that a pipe is followed as it fills.
         read = getattr(self._source, "read1", self._source.read)
-        seen = self._seen.removeprefix(_BOM)
+        seen = self._peeked.removeprefix(_BOM)
         for at in range(0, len(seen), self._block_bytes):
             yield seen[at : at + self._block_bytes]
         while piece := read(self._block_bytes):
             yield piece
 
     def blocks(self) -> Iterator[Block]:
-        begun: list[bytes] = []
+        partial: list[bytes] = []
         size = 0
-        for piece in self._pieces():
+        for piece in self._read_pieces():
             self.done += len(piece)
             head, newline, rest = piece.rpartition(b"\n")
             if newline:
-                yield self._block(b"".join([*begun, head]), size)
-                begun, size = [], 0
-            begun.append(rest)
+                yield self._parse_block(b"".join([*partial, head]), size)
+                partial, size = [], 0
+            partial.append(rest)
             size += len(rest)
             if size > RECORD_BYTES_MAX:  # only its beginning is kept, its length goes on counting
-                begun = [b"".join(begun)[:RECORD_BYTES_MAX]]
+                partial = [b"".join(partial)[:RECORD_BYTES_MAX]]
         if size:
-            yield self._block(b"".join(begun), size)
+            yield self._parse_block(b"".join(partial), size)
 
-    def _block(self, text: bytes, first_size: int) -> Block:
+    def _parse_block(self, text: bytes, first_size: int) -> Block:
         """Read whole lines; *first_size* is how long the first one's beginning was, also where not all of it was kept."""
         lines = [raw.strip(_JSON_SPACE) for raw in text.split(b"\n")]
         first, self._line = self._line + 1, self._line + len(lines)
@@ -195,7 +195,7 @@ class _Ndjson:
         block = Block()
         for number, line in enumerate(lines, start=first):
             if len(line) > RECORD_BYTES_MAX or (number == first and first_size > RECORD_BYTES_MAX):
-                block.add(number, _quoted(line[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
+                block.add(number, _as_json_text(line[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
             elif line:
                 _add_json(block, number, line)
         return block
@@ -204,17 +204,17 @@ class _Ndjson:
 class _JsonArray(_Ndjson):
     def blocks(self) -> Iterator[Block]:
         elements = ArrayElements(RECORD_BYTES_MAX)
-        for piece in self._pieces():
+        for piece in self._read_pieces():
             self.done += len(piece)
-            yield self._numbered(elements.of(piece))
-        yield self._numbered(elements.rest())
+            yield self._number_elements(elements.feed(piece))
+        yield self._number_elements(elements.flush())
 
-    def _numbered(self, elements: Iterator[bytes]) -> Block:
+    def _number_elements(self, elements: Iterator[bytes]) -> Block:
         block = Block()
         for element in elements:
             self._line += 1
             if len(element) > RECORD_BYTES_MAX:
-                block.add(self._line, _quoted(element[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
+                block.add(self._line, _as_json_text(element[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
             else:
                 _add_json(block, self._line, element)
                 # What was read as JSON has no line end in a text, so all of them are spaces: a record is one line from here on.
@@ -227,12 +227,12 @@ def _add_json(block: Block, number: int, line: bytes) -> None:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         try:
-            value = _lenient_loads(line)
+            value = _loads_lenient(line)
         except UnicodeDecodeError:
-            block.add(number, _quoted(line), None, Fault.ENCODING)
+            block.add(number, _as_json_text(line), None, Fault.ENCODING)
             return
         except (ValueError, RecursionError):
-            block.add(number, _quoted(line), None, Fault.JSON)
+            block.add(number, _as_json_text(line), None, Fault.JSON)
             return
     if isinstance(value, dict):
         block.add(number, line, value)
@@ -240,16 +240,16 @@ def _add_json(block: Block, number: int, line: bytes) -> None:
         block.add(number, line, None, Fault.OBJECT)
 
 
-def _lenient_loads(line: bytes) -> Any:
+def _loads_lenient(line: bytes) -> Any:
     """Read what orjson refuses and JSON allows: numbers beyond a float, single surrogates."""
-    return json.loads(line.decode(), parse_constant=_refuse)
+    return json.loads(line.decode(), parse_constant=_reject_constant)
 
 
-def _refuse(name: str) -> None:
+def _reject_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON")
 
 
-def _quoted(raw: bytes) -> bytes:
+def _as_json_text(raw: bytes) -> bytes:
     return orjson.dumps(raw.decode(errors="replace"))
 
 
@@ -258,32 +258,32 @@ class _Csv:
         self.total, self.done = total, 0
         self.open_quote: OpenQuote | None = None
         self._rows = max(1, block_bytes // 256)
-        self._ended = False
+        self._has_ended = False
         csv.field_size_limit(RECORD_BYTES_MAX)
         # Bytes that are no UTF-8 become single surrogates, which no text has: each such record is a fault of its own.
         self._text = io.TextIOWrapper(source, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        self._reader = csv.reader(self._lines(), delimiter=delimiter)
-        self.columns: list[str] | None = self._header(path)
+        self._reader = csv.reader(self._read_lines(), delimiter=delimiter)
+        self.columns: list[str] | None = self._read_header(path)
 
-    def has(self, path: Sequence[str]) -> bool:
+    def has_field(self, path: Sequence[str]) -> bool:
         return len(path) == 1 and path[0] in (self.columns or [])
 
-    def _lines(self) -> Iterator[str]:
+    def _read_lines(self) -> Iterator[str]:
         while line := self._text.readline(RECORD_BYTES_MAX):
             self.done += len(line)
             yield line
-        self._ended = True
+        self._has_ended = True
 
-    def _header(self, path: str) -> list[str]:
+    def _read_header(self, path: str) -> list[str]:
         try:
             header: list[str] = next((row for row in self._reader if row), [])
         except csv.Error:
-            header, self._ended = [""], True
+            header, self._has_ended = [""], True
         where = f"{path}:{self._reader.line_num or 1}"
         if not header:
             fix = "begin a CSV with the names of its columns"
             raise OrderFileError("the file is empty", code="TG-ORDER-HEADER", where=f"{path}:1", fix=fix)
-        if self._ended:
+        if self._has_ended:
             raise OrderFileError("a quote in the header is never closed", code="TG-ORDER-HEADER", where=f"{path}:1", fix="close it")
         try:
             "".join(header).encode()
@@ -293,10 +293,10 @@ class _Csv:
         return header
 
     def blocks(self) -> Iterator[Block]:
-        while block := self._block():
+        while block := self._read_block():
             yield block
 
-    def _block(self) -> Block:
+    def _read_block(self) -> Block:
         block = Block()
         while len(block) < self._rows:
             begins = self._reader.line_num + 1
@@ -313,10 +313,10 @@ class _Csv:
 
     def _add(self, block: Block, line: int, row: list[str]) -> None:
         columns = self.columns or []
-        if self._ended:  # the reader asked for more while it had a record: inside of a quote, so in the last column
-            lines = _lines_in(row[-1])
+        if self._has_ended:  # the reader asked for more while it had a record: inside of a quote, so in the last column
+            lines = _count_lines(row[-1])
             self.open_quote = OpenQuote(self._reader.line_num - lines + 1, lines)
-            block.add(line, orjson.dumps(_printable(row)), None, Fault.QUOTE)
+            block.add(line, orjson.dumps(_replace_invalid(row)), None, Fault.QUOTE)
             return
         try:
             if len(row) == len(columns):
@@ -325,22 +325,22 @@ class _Csv:
             else:
                 block.add(line, orjson.dumps(row), None, Fault.COLUMNS)
         except TypeError:
-            block.add(line, orjson.dumps(_printable(row)), None, Fault.ENCODING)
+            block.add(line, orjson.dumps(_replace_invalid(row)), None, Fault.ENCODING)
 
 
-def _printable(row: list[str]) -> list[str]:
+def _replace_invalid(row: list[str]) -> list[str]:
     return [value.encode(errors="surrogateescape").decode(errors="replace") for value in row]
 
 
-def _lines_in(text: str) -> int:
+def _count_lines(text: str) -> int:
     """Return over how many lines a text reaches; a line end that nothing follows begins no further one."""
     return len(_LINE_END.findall(text)) + (not text.endswith(("\n", "\r")))
 
 
 def _check_names(columns: list[str], where: str) -> None:
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
-        what = f"two columns have the name {', '.join(twice)}"
+    duplicates = sorted({name for name in columns if columns.count(name) > 1})
+    if duplicates:
+        what = f"two columns have the name {', '.join(duplicates)}"
         raise OrderFileError(what, code="TG-ORDER-HEADER", where=where, fix="give each column a name of its own")
 
 
@@ -349,7 +349,7 @@ class _Parquet:
 
     def __init__(self, path: str, source: BinaryIO, block_bytes: int) -> None:
         self._path, self._rows, self.done = path, max(1, block_bytes // 256), 0
-        with self._readable():
+        with self._parquet_errors():
             import pyarrow.parquet as pq
 
             self._file = pq.ParquetFile(source)
@@ -357,7 +357,7 @@ class _Parquet:
         _check_names(self.columns, path)
         self.total: int = self._file.metadata.num_rows
 
-    def has(self, path: Sequence[str]) -> bool:
+    def has_field(self, path: Sequence[str]) -> bool:
         import pyarrow as pa
 
         fields = {one.name: one.type for one in self._file.schema_arrow}
@@ -369,7 +369,7 @@ class _Parquet:
         return True
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _parquet_errors(self) -> Iterator[None]:
         try:
             yield
         except (ValueError, OSError) as error:  # pyarrow's errors are kinds of these
@@ -383,18 +383,18 @@ class _Parquet:
     def blocks(self) -> Iterator[Block]:
         batches = self._file.iter_batches(batch_size=self._rows)
         while True:
-            with self._readable():
+            with self._parquet_errors():
                 batch = next(batches, None)
             if batch is None:
                 return
             block = Block()
-            for row, fields in enumerate(_rows(batch), start=self.done + 1):
+            for row, fields in enumerate(_batch_rows(batch), start=self.done + 1):
                 _add_row(block, row, fields)
             self.done += batch.num_rows
             yield block
 
 
-def _rows(batch: Any) -> Iterable[dict[str, Any] | None]:
+def _batch_rows(batch: Any) -> Iterable[dict[str, Any] | None]:
     """Return the rows of a record batch as Python has them, times as UTC without a zone; None where a value is none of Python's."""
     import pyarrow as pa
 
@@ -403,10 +403,10 @@ def _rows(batch: Any) -> Iterable[dict[str, Any] | None]:
     try:
         return table.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):
-        return [_row(table.slice(at, 1)) for at in range(table.num_rows)]
+        return [_single_row(table.slice(at, 1)) for at in range(table.num_rows)]
 
 
-def _row(table: Any) -> dict[str, Any] | None:
+def _single_row(table: Any) -> dict[str, Any] | None:
     try:
         return dict(table.to_pylist()[0])
     except (ValueError, OverflowError):

@@ -24,7 +24,7 @@ NONE = "none"
 STANDARD_INPUT = "-"
 
 _GZIP = b"\x1f\x8b"
-ENDINGS = {
+FORMAT_BY_SUFFIX = {
     ".ndjson": Format.NDJSON,
     ".jsonl": Format.NDJSON,
     ".json": Format.NDJSON,
@@ -35,7 +35,7 @@ ENDINGS = {
 }
 
 
-def policies(early: str, late: str, late_action: Action, reorder: str, out_of_order_action: Action) -> Policies:
+def parse_policies(early: str, late: str, late_action: Action, reorder: str, out_of_order_action: Action) -> Policies:
     """
     Return the policies that the flags mean.
 
@@ -43,24 +43,24 @@ def policies(early: str, late: str, late_action: Action, reorder: str, out_of_or
         SettingError: A duration cannot be read or is out of range.
     """
     return Policies(
-        early_us=_duration(early, "--early"),
-        late_us=_duration(late, "--late"),
+        early_us=_parse_duration(early, "--early"),
+        late_us=_parse_duration(late, "--late"),
         late_action=late_action,
-        reorder_us=-1 if reorder == "-1us" else _tolerance(reorder),
+        reorder_us=-1 if reorder == "-1us" else _parse_tolerance(reorder),
         out_of_order_action=out_of_order_action,
     )
 
 
-def _tolerance(text: str) -> int:
-    found = _duration(text, "--reorder")
-    if found is None:
+def _parse_tolerance(text: str) -> int:
+    duration_us = _parse_duration(text, "--reorder")
+    if duration_us is None:
         raise SettingError(
             "reorder cannot be off", code="TG-SETTING-VALUE", where="--reorder", fix="give a duration", example="--reorder 0s"
         )
-    return found
+    return duration_us
 
 
-def _duration(text: str, flag: str) -> int | None:
+def _parse_duration(text: str, flag: str) -> int | None:
     if text == OFF:
         return None
     try:
@@ -88,7 +88,7 @@ def _conflict(what: str, where: str, fix: str, example: str) -> SettingError:
     return SettingError(what, code="TG-SETTING-CONFLICT", where=where, fix=fix, example=example)
 
 
-def format_of(path: str, source: BinaryIO, given: str | None) -> Format:
+def detect_format(path: str, source: BinaryIO, named_format: str | None) -> Format:
     """
     Return what the file at *path* holds: as given, else by its ending; ``-`` is NDJSON.
 
@@ -100,27 +100,27 @@ def format_of(path: str, source: BinaryIO, given: str | None) -> Format:
     Raises:
         OrderFileError: The ending says nothing, or the file is compressed.
     """
-    _check_compression(path, source, given)
-    if given is None and path == STANDARD_INPUT:
+    _check_compression(path, source, named_format)
+    if named_format is None and path == STANDARD_INPUT:
         return Format.NDJSON
-    found = ENDINGS.get(f".{given}" if given is not None else Path(path).suffix.lower())
-    if found is None:
+    format = FORMAT_BY_SUFFIX.get(f".{named_format}" if named_format is not None else Path(path).suffix.lower())
+    if format is None:
         raise OrderFileError(
             f"the ending of {path} names no format",
             code="TG-ORDER-FORMAT",
             where=path,
-            fix=f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(ENDINGS)}",
+            fix=f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(FORMAT_BY_SUFFIX)}",
             example=f"tidegate order {path} --input-format ndjson --timestamp-by at",
         )
-    return found
+    return format
 
 
-def _check_compression(path: str, source: BinaryIO, given: str | None) -> None:
+def _check_compression(path: str, source: BinaryIO, named_format: str | None) -> None:
     peek = getattr(source, "peek", None)
     if peek is None or not peek(len(_GZIP)).startswith(_GZIP):
         return
-    inner = given or Path(path).with_suffix("").suffix.lower().removeprefix(".")
-    named = f" --input-format {inner}" if f".{inner}" in ENDINGS and inner != Format.NDJSON else ""
+    inner = named_format or Path(path).with_suffix("").suffix.lower().removeprefix(".")
+    named = f" --input-format {inner}" if f".{inner}" in FORMAT_BY_SUFFIX and inner != Format.NDJSON else ""
     unpack = "zcat" if path == STANDARD_INPUT else f"zcat {shlex.quote(path)}"
     piped = f"{unpack} | tidegate order -{named} --timestamp-by at"
     raise OrderFileError(
@@ -128,18 +128,18 @@ def _check_compression(path: str, source: BinaryIO, given: str | None) -> None:
         code="TG-ORDER-FORMAT",
         where=path,
         fix="unpack it",
-        example=f"{unpack} > log.parquet" if ENDINGS.get(f".{inner}") is Format.PARQUET else piped,
+        example=f"{unpack} > log.parquet" if FORMAT_BY_SUFFIX.get(f".{inner}") is Format.PARQUET else piped,
     )
 
 
-def delimiter_of(path: str, given: str | None, input_format: str | None = None) -> str:
+def choose_delimiter(path: str, delimiter: str | None, input_format: str | None = None) -> str:
     """
     Return the character between the columns of a CSV.
 
     Raises:
         SettingError: What is given is not one character.
     """
-    found = given if given is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
+    found = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
     found = "\t" if found == "\\t" else found
     if len(found) != 1 or found in '"\r\n':
         raise SettingError(
@@ -153,7 +153,7 @@ def delimiter_of(path: str, given: str | None, input_format: str | None = None) 
 
 
 @contextmanager
-def opened_source(path: str) -> Iterator[BinaryIO]:
+def open_source(path: str) -> Iterator[BinaryIO]:
     """
     Open the file at *path*, or standard input.
 

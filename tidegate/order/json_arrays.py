@@ -19,7 +19,7 @@ _QUOTE_END = re.compile(rb'["\\]')
 _OPENING, _CLOSING = b"[{", b"]}"
 
 
-def is_array(source: BinaryIO) -> tuple[bool, bytes]:
+def detect_array(source: BinaryIO) -> tuple[bool, bytes]:
     """
     Tell whether *source* begins as an array of objects does.
 
@@ -27,13 +27,13 @@ def is_array(source: BinaryIO) -> tuple[bool, bytes]:
         That, and what was read of it to tell; no more is read than that takes.
     """
     read = getattr(source, "read1", source.read)
-    seen = b""
-    while len(signs := seen.removeprefix(_BOM).translate(None, _SPACE)[:2]) < 2 and (not signs or signs == b"["):
+    peeked = b""
+    while len(opening := peeked.removeprefix(_BOM).translate(None, _SPACE)[:2]) < 2 and (not opening or opening == b"["):
         piece = read(4096)
         if not piece:
             break
-        seen += piece
-    return signs in (b"[{", b"[]"), seen
+        peeked += piece
+    return opening in (b"[{", b"[]"), peeked
 
 
 class ArrayElements:
@@ -44,37 +44,37 @@ class ArrayElements:
         longest: An element longer than this is given shortened to this many bytes and one.
     """
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
+    def __init__(self, element_bytes_max: int) -> None:
+        self._element_bytes_max = element_bytes_max
         self._depth, self._in_text, self._is_escaped = 0, False, False
         self._kept: list[bytes] = []
         self._size = 0
 
-    def of(self, piece: bytes) -> Iterator[bytes]:
+    def feed(self, piece: bytes) -> Iterator[bytes]:
         """Yield the elements that end in *piece*, the next part of the file."""
-        begin, at = 0, 0
-        while at < len(piece):
+        element_start, position = 0, 0
+        while position < len(piece):
             if self._is_escaped:
-                self._is_escaped, at = False, at + 1
+                self._is_escaped, position = False, position + 1
                 continue
-            found = (_QUOTE_END if self._in_text else _SIGN).search(piece, at)
-            if found is None:
+            match = (_QUOTE_END if self._in_text else _SIGN).search(piece, position)
+            if match is None:
                 break
-            sign, at = found[0], found.end()
+            sign, position = match[0], match.end()
             if self._in_text or sign in b'"\\':
                 self._is_escaped = self._in_text and sign == b"\\"
                 self._in_text = self._in_text != (sign == b'"')
                 continue
-            if self._is_edge(sign):
-                yield from self._element(piece[begin : found.start()])
-                begin = at
-        self._keep(piece[begin:])
+            if self._ends_element(sign):
+                yield from self._element(piece[element_start : match.start()])
+                element_start = position
+        self._keep(piece[element_start:])
 
-    def rest(self) -> Iterator[bytes]:
+    def flush(self) -> Iterator[bytes]:
         """Yield what the file ends with, where something is left open."""
         yield from self._element(b"")
 
-    def _is_edge(self, sign: bytes) -> bool:
+    def _ends_element(self, sign: bytes) -> bool:
         """Take a sign outside of texts; tell whether an element ends there, or an array begins."""
         if sign in _OPENING:
             self._depth += 1
@@ -85,7 +85,7 @@ class ArrayElements:
         return self._depth == 1
 
     def _keep(self, part: bytes) -> None:
-        room = self._longest + 1 - self._size
+        room = self._element_bytes_max + 1 - self._size
         if room > 0 and part:
             self._kept.append(part[:room])
             self._size += len(self._kept[-1])

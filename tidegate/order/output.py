@@ -33,7 +33,7 @@ class OrderOutputError(TidegateError):
     default_code = "TG-ORDER-OUTPUT"
 
 
-def check_files(source: BinaryIO, output: Path | None, dropped: Path | None) -> None:
+def check_distinct_files(source: BinaryIO, output: Path | None, dropped: Path | None) -> None:
     """
     Check that nothing is written over what is read, nor over what else is written, by whatever names.
 
@@ -45,26 +45,26 @@ def check_files(source: BinaryIO, output: Path | None, dropped: Path | None) -> 
     Raises:
         SettingError: Two of them are the same file.
     """
-    seen: dict[Identity, str] = {}
-    _take(seen, "the input", _identity(source))
-    if output is None or _standard(output) is sys.stdout or (dropped and _standard(dropped) is sys.stdout):
-        _take(seen, "standard output", _identity(sys.stdout))
+    name_by_file: dict[Identity, str] = {}
+    _claim(name_by_file, "the input", _file_identity(source))
+    if output is None or _standard_stream(output) is sys.stdout or (dropped and _standard_stream(dropped) is sys.stdout):
+        _claim(name_by_file, "standard output", _file_identity(sys.stdout))
     for name, stream in (("standard output", sys.stdout), ("standard error", sys.stderr)):
-        identity = _identity(stream)
+        identity = _file_identity(stream)
         if identity is not None:  # these two may be one, and what is not written there hurts nobody
-            seen.setdefault(identity, name)
+            name_by_file.setdefault(identity, name)
     for name, path in (("--output", output), ("--dropped", dropped)):
-        if path is not None and _standard(path) is None:
-            _take(seen, name, _identity_at(path), str(path))
+        if path is not None and _standard_stream(path) is None:
+            _claim(name_by_file, name, _path_identity(path), str(path))
 
 
-def _take(seen: dict[Identity, str], name: str, identity: Identity | None, where: str = "") -> None:
+def _claim(name_by_file: dict[Identity, str], name: str, identity: Identity | None, where: str = "") -> None:
     if identity is None:
         return
-    other = seen.setdefault(identity, name)
-    if other != name:
+    first_name = name_by_file.setdefault(identity, name)
+    if first_name != name:
         raise SettingError(
-            f"{other} and {name} are the same file",
+            f"{first_name} and {name} are the same file",
             code="TG-SETTING-CONFLICT",
             where=where or name,
             fix="name another file",
@@ -72,7 +72,7 @@ def _take(seen: dict[Identity, str], name: str, identity: Identity | None, where
         )
 
 
-def _identity(stream: IO[Any] | None) -> Identity | None:
+def _file_identity(stream: IO[Any] | None) -> Identity | None:
     """Return which regular file a stream is; None: none, such as a pipe, which may be named twice."""
     if stream is None:  # closed before the program began
         return None
@@ -83,7 +83,7 @@ def _identity(stream: IO[Any] | None) -> Identity | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-def _identity_at(path: Path) -> Identity | None:
+def _path_identity(path: Path) -> Identity | None:
     try:
         status = path.stat()
     except OSError:
@@ -91,20 +91,20 @@ def _identity_at(path: Path) -> Identity | None:
     return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
-def _standard(path: Path) -> TextIO | None:
+def _standard_stream(path: Path) -> TextIO | None:
     """Return the standard stream that *path* names: opened anew it would be written from its beginning."""
     if str(path) in _STDOUT_NAMES:
         return sys.stdout
     return sys.stderr if str(path) in _STDERR_NAMES else None
 
 
-def _octets(standard: TextIO | None) -> BinaryIO:
+def _binary_stream(standard: TextIO | None) -> BinaryIO:
     if standard is None:
         raise OSError(errno.EBADF, "it is closed")
     return standard.buffer
 
 
-class Lines:
+class LineWriter:
     """
     Where lines go: a file, standard output (*path* None), or nowhere (*wanted* False).
 
@@ -115,14 +115,14 @@ class Lines:
         OrderOutputError: The file cannot be written. A closed pipe is a ``BrokenPipeError``.
     """
 
-    def __init__(self, path: Path | None, *, wanted: bool = True) -> None:
-        self._path, self._wanted = path, wanted
+    def __init__(self, path: Path | None, *, is_wanted: bool = True) -> None:
+        self._path, self._is_wanted = path, is_wanted
         self._own: BinaryIO | None = None
         self._unfinished: Path | None = None
         self._target: Path | None = None
 
     def __enter__(self) -> Self:
-        if self._wanted and self._path and _standard(self._path) is None:
+        if self._is_wanted and self._path and _standard_stream(self._path) is None:
             with self._writable():
                 self._own = self._open(self._path)
         return self
@@ -159,14 +159,14 @@ class Lines:
 
     def write(self, lines: list[bytes]) -> None:
         """Write lines, each with its end, at once."""
-        if not self._wanted or not lines:
+        if not self._is_wanted or not lines:
             return
         with self._writable():
-            stream = self._own or _octets((_standard(self._path) if self._path else None) or sys.stdout)
+            stream = self._own or _binary_stream((_standard_stream(self._path) if self._path else None) or sys.stdout)
             stream.write(b"".join(lines))
             stream.flush()
 
-    def keep(self) -> None:
+    def commit(self) -> None:
         """Put the file in its place; there are no more lines."""
         if self._own is None:
             return
@@ -179,6 +179,6 @@ class Lines:
                 self._unfinished = None
 
 
-def leave_pipe() -> None:
+def discard_stdout() -> None:
     """End quietly after whoever read standard output has closed it: nothing more may be written there, not even at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

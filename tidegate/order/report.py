@@ -15,11 +15,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from ordering.ticks import SECOND_US
-from tidegate.order.fields import FieldPath, shown_path
+from tidegate.order.fields import FieldPath, format_path
 from tidegate.order.files import OpenQuote, OrderFileError, Records
-from tidegate.order.rows import Names
-from tidegate.order.summary import say_summary
-from tidegate.order.walk import Summary, Walk
+from tidegate.order.rows import FieldNames
+from tidegate.order.summary import print_summary
+from tidegate.order.walk import FileWalk, Summary
 
 _NAMES_SHOWN = 12
 _TEXT_SHOWN = 120
@@ -48,7 +48,7 @@ class OrderFieldError(OrderFileError):
     default_code = "TG-ORDER-FIELD"
 
 
-class Report:
+class OrderReport:
     """
     What is said while a file is ordered and after.
 
@@ -82,12 +82,12 @@ class Report:
             task = shown.add_task(f"order {self._path}", total=records.total or None, count=0)
             yield lambda count: shown.update(task, completed=records.done, count=count)
 
-    def say(self, walk: Walk, open_quote: OpenQuote | None = None) -> None:
+    def print_summary(self, walk: FileWalk, open_quote: OpenQuote | None = None) -> None:
         """Write the summary on standard error."""
         numbers = self._numbers(walk) | {"open_quote": asdict(open_quote) if open_quote else None}
-        say_summary(numbers, _sentences, as_json=self._as_json)
+        print_summary(numbers, _sentences, as_json=self._as_json)
 
-    def _numbers(self, walk: Walk) -> dict[str, Any]:
+    def _numbers(self, walk: FileWalk) -> dict[str, Any]:
         summary, names = walk.summary, walk.names
         counts, seconds = summary.policies, time.monotonic() - self._began_s
         return {
@@ -102,13 +102,13 @@ class Report:
             "unreadable": dict(sorted(summary.unreadable.items())),
             "first_unreadable": {reason: line for reason, (line, _) in sorted(summary.first_bad.items())},
             "arrival_clamps": counts.arrival_clamps,
-            "arrival_field": shown_path(names.arrival) if names.arrival else None,
-            "partition_field": shown_path(names.partition) if names.partition else None,
+            "arrival_field": format_path(names.arrival) if names.arrival else None,
+            "partition_field": format_path(names.partition) if names.partition else None,
             "seconds": round(seconds, 3),
             "records_per_second": round(summary.records / max(seconds, 1 / SECOND_US)),
         }
 
-    def check(self, walk: Walk) -> None:
+    def check(self, walk: FileWalk) -> None:
         """
         Check that the file had what the flags named.
 
@@ -118,67 +118,71 @@ class Report:
         summary, names = walk.summary, walk.names
         if not summary.records:
             return
-        if names.settled and names.absent:
-            raise _absent(self._path, names)
+        if names.is_resolved and names.missing:
+            raise _missing_field_error(self._path, names)
         if sum(summary.unreadable.values()) == summary.records:
-            raise _unreadable(self._path, summary)
+            raise _unreadable_error(self._path, summary)
 
 
 def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
     dropped, unreadable = numbers["dropped"], numbers["unreadable"]
-    size = f"{_counted(numbers['records'], 'record')} of {_counted(numbers['partitions'], 'partition')}"
+    size = f"{_count_of(numbers['records'], 'record')} of {_count_of(numbers['partitions'], 'partition')}"
     yield f"{numbers['file']}: {size} in {numbers['seconds']:.1f} s ({numbers['records_per_second']:,} a second)"
     adjusted = {"late": numbers["late_adjusted"], "out of order": numbers["out_of_order_adjusted"]}
-    yield f"  in order    {numbers['ordered']:>12,}{_listed(adjusted, ' (adjusted)')}"
-    yield f"  dropped     {sum(dropped.values()):>12,}{_listed(dropped)}"
-    yield f"  unreadable  {sum(unreadable.values()):>12,}{_listed(unreadable)}"
+    yield f"  in order    {numbers['ordered']:>12,}{_list_counts(adjusted, ' (adjusted)')}"
+    yield f"  dropped     {sum(dropped.values()):>12,}{_list_counts(dropped)}"
+    yield f"  unreadable  {sum(unreadable.values()):>12,}{_list_counts(unreadable)}"
     for reason, line in numbers["first_unreadable"].items():
         yield f"    {reason.replace('_', ' ')}: first at line {line}; {_FIXES[reason][0]}"
     if numbers["open_quote"]:
         quote = numbers["open_quote"]
-        swallowed = f"{_counted(quote['lines'], 'line')} to the end of the file are in it"
+        swallowed = f"{_count_of(quote['lines'], 'line')} to the end of the file are in it"
         yield f"  a quote opened in line {quote['line']} is never closed: {swallowed}"
     if numbers["records"]:
         yield f"  arrival: {numbers['arrival_field'] or 'none'}, partition: {numbers['partition_field'] or 'none, all is 0'}"
     if numbers["arrival_field"] is None and numbers["records"]:
         yield "  no arrival field: only reorder applies, nothing is early or late (see --arrival)"
     if numbers["arrival_clamps"]:
-        yield f"  {_counted(numbers['arrival_clamps'], 'arrival')} before the largest one so far of the partition, counted as that one"
+        yield f"  {_count_of(numbers['arrival_clamps'], 'arrival')} before the largest one so far of the partition, counted as that one"
 
 
-def _counted(count: int, noun: str) -> str:
+def _count_of(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _listed(counts: dict[str, int], ending: str = "") -> str:
+def _list_counts(counts: dict[str, int], ending: str = "") -> str:
     parts = [f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items() if count]
     return f"  {', '.join(parts)}{ending}" if parts else ""
 
 
-def _absent(path: str, names: Names) -> OrderFieldError:
-    missing = sorted(names.absent)
-    hints = "".join(dict.fromkeys(hint for one in missing if (hint := _hint(one, names.seen))))
-    shown = ", ".join(shown_path((name,)) for name in names.seen[:_NAMES_SHOWN])
-    there = f"there are: {shown}{', ...' if len(names.seen) > _NAMES_SHOWN else ''}" if names.seen else "the first record has no field"
-    what = f"no record has the field {', '.join(map(shown_path, missing))}"
+def _missing_field_error(path: str, names: FieldNames) -> OrderFieldError:
+    missing = sorted(names.missing)
+    hints = "".join(dict.fromkeys(hint for one in missing if (hint := _suggest(one, names.available))))
+    shown = ", ".join(format_path((name,)) for name in names.available[:_NAMES_SHOWN])
+    there = (
+        f"there are: {shown}{', ...' if len(names.available) > _NAMES_SHOWN else ''}"
+        if names.available
+        else "the first record has no field"
+    )
+    what = f"no record has the field {', '.join(map(format_path, missing))}"
     return OrderFieldError(what, where=f"{path}:1", fix=f"{hints}{there}; case matters")
 
 
-def _hint(path: FieldPath, seen: list[str]) -> str:
+def _suggest(path: FieldPath, seen: list[str]) -> str:
     """Say what may have been meant by a path that leads nowhere."""
     whole, (top, *inner) = ".".join(path), path
     if inner and whole in seen:
-        return f"did you mean {shown_path((whole,))}? "
+        return f"did you mean {format_path((whole,))}? "
     if any(name.isdecimal() for name in inner):
         return "an array cannot be indexed; "
     if inner and top in seen:
-        return f"{shown_path((top,))} is there, but never with {shown_path(tuple(inner))} in it; "
+        return f"{format_path((top,))} is there, but never with {format_path(tuple(inner))} in it; "
     folded = [name for name in seen if name.lower() == top.lower()]
     near = [(one, *inner) for one in folded or get_close_matches(top, seen, 1)] or [(one,) for one in get_close_matches(whole, seen, 1)]
-    return f"did you mean {shown_path(near[0])}? " if near else ""
+    return f"did you mean {format_path(near[0])}? " if near else ""
 
 
-def _unreadable(path: str, summary: Summary) -> OrderFieldError:
+def _unreadable_error(path: str, summary: Summary) -> OrderFieldError:
     reason, (line, text) = min(summary.first_bad.items(), key=lambda one: one[1][0])
     fix, example = _FIXES[reason]
     shown = text[:_TEXT_SHOWN].decode(errors="replace")
@@ -191,13 +195,13 @@ def _unreadable(path: str, summary: Summary) -> OrderFieldError:
     )
 
 
-def check_header(path: str, names: Names, records: Records) -> None:
+def check_header(path: str, names: FieldNames, records: Records) -> None:
     """
     Check a header, or a schema, before anything is written.
 
     Raises:
         OrderFieldError: It does not have a named field.
     """
-    names.absent = {one for one in names.absent if not records.has(one)}
-    if names.absent:
-        raise _absent(path, names)
+    names.missing = {one for one in names.missing if not records.has_field(one)}
+    if names.missing:
+        raise _missing_field_error(path, names)

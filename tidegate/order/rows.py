@@ -26,23 +26,23 @@ from tidegate.order.fields import (
     PARTITION_NAMES,
     FieldPath,
     PartitionId,
-    getter,
+    find_well_known,
     key_of,
     partition_of,
+    path_getter,
     ticks_of,
-    well_known,
 )
 from tidegate.order.files import Block
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-ONLY = PartitionId(2, 0, "", b"0")
+SINGLE_PARTITION = PartitionId(2, 0, "", b"0")
 """The partition of a file that names none."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class OrderPlan:
     """
     What is to be done with a file.
 
@@ -66,21 +66,21 @@ class Plan:
     timestamp_format: str = "auto"
     over: FieldPath | None = None
     arrival: FieldPath | None = None
-    arrives: bool = True
+    has_arrival: bool = True
     partition: FieldPath | None = None
     shape: Shape = Shape.POINT
     end: FieldPath | None = None
     key: FieldPath | None = None
-    typed: bool = True
-    explain: bool = False
+    is_typed: bool = True
+    should_explain: bool = False
 
-    def named(self) -> list[FieldPath]:
+    def named_fields(self) -> list[FieldPath]:
         """Return the fields that were named, each of which some record should have."""
         return [path for path in (self.timestamp_by, self.over, self.arrival, self.partition, self.end, self.key) if path is not None]
 
 
 @dataclass(slots=True)
-class Names:
+class FieldNames:
     """
     The fields in force in one file, and what has been learned of its partitions.
 
@@ -88,32 +88,32 @@ class Names:
     no record had so far.
     """
 
-    plan: Plan
+    plan: OrderPlan
     arrival: FieldPath | None = None
     partition: FieldPath | None = None
-    settled: bool = False
-    seen: list[str] = field(default_factory=list)
-    absent: set[FieldPath] = field(default_factory=set)
+    is_resolved: bool = False
+    available: list[str] = field(default_factory=list)
+    missing: set[FieldPath] = field(default_factory=set)
     _partitions: dict[Any, PartitionId | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.arrival, self.partition, self.absent = self.plan.arrival, self.plan.partition, set(self.plan.named())
+        self.arrival, self.partition, self.missing = self.plan.arrival, self.plan.partition, set(self.plan.named_fields())
 
-    def settle(self, names: Sequence[str]) -> None:
+    def resolve(self, names: Sequence[str]) -> None:
         """Find the well-known fields among *names*."""
-        self.settled, self.seen = True, list(names)
-        if self.plan.arrives:
-            self.arrival = self.arrival or well_known(names, ARRIVAL_NAMES)
-        self.partition = self.partition or well_known(names, PARTITION_NAMES)
+        self.is_resolved, self.available = True, list(names)
+        if self.plan.has_arrival:
+            self.arrival = self.arrival or find_well_known(names, ARRIVAL_NAMES)
+        self.partition = self.partition or find_well_known(names, PARTITION_NAMES)
 
     def partition_of(self, value: Any) -> PartitionId | None:
         """Return the partition that a value names; None: it names none."""
         if isinstance(value, dict | list):
             return None
-        known = (type(value), value)
-        if known not in self._partitions:
-            self._partitions[known] = partition_of(value, typed=self.plan.typed)
-        return self._partitions[known]
+        cache_key = (type(value), value)
+        if cache_key not in self._partitions:
+            self._partitions[cache_key] = partition_of(value, is_typed=self.plan.is_typed)
+        return self._partitions[cache_key]
 
 
 class Rows:
@@ -124,28 +124,28 @@ class Rows:
     record is, -1 where of none.
     """
 
-    def __init__(self, names: Names, block: Block) -> None:
+    def __init__(self, names: FieldNames, block: Block) -> None:
         self._names, self._plan, self.block = names, names.plan, block
         self.line: Ints = np.array(block.line, dtype=np.int64)
         self.reason: list[str] = [fault.value if fault else "" for fault in block.fault]
-        self.bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
-        self.fed: Mask = ~self.bad
+        self.is_bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
+        self.is_walked: Mask = ~self.is_bad
         self.partitions, self.codes = self._partition_codes()
-        self._arrival_us = self._arrivals()
+        self._arrival_us = self._parse_arrivals()
         self._event_time_us, timed = ticks_of(self._column(self._plan.timestamp_by), self._plan.timestamp_format)
-        self._unreadable(~timed, "timestamp")
-        self._end_us, self._start_us = self._span()
-        self._substream, self._key = self._keys(self._plan.over), self._keys(self._plan.key)
+        self._mark_unreadable(~timed, "timestamp")
+        self._end_us, self._start_us = self._parse_span()
+        self._substream, self._key = self._parse_keys(self._plan.over), self._parse_keys(self._plan.key)
         self._value = np.empty(len(block), dtype=object)
         self._value[:] = block.text
 
     def by_partition(self) -> list[tuple[PartitionId, Ints]]:
         """Return the partitions that have records to walk, each with its rows."""
-        codes = np.where(self.fed, self.codes, -1)
+        codes = np.where(self.is_walked, self.codes, -1)
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(self.partitions) + 1))
-        found = [(partition, order[starts[at] : starts[at + 1]]) for at, partition in enumerate(self.partitions)]
-        return [(partition, rows) for partition, rows in found if len(rows)]
+        slices = [(partition, order[starts[at] : starts[at + 1]]) for at, partition in enumerate(self.partitions)]
+        return [(partition, rows) for partition, rows in slices if len(rows)]
 
     def partition_at(self, row: int) -> PartitionId | None:
         """Return the partition of one record."""
@@ -157,7 +157,7 @@ class Rows:
             offset=self.line[rows],
             arrival_us=self._arrival_us[rows],
             event_time_us=self._event_time_us[rows],
-            readable=~self.bad[rows],
+            readable=~self.is_bad[rows],
             substream=None if self._substream is None else self._substream.take(pa.array(rows)),
             key=np.empty(len(rows), dtype=object) if self._key is None else self._key.take(pa.array(rows)),
             value=self._value[rows],
@@ -168,42 +168,42 @@ class Rows:
 
     def _column(self, path: FieldPath) -> list[Any]:
         """Return what each record has at *path*; ``MISSING`` where nothing, or where the record cannot be read."""
-        get, absent = getter(path), self._names.absent
+        get, missing = path_getter(path), self._names.missing
         values = [MISSING if fields is None else get(fields) for fields in self.block.fields]
-        if path in absent and any(value is not MISSING for value in values):
-            absent.discard(path)
+        if path in missing and any(value is not MISSING for value in values):
+            missing.discard(path)
         return values
 
-    def _unreadable(self, where: Mask, reason: str, *, walked: bool = True) -> None:
+    def _mark_unreadable(self, rows_mask: Mask, reason: str, *, is_walked: bool = True) -> None:
         """Mark records as unreadable that are not so for another reason; if not *walked*, the model does not hear of them."""
-        fresh = where & ~self.bad
+        fresh = rows_mask & ~self.is_bad
         for row in np.flatnonzero(fresh):
             self.reason[row] = reason
-        self.bad |= fresh
-        if not walked:
-            self.fed &= ~fresh
+        self.is_bad |= fresh
+        if not is_walked:
+            self.is_walked &= ~fresh
 
     def _partition_codes(self) -> tuple[list[PartitionId], Ints]:
         size, path = len(self.block), self._names.partition
         if path is None:
-            return [ONLY], np.where(self.bad, -1, 0)
+            return [SINGLE_PARTITION], np.where(self.is_bad, -1, 0)
         places: dict[PartitionId | None, int] = {None: -1}
         codes = np.full(size, -1, dtype=np.int64)
         for row, value in enumerate(self._column(path)):
-            if self.fed[row]:
+            if self.is_walked[row]:
                 codes[row] = places.setdefault(self._names.partition_of(value), len(places) - 1)
-        self._unreadable(codes < 0, "partition", walked=False)
+        self._mark_unreadable(codes < 0, "partition", is_walked=False)
         return [partition for partition in places if partition is not None], codes
 
-    def _arrivals(self) -> Ints:
+    def _parse_arrivals(self) -> Ints:
         path = self._names.arrival
         if path is None:
             return np.full(len(self.block), NEVER, dtype=np.int64)
         ticks, valid = ticks_of(self._column(path), "auto")
-        self._unreadable(~valid, "arrival", walked=False)
+        self._mark_unreadable(~valid, "arrival", is_walked=False)
         return ticks
 
-    def _span(self) -> tuple[Ints | None, Ints | None]:
+    def _parse_span(self) -> tuple[Ints | None, Ints | None]:
         """Return the ends of intervals, or the starts of edges; an end edge's event time becomes its end."""
         path, shape = self._plan.end, self._plan.shape
         if path is None or shape is Shape.POINT:
@@ -211,22 +211,22 @@ class Rows:
         values = self._column(path)
         ticks, valid = ticks_of(values, self._plan.timestamp_format)
         if shape is Shape.INTERVAL:
-            self._unreadable(~valid, "end")
+            self._mark_unreadable(~valid, "end")
             return ticks, None
         ends = np.array([not (value is None or value is MISSING or value == "") for value in values], dtype=np.bool_)
-        self._unreadable(ends & ~valid, "end")
+        self._mark_unreadable(ends & ~valid, "end")
         starts = np.where(ends, self._event_time_us, NEVER)
         self._event_time_us = np.where(ends, ticks, self._event_time_us)
         return None, starts
 
-    def _keys(self, path: FieldPath | None) -> pa.Array | None:
+    def _parse_keys(self, path: FieldPath | None) -> pa.Array | None:
         if path is None:
             return None
-        keys = [key_of(self._exact(row, value, path)) for row, value in enumerate(self._column(path))]
+        keys = [key_of(self._exact_value(row, value, path)) for row, value in enumerate(self._column(path))]
         return pa.array(keys, type=pa.binary())
 
-    def _exact(self, row: int, value: Any, path: FieldPath) -> Any:
+    def _exact_value(self, row: int, value: Any, path: FieldPath) -> Any:
         """Return a value, read again where the fast parser had no room for all digits of an integer."""
         if type(value) is float and abs(value) >= 2**63:
-            return getter(path)(json.loads(self.block.text[row]))
+            return path_getter(path)(json.loads(self.block.text[row]))
         return value

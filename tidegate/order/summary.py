@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 
-def say_summary(numbers: Mapping[str, Any], sentences: Callable[[dict[str, Any]], Iterable[str]], *, as_json: bool) -> None:
+def print_summary(numbers: Mapping[str, Any], sentences: Callable[[dict[str, Any]], Iterable[str]], *, as_json: bool) -> None:
     """Write *numbers*, as they are or as *sentences* of them."""
     if as_json:
         print(json.dumps(numbers), file=sys.stderr)

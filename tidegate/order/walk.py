@@ -21,18 +21,18 @@ from ordering.protocol.wire import Flag
 from ordering.ticks import MILLISECOND_US, NEVER, SECOND_US
 from tidegate.order.fields import PartitionId
 from tidegate.order.files import Block
-from tidegate.order.rows import Names, Plan, Rows
+from tidegate.order.rows import FieldNames, OrderPlan, Rows
 
 Ints = NDArray[np.int64]
 
-_ADJUSTING = {
+_POLICY_NAMES = {
     Flag.LATE: b'"late"',
     Flag.OUT_OF_ORDER: b'"out_of_order"',
     Flag.CTI_VIOLATION: b'"cti_violation"',
     Flag.LIFTED_END: b'"lifted_end"',
 }
-_TOLD = Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION | Flag.LIFTED_END
-_POLICIES = [b", ".join(name for flag, name in _ADJUSTING.items() if flags & flag) for flags in range(_TOLD + 1)]
+_REPORTED_FLAGS = Flag.LATE | Flag.OUT_OF_ORDER | Flag.CTI_VIOLATION | Flag.LIFTED_END
+_POLICY_LISTS = [b", ".join(name for flag, name in _POLICY_NAMES.items() if flags & flag) for flags in range(_REPORTED_FLAGS + 1)]
 
 
 @dataclass(slots=True)
@@ -57,14 +57,14 @@ class Summary:
     first_bad: dict[str, tuple[int, bytes]] = field(default_factory=dict)
 
 
-class Walk:
+class FileWalk:
     """The walk over one file; ``names`` are the fields in force, ``summary`` what happened so far."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: OrderPlan) -> None:
         self._plan = plan
         self._partitions: dict[PartitionId, _Partition] = {}
         self._next_line = 0
-        self.names = Names(plan)
+        self.names = FieldNames(plan)
         self.summary = Summary()
 
     @property
@@ -72,36 +72,36 @@ class Walk:
         """How many partitions there are so far."""
         return len(self._partitions)
 
-    def take(self, block: Block) -> Outcome:
+    def walk_block(self, block: Block) -> Outcome:
         """Walk the next records; return what leaves upon them."""
         first = next((one for one in block.fields if one is not None), None)
-        if not self.names.settled and first is not None:
-            self.names.settle(list(first))
+        if not self.names.is_resolved and first is not None:
+            self.names.resolve(list(first))
         rows = Rows(self.names, block)
-        left: list[_Left] = []
-        told: list[tuple[int, bytes]] = []
-        for partition, mine in rows.by_partition():
-            batch = rows.batch(mine)
-            out, dropped = self._partition(partition).take(batch)
-            left.append(out)
-            told += [(int(rows.line[row]), text) for row, text in ((mine[at], text) for at, text in dropped)]
-        told += self._unreadable(rows)
+        released: list[_ReleasedLines] = []
+        rejected: list[tuple[int, bytes]] = []
+        for partition, partition_rows in rows.by_partition():
+            batch = rows.batch(partition_rows)
+            partition_released, dropped = self._partition(partition).walk(batch)
+            released.append(partition_released)
+            rejected += [(int(rows.line[row]), text) for row, text in ((partition_rows[at], text) for at, text in dropped)]
+        rejected += self._reject_unreadable(rows)
         self.summary.records += len(block)
         self._next_line = block.line[-1] + 1 if block.line else self._next_line
-        return Outcome(_merged(left, [one.upon for one in left]), [text for _, text in sorted(told)])
+        return Outcome(_merge(released, [one.released_by for one in released]), [text for _, text in sorted(rejected)])
 
     def finish(self) -> Outcome:
         """End the file: release everything that is held."""
-        left = [self._partitions[partition].finish(self._next_line) for partition in sorted(self._partitions)]
-        return Outcome(_merged(left, [one.system_us for one in left]))
+        released = [self._partitions[partition].finish(self._next_line) for partition in sorted(self._partitions)]
+        return Outcome(_merge(released, [one.system_us for one in released]))
 
     def _partition(self, partition: PartitionId) -> _Partition:
-        found = self._partitions.get(partition)
-        if found is None:
-            found = self._partitions[partition] = _Partition(partition, self._plan, self._policies(), self.summary.policies)
-        return found
+        state = self._partitions.get(partition)
+        if state is None:
+            state = self._partitions[partition] = _Partition(partition, self._plan, self._effective_policies(), self.summary.policies)
+        return state
 
-    def _policies(self) -> Policies:
+    def _effective_policies(self) -> Policies:
         policies = self._plan.policies
         if self.names.arrival is not None:
             return policies
@@ -109,38 +109,38 @@ class Walk:
         late_us = None if self._plan.over is None else 0
         return Policies(None, late_us, reorder_us=policies.reorder_us, out_of_order_action=policies.out_of_order_action)
 
-    def _unreadable(self, rows: Rows) -> list[tuple[int, bytes]]:
+    def _reject_unreadable(self, rows: Rows) -> list[tuple[int, bytes]]:
         """Count the unreadable records and tell each as (line, text); those that move time have been walked by then."""
-        told = []
-        for row in np.flatnonzero(rows.bad).tolist():
+        rejected = []
+        for row in np.flatnonzero(rows.is_bad).tolist():
             line, reason, text, partition = rows.block.line[row], rows.reason[row], rows.block.text[row], rows.partition_at(row)
             self.summary.unreadable[reason] += 1
             self.summary.first_bad.setdefault(reason, (line, text))
-            shown = partition.shown if partition else b"null"
-            explanation = self._explanation(partition, line) if self._plan.explain else None
-            told.append((line, _dropped_line(shown, line, text, reason, explanation)))
-        return told
+            partition_json = partition.json if partition else b"null"
+            explanation = self._explanation(partition, line) if self._plan.should_explain else None
+            rejected.append((line, _dropped_line(partition_json, line, text, reason, explanation)))
+        return rejected
 
     def _explanation(self, partition: PartitionId | None, line: int) -> Explanation:
-        walked = self._partitions[partition].told.pop(line, None) if partition in self._partitions else None
-        return walked or Explanation(partition.label if partition else None, line, Verdict.UNREADABLE, None, NEVER, NEVER)
+        explanation = self._partitions[partition].explanations.pop(line, None) if partition in self._partitions else None
+        return explanation or Explanation(partition.label if partition else None, line, Verdict.UNREADABLE, None, NEVER, NEVER)
 
 
 @dataclass(slots=True)
-class _Left:
+class _ReleasedLines:
     """Events that left a partition, in order: upon which line, with which system timestamp, and as what."""
 
-    upon: Ints
+    released_by: Ints
     system_us: Ints
     text: list[bytes]
 
 
-def _merged(left: list[_Left], by: list[Ints]) -> list[bytes]:
+def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[bytes]:
     """Merge what left several partitions by one of its columns; of equals the partition named first comes first."""
-    if len(left) == 1:
-        return left[0].text
-    texts = [text for one in left for text in one.text]
-    return [texts[at] for at in np.argsort(np.concatenate(by), kind="stable").tolist()] if texts else []
+    if len(released) == 1:
+        return released[0].text
+    texts = [text for one in released for text in one.text]
+    return [texts[at] for at in np.argsort(np.concatenate(sort_columns), kind="stable").tolist()] if texts else []
 
 
 class _Partition:
@@ -150,66 +150,70 @@ class _Partition:
     ``told`` are those of events not yet written, as ``_ends`` are the ends of intervals, as they stand in the file.
     """
 
-    def __init__(self, name: PartitionId, plan: Plan, policies: Policies, counts: Counts) -> None:
+    def __init__(self, name: PartitionId, plan: OrderPlan, policies: Policies, counts: Counts) -> None:
         self._name, self._plan, self._counts = name, plan, counts
         over = plan.over is not None
         self._model = Model(policies, over, 1, shape=plan.shape)
         self._state = self._model.new_state()
-        self._explainer = Explainer(policies, over, partition=name.label) if plan.explain else None
-        self.told: dict[int, Explanation] = {}
+        self._explainer = Explainer(policies, over, partition=name.label) if plan.should_explain else None
+        self.explanations: dict[int, Explanation] = {}
         self._ends: dict[int, int] = {}
 
-    def take(self, batch: Batch) -> tuple[_Left, list[tuple[int, bytes]]]:
+    def walk(self, batch: Batch) -> tuple[_ReleasedLines, list[tuple[int, bytes]]]:
         """Walk a batch; return what left, and what a policy dropped as (row of the batch, text)."""
         step = self._model.step(self._state, batch)
         if self._explainer:
-            self.told.update((told.offset, told) for told in self._explainer.walk(batch))
+            self.explanations.update((told.offset, told) for told in self._explainer.walk(batch))
         self._count(step.counts)
         if batch.end_us is not None:
             self._ends.update(zip(batch.offset[batch.readable].tolist(), batch.end_us[batch.readable].tolist(), strict=True))
             for line in step.dropped.offset.tolist():
                 self._ends.pop(line, None)
-        at = np.searchsorted(batch.offset, step.dropped.offset).tolist()
+        rows = np.searchsorted(batch.offset, step.dropped.offset).tolist()
         lines, reasons = step.dropped.offset.tolist(), [Reason(reason).name.lower() for reason in step.dropped.reason.tolist()]
         dropped = [
-            (row, _dropped_line(self._name.shown, line, batch.value[row], reason, self.told.pop(line, None)))
-            for row, line, reason in zip(at, lines, reasons, strict=True)
+            (row, _dropped_line(self._name.json, line, batch.value[row], reason, self.explanations.pop(line, None)))
+            for row, line, reason in zip(rows, lines, reasons, strict=True)
         ]
-        return self._left(step.released, np.append(batch.offset, batch.end_offset)), dropped
+        return self._format_released(step.released, np.append(batch.offset, batch.end_offset)), dropped
 
-    def finish(self, next_line: int) -> _Left:
+    def finish(self, next_line: int) -> _ReleasedLines:
         """Release everything held."""
         end = self._model.without_records(next_line, finish=True)
         step = self._model.step(self._state, end)
         if self._explainer:
-            self.told.update((told.offset, told) for told in self._explainer.walk(end))
+            self.explanations.update((told.offset, told) for told in self._explainer.walk(end))
         self._count(step.counts)
-        return self._left(step.released, np.full(1, next_line, dtype=np.int64))
+        return self._format_released(step.released, np.full(1, next_line, dtype=np.int64))
 
     def _count(self, counts: Counts) -> None:
         for one in fields(Counts):
             setattr(self._counts, one.name, getattr(self._counts, one.name) + getattr(counts, one.name))
 
-    def _left(self, released: Released, lines: Ints) -> _Left:
+    def _format_released(self, released: Released, lines: Ints) -> _ReleasedLines:
         offsets = released.offset.tolist()
-        columns = [iso(released.system_us)]
+        columns = [format_ticks(released.system_us)]
         pattern = b'{"system_timestamp": "%b", '
         if self._plan.shape is Shape.INTERVAL:
             pattern += b'"end": "%b", '
             columns.append(self._ends_after(released.system_us, offsets))
-        pattern += b'"origin": [' + self._name.shown.replace(b"%", b"%%") + b', %d], "policies": [%b], "event": %b'
-        columns += [offsets, [_POLICIES[flags] for flags in (released.flags & np.uint16(_TOLD)).tolist()], released.value.tolist()]
+        pattern += b'"origin": [' + self._name.json.replace(b"%", b"%%") + b', %d], "policies": [%b], "event": %b'
+        columns += [
+            offsets,
+            [_POLICY_LISTS[flags] for flags in (released.flags & np.uint16(_REPORTED_FLAGS)).tolist()],
+            released.value.tolist(),
+        ]
         if self._explainer:
             pattern += b', "explanation": %b'
-            columns.append([orjson.dumps(self.told.pop(offset).as_dict()) for offset in offsets])
+            columns.append([orjson.dumps(self.explanations.pop(offset).as_dict()) for offset in offsets])
         pattern += b"}\n"
         text = [pattern % values for values in zip(*columns, strict=True)]
-        return _Left(lines[released.upon], released.system_us, text)
+        return _ReleasedLines(lines[released.upon], released.system_us, text)
 
     def _ends_after(self, system_us: Ints, offsets: list[int]) -> list[bytes]:
         """Return the ends of intervals, each after its system timestamp (spec section 4)."""
         ends = np.array([self._ends.pop(offset) for offset in offsets], dtype=np.int64)
-        return iso(np.maximum(ends, system_us + 1))
+        return format_ticks(np.maximum(ends, system_us + 1))
 
 
 def _dropped_line(partition: bytes, line: int, event: bytes, reason: str, explanation: Explanation | None) -> bytes:
@@ -218,12 +222,12 @@ def _dropped_line(partition: bytes, line: int, event: bytes, reason: str, explan
     return text % (partition, line, event, reason.encode()) + end
 
 
-def iso(time_us: Ints) -> list[bytes]:
+def format_ticks(time_us: Ints) -> list[bytes]:
     """Write times as :func:`ordering.ticks.format_tick` does: with as many digits after the second as needed (0, 3 or 6)."""
-    moments = time_us.astype("datetime64[us]")
+    timestamps = time_us.astype("datetime64[us]")
     coarse, fine = time_us % SECOND_US == 0, time_us % MILLISECOND_US != 0
-    written = np.empty(len(time_us), dtype="S32")
-    written[coarse] = np.char.encode(np.datetime_as_string(moments[coarse], unit="s"))
-    written[~coarse & ~fine] = np.char.encode(np.datetime_as_string(moments[~coarse & ~fine], unit="ms"))
-    written[fine] = np.char.encode(np.datetime_as_string(moments[fine], unit="us"))
-    return [text + b"Z" for text in written.tolist()]
+    texts = np.empty(len(time_us), dtype="S32")
+    texts[coarse] = np.char.encode(np.datetime_as_string(timestamps[coarse], unit="s"))
+    texts[~coarse & ~fine] = np.char.encode(np.datetime_as_string(timestamps[~coarse & ~fine], unit="ms"))
+    texts[fine] = np.char.encode(np.datetime_as_string(timestamps[fine], unit="us"))
+    return [text + b"Z" for text in texts.tolist()]

@@ -25,9 +25,9 @@ from support.repository import ROOT
 from support.stack.jobs import workspace
 from support.stack.topics import create, fresh, produce, read_ordered
 
-from tidegate.local.case_files import Case, folders_of, read_case
-from tidegate.local.given import Given
-from tidegate.local.script import Reads, bound_script
+from tidegate.local.case_files import Case, find_case_folders, read_case
+from tidegate.local.run_setup import RunSetup
+from tidegate.local.script import BoundScript, bind_script
 
 if TYPE_CHECKING:
     from integration.conftest import Stack
@@ -56,27 +56,27 @@ class Staged:
     """A case with its events in Kafka."""
 
     case: Case
-    reads: Reads
+    reads: BoundScript
     name: str
     inputs: dict[str, str]
     """What the settings say of each input, by the name of the case's file."""
 
 
-def usable() -> list[tuple[Case, Reads]]:
+def usable() -> list[tuple[Case, BoundScript]]:
     """The cases that have results and events as JSON with a time of their own."""
     found = []
-    for folder in folders_of(CASES):
+    for folder in find_case_folders(CASES):
         case = read_case(folder, CASES)
         if case.error is not None or any(file.path.rpartition(".")[2] != "ndjson" for file in (*case.files, *case.references)):
             continue
-        reads = bound_script(case.folder / "query.sql", _given(case).settings)
+        reads = bind_script(case.folder / "query.sql", _given(case).settings)
         if all(scan.timestamp_by is not None or ARRIVAL in Path(_file(case, scan.input)).read_text() for scan in reads.scans):
             found.append((case, reads))
     return found
 
 
-def _given(case: Case) -> Given:
-    return Given.of(case.files, case.flags, case.config, case.references)
+def _given(case: Case) -> RunSetup:
+    return RunSetup.of(case.files, case.flags, case.config, case.references)
 
 
 def _file(case: Case, name: str) -> str:
@@ -108,7 +108,7 @@ def _ms(text: str) -> int:
     return int(datetime.fromisoformat(text).timestamp() * 1000)
 
 
-def staged(stack: Stack, case: Case, reads: Reads) -> Staged:
+def staged(stack: Stack, case: Case, reads: BoundScript) -> Staged:
     """Produce a case's events; return it with the settings of its inputs."""
     name, inputs = fresh("case"), {}
     for scan in reads.scans:
@@ -155,7 +155,7 @@ def found_lines(stack: Stack, topic: str) -> tuple[list[bytes], int]:
     return [event.value or b"" for channel in sorted(found.events) for event in found.events[channel]], partitions
 
 
-def drawn() -> tuple[int, list[tuple[Case, Reads]]]:
+def drawn() -> tuple[int, list[tuple[Case, BoundScript]]]:
     """The cases that run here, and the seed that drew them."""
     seed = random.randrange(10**6)
     every = usable()
@@ -177,7 +177,7 @@ def test_cases_give_the_same_bytes_through_kafka_and_spark(stack: Stack, tmp_pat
     for one in cases:
         for output, expected in one.case.expected.items():
             lines, partitions = found_lines(stack, f"{one.name}.to.{output}")
-            in_order = partitions == 1 and not one.reads.over
+            in_order = partitions == 1 and not one.reads.has_over
             if (lines if in_order else sorted(lines)) != (list(expected) if in_order else sorted(expected)):
                 wrong.append((one.case.name, output, lines, list(expected)))
     assert not wrong, f"seed {seed}: {wrong}"

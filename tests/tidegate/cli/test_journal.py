@@ -16,7 +16,7 @@ from ingest.journal.redis_journal import RedisJournal
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Hush, Silence
 from ordering.ticks import parse_tick
-from tidegate.cli.journal import Format, print_rebuilt, show
+from tidegate.cli.journal import Format, print_facts, print_rebuilt
 from tidegate.settings.inputs import InputSettings
 
 RAW = ("rides", 0)
@@ -49,16 +49,16 @@ def test_every_fact_is_shown_in_words_and_as_json(
     server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
     try:
         plan, journal = plan_of(server), RedisJournal.open(server.settings())
-        show(plan, journal, Format.TEXT)
+        print_facts(plan, journal, Format.TEXT)
         assert "holds nothing of rides" in capsys.readouterr().out
         assert not journal.knows(plan.journal_key(RAW))
         given = [Fact(kind, 0 if kind == FactKind.BASE else 3, NOON_US + kind) for kind in FactKind if kind != FactKind.CLOSED]
         for key, kinds in keys_of(plan, RAW).items():
             journal.restore(key, [fact for fact in given if fact.kind in kinds] + [Fact(FactKind.CLOSED, 9, 0)])
         journal.do([Hush(plan.journal_key(RAW), Silence(9, "boot", 60_000_000, NOON_US))])
-        show(plan, journal, Format.TEXT)
+        print_facts(plan, journal, Format.TEXT)
         text = capsys.readouterr().out
-        show(plan, journal, Format.JSON)
+        print_facts(plan, journal, Format.JSON)
         told = json.loads(capsys.readouterr().out)
     finally:
         server.kill()

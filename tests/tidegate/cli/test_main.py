@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import RefusedError
-from tidegate.cli.main import CommandError, load, summary
+from tidegate.cli.main import CommandError, load_command, summarize_command
 from tidegate.observe.console import report, wants_json
 
 
@@ -40,9 +40,9 @@ def test_help_names_every_command_without_loading_spark() -> None:
 def test_a_command_that_cannot_be_imported_hurts_nobody_else() -> None:
     """Its line in the help says so; calling it is an error with the reason."""
     broken = EntryPoint("broken", "no_such_package.commands:run", "tidegate.commands")
-    assert summary(broken) == "(cannot be loaded)"
+    assert summarize_command(broken) == "(cannot be loaded)"
     with pytest.raises(CommandError, match="no_such_package") as failed:
-        load(broken)
+        load_command(broken)
     assert failed.value.code == "TG-COMMAND"
 
 

@@ -17,16 +17,16 @@ from support.written_topics import Written, written
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_event_header_column
 from ordering.ticks import INFINITY
-from tidegate.compare.difference import Difference, Stretches, events_of
-from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, differing_block
+from tidegate.compare.difference import ChannelExcerpt, Difference, events_of
+from tidegate.compare.digest import BLOCK_EVENTS, ChannelDigest, find_differing_block
 from tidegate.compare.promises import RECENT_EVENTS, PromiseCheck
-from tidegate.compare.records import Columns, Side, Walk
-from tidegate.compare.topics import PartitionOf, _take
+from tidegate.compare.records import EventColumns, PartitionWalk, Side
+from tidegate.compare.topics import PartitionSummary, _add_piece
 
 ROSTER = Roster(1, 1, Spread.ONE, False)
 
 
-def columns(system_us: list[int], first: int = 0, value: list[bytes | None] | None = None, key: bytes | None = b"k") -> Columns:
+def columns(system_us: list[int], first: int = 0, value: list[bytes | None] | None = None, key: bytes | None = b"k") -> EventColumns:
     """Events of channel 0 numbered from *first* on, each made of the raw record with its number."""
     count, seq = len(system_us), np.arange(first, first + len(system_us), dtype=np.int64)
     times = np.array(system_us, dtype=np.int64)
@@ -34,10 +34,10 @@ def columns(system_us: list[int], first: int = 0, value: list[bytes | None] | No
     payload = value or [b"v%d" % number for number in seq]
     zeros = np.zeros(count, dtype=np.int64)
     key_column = pa.array([key] * count, type=pa.binary())
-    return Columns(seq + 100, zeros, seq, times, times // 1000, header, key_column, pa.array(payload, type=pa.binary()))
+    return EventColumns(seq + 100, zeros, seq, times, times // 1000, header, key_column, pa.array(payload, type=pa.binary()))
 
 
-def digest(events: Columns, cuts: list[int] | None = None) -> ChannelDigest:
+def digest(events: EventColumns, cuts: list[int] | None = None) -> ChannelDigest:
     """The digests of a sequence that comes in pieces."""
     made = ChannelDigest()
     for first, past in zip([0, *(cuts or [])], [*(cuts or []), len(events)], strict=True):
@@ -55,8 +55,8 @@ def test_where_a_log_is_cut_changes_no_digest(cuts: list[int]) -> None:
     """The same events have the same digests, whole blocks and the rest."""
     one, other = digest(EVENTS), digest(EVENTS, cuts)
     assert one.blocks == other.blocks
-    assert one.begins == other.begins
-    assert differing_block(one, other) is None
+    assert one.block_starts == other.block_starts
+    assert find_differing_block(one, other) is None
 
 
 @given(st.integers(0, len(EVENTS) - 1), st.sampled_from(["value", "key", "stamp_ms", "header"]))
@@ -71,13 +71,13 @@ def test_one_field_of_one_event_changes_the_digest_of_its_block(place: int, name
         octets = column.to_pylist()
         octets[place] = {None: b"", b"": None}.get(octets[place], (octets[place] or b"")[:-1] + b"!")
         setattr(changed, name, pa.array(octets, type=column.type))
-    assert differing_block(digest(EVENTS), digest(changed)) == (place // BLOCK_EVENTS, False)
+    assert find_differing_block(digest(EVENTS), digest(changed)) == (place // BLOCK_EVENTS, False)
 
 
 @given(st.integers(0, len(EVENTS)))
 def test_a_beginning_is_no_difference_until_it_is_looked_at(length: int) -> None:
     """Whole blocks are told by their digests; of the last block of the shorter one only a look can tell."""
-    found = differing_block(digest(EVENTS), digest(EVENTS.slice(0, length)))
+    found = find_differing_block(digest(EVENTS), digest(EVENTS.slice(0, length)))
     expected = None if length % BLOCK_EVENTS == 0 or length == len(EVENTS) else (length // BLOCK_EVENTS, True)
     assert found == expected
 
@@ -87,14 +87,14 @@ def cti(c: int, n: int, ahead: int = 0, largest_us: int = 0, listed: tuple[tuple
     return Cti(0, 0, c, n, ahead, 0, 0, largest_us, ROSTER, Cause.EVENT, listed)
 
 
-def check(*story: Columns | Cti, whole: bool = True) -> PromiseCheck:
+def check(*story: EventColumns | Cti, whole: bool = True) -> PromiseCheck:
     """Walk a channel's events and CTIs."""
     made = PromiseCheck(0, 0, whole)
     for offset, each in enumerate(story):
-        if isinstance(each, Columns):
-            made.events(each)
+        if isinstance(each, EventColumns):
+            made.add_events(each)
         else:
-            made.cti(offset, each)
+            made.add_cti(offset, each)
     return made
 
 
@@ -125,11 +125,11 @@ def test_promises_that_hold_are_found_to_hold() -> None:
         ([columns([2_000]), cti(2_000, 1, 1, 2_000, ((b"other", 3_000),)), columns([2_500], 1)], ""),
     ],
 )
-def test_a_promise_that_does_not_hold_is_told_with_what_belies_it(story: list[Columns | Cti], what: str) -> None:
+def test_a_promise_that_does_not_hold_is_told_with_what_belies_it(story: list[EventColumns | Cti], what: str) -> None:
     """Whichever of its parts is broken, and whether the event came before it or after it."""
     broken = check(*story).broken
     assert (broken is not None) == bool(what)
-    assert broken is None or what in broken.what
+    assert broken is None or what in broken.description
 
 
 def test_a_stale_promise_is_harmless_if_true_and_told_if_nobody_can_know() -> None:
@@ -149,7 +149,7 @@ def test_a_walk_from_the_middle_checks_what_follows() -> None:
     assert check(cti(2_000, 50), columns([1_999], 50), whole=False).broken is not None
 
 
-def met_of(lines: list[Line], partitions: int, start_us: int | None = None) -> PartitionOf:
+def met_of(lines: list[Line], partitions: int, start_us: int | None = None) -> PartitionSummary:
     """What a walk finds in one partition of an ordered topic, read at once."""
     events = [(offset, each) for offset, each in lines if isinstance(each, Event)]
     plain = [np.array(column, dtype=np.int64) for column in zip(*((o, e.number, e.seq, e.system_us) for o, e in events), strict=True)]
@@ -157,9 +157,11 @@ def met_of(lines: list[Line], partitions: int, start_us: int | None = None) -> P
     header = encode_event_header_column(seq, system_us, system_us, system_us, number, np.zeros(len(seq), dtype=np.uint16), 0)
     nothing = pa.nulls(len(seq), pa.binary())
     side = Side("A", "topic", {}, partitions, (0,) * partitions, (0,) * partitions, start_us)
-    walk, found = Walk(side, 0), PartitionOf()
+    walk, found = PartitionWalk(side, 0), PartitionSummary()
     ctis = [(at, each) for at, each in lines if isinstance(each, Cti)]
-    _take(found, walk._accept(Columns(offset, number, seq, system_us, system_us // 1000, header, nothing, nothing), ctis), side, 0, None)
+    _add_piece(
+        found, walk._accept(EventColumns(offset, number, seq, system_us, system_us // 1000, header, nothing, nothing), ctis), side, 0, None
+    )
     return found
 
 
@@ -173,7 +175,7 @@ def test_no_promise_of_honest_writers_is_called_broken_however_torn_their_topic(
         assert channel.check.broken is None
         assert channel.check.unproven == 0
         assert channel.digest.count == len(true)
-        assert channel.ended
+        assert channel.has_ended
     times = sorted(event.system_us for events in topic.truth.values() for event in events)
     start_us = data.draw(st.sampled_from(times)) if times else 5
     for number, channel in met_of(topic.partitions[partition], len(topic.partitions), start_us).channels.items():
@@ -181,9 +183,9 @@ def test_no_promise_of_honest_writers_is_called_broken_however_torn_their_topic(
         assert channel.digest.count == sum(event.system_us >= start_us for event in topic.truth.get((number, partition), []))
 
 
-def difference(a: Columns, b: Columns) -> Difference:
+def difference(a: EventColumns, b: EventColumns) -> Difference:
     """The first difference of two stretches that have one."""
-    found = Stretches(0, 0, 0, events_of(a), events_of(b)).difference()
+    found = ChannelExcerpt(0, 0, 0, events_of(a), events_of(b)).difference()
     assert found is not None
     return found
 
@@ -192,15 +194,15 @@ def test_differences_are_told_by_their_kind_with_a_hint() -> None:
     """A field, an event that is missing on either side, two that change places."""
     base = columns([1_000 * n for n in range(1, 20)])
     moved = [0, 1, 2, 4, 3, *range(5, 19)]
-    assert difference(base, renumbered(base.take(np.array(moved)))).kind == "swapped"
-    without = renumbered(base.take(np.array([n for n in range(19) if n != 6])))
+    assert difference(base, renumbered(base.take_rows(np.array(moved)))).kind == "swapped"
+    without = renumbered(base.take_rows(np.array([n for n in range(19) if n != 6])))
     assert difference(base, without).kind == "missing in B"
     assert difference(without, base).kind == "missing in A"
     payloads = base.value.to_pylist()
     payloads[4] = b"other"
     found = difference(base, replace(base, value=pa.array(payloads, type=pa.binary())))
     assert (found.kind, found.names, found.index) == ("fields", ("value",), 4)
-    lines = list(found.lines(lambda number, offset: f"raw-{number}@{offset}", ("a", "b")))
+    lines = list(found.text_lines(lambda number, offset: f"raw-{number}@{offset}", ("a", "b")))
     assert "after 4 equal events: other value" in lines[0]
     assert any("a-0@104" in line and "raw-0@4" in line for line in lines)
     late = columns([1_000 * n for n in range(1, 20)])
@@ -209,7 +211,7 @@ def test_differences_are_told_by_their_kind_with_a_hint() -> None:
     assert difference(base, late).names == ("event_time_us", "arrival_us", "system_us")
 
 
-def renumbered(events: Columns) -> Columns:
+def renumbered(events: EventColumns) -> EventColumns:
     """The same raw records, numbered anew in their order."""
     table = np.frombuffer(b"".join(events.header.to_pylist()), dtype="<i8").reshape(len(events), 6).copy()
     table[:, 1] = np.arange(len(events))
@@ -222,7 +224,7 @@ def test_a_byte_deep_in_a_payload_is_shown_with_its_place() -> None:
     payload = bytes(random.Random(1).randrange(65, 90) for _ in range(5_000))
     changed = payload[:4_000] + b"#" + payload[4_001:]
     found = difference(columns([1_000], value=[payload]), columns([1_000], value=[changed]))
-    lines = "\n".join(found.lines(lambda number, offset: "", ("a", "b")))
+    lines = "\n".join(found.text_lines(lambda number, offset: "", ("a", "b")))
     assert "byte 4000 of 5000" in lines
     assert "#" in lines
     assert len(lines) < 900

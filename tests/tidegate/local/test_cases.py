@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from tidegate.cli import cases
-from tidegate.local.case_run import Difference, compare
+from tidegate.local.case_run import Difference, compare_lines
 from tidegate.observe.console import reporting
 
 APP = typer.Typer(pretty_exceptions_enable=False)
@@ -71,9 +71,9 @@ def test_a_difference_is_shown_line_by_line(tmp_path: Path) -> None:
 
 def test_the_order_is_part_of_what_is_promised() -> None:
     """Lines that changed places are no match."""
-    found = compare(["a", "b"], ["b", "a"])
+    found = compare_lines(["a", "b"], ["b", "a"])
     assert (found.matched, sorted(one.kind for one in found.differences)) == (1, ["missing", "unexpected"])
-    assert compare([], ["x"]).differences == [Difference(1, None, "x")]
+    assert compare_lines([], ["x"]).differences == [Difference(1, None, "x")]
 
 
 def test_an_error_that_is_expected_must_be_that_error(tmp_path: Path) -> None:

@@ -26,10 +26,10 @@ from ordering.ticks import NEVER, format_tick, parse_tick
 from query.plan.nodes import Scan
 from tidegate.cli.local import local
 from tidegate.expressions.tree import Field
-from tidegate.local.files import LocalFile, files_of
-from tidegate.local.given import Given, PolicyFlags, opened_run
-from tidegate.local.inputs import FileInput, Rules
-from tidegate.local.script import bound_script
+from tidegate.local.files import LocalFile, parse_file_flags
+from tidegate.local.inputs import FileInput, TimeRules
+from tidegate.local.run_setup import PolicyFlags, RunSetup, open_run
+from tidegate.local.script import bind_script
 from tidegate.observe.console import reporting
 from tidegate.order.files import Format
 
@@ -259,7 +259,7 @@ def test_a_script_without_into_may_have_its_output_beside(tmp_path: Path) -> Non
 def test_nothing_passes_a_partition_that_has_not_come_yet(tmp_path: Path) -> None:
     """The partitions of a file are known before its first record is walked."""
     file = written(tmp_path, "a.ndjson", ndjson([at(5, PartitionId=3), at(9, PartitionId=3), at(1, PartitionId=1)]))
-    rules = Rules(Policies(early_us=None, late_us=None))
+    rules = TimeRules(Policies(early_us=None, late_us=None))
     source = FileInput(LocalFile("a", file, Format.NDJSON), Scan("a", Field(("at",))), rules, 1)
     source.read()
     assert source.frontier.members.keys() == {1, 3}
@@ -290,11 +290,11 @@ RECORDS = st.lists(
 
 def results_of(folder: Path, script: str, inputs: Sequence[str], flags: PolicyFlags, block_bytes: int) -> list[list[tuple[int, bytes]]]:
     """Run a script over the files of a folder; return time and value of what each output gives."""
-    given = Given.of(files_of([f"{name}={folder / name}.ndjson" for name in inputs]), flags)
-    reads = bound_script(Path(script), given.settings, into="out")
+    given = RunSetup.of(parse_file_flags([f"{name}={folder / name}.ndjson" for name in inputs]), flags)
+    reads = bind_script(Path(script), given.settings, into="out")
     found: list[list[tuple[int, bytes]]] = [[] for _ in reads.plans]
-    with opened_run(reads, given, block_bytes) as one:
-        for piece in one.slices():
+    with open_run(reads, given, block_bytes) as one:
+        for piece in one.steps():
             for rows, results in zip(found, piece.results, strict=True):
                 rows += zip(results["system_us"].to_pylist(), results["value"].to_pylist(), strict=True)
     return found
@@ -368,4 +368,4 @@ def test_a_broken_parquet_file_is_named(tmp_path: Path) -> None:
     found = run(script, "--input", f"a={file}")
     assert (found.code, file in found.errors) == (2, True)
     with pytest.raises(TidegateError):
-        files_of(["=x"])
+        parse_file_flags(["=x"])

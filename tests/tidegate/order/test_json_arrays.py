@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tidegate.order import files
 from tidegate.order.files import Block, Format, open_records
-from tidegate.order.json_arrays import ArrayElements, is_array
+from tidegate.order.json_arrays import ArrayElements, detect_array
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(['"', "\\", "]", "[{,", '\\"'] * 2),
@@ -50,8 +50,8 @@ def test_no_cut_changes_what_is_found_in_bytes_of_any_kind(content: bytes, piece
 
     def found(size: int) -> list[bytes]:
         elements = ArrayElements(20)
-        every = [one for at in range(0, len(content), size) for one in elements.of(content[at : at + size])]
-        return [*every, *elements.rest()]
+        every = [one for at in range(0, len(content), size) for one in elements.feed(content[at : at + size])]
+        return [*every, *elements.flush()]
 
     assert found(piece) == found(1_000)
 
@@ -75,7 +75,7 @@ def test_what_is_between_two_commas_is_a_record(content: bytes, faults: list[str
 @pytest.mark.parametrize(("content", "expected"), [(b"", False), (b"[1,2]\n", False), (b' \n[ \n{"a":1}]', True), (b'{"a":[]}', False)])
 def test_an_array_of_objects_is_told_from_objects_line_by_line(content: bytes, expected: bool) -> None:
     """By its first two signs; a first line that is another array is a line that cannot be read."""
-    assert is_array(io.BytesIO(content))[0] is expected
+    assert detect_array(io.BytesIO(content))[0] is expected
 
 
 def test_an_element_that_is_too_long_is_told_and_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_a_pipe_is_read_no_further_than_it_takes_to_tell() -> None:
             return b'{"a":1}\n'
 
     source = Slow()
-    assert is_array(source) == (False, b'{"a":1}\n')  # type: ignore[arg-type]
+    assert detect_array(source) == (False, b'{"a":1}\n')  # type: ignore[arg-type]
     assert source.asked == 1
 
 

@@ -31,10 +31,10 @@ from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
 from tidegate.observe.console import reporting
 from tidegate.order import files as order_files
-from tidegate.order.fields import key_of, parse_path, shown_path
+from tidegate.order.fields import format_path, key_of, parse_path
 from tidegate.order.files import Format, open_records
-from tidegate.order.rows import Plan
-from tidegate.order.walk import Walk, iso
+from tidegate.order.rows import OrderPlan
+from tidegate.order.walk import FileWalk, format_ticks
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(reporting(order))
@@ -201,25 +201,25 @@ def log_files(draw: st.DrawFn) -> bytes:
     return "\n".join([json.dumps(first), *(line or "" for line in lines)]).encode()
 
 
-def walked(content: bytes, plan: Plan, block_bytes: int) -> tuple[list[bytes], list[bytes], Walk]:
+def walked(content: bytes, plan: OrderPlan, block_bytes: int) -> tuple[list[bytes], list[bytes], FileWalk]:
     """Walk a file held in memory, reading so many bytes at a time."""
-    walk = Walk(plan)
+    walk = FileWalk(plan)
     records = open_records("-", Format.NDJSON, io.BytesIO(content), ",", block_bytes)
-    outcomes = [*(walk.take(block) for block in records.blocks()), walk.finish()]
+    outcomes = [*(walk.walk_block(block) for block in records.blocks()), walk.finish()]
     return [line for one in outcomes for line in one.ordered], [line for one in outcomes for line in one.dropped], walk
 
 
 @given(log_files(), policies(over=True, scale=SECOND_US), st.booleans(), st.integers(1, 400))
 def test_where_the_file_is_cut_into_blocks_changes_no_byte(content: bytes, drawn: Policies, over: bool, block_bytes: int) -> None:
     """Level 1: ordered, dropped and unreadable lines with their explanations, in their order."""
-    plan = Plan(drawn, ("at",), over=("k",) if over else None, explain=True)
+    plan = OrderPlan(drawn, ("at",), over=("k",) if over else None, should_explain=True)
     assert walked(content, plan, block_bytes)[:2] == walked(content, plan, 10**6)[:2]
 
 
 @given(log_files(), policies(over=True, scale=SECOND_US), st.booleans())
 def test_each_partition_comes_out_as_the_oracle_tells(content: bytes, drawn: Policies, over: bool) -> None:
     """Level 1: one model for each partition; lines are its offsets; without a time but with an arrival a record moves time."""
-    plan = Plan(drawn, ("at",), over=("k",) if over else None)
+    plan = OrderPlan(drawn, ("at",), over=("k",) if over else None)
     ordered, dropped, walk = walked(content, plan, 10**6)
     lines = [json.loads(line) for line in ordered]
     events = [(number, json.loads(line)) for number, line in enumerate(content.split(b"\n"), start=1) if line.startswith(b'{"')]
@@ -424,7 +424,7 @@ def test_every_reason_stands_in_the_manual() -> None:
 @given(st.lists(st.integers(1_000, 253_402_300_799_999_999), max_size=8))
 def test_columns_of_times_are_written_like_single_ones(times: list[int]) -> None:
     """The fast way and the plain way agree."""
-    assert [text.decode() for text in iso(pa.array(times, pa.int64()).to_numpy())] == [format_tick(time) for time in times]
+    assert [text.decode() for text in format_ticks(pa.array(times, pa.int64()).to_numpy())] == [format_tick(time) for time in times]
 
 
 def test_a_csv_counts_physical_lines(tmp_path: Path) -> None:
@@ -504,7 +504,7 @@ def test_paths_reach_into_records_and_odd_names_stand_in_brackets(tmp_path: Path
     assert [line["origin"][1] for line in told.lines] == [3, 1]
     for text, path in {"a": ("a",), "a.b": ("a", "b"), "[a b].c": ("a b", "c"), "a[b.c]": ("a", "b.c")}.items():
         assert parse_path(text, "--over") == path
-        assert parse_path(shown_path(path), "--over") == path
+        assert parse_path(format_path(path), "--over") == path
 
 
 def test_intervals_are_ordered_by_their_start(tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_the_end_of_an_interval_comes_out_after_its_start(block_bytes: int) -> N
     """Level 1: moved past its end an interval ends a tick after its start, and says so; whenever it leaves, and if others are dropped."""
     rows = [{"at": 100, "until": 500, "EnqueuedTime": 100}, {"at": 900, "until": 901, "EnqueuedTime": 101}]
     rows += [{"at": 50, "until": 60, "EnqueuedTime": 102}, {"at": 110, "until": 111, "EnqueuedTime": 110}]
-    plan = Plan(Policies(reorder_us=5 * SECOND_US), ("at",), shape=Shape.INTERVAL, end=("until",))
+    plan = OrderPlan(Policies(reorder_us=5 * SECOND_US), ("at",), shape=Shape.INTERVAL, end=("until",))
     ordered, dropped, _ = walked(as_ndjson(rows).encode(), plan, block_bytes)
     told = [json.loads(line) for line in ordered]
     assert [(line["origin"][1], line["system_timestamp"][14:], line["end"][14:], line["policies"]) for line in told] == [

@@ -19,9 +19,9 @@ from query.reference.tables import ReferenceTable
 from query.sql.windowing import WINDOW_US_MAX
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.local.files import LocalFile
-from tidegate.local.inputs import FileInput, Rules
+from tidegate.local.inputs import FileInput, TimeRules
 from tidegate.local.run import LocalRun
-from tidegate.local.script import Reads, ScriptSettings
+from tidegate.local.script import BoundScript, ScriptSettings
 from tidegate.order import flags as order_flags
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class PolicyFlags:
     reorder: str | None = None
     out_of_order_action: Action | None = None
 
-    def over(self, policies: Policies) -> Policies:
+    def override(self, policies: Policies) -> Policies:
         """
         Return *policies* with those that were typed in their places.
 
         Raises:
             SettingError: A duration cannot be read or is out of range.
         """
-        typed = order_flags.policies(
+        typed = order_flags.parse_policies(
             self.early or "5m",
             self.late or "5s",
             self.late_action or Action.ADJUST,
@@ -67,7 +67,7 @@ class PolicyFlags:
 
 
 @dataclass(frozen=True)
-class Given:
+class RunSetup:
     """
     What a run is given beside its script and its files.
 
@@ -79,12 +79,14 @@ class Given:
     """
 
     settings: ScriptSettings
-    rules: Mapping[str, Rules]
+    rules: Mapping[str, TimeRules]
     files: Sequence[LocalFile]
     references: Mapping[str, ReferenceTable]
 
     @classmethod
-    def of(cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()) -> Given:
+    def of(
+        cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()
+    ) -> RunSetup:
         """
         Put together files, flags and configuration.
 
@@ -92,25 +94,25 @@ class Given:
             SettingError: One of them is wrong, or asks for what there is not on files.
             RefusedError: A table of reference data cannot be read.
         """
-        both = {file.name.lower() for file in files} & {file.name.lower() for file in references}
-        if both:
-            what, fix = f"{', '.join(sorted(both))} is both an input and reference data", "name it once"
+        shared_names = {file.name.lower() for file in files} & {file.name.lower() for file in references}
+        if shared_names:
+            what, fix = f"{', '.join(sorted(shared_names))} is both an input and reference data", "name it once"
             raise SettingError(what, code="TG-SETTING-CONFLICT", where="--reference", fix=fix)
-        configured = _configured(config)
-        known = _by_name(configured.inputs if configured else {})
-        default = Rules(flags.over(Policies()))
+        settings = _load_config(config)
+        configured_inputs = _by_name(settings.inputs if settings else {})
+        default = TimeRules(flags.override(Policies()))
         schemas, rules = [], {}
         for file in files:
-            table = known.get(file.name.lower())
+            table = configured_inputs.get(file.name.lower())
             schemas.append(_schema(file, table))
-            rules[file.name] = default if table is None else _rules(table, flags)
-        tables = _tables(references, _by_name(configured.references if configured else {}))
+            rules[file.name] = default if table is None else _time_rules(table, flags)
+        tables = _load_tables(references, _by_name(settings.references if settings else {}))
         schemas += [table.schema for table in tables.values()]
-        longest_us = configured.query.window_max_us if configured else WINDOW_US_MAX
+        longest_us = settings.query.window_max_us if settings else WINDOW_US_MAX
         return cls(ScriptSettings(schemas, longest_us), rules, files, tables)
 
 
-def _configured(config: Path | None) -> Settings | None:
+def _load_config(config: Path | None) -> Settings | None:
     if config is None:
         return None
     from tidegate.settings.load import load
@@ -122,8 +124,8 @@ def _by_name(tables: Mapping[str, Named]) -> dict[str, Named]:
     return {name.lower(): table for name, table in tables.items()}
 
 
-def _rules(table: InputSettings, flags: PolicyFlags) -> Rules:
-    return Rules(flags.over(table.policies()), table.timestamp_format, table.event_shape, table.end)
+def _time_rules(table: InputSettings, flags: PolicyFlags) -> TimeRules:
+    return TimeRules(flags.override(table.policies()), table.timestamp_format, table.event_shape, table.end)
 
 
 def _schema(file: LocalFile, table: InputSettings | None) -> InputSchema:
@@ -133,33 +135,33 @@ def _schema(file: LocalFile, table: InputSettings | None) -> InputSchema:
     return InputSchema(file.name, table.timestamp_by, table.over, table.fields)
 
 
-def _tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettings]) -> dict[str, ReferenceTable]:
+def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettings]) -> dict[str, ReferenceTable]:
     """Read tables of reference data; a configuration may say of which types their fields are."""
     if not files:
         return {}
     from query.reference.files import load_reference
     from tidegate.settings.references import ReferenceSettings
 
-    found = {}
+    tables = {}
     for file in files:
         settings = known.get(file.name.lower(), ReferenceSettings.model_validate({"path": file.path}))
-        found[file.name] = load_reference(settings.model_copy(update={"name": file.name, "path": file.path, "effective": {}}))
-    return found
+        tables[file.name] = load_reference(settings.model_copy(update={"name": file.name, "path": file.path, "effective": {}}))
+    return tables
 
 
 @contextmanager
-def opened_run(reads: Reads, given: Given, block_bytes: int) -> Iterator[LocalRun]:
+def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator[LocalRun]:
     """
     Open the files that a script reads, in the order in which it names them.
 
     Raises:
         OrderFileError: A file is not what its name says.
     """
-    file_of = {file.name: file for file in given.files}
+    file_of = {file.name: file for file in setup.files}
     with ExitStack() as stack:
         inputs = []
-        for scan in reads.scans:
-            source = FileInput(file_of[scan.input], scan, given.rules[scan.input], block_bytes)
+        for scan in script.scans:
+            source = FileInput(file_of[scan.input], scan, setup.rules[scan.input], block_bytes)
             stack.callback(source.close)
             inputs.append(source)
-        yield LocalRun(Program(reads.plans, references=given.references), inputs, over=reads.over)
+        yield LocalRun(Program(script.plans, references=setup.references), inputs, over=script.has_over)
