@@ -1,5 +1,7 @@
 """
-The pages that teach are run: every command and every snippet of docs/tutorial.md and docs/library.md gives what stands there.
+The pages that teach are run: every command and every snippet of them gives what stands there.
+
+The pages are docs/tutorial.md, policies.md, library.md and reading.md.
 
 A ``console`` block holds commands after ``$ ``, each followed by all it prints. The ``python`` blocks of a page are one
 program, top to bottom; what one of them prints stands in the ``text`` block after it.
@@ -18,7 +20,7 @@ from pathlib import Path
 import pytest
 from support.repository import ROOT
 
-PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("tutorial", "library")}
+PAGES = {name: (ROOT / "docs" / f"{name}.md").read_text("utf-8") for name in ("tutorial", "policies", "library", "reading")}
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 LANGUAGES = {"console", "python", "text"}
 

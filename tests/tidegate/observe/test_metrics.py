@@ -201,7 +201,7 @@ def test_alerts_ask_for_numbers_and_labels_that_are_there_before_anything_happen
 
 
 def test_the_reasons_are_those_of_the_documentation() -> None:
-    """docs/running.md lists what the header ``reason`` of a dead letter may say."""
-    row = next(line for line in (DOCS / "running.md").read_text().splitlines() if line.startswith("| `reason` |"))
+    """docs/watching.md lists what the header ``reason`` of a dead letter may say."""
+    row = next(line for line in (DOCS / "watching.md").read_text().splitlines() if line.startswith("| `reason` |"))
     told = row.split("|")[2]
     assert set(REASONS) == set(re.findall(r"`(\w+)`", told)) - {"record_bytes_max", "arrival_max_ahead"}
