@@ -100,12 +100,12 @@ class Measured:
         self.saved: list[int] = []
         self.resident = 0
 
-    def take(self, log: Log, events: Events) -> int:
+    def accept_records(self, log: Log, events: Events) -> int:
         """Take a batch, save; return how many results it gave."""
         before = time.process_time()
         self._end += BATCH + 1
-        released = [*self._bucket.take(0, log, events, self._end), *self._bucket.settle()]
-        self._bucket.ctis()
+        released = [*self._bucket.accept_records(0, log, events, self._end), *self._bucket.settle()]
+        self._bucket.next_ctis()
         _, changes = self._bucket.save()
         self.cpu_s.append(time.process_time() - before)
         self.saved.append(sum(map(len, changes.put.values())))
@@ -118,11 +118,11 @@ def figures_of(query: str, events: int) -> dict[str, Any]:
     feed, measured, results = Feed(events), Measured(query), 0
     batches = events // BATCH
     for number in range(batches):
-        results += measured.take(*feed.batch(number * BATCH))
+        results += measured.accept_records(*feed.batch(number * BATCH))
     early = min(EARLY // BATCH, batches - SAMPLE)
     first, last = (statistics.median(measured.cpu_s[at : at + SAMPLE]) for at in (early, batches - SAMPLE))
     filled = measured.resident
-    results += measured.take(*feed.batch(batches * BATCH, START_US + WEEK_US + DAY_US))
+    results += measured.accept_records(*feed.batch(batches * BATCH, START_US + WEEK_US + DAY_US))
     return {
         "name": query,
         "retained": events,

@@ -37,7 +37,7 @@ from tidegate.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.detail_requests import Question
 from tidegate.observe.logs import batch_of_task, bound, get_logger, quiet_worker
-from tidegate.spark.state_store import Keeper
+from tidegate.spark.state_store import StateStore
 
 FOUND = ("journal_conflicts", "moments_clamped")
 """Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
@@ -76,18 +76,18 @@ class IngestStage:
         self._ctis: list[Cti] = []
         quiet_worker()
 
-    def reports(self, ranges: list[Any], keeper: Keeper[State]) -> Iterator[str]:
+    def reports(self, ranges: list[Any], store: StateStore[State]) -> Iterator[str]:
         """Walk the ranges of one input partition; yield a report of each."""
         for planned in ranges:
             place = {"topic": planned.topic, "partition": int(planned.partition), "offset": int(planned.start), "until": int(planned.end)}
             with bound(input=self._plan.settings.name, **place, **batch_of_task()):
-                report = self._walk(planned, keeper)
+                report = self._walk(planned, store)
             yield report
 
-    def _walk(self, planned: Any, keeper: Keeper[State]) -> str:
+    def _walk(self, planned: Any, store: StateStore[State]) -> str:
         roster = replace(self._plan.roster, version=int(planned.roster), inputs=int(planned.inputs))
         model = self._plan.model(int(planned.number), roster, int(planned.joined))
-        state = keeper.load(planned.number, lambda: self._plan.first_state(model), model.restore)
+        state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         producer = cached_producer(self._plan.kafka)
         try:
             walk = RangeWalk(self._plan, model, state, self._fields, producer)
@@ -100,7 +100,7 @@ class IngestStage:
         self._ctis += walk.ctis
         delta = state.save()
         spill(state, self._plan.settings.held_bytes_max)
-        keeper.save(planned.number, state, delta.head, delta.put, delta.delete)
+        store.save(planned.number, state, delta.head, delta.put, delta.delete)
         return report
 
     def complete(self) -> None:

@@ -36,15 +36,15 @@ from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster
 from ordering.protocol.reader import Accepted, Log, PartitionReader
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
-from query.buckets.cti_pacing import Heeding
+from query.buckets.cti_pacing import CtiPacing
 from query.columns.decode import Events
-from query.columns.large_tables import taken, whole
+from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise
 from query.engine.compile import RESULT_SCHEMA
-from query.engine.lead import moved
-from query.engine.pending_events import events_of, in_time_order, table_of
+from query.engine.lead import shift_slices
+from query.engine.pending_events import events_of, sort_by_time, table_of
 from query.engine.program import Program
-from query.engine.retention import Changes, Retention, octets_of
+from query.engine.retention import Changes, Retention, encode_table
 from query.reference.lookup import LATE, Known, Referring
 
 Ints = NDArray[np.int64]
@@ -76,7 +76,7 @@ class Bad:
 
 
 @dataclass(slots=True)
-class _Numbering:
+class ChannelNumbering:
     """The bucket's own channel of one output: the next number, and what its CTIs have promised."""
 
     seq: int = 0
@@ -91,7 +91,7 @@ class _Numbering:
     """Where they are known by their keys and times, which are among those ahead: how many of each key."""
 
     @classmethod
-    def resumed(cls, promise: Promise | None) -> _Numbering:
+    def resume(cls, promise: Promise | None) -> ChannelNumbering:
         """Return the numbering of a channel that a run before has left with *promise*."""
         if promise is None:
             return cls()
@@ -100,17 +100,17 @@ class _Numbering:
             return replace(whole, skipped=promise.ahead)
         return replace(whole, keys={key: len(times) for key, times in promise.by_key.items()})
 
-    def left(self, results: pa.Table) -> tuple[pa.Table, pa.Table]:
+    def drop_written(self, results: pa.Table) -> tuple[pa.Table, pa.Table]:
         """Return the results that do not stand in the channel yet, and those that do and of which the run did not know when they are."""
         if self.resumed_us > NEVER:
             results = results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
         if self.keys:
-            return results.filter(pa.array(~self._known(results))), results.slice(0, 0)
+            return results.filter(pa.array(~self._is_written(results))), results.slice(0, 0)
         known = min(self.skipped, results.num_rows)
         self.skipped -= known
         return results.slice(known), results.slice(0, known)
 
-    def _known(self, results: pa.Table) -> NDArray[np.bool_]:
+    def _is_written(self, results: pa.Table) -> NDArray[np.bool_]:
         """Tell which results are the first ones of a key, of which some stand in the channel already."""
         known = np.zeros(results.num_rows, dtype=np.bool_)
         key = pc.fill_null(results["key"], b"")
@@ -132,7 +132,7 @@ class _Numbering:
         return [self.seq, self.c, self.largest_us, self.written, [], self.resumed_us, self.skipped, *keys]
 
     @classmethod
-    def restore(cls, saved: list[Any]) -> _Numbering:
+    def restore(cls, saved: list[Any]) -> ChannelNumbering:
         """Return the numbering that was saved."""
         seq, c, largest_us, written, _, *resumed = saved
         promise = None if written is None else (written[0], written[1])
@@ -193,10 +193,10 @@ class Bucket(ABC):
         self.readers = {
             log: PartitionReader(partition, source.partitions, read_from_us) for source in sources for log, partition in source.logs.items()
         }
-        self._heeding = [Heeding(pace, source.logs.values(), source.partitions) for source in sources]
+        self._pacing = [CtiPacing(pace, source.logs.values(), source.partitions) for source in sources]
         self._carried = {log: Events.none() for log in self.readers}
         self._retention = Retention()
-        self._numbering = [_Numbering.resumed(promise) for promise in promises or [None] * len(spans_us)]
+        self._numbering = [ChannelNumbering.resume(promise) for promise in promises or [None] * len(spans_us)]
         for output, promise in enumerate(promises):
             if promise is not None and promise.by_key is not None:
                 self._keep_ahead(output, [us for times in promise.by_key.values() for us in times])
@@ -209,30 +209,30 @@ class Bucket(ABC):
         self._bad = Bad()
         self._referring, self._referred = Referring(), 0
 
-    def refer(self, known: Known) -> None:
+    def update_references(self, known: Known) -> None:
         """Look rows up in the reference data that the run knows by now. Called before each batch whose run has taken some up."""
-        self._add(LATE, self._referring.take(known))
+        self._count(LATE, self._referring.take(known))
         if self._referred != len(known.added):
             self._referred = len(known.added)
-            self._program.refer(self._referring.tables(known))
+            self._program.replace_references(self._referring.tables(known))
 
     @property
-    def c(self) -> int:
+    def frontier_us(self) -> int:
         """
         Time has come so far: no later event has a System.Timestamp below this; ``INFINITY`` once the input has ended.
 
         It is the least of the inputs', which filters, projections and windows pass on (:func:`ordering.protocol.cti_transforms.same`).
         """
-        return min(INFINITY if self._ended else min(heeding.frontier for heeding in self._heeding), self._until_us)
+        return min(INFINITY if self._ended else min(heeding.frontier for heeding in self._pacing), self._until_us)
 
-    def c_of(self, output: int) -> int:
+    def output_frontier_us(self, output: int) -> int:
         """Return the instant, microseconds, below which no later result of an output lies; see :mod:`query.engine.lead`."""
-        return min(shifted(self.c, self._program.ahead_us(output)), self._until_us)
+        return min(shifted(self.frontier_us, self._program.ahead_us(output)), self._until_us)
 
     @property
     def looks_up_from(self) -> tuple[int, int]:
         """From which instant on (microseconds) rows may still be looked up in reference data, and how many added versions are known."""
-        return self._referring.asked_from_us(self.c), self._referring.count
+        return self._referring.asked_from_us(self.frontier_us), self._referring.count
 
     @property
     def duplicates(self) -> int:
@@ -242,9 +242,9 @@ class Bucket(ABC):
     @property
     def is_finished(self) -> bool:
         """Tell whether nothing is left to do: the input has ended, or time has come to E."""
-        return all(self.c_of(output) == self._until_us for output in range(len(self._numbering)))
+        return all(self.output_frontier_us(output) == self._until_us for output in range(len(self._numbering)))
 
-    def take(self, log: int, read: Log, events: Events, next_offset: int) -> list[Released]:
+    def accept_records(self, log: int, read: Log, events: Events, next_offset: int) -> list[Released]:
         """Take the next range of a log; return, for each output, the results that became final, numbered."""
         reader, at = self.readers[log], self._source_of[log]
         accepted = reader.accept(read)
@@ -253,13 +253,13 @@ class Bucket(ABC):
         both = Events.concat([carried, events]) if len(carried) else events
         self._carried[log] = both.take(accepted.carried)
         chosen = both.take(accepted.rows)
-        heeded = self._heeding[at].take(self._sources[at].logs[log], reader.roster, chosen, accepted)
-        self._add("withheld_ctis", len(accepted.progress) - len(heeded))
-        own = self._own(chosen, accepted)
-        self._add("events", len(own))
-        return self._release(self._accept(at, own, replace(accepted, progress=heeded)))
+        heeded = self._pacing[at].accept_progress(self._sources[at].logs[log], reader.roster, chosen, accepted)
+        self._count("withheld_ctis", len(accepted.progress) - len(heeded))
+        own = self._select_own(chosen, accepted)
+        self._count("events", len(own))
+        return self._release(self._accept_events(at, own, replace(accepted, progress=heeded)))
 
-    def _own(self, events: Events, accepted: Accepted) -> Events:
+    def _select_own(self, events: Events, accepted: Accepted) -> Events:
         """Return those of the accepted events on which this bucket works: all, unless rows are exchanged."""
         return events
 
@@ -274,7 +274,7 @@ class Bucket(ABC):
 
         Where much is due at once these may not be all; ask again until :attr:`is_settled`, or numbers and CTIs would depend on it.
         """
-        return self._release(self._close())
+        return self._release(self._close_due())
 
     @property
     def is_settled(self) -> bool:
@@ -282,22 +282,22 @@ class Bucket(ABC):
         return True
 
     @abstractmethod
-    def _accept(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
+    def _accept_events(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
         """Take accepted events of source number *at*; return each output's results in emission order, if any are final."""
 
     @abstractmethod
-    def _close(self) -> list[pa.Table] | None:
+    def _close_due(self) -> list[pa.Table] | None:
         """Return each output's results that became final without further events."""
 
-    def ctis(self) -> list[Cti | None]:
+    def next_ctis(self) -> list[Cti | None]:
         """Return for each output the CTI to write once everything released so far is acknowledged; None if it would say nothing new."""
-        return [self._cti(output) for output in range(len(self._numbering))]
+        return [self._next_cti(output) for output in range(len(self._numbering))]
 
-    def _cti(self, output: int) -> Cti | None:
+    def _next_cti(self, output: int) -> Cti | None:
         numbering = self._numbering[output]
-        if (c := self.c_of(output)) > numbering.c:
+        if (c := self.output_frontier_us(output)) > numbering.c:
             numbering.c = c
-            self._drop_below(_ahead(output), c)
+            self._drop_below(_ahead_name(output), c)
         promise = numbering.c, numbering.seq
         if numbering.c == NEVER or promise == numbering.written:
             return None
@@ -308,7 +308,7 @@ class Bucket(ABC):
             c=numbering.c,
             n=numbering.seq,
             # What is still to be found written by another run comes later, so it does not lie below c.
-            ahead=sum(piece.num_rows for piece in self._retention.pieces(_ahead(output))) + numbering.skipped,
+            ahead=sum(piece.num_rows for piece in self._retention.pieces(_ahead_name(output))) + numbering.skipped,
             next_offset=sum(self._next_offset.values()),
             arrival_us=numbering.c,
             largest_us=numbering.largest_us,
@@ -316,26 +316,26 @@ class Bucket(ABC):
             cause=Cause.SHUTDOWN if numbering.c == INFINITY else Cause.EVENT,
         )
 
-    def full_spans(self, output: int = 0) -> list[tuple[int, list[tuple[int, bytes, bytes]]]]:
+    def pop_full_spans(self, output: int = 0) -> list[tuple[int, list[tuple[int, bytes, bytes]]]]:
         """Return (span start, rows) of each result file of an output that no later result can belong to, and forget its rows."""
-        span_us, name = self._spans_us[output], _kept_results(output)
+        span_us, name = self._spans_us[output], _results_name(output)
         rows = self._retention.rows(name) if span_us else None
         if rows is None or span_us is None:
             return []
-        until = _first_open(self.c_of(output), span_us)
+        until = _first_open_span(self.output_frontier_us(output), span_us)
         if until <= int(pc.min(rows["system_us"]).as_py()):
             return []
         due = rows.filter(pc.less(rows["system_us"], until))
         # Among equals of several input partitions the log's order is chance; a file depends on the events alone.
         order = pc.sort_indices(due, [("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
-        due = taken(due, order.to_numpy())
+        due = take_rows(due, order.to_numpy())
         spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
         for system_us, key, value in zip(*(due[column].to_pylist() for column in ("system_us", "key", "value")), strict=True):
             spans.setdefault(system_us // span_us * span_us, []).append((system_us, key, value))
-        self._drop_below(_kept_results(output), until)
+        self._drop_below(_results_name(output), until)
         return sorted(spans.items())
 
-    def bad(self) -> Bad:
+    def pop_bad_rows(self) -> Bad:
         """Return the rows that could not be evaluated since the last call."""
         bad, self._bad = self._bad, Bad()
         return bad
@@ -347,11 +347,11 @@ class Bucket(ABC):
             self._retention.add(name, rows)
         for place, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
             self._bad.add(events.take(np.searchsorted(position, [place])), at, reason)
-        self._add("bad_rows", bad.num_rows)
+        self._count("bad_rows", bad.num_rows)
 
     def _prepare_in_order(self, at: int, due: pa.Table) -> None:
         """Do so with events that waited, in the order of time; *due* tells their substreams, too (``sub``)."""
-        for part in in_time_order(due):
+        for part in sort_by_time(due):
             position = np.arange(self._position, self._position + part.num_rows)
             self._position += part.num_rows
             self._prepare(at, events_of(part), part["sub"].to_numpy(), position)
@@ -359,57 +359,59 @@ class Bucket(ABC):
     def _finish(self, closing: pa.Table) -> list[pa.Table]:
         """Return each output's results in *closing* (sub, from_us, to_us), unordered between substreams."""
         results = self._program.finish(self._retention, closing)
-        self._referring.finish(moved(closing, self._program.looked_up_ahead_us))
+        self._referring.finish(shift_slices(closing, self._program.looked_up_ahead_us))
         for system_us, value, reason in self._program.bad:
             self._bad.add(_between(system_us, value), -1, reason)
-        self._add("bad_rows", len(self._program.bad))
+        self._count("bad_rows", len(self._program.bad))
         self._program.bad = []
         return results
 
     def _release(self, results: Sequence[pa.Table] | None) -> list[Released]:
         found = results or [RESULT_SCHEMA.empty_table()] * len(self._numbering)
-        return [self._numbered(output, rows) for output, rows in enumerate(found)]
+        return [self._number_results(output, rows) for output, rows in enumerate(found)]
 
-    def _numbered(self, output: int, results: pa.Table) -> Released:
+    def _number_results(self, output: int, results: pa.Table) -> Released:
         numbering = self._numbering[output]
         if (span_us := self._spans_us[output]) and results.num_rows:
-            kept = results.select(["system_us", "key", "value"]).append_column("number", pa.array(self._inputs_of(results)))
+            kept = results.select(["system_us", "key", "value"]).append_column("number", pa.array(self._partition_ids_of(results)))
             if numbering.resumed_us > NEVER:
                 # For the sake of another output results may begin in the middle of a file, which is written by then.
-                kept = kept.filter(pc.greater_equal(kept["system_us"], _first_open(numbering.resumed_us, span_us)))
-            self._retention.add(_kept_results(output), kept)
-        results, known = numbering.left(results)
+                kept = kept.filter(pc.greater_equal(kept["system_us"], _first_open_span(numbering.resumed_us, span_us)))
+            self._retention.add(_results_name(output), kept)
+        results, known = numbering.drop_written(results)
         self._keep_ahead(output, known["system_us"])
         if not results.num_rows:
             nothing = pa.array([], pa.binary())
-            return _released(self._number, numbering.seq, np.empty(0, dtype=np.int64), nothing, nothing)
+            return _make_released(self._number, numbering.seq, np.empty(0, dtype=np.int64), nothing, nothing)
         system_us = results["system_us"].to_numpy()
-        key, value = (whole(results[name]) for name in ("key", "value"))
-        released = _released(self._number, numbering.seq, system_us, key, value)
+        key, value = (combine_column(results[name]) for name in ("key", "value"))
+        released = _make_released(self._number, numbering.seq, system_us, key, value)
         numbering.seq += len(released)
         numbering.largest_us = max(numbering.largest_us, int(system_us.max()))
         self._keep_ahead(output, system_us)
-        self._add("results", len(released))
+        self._count("results", len(released))
         return released
 
-    def _inputs_of(self, results: pa.Table) -> Ints:
+    def _partition_ids_of(self, results: pa.Table) -> Ints:
         """Return the input partition of each result's substream; 0 where one timeline goes through all of them."""
         return np.zeros(results.num_rows, dtype=np.int64)
 
-    def _add(self, name: str, count: int) -> None:
+    def _count(self, name: str, count: int) -> None:
         if count:
             self.totals[name] = self.totals.get(name, 0) + count
 
     def save(self) -> tuple[bytes, Changes]:
         """Return the small head and the changed chunks that make the last saved bucket this one. Call once after each batch."""
-        self._keep_progress()
-        changes = self._retention.save(self._program.compacted)
+        self._save_progress()
+        changes = self._retention.save(self._program.compact_rows)
         head = {
             "version": BUCKET_STATE_VERSION if self._is_of_now else 4,
             **({"goes_ahead": True} if self._goes_ahead else {}),
             "readers": {str(log): reader.save().decode() for log, reader in self.readers.items()},
-            "heeding": [heeding.save() for heeding in self._heeding],
-            "carried": {str(log): b64encode(octets_of(table_of(events))).decode() for log, events in self._carried.items() if len(events)},
+            "heeding": [heeding.save() for heeding in self._pacing],
+            "carried": {
+                str(log): b64encode(encode_table(table_of(events))).decode() for log, events in self._carried.items() if len(events)
+            },
             "next_offset": {str(log): offset for log, offset in self._next_offset.items()},
             "numbering": [numbering.save() for numbering in self._numbering],
             "chunks": self._retention.head(),
@@ -417,7 +419,7 @@ class Bucket(ABC):
             "ended": self._ended,
             "totals": self.totals,
             **({"referring": self._referring.save()} if self._program.references else {}),
-            **self._own_head(),
+            **self._head_fields(),
         }
         return json.dumps(head, sort_keys=True).encode(), changes
 
@@ -437,7 +439,7 @@ class Bucket(ABC):
         if fields["version"] < 3:
             fields |= {"heeding": [fields.get("heeding")], "numbering": [fields["numbering"]]}
         self._program.goes_ahead = "goes_ahead" in fields or not self._goes_ahead
-        for source, heeding, saved in zip(self._sources, self._heeding, fields["heeding"], strict=True):
+        for source, heeding, saved in zip(self._sources, self._pacing, fields["heeding"], strict=True):
             restored = {
                 partition: PartitionReader.restore(fields["readers"][str(log)].encode(), partition, source.partitions)
                 for log, partition in source.logs.items()
@@ -447,18 +449,18 @@ class Bucket(ABC):
         for log, text in fields["carried"].items():
             self._carried[int(log)] = events_of(pa.ipc.open_stream(b64decode(text)).read_all())
         self._next_offset = {int(log): offset for log, offset in fields["next_offset"].items()}
-        self._numbering = [_Numbering.restore(saved) for saved in fields["numbering"]]
+        self._numbering = [ChannelNumbering.restore(saved) for saved in fields["numbering"]]
         self._position, self._ended, self.totals = fields["position"], fields["ended"], fields["totals"]
         self._retention = Retention.restore(fields["chunks"], chunks)
         if "referring" in fields:
             self._referring = Referring.restore(fields["referring"])
-        self._restored(fields)
+        self._restore_own(fields)
         for output, (numbering, saved, span_us) in enumerate(zip(self._numbering, fields["numbering"], self._spans_us, strict=True)):
             self._keep_ahead(output, saved[4])
             if numbering.c > NEVER:
-                self._drop_below(_ahead(output), numbering.c)
+                self._drop_below(_ahead_name(output), numbering.c)
                 if span_us:
-                    self._drop_below(_kept_results(output), _first_open(numbering.c, span_us))
+                    self._drop_below(_results_name(output), _first_open_span(numbering.c, span_us))
 
     @property
     def _goes_ahead(self) -> bool:
@@ -468,31 +470,31 @@ class Bucket(ABC):
     @property
     def _is_of_now(self) -> bool:
         """Whether versions before 5 and 6 would not know what to do with something that is saved."""
-        has_ahead = (self._retention.rows(_ahead(output)) is not None for output in range(len(self._numbering)))
+        has_ahead = (self._retention.rows(_ahead_name(output)) is not None for output in range(len(self._numbering)))
         return self._goes_ahead or any(each.keys for each in self._numbering) or any(has_ahead)
 
     def _keep_ahead(self, output: int, system_us: Ints | pa.ChunkedArray | list[int]) -> None:
         """Keep the times of results that its next CTI is to count as ahead of it, unless it passes them."""
         if len(system_us):
-            self._retention.add(_ahead(output), pa.table({"system_us": system_us}, schema=_AHEAD))
+            self._retention.add(_ahead_name(output), pa.table({"system_us": system_us}, schema=_AHEAD))
 
     def _drop_below(self, name: str, until_us: int) -> None:
         self._retention.reduce(name, lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
 
     @abstractmethod
-    def _keep_progress(self) -> None:
+    def _save_progress(self) -> None:
         """Add to the retention what a restore needs beyond the head."""
 
     @abstractmethod
-    def _own_head(self) -> dict[str, Any]:
+    def _head_fields(self) -> dict[str, Any]:
         """Return the kind's own part of the head."""
 
     @abstractmethod
-    def _restored(self, fields: dict[str, Any]) -> None:
+    def _restore_own(self, fields: dict[str, Any]) -> None:
         """Read the kind's own part, and drop restored rows that are no longer needed."""
 
 
-def _kept_results(output: int) -> str:
+def _results_name(output: int) -> str:
     """Return the name under which an output's results wait for their files."""
     return f"results{output or ''}"
 
@@ -500,17 +502,17 @@ def _kept_results(output: int) -> str:
 _AHEAD = pa.schema([("system_us", pa.int64())])
 
 
-def _ahead(output: int) -> str:
+def _ahead_name(output: int) -> str:
     """Return the name under which the times of an output's results that are not below its last CTI are kept."""
     return f"ahead{output or ''}"
 
 
-def _first_open(c: int, span_us: int) -> int:
+def _first_open_span(c: int, span_us: int) -> int:
     """Return the start of the first span that a CTI at *c* leaves open."""
     return c // span_us * span_us if c < INFINITY else INFINITY
 
 
-def _released(number: int, seq: int, system_us: Ints, key: pa.Array, value: pa.Array) -> Released:
+def _make_released(number: int, seq: int, system_us: Ints, key: pa.Array, value: pa.Array) -> Released:
     count = len(system_us)
     numbers = np.arange(seq, seq + count)
     flags = np.zeros(count, dtype=np.uint16)

@@ -1,5 +1,5 @@
 """
-Heeding CTIs: how far the channels that a bucket reads have come, as far as it takes notice.
+CtiPacing CTIs: how far the channels that a bucket reads have come, as far as it takes notice.
 
 Each channel's CTIs are thinned by the query's own pace; the bucket has come as far as the slowest channel. Law, level 2:
 which rises of a channel are heeded, and upon which record, follows from its ordered partition's log alone.
@@ -28,7 +28,7 @@ Progress = list[tuple[int, int, int]]
 _NOTHING = np.empty(0, dtype=np.int64)
 
 
-class Heeding:
+class CtiPacing:
     """
     The channels of some ordered partitions.
 
@@ -49,11 +49,11 @@ class Heeding:
         """No event still to be accepted has s below this, microseconds; ``NEVER`` until each channel of the roster has spoken."""
         return self._frontier.value
 
-    def c(self, partition: int, number: int) -> int:
+    def channel_c(self, partition: int, number: int) -> int:
         """Return how far one channel has come, microseconds."""
         return self._frontier.c((partition, number))
 
-    def take(self, partition: int, roster: Roster | None, events: Events, accepted: Accepted) -> Progress:
+    def accept_progress(self, partition: int, roster: Roster | None, events: Events, accepted: Accepted) -> Progress:
         """
         Take what a range of a partition's log brought; return the rises that pass the pace.
 
@@ -63,7 +63,7 @@ class Heeding:
             events: The accepted events, in the order of their acceptance.
             accepted: What the reader's rule says of the range.
         """
-        self._meet(roster)
+        self._join_roster(roster)
         rises: dict[int, Rises] = {}
         for offset, number, c in accepted.progress:
             rises.setdefault(number, []).append((offset, c))
@@ -82,7 +82,7 @@ class Heeding:
         counting = ~events.end_edges
         return {number: position[counting & (events.number == number)] for number in np.unique(events.number).tolist()}
 
-    def _meet(self, roster: Roster | None) -> None:
+    def _join_roster(self, roster: Roster | None) -> None:
         """Wait for every channel of the newest roster that any partition has shown."""
         if roster is not None and (self._newest is None or roster.version > self._newest.version):
             self._newest = roster
@@ -97,7 +97,7 @@ class Heeding:
     def restore(self, saved: dict[str, Any] | None, readers: Mapping[int, PartitionReader]) -> None:
         """Become what was saved together with *readers*; None: by a version that heeded each CTI, and left all to them."""
         for reader in readers.values():
-            self._meet(reader.roster)
+            self._join_roster(reader.roster)
         said = dict(self._frontier.members)
         if saved is None:
             said = {(partition, number): readers[partition].c(number) for partition, number in said}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ordering.columns.segments import first_above, running_max, stable_order
 from ordering.ticks import INFINITY
-from query.columns.large_tables import taken
+from query.columns.large_tables import take_rows
 
 Ints = NDArray[np.int64]
 
@@ -43,7 +43,9 @@ def first_move(sub: Ints, to_us: Ints, place: Ints, subs: int, ends: Ints, owner
     return found
 
 
-def in_order(results: pa.Table, upon: Ints, key_of: Callable[[int], bytes], number_of: Callable[[Ints], Ints] | None = None) -> pa.Table:
+def sort_by_emission(
+    results: pa.Table, final_by: Ints, key_of: Callable[[int], bytes], number_of: Callable[[Ints], Ints] | None = None
+) -> pa.Table:
     """
     Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order).
 
@@ -59,18 +61,18 @@ def in_order(results: pa.Table, upon: Ints, key_of: Callable[[int], bytes], numb
     ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
     rank = np.array([ranked[key] for key in keys], dtype=np.int64)[place]
     number = np.zeros(len(place), dtype=np.int64) if number_of is None else number_of(sub)[place]
-    order = _sorted_places(upon, results["system_us"].to_numpy(), rank, number)
+    order = _sort_places(final_by, results["system_us"].to_numpy(), rank, number)
     column = results.schema.get_field_index("key")
     named = results.set_column(column, results.schema.field(column), pa.array(keys, pa.binary()).take(coded.indices))
-    return taken(named, order)
+    return take_rows(named, order)
 
 
-def _sorted_places(upon: Ints, system_us: Ints, rank: Ints, number: Ints) -> Ints:
+def _sort_places(final_by: Ints, system_us: Ints, rank: Ints, number: Ints) -> Ints:
     """Return the places of rows in the order (upon, system_us, rank, number), equal rows as they come."""
     # Most rows differ in the first two, which are almost in order.
-    order = np.lexsort((system_us, upon))
-    same = (np.diff(upon[order]) == 0) & (np.diff(system_us[order]) == 0)
+    order = np.lexsort((system_us, final_by))
+    same = (np.diff(final_by[order]) == 0) & (np.diff(system_us[order]) == 0)
     tied = np.append(same, False) | np.insert(same, 0, False)
     rows = order[tied]
-    order[tied] = rows[np.lexsort((number[rows], rank[rows], system_us[rows], upon[rows]))]
+    order[tied] = rows[np.lexsort((number[rows], rank[rows], system_us[rows], final_by[rows]))]
     return order

@@ -30,9 +30,9 @@ class ExchangedBucket(MergedBucket):
     def __init__(self, router: Router, *rest: Any) -> None:
         super().__init__(*rest)
         self._router = router
-        self._to: Ints = np.empty(0, dtype=np.int32)
+        self._buckets: Ints = np.empty(0, dtype=np.int32)
 
-    def take(self, log: int, read: Log, events: Events, next_offset: int, to: Ints | None = None) -> list[Released]:
+    def accept_records(self, log: int, read: Log, events: Events, next_offset: int, to: Ints | None = None) -> list[Released]:
         """
         Take the next range of a log; return, for each output, the results that became final, numbered.
 
@@ -43,20 +43,20 @@ class ExchangedBucket(MergedBucket):
             next_offset: The first offset beyond it.
             to: The bucket of each event, where it has been told already.
         """
-        carried, fresh = self._carried[log], self.routed(log, events) if to is None else to
-        self._to = np.concatenate([self.routed(log, carried), fresh]) if len(carried) else fresh
-        released = super().take(log, read, events, next_offset)
+        carried, fresh = self._carried[log], self.route_events(log, events) if to is None else to
+        self._buckets = np.concatenate([self.route_events(log, carried), fresh]) if len(carried) else fresh
+        released = super().accept_records(log, read, events, next_offset)
         if self._number:
             # All buckets hear of the same CTIs; one tells how many it left alone.
             self.totals.pop("withheld_ctis", None)
         return released
 
-    def routed(self, log: int, events: Events) -> Ints:
+    def route_events(self, log: int, events: Events) -> Ints:
         """Return the bucket of each event of a log."""
         return self._router.buckets_of(self._sources[self._source_of[log]].input, events)
 
-    def _own(self, events: Events, accepted: Accepted) -> Events:
-        return events.take(np.flatnonzero(self._to[accepted.rows] == self._number))
+    def _select_own(self, events: Events, accepted: Accepted) -> Events:
+        return events.take(np.flatnonzero(self._buckets[accepted.rows] == self._number))
 
     @property
     def duplicates(self) -> int:

@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket
-from query.buckets.emission_order import first_move, in_order
-from query.buckets.log_walk import Line, Told, is_due, ranks
+from query.buckets.emission_order import first_move, sort_by_emission
+from query.buckets.log_walk import CtiEntry, WalkedLog, is_due, walk_places
 from query.buckets.substream_forgetting import PROGRESS, Pruning, outdated
 from query.columns.decode import Events
 from query.engine.exchange import key_bytes
@@ -73,7 +73,7 @@ class _Stretch:
 
     first: int
     events: list[tuple[Events, Ints]]
-    told: list[list[tuple[Told, int]]]
+    entries: list[list[tuple[CtiEntry, int]]]
 
 
 class KeyedBucket(Bucket):
@@ -91,7 +91,7 @@ class KeyedBucket(Bucket):
         self._subs: dict[bytes, int] = {}
         self._names: list[bytes] = []
         self._members: dict[Member, int] = {}
-        self._lines = [Line() for _ in self._sources]
+        self._walked = [WalkedLog() for _ in self._sources]
         self._joined: NDArray[np.bool_] = np.empty(0, dtype=np.bool_)
         self._moving: list[bool] = [True] * len(self._sources)
         self._channels: Ints = np.empty(0, dtype=np.int64)
@@ -101,7 +101,7 @@ class KeyedBucket(Bucket):
         self._pruning = Pruning()
 
     @property
-    def c(self) -> int:
+    def frontier_us(self) -> int:
         """No later result has a System.Timestamp below this: the least that channels have told in the walk so far."""
         told = min(self._channels[self._joined].tolist(), default=NEVER) if self._is_known else NEVER
         return min(INFINITY if self._ended else told, self._until_us)
@@ -111,12 +111,12 @@ class KeyedBucket(Bucket):
         """Tell whether each source has said which channels there are."""
         return {at for (at, _), member in self._members.items() if self._joined[member]} == set(range(len(self._sources)))
 
-    def _accept(self, at: int, events: Events, accepted: Accepted) -> None:
+    def _accept_events(self, at: int, events: Events, accepted: Accepted) -> None:
         events, accepted = self._under_its_key(at, events, accepted)
-        clock = self._lines[at].take(events, accepted)
+        clock = self._walked[at].accept_range(events, accepted)
         if len(events):
             kept = table_of(events).append_column("clock", pa.array(clock)).append_column("position", pa.array(accepted.position))
-            self._retention.add(_held(at), kept)
+            self._retention.add(_pending_name(at), kept)
 
     def _under_its_key(self, at: int, events: Events, accepted: Accepted) -> tuple[Events, Accepted]:
         """Return the events of a source without those that do not stand under their substream's key: they are dead letters."""
@@ -127,15 +127,15 @@ class KeyedBucket(Bucket):
         fine = pc.fill_null(found, False).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(~fine).tolist():
             self._bad.add(events.take(np.array([row])), at, f"the result's key is not {over}, which OVER names")
-        self._add("bad_rows", int(np.count_nonzero(~fine)))
+        self._count("bad_rows", int(np.count_nonzero(~fine)))
         rows = np.flatnonzero(fine)
         return events.take(rows), replace(accepted, rows=accepted.rows[rows], position=accepted.position[rows])
 
-    def _close(self) -> list[pa.Table] | None:
-        found = [self._advanced(stretch) for stretch in self._stretches()]
+    def _close_due(self) -> list[pa.Table] | None:
+        found = [self._advance(stretch) for stretch in self._stretches()]
         if self._ended:
             nothing = _Stretch(0, [(Events.none(), _NO_PLACES)] * len(self._sources), [[] for _ in self._sources])
-            found.append(self._advanced(nothing, is_end=True))
+            found.append(self._advance(nothing, is_end=True))
         given = [tables for tables in found if tables is not None]
         return [pa.concat_tables(tables) for tables in zip(*given, strict=True)] if given else None
 
@@ -143,10 +143,10 @@ class KeyedBucket(Bucket):
 
     def _stretches(self) -> list[_Stretch]:
         """Return what counts now, cut where channels join."""
-        is_alone = len(self._lines) == 1
-        until = INFINITY if self._ended or is_alone else min(line.clock for line in self._lines)
-        tables = [self._due(at, until) for at in range(len(self._sources))]
-        told = [line.due(until) for line in self._lines]
+        is_alone = len(self._walked) == 1
+        until = INFINITY if self._ended or is_alone else min(line.clock for line in self._walked)
+        tables = [self._pop_due(at, until) for at in range(len(self._sources))]
+        told = [line.pop_due(until) for line in self._walked]
         columns = [
             (table["clock"].to_numpy(), np.full(table.num_rows, at), table["position"].to_numpy())
             if table is not None
@@ -157,28 +157,28 @@ class KeyedBucket(Bucket):
         columns.append(tuple(np.array(rows, dtype=np.int64).reshape(-1, 3).T))  # type: ignore[arg-type]
         if not sum(len(clock) for clock, _, _ in columns):
             return []
-        place = ranks(*(np.concatenate(parts) for parts in zip(*columns, strict=True)))
+        place = walk_places(*(np.concatenate(parts) for parts in zip(*columns, strict=True)))
         places = np.split(place, np.cumsum([len(clock) for clock, _, _ in columns])[:-1])
-        for at, (line, (_, _, offset)) in enumerate(zip(self._lines, columns, strict=False)):
-            line.walked = max([line.walked, *offset[-1:].tolist(), *(each.offset for each in told[at])])
+        for at, (line, (_, _, offset)) in enumerate(zip(self._walked, columns, strict=False)):
+            line.walked_offset = max([line.walked_offset, *offset[-1:].tolist(), *(each.offset for each in told[at])])
         told_places = iter(places[-1].tolist())
         with_places = [[(each, next(told_places)) for each in every] for every in told]
         events = [(events_of(table) if table is not None else Events.none(), mine) for table, mine in zip(tables, places, strict=False)]
         cuts = sorted({at for every in with_places for each, at in every if each.roster is not None} - {0})
-        return [_cut(events, with_places, *edges) for edges in zip([0, *cuts], [*cuts, len(place)], strict=True)]
+        return [_cut_stretch(events, with_places, *edges) for edges in zip([0, *cuts], [*cuts, len(place)], strict=True)]
 
-    def _due(self, at: int, until: int) -> pa.Table | None:
+    def _pop_due(self, at: int, until: int) -> pa.Table | None:
         """Return the events of a source that count now, in the order of its log; they are held no more."""
-        held = self._retention.rows(_held(at))
+        held = self._retention.rows(_pending_name(at))
         if held is None:
             return None
         found = held.filter(pa.array(is_due(held["clock"].to_numpy(), until)))
-        self._retention.reduce(_held(at), lambda table: table.filter(pa.array(~is_due(table["clock"].to_numpy(), until))))
+        self._retention.reduce(_pending_name(at), lambda table: table.filter(pa.array(~is_due(table["clock"].to_numpy(), until))))
         return found if found.num_rows else None
 
-    def _advanced(self, stretch: _Stretch, *, is_end: bool = False) -> list[pa.Table] | None:
+    def _advance(self, stretch: _Stretch, *, is_end: bool = False) -> list[pa.Table] | None:
         """Walk a stretch; return each output's results that became final. At the end of a run all are."""
-        for at, every in enumerate(stretch.told):
+        for at, every in enumerate(stretch.entries):
             for each, _ in every:
                 if each.roster is not None:
                     self._join(at, each)
@@ -186,19 +186,19 @@ class KeyedBucket(Bucket):
         moves = self._moves(stretch, subs).in_order()
         rises = [
             (self._member((at, each.number)), each.us, place)
-            for at, every in enumerate(stretch.told)
+            for at, every in enumerate(stretch.entries)
             for each, place in every
             if each.key is None and each.roster is None
         ]
         for at, ((events, _), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if len(events):
-                self._retention.add(_waiting(at), table_of(events).append_column("sub", pa.array(sub)))
+                self._retention.add(_waiting_name(at), table_of(events).append_column("sub", pa.array(sub)))
         own, channels, before = self._timelines.copy(), self._channels.copy(), self._progress.copy()
         np.maximum.at(self._timelines, (moves.sub, moves.member), moves.to_us)
         for member, us, _ in rises:
             self._channels[member] = max(self._channels[member], us)
         self._touched += [np.unique(moves.sub), *map(np.unique, subs)]
-        np.maximum(self._progress, INFINITY if is_end else self._reached(), out=self._progress)
+        np.maximum(self._progress, INFINITY if is_end else self._substream_frontiers(), out=self._progress)
         moved = np.flatnonzero(self._progress > before)
         if not len(moved):
             return None
@@ -212,13 +212,13 @@ class KeyedBucket(Bucket):
         found = self._finish(closing)
         ends = [rows["system_us"].to_numpy() - self._program.ahead_us(output) for output, rows in enumerate(found)]
         return [
-            self._in_order(rows, self._upon(rows["sub"].to_numpy(), until, stretch.first, moves, rises, own, channels))
+            self._sort_by_emission(rows, self._final_by(rows["sub"].to_numpy(), until, stretch.first, moves, rises, own, channels))
             if rows.num_rows
             else rows
             for rows, until in zip(found, ends, strict=True)
         ]
 
-    def _join(self, at: int, told: Told) -> None:
+    def _join(self, at: int, told: CtiEntry) -> None:
         """Wait for every channel of a roster from now on."""
         source = self._sources[at]
         ((_, partition),) = source.logs.items()
@@ -262,12 +262,12 @@ class KeyedBucket(Bucket):
                 members = {number: self._member((at, number)) for number in np.unique(events.number).tolist()}
                 member = np.array([members[number] for number in events.number.tolist()], dtype=np.int64)
                 moves += _Moves(sub, member, events.system_us, place)
-        listed = [(each.key, at, each, place) for at, every in enumerate(stretch.told) for each, place in every if each.key is not None]
+        listed = [(each.key, at, each, place) for at, every in enumerate(stretch.entries) for each, place in every if each.key is not None]
         named = self._numbers([key for key, *_ in listed]).tolist()
         rows = [(sub, self._member((at, each.number)), each.us, place) for sub, (_, at, each, place) in zip(named, listed, strict=True)]
         return moves + _Moves.of(rows)
 
-    def _reached(self) -> Ints:
+    def _substream_frontiers(self) -> Ints:
         """Return how far each substream has come: as far as the last of its timelines."""
         if not self._is_known:
             return np.full(len(self._names), NEVER, dtype=np.int64)
@@ -276,11 +276,11 @@ class KeyedBucket(Bucket):
 
     def _prepare_due(self, at: int) -> pa.Table:
         """Work on the events of a source that their substream has moved past, in the order (s, input partition, offset); return them."""
-        waiting = self._retention.rows(_waiting(at))
+        waiting = self._retention.rows(_waiting_name(at))
         if waiting is None:
             return _NOTHING_DUE
         due = waiting.filter(pa.array(self._is_past(waiting)))
-        self._retention.reduce(_waiting(at), lambda table: table.filter(pa.array(~self._is_past(table))))
+        self._retention.reduce(_waiting_name(at), lambda table: table.filter(pa.array(~self._is_past(table))))
         if due.num_rows:
             self._prepare_in_order(at, due)
         return due
@@ -291,7 +291,7 @@ class KeyedBucket(Bucket):
 
     # Order
 
-    def _upon(
+    def _final_by(
         self, owner: Ints, ends: Ints, first: int, moves: _Moves, rises: Sequence[tuple[int, int, int]], own: Ints, channels: Ints
     ) -> Ints:
         """
@@ -320,13 +320,13 @@ class KeyedBucket(Bucket):
             upon = np.maximum(upon, np.where(before, first, np.minimum(by_event, by_channel)))
         return upon
 
-    def _in_order(self, results: pa.Table, upon: Ints) -> pa.Table:
+    def _sort_by_emission(self, results: pa.Table, upon: Ints) -> pa.Table:
         """Return results under their substream's key, in the order (record, s, key bytes, fixed row order)."""
-        return in_order(results, upon, self._names.__getitem__)
+        return sort_by_emission(results, upon, self._names.__getitem__)
 
     # State
 
-    def _keep_progress(self) -> None:
+    def _save_progress(self) -> None:
         self._prune()
         touched, self._touched = outdated(self._touched, self._retention), []
         if not len(touched):
@@ -344,8 +344,8 @@ class KeyedBucket(Bucket):
         """Forget substreams without rows whose timelines are where their channels are, once most are such; others are numbered anew."""
         if not self._pruning.is_due(len(self._names)):
             return
-        needed = (self._timelines > self._channels).any(axis=1) | (self._progress > self._reached())
-        kept = self._pruning.kept(needed, self._retention, [*self._program.names, *map(_waiting, range(len(self._sources)))])
+        needed = (self._timelines > self._channels).any(axis=1) | (self._progress > self._substream_frontiers())
+        kept = self._pruning.kept(needed, self._retention, [*self._program.retained_names, *map(_waiting_name, range(len(self._sources)))])
         if kept is None:
             return
         self._names = [self._names[sub] for sub in np.flatnonzero(kept).tolist()]
@@ -353,16 +353,16 @@ class KeyedBucket(Bucket):
         self._timelines, self._progress = self._timelines[kept], self._progress[kept]
         self._touched = [np.arange(len(self._names))]
 
-    def _own_head(self) -> dict[str, Any]:
+    def _head_fields(self) -> dict[str, Any]:
         return {
             "subs": len(self._names),
-            "lines": [line.save() for line in self._lines],
+            "lines": [line.save() for line in self._walked],
             "members": [[*member, bool(self._joined[at]), int(self._channels[at])] for member, at in self._members.items()],
             "moving": self._moving,
         }
 
-    def _restored(self, fields: dict[str, Any]) -> None:
-        self._lines = [Line.restore(saved) for saved in fields["lines"]]
+    def _restore_own(self, fields: dict[str, Any]) -> None:
+        self._walked = [WalkedLog.restore(saved) for saved in fields["lines"]]
         self._members = {(at, number): member for member, (at, number, _, _) in enumerate(fields["members"])}
         self._joined = np.array([joined for _, _, joined, _ in fields["members"]], dtype=np.bool_)
         self._channels = np.array([c for _, _, _, c in fields["members"]], dtype=np.int64)
@@ -370,7 +370,7 @@ class KeyedBucket(Bucket):
         self._timelines = np.full((fields["subs"], len(self._members)), NEVER, dtype=np.int64)
         self._progress = np.full(fields["subs"], NEVER, dtype=np.int64)
         names: dict[int, bytes] = {}
-        for entries in self._retention.parts(PROGRESS):
+        for entries in self._retention.tables(PROGRESS):
             sub = entries["sub"].to_numpy()
             np.maximum.at(self._progress, sub, entries["progress_us"].to_numpy())
             for member in range(len(self._members)):
@@ -381,10 +381,11 @@ class KeyedBucket(Bucket):
         self._names = [names[sub] for sub in sorted(names)]
         self._subs = {name: sub for sub, name in enumerate(self._names)}
         assert len(self._subs) == fields["subs"], "every substream has a saved entry"
-        np.maximum(self._progress, self._reached(), out=self._progress)
-        for at, line in enumerate(self._lines):
-            self._retention.reduce(_held(at), lambda table, line=line: table.filter(pc.greater(table["position"], line.walked)))  # type: ignore[misc]
-            self._retention.reduce(_waiting(at), lambda table: table.filter(pa.array(~self._is_past(table))))
+        np.maximum(self._progress, self._substream_frontiers(), out=self._progress)
+        for at, line in enumerate(self._walked):
+            walked = line.walked_offset
+            self._retention.reduce(_pending_name(at), lambda table, walked=walked: table.filter(pc.greater(table["position"], walked)))  # type: ignore[misc]
+            self._retention.reduce(_waiting_name(at), lambda table: table.filter(pa.array(~self._is_past(table))))
         self._program.forget(self._retention, pa.table({"sub": np.arange(len(self._progress)), "to_us": self._progress}))
 
 
@@ -392,17 +393,17 @@ _NOTHING_DUE = pa.table({"sub": pa.array([], pa.int64()), "system_us": pa.array(
 _NO_PLACES: Ints = np.empty(0, dtype=np.int64)
 
 
-def _held(at: int) -> str:
+def _pending_name(at: int) -> str:
     """Return the name under which the events of a source wait for the walk to come to them."""
     return f"held{at or ''}"
 
 
-def _waiting(at: int) -> str:
+def _waiting_name(at: int) -> str:
     """Return the name under which the events of a source wait for their substream to move past them."""
     return f"waiting{at or ''}"
 
 
-def _cut(events: Sequence[tuple[Events, Ints]], told: Sequence[Sequence[tuple[Told, int]]], first: int, until: int) -> _Stretch:
+def _cut_stretch(events: Sequence[tuple[Events, Ints]], told: Sequence[Sequence[tuple[CtiEntry, int]]], first: int, until: int) -> _Stretch:
     """Return what has its place between two."""
     some = [(each, np.flatnonzero((place >= first) & (place < until)), place) for each, place in events]
     return _Stretch(

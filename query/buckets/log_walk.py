@@ -27,7 +27,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class CtiEntry:
     """
     What a CTI told beside events.
 
@@ -53,7 +53,7 @@ class Told:
         return [self.clock, self.offset, self.number, self.us, None if self.key is None else b64encode(self.key).decode(), roster]
 
     @classmethod
-    def restore(cls, saved: Sequence[Any]) -> Told:
+    def restore(cls, saved: Sequence[Any]) -> CtiEntry:
         """Return what was saved."""
         clock, offset, number, us, key, roster = saved
         found = roster and Roster(roster[0], roster[1], Spread(roster[2]), roster[3])
@@ -65,14 +65,14 @@ _Item = tuple[int, int, int, bytes | None, Roster | None]
 
 
 @dataclass(slots=True)
-class Line:
+class WalkedLog:
     """One log of a walk: how far its clock has come, what was told and is still to count, and up to which offset all has counted."""
 
     clock: int = NEVER
-    told: list[Told] = field(default_factory=list)
-    walked: int = -1
+    pending: list[CtiEntry] = field(default_factory=list)
+    walked_offset: int = -1
 
-    def take(self, events: Events, accepted: Accepted) -> Ints:
+    def accept_range(self, events: Events, accepted: Accepted) -> Ints:
         """Take what a range brought; return the clock of each accepted event."""
         told: list[_Item] = [(offset, number, c, None, None) for offset, number, c in accepted.progress]
         told += [(offset, number, w, key, None) for offset, number, key, w in accepted.listed]
@@ -91,24 +91,24 @@ class Line:
         clock: Ints = rising[np.searchsorted(offset[order], offset, side="right") - 1]
         self.clock = int(rising[-1])
         count = len(accepted.position)
-        self.told += [Told(at, *each) for at, each in zip(clock[count:].tolist(), told, strict=True)]
+        self.pending += [CtiEntry(at, *each) for at, each in zip(clock[count:].tolist(), told, strict=True)]
         return clock[:count]
 
-    def due(self, until: int) -> list[Told]:
+    def pop_due(self, until: int) -> list[CtiEntry]:
         """Return what was told and counts now; it counts no more."""
-        found = [each for each in self.told if is_due(each.clock, until)]
-        self.told = [each for each in self.told if not is_due(each.clock, until)]
-        return found
+        due = [each for each in self.pending if is_due(each.clock, until)]
+        self.pending = [each for each in self.pending if not is_due(each.clock, until)]
+        return due
 
     def save(self) -> list[Any]:
         """Return what :meth:`restore` needs, fit for JSON."""
-        return [self.clock, [each.save() for each in self.told], self.walked]
+        return [self.clock, [each.save() for each in self.pending], self.walked_offset]
 
     @classmethod
-    def restore(cls, saved: Sequence[Any]) -> Line:
+    def restore(cls, saved: Sequence[Any]) -> WalkedLog:
         """Return the line that was saved."""
         clock, told, walked = saved
-        return cls(clock, [Told.restore(each) for each in told], walked)
+        return cls(clock, [CtiEntry.restore(each) for each in told], walked)
 
 
 def is_due(clock: Any, until: int) -> Any:
@@ -116,7 +116,7 @@ def is_due(clock: Any, until: int) -> Any:
     return (clock < until) | (until == INFINITY)
 
 
-def ranks(clock: Ints, log: Ints, offset: Ints) -> Ints:
+def walk_places(clock: Ints, log: Ints, offset: Ints) -> Ints:
     """Return the place of each record in the walk; what is of one record has one place."""
     order = np.lexsort((offset, log, clock))
     same = np.ones(len(order), dtype=np.bool_)

@@ -24,7 +24,7 @@ Written = dict[int, tuple[int, bytes]]
 """System.Timestamp in microseconds and key of each result, by its number."""
 
 
-def promised_by_key(properties: Mapping[str, str], topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise:
+def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise:
     """
     Return what a channel has promised with what it holds from there on, key by key.
 
@@ -40,31 +40,31 @@ def promised_by_key(properties: Mapping[str, str], topic: str, partition: int, f
         RefusedError: Retention has deleted some of it (TG-RETENTION).
     """
     reader = RangeReader(properties, topic, partition, headers=True)
-    found: Written = {}
+    written: Written = {}
     try:
         for records in reader.read(first, end) if first < end else ():
             log = log_of(records, topic, partition)
             keys = pc.fill_null(records.key, b"").take(np.searchsorted(records.offset, log.log_offset)).to_pylist()
-            found |= dict(zip(log.seq.tolist(), zip(log.system_us.tolist(), keys, strict=True), strict=True))
+            written |= dict(zip(log.seq.tolist(), zip(log.system_us.tolist(), keys, strict=True), strict=True))
     finally:
         reader.close()
-    counted = ahead_by_key(promise, found)
-    if counted is None:
+    promised = count_ahead_by_key(promise, written)
+    if promised is None:
         raise RefusedError(
             f"retention has deleted results from the last CTI of {topic}-{partition} on, so nobody knows which ones are written",
             code="TG-RETENTION",
             where=f"{topic}-{partition}@{first}",
             fix="bring the checkpoint back, or write INTO an output that is not there yet",
         )
-    return counted
+    return promised
 
 
-def ahead_by_key(promise: Promise, found: Written) -> Promise | None:
+def count_ahead_by_key(promise: Promise, written: Written) -> Promise | None:
     """Return a promise with what of *found* lies ahead of it, and what was written after it; None if some of that is missing."""
     n = promise.n
-    while n in found:
+    while n in written:
         n += 1
-    ahead = [found[seq] for seq in sorted(found) if seq < n and found[seq][0] >= promise.c]
+    ahead = [written[seq] for seq in sorted(written) if seq < n and written[seq][0] >= promise.c]
     if len(ahead) != promise.ahead + n - promise.n:
         return None
     times: dict[bytes, list[int]] = {}

@@ -17,7 +17,7 @@ from query.engine.exchange import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DecodedRange:
     """
     A piece of a range.
 
@@ -31,21 +31,23 @@ class Piece:
     read: Log
     events: Events
     next_offset: int
-    to: Ints | None = None
+    buckets: Ints | None = None
 
 
 @dataclass(slots=True)
-class _Kept:
+class _SharedRange:
     start: int
     end: int
-    pieces: list[Piece]
+    pieces: list[DecodedRange]
     waiting: set[int]
 
 
-_kept: dict[tuple[str, int], _Kept] = {}
+_shared: dict[tuple[str, int], _SharedRange] = {}
 
 
-def shared(job: str, log: int, start: int, end: int, bucket: int, siblings: range, read: Callable[[], Iterator[Piece]]) -> Iterator[Piece]:
+def share_range(
+    job: str, log: int, start: int, end: int, bucket: int, siblings: range, read: Callable[[], Iterator[DecodedRange]]
+) -> Iterator[DecodedRange]:
     """
     Yield the pieces of a range.
 
@@ -58,14 +60,14 @@ def shared(job: str, log: int, start: int, end: int, bucket: int, siblings: rang
         siblings: Who else will, in the same task.
         read: Reads it.
     """
-    found = _kept.get((job, log))
-    if found is not None and (found.start, found.end) == (start, end) and bucket in found.waiting:
-        found.waiting.remove(bucket)
-        if not found.waiting:
-            del _kept[job, log]
-        yield from found.pieces
+    shared = _shared.get((job, log))
+    if shared is not None and (shared.start, shared.end) == (start, end) and bucket in shared.waiting:
+        shared.waiting.remove(bucket)
+        if not shared.waiting:
+            del _shared[job, log]
+        yield from shared.pieces
         return
-    _kept.pop((job, log), None)
+    _shared.pop((job, log), None)
     waiting = set(siblings) - {bucket}
     pieces = []
     for piece in read():
@@ -73,10 +75,10 @@ def shared(job: str, log: int, start: int, end: int, bucket: int, siblings: rang
             pieces.append(piece)
         yield piece
     if waiting:
-        _kept[job, log] = _Kept(start, end, pieces, waiting)
+        _shared[job, log] = _SharedRange(start, end, pieces, waiting)
 
 
-def forget(job: str) -> None:
+def forget_job(job: str) -> None:
     """Drop all that waits for buckets of a job: one of them has failed."""
-    for name in [name for name in _kept if name[0] == job]:
-        del _kept[name]
+    for name in [name for name in _shared if name[0] == job]:
+        del _shared[name]

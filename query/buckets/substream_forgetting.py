@@ -47,7 +47,7 @@ class Pruning:
             Which ones stay, in the order of their new numbers; None if all do.
         """
         for name in names:
-            for part in retention.parts(name):
+            for part in retention.tables(name):
                 needed[part["sub"].to_numpy()] = True
         self._needed_last = int(np.count_nonzero(needed))
         if 2 * self._needed_last > len(needed):

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ordering.protocol.reader import Accepted
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket
-from query.buckets.emission_order import first_move, in_order
+from query.buckets.emission_order import first_move, sort_by_emission
 from query.buckets.substream_forgetting import PROGRESS, Pruning, outdated
 from query.columns.decode import Events
 
@@ -56,7 +56,7 @@ class SubstreamBucket(Bucket):
         self._touched: list[Ints] = []
         self._pruning = Pruning()
 
-    def _accept(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
+    def _accept_events(self, at: int, events: Events, accepted: Accepted) -> list[pa.Table] | None:
         sub = self._find(events)
         position = np.arange(self._position, self._position + len(events))
         self._position += len(events)
@@ -74,7 +74,7 @@ class SubstreamBucket(Bucket):
             return None
         ahead = map(self._program.ahead_us, range(len(found)))
         return [
-            self._in_order(rows, self._upon(rows, ahead_us, moves, accepted.progress)) if rows.num_rows else rows
+            self._sort_by_emission(rows, self._final_by(rows, ahead_us, moves, accepted.progress)) if rows.num_rows else rows
             for rows, ahead_us in zip(found, ahead, strict=True)
         ]
 
@@ -94,10 +94,12 @@ class SubstreamBucket(Bucket):
         found = self._subs.get((number, key), -1)
         return self._subs.get((number, None), -1) if found < 0 and not key else found
 
-    def _close(self) -> list[pa.Table] | None:
+    def _close_due(self) -> list[pa.Table] | None:
         before = self._progress.copy()
         found = self._close_from(before, before) if self._ended else None
-        return found and [self._in_order(rows, np.zeros(rows.num_rows, dtype=np.int64)) if rows.num_rows else rows for rows in found]
+        return found and [
+            self._sort_by_emission(rows, np.zeros(rows.num_rows, dtype=np.int64)) if rows.num_rows else rows for rows in found
+        ]
 
     def _find(self, events: Events) -> Ints:
         """Return the dense number of each event's substream (input partition, key), adding those not yet known."""
@@ -111,7 +113,7 @@ class SubstreamBucket(Bucket):
             self._progress = np.concatenate([self._progress, np.full(len(fresh), NEVER, dtype=np.int64)])
         return np.array([subs[pair] for pair in pairs], dtype=np.int64)[place]
 
-    def _inputs_of(self, results: pa.Table) -> Ints:
+    def _partition_ids_of(self, results: pa.Table) -> Ints:
         inputs: Ints = self._number_of[results["sub"].to_numpy()]
         return inputs
 
@@ -121,7 +123,7 @@ class SubstreamBucket(Bucket):
             return np.full(len(self._number_of), INFINITY, dtype=np.int64)
         ((_, partition),) = self._sources[0].logs.items()
         numbers = range(int(self._number_of.max(initial=-1)) + 1)
-        floors = np.array([self._heeding[0].c(partition, number) for number in numbers], dtype=np.int64)
+        floors = np.array([self._pacing[0].channel_c(partition, number) for number in numbers], dtype=np.int64)
         return floors[self._number_of]
 
     def _close_from(self, before: Ints, first_us: Ints) -> list[pa.Table] | None:
@@ -133,7 +135,7 @@ class SubstreamBucket(Bucket):
         from_us = np.where(before == NEVER, first_us, before)[moved]
         return self._finish(pa.table({"sub": moved, "from_us": from_us, "to_us": self._progress[moved]}))
 
-    def _upon(self, results: pa.Table, ahead_us: int, moves: _Moves, progress: list[tuple[int, int, int]]) -> Ints:
+    def _final_by(self, results: pa.Table, ahead_us: int, moves: _Moves, progress: list[tuple[int, int, int]]) -> Ints:
         """Return the log offset of the record upon which each result became final, *ahead_us* before its time."""
         ends, owner = results["system_us"].to_numpy() - ahead_us, results["sub"].to_numpy()
         upon = first_move(moves.sub, moves.to_us, moves.position, len(self._subs), ends, owner)
@@ -148,11 +150,11 @@ class SubstreamBucket(Bucket):
                 upon[rows[reached]] = np.minimum(upon[rows[reached]], offsets[place[reached]])
         return upon
 
-    def _in_order(self, results: pa.Table, upon: Ints) -> pa.Table:
+    def _sort_by_emission(self, results: pa.Table, upon: Ints) -> pa.Table:
         """Return results under their substream's key, in the order (record, s, key bytes, input partition, fixed row order)."""
-        return in_order(results, upon, lambda sub: self._names[sub][1] or b"", lambda subs: self._number_of[subs])
+        return sort_by_emission(results, upon, lambda sub: self._names[sub][1] or b"", lambda subs: self._number_of[subs])
 
-    def _keep_progress(self) -> None:
+    def _save_progress(self) -> None:
         self._prune()
         touched, self._touched = outdated(self._touched, self._retention), []
         if not len(touched):
@@ -169,7 +171,7 @@ class SubstreamBucket(Bucket):
         """Forget substreams without rows that the floor has passed, once most are such; all others are numbered anew."""
         if not self._pruning.is_due(len(self._names)):
             return
-        kept = self._pruning.kept(self._progress > self._floors(), self._retention, self._program.names)
+        kept = self._pruning.kept(self._progress > self._floors(), self._retention, self._program.retained_names)
         if kept is None:
             return
         self._names = [self._names[sub] for sub in np.flatnonzero(kept).tolist()]
@@ -177,14 +179,14 @@ class SubstreamBucket(Bucket):
         self._number_of, self._progress = self._number_of[kept], self._progress[kept]
         self._touched = [np.arange(len(self._names))]
 
-    def _own_head(self) -> dict[str, Any]:
+    def _head_fields(self) -> dict[str, Any]:
         return {"subs": len(self._subs)}
 
-    def _restored(self, fields: dict[str, Any]) -> None:
+    def _restore_own(self, fields: dict[str, Any]) -> None:
         self._number_of = np.zeros(fields["subs"], dtype=np.int64)
         self._progress = np.full(fields["subs"], NEVER, dtype=np.int64)
         names: dict[int, _Substream] = {}
-        for entries in self._retention.parts(PROGRESS):
+        for entries in self._retention.tables(PROGRESS):
             sub = entries["sub"].to_numpy()
             self._number_of[sub] = entries["number"].to_numpy()
             np.maximum.at(self._progress, sub, entries["progress_us"].to_numpy())

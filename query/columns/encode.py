@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from ordering.protocol import keys
 from ordering.ticks import DAY_US, format_tick
-from query.columns.splicing import STAR, spliced
+from query.columns.splicing import STAR, splice_objects
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant
@@ -31,21 +31,25 @@ from tidegate.json_columns import json_rows
 
 _FOUR_CENTURIES_US = 146_097 * DAY_US
 """After so long the calendar repeats itself."""
-_FEW = 256
+_PYTHON_FLOATS_MAX = 256
 """So few floats are written one by one."""
 _NUMBERS = {Kind.BIGINT: json_rows.INTEGER, Kind.FLOAT: json_rows.FLOAT}
-_ESCAPED = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
+_IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
 """Which bytes of UTF-8 are written in another way in JSON."""
 
 
 def encode_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
     """Encode *length* rows as JSON objects (binary); of a column named ``*`` see :mod:`query.columns.splicing`."""
-    return spliced(names, columns, length, _objects, _strings) if STAR in names else _objects(names, columns, length)
+    return (
+        splice_objects(names, columns, length, _encode_plain_objects, _write_strings)
+        if STAR in names
+        else _encode_plain_objects(names, columns, length)
+    )
 
 
-def _objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
-    before = [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":" for at, name in enumerate(names)]
-    return _rows(before, columns, "}", length)
+def _encode_plain_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
+    prefixes = [("," if at else "{") + json.dumps(name, ensure_ascii=False) + ":" for at, name in enumerate(names)]
+    return _join_rows(prefixes, columns, "}", length)
 
 
 def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
@@ -53,55 +57,57 @@ def encode_keys(columns: Sequence[Variant], length: int) -> pa.Array:
     if not columns:
         return pa.array([b""] * length, pa.binary())
     if len(columns) == 1:
-        return pc.fill_null(_first(_key_texts(columns[0]), length), "").cast(pa.binary())
-    return _rows(["," if at else "[" for at in range(len(columns))], columns, "]", length)
+        return pc.fill_null(_first_text(_key_texts(columns[0]), length), "").cast(pa.binary())
+    return _join_rows(["," if at else "[" for at in range(len(columns))], columns, "]", length)
 
 
 def json_values(column: Variant) -> pa.Array:
     """Return each value of a column as JSON text."""
     texts = [_WRITERS[kind](part) for kind, part in column.parts.items()]
-    return pc.fill_null(_first(texts, column.length), "null")
+    return pc.fill_null(_first_text(texts, column.length), "null")
 
 
-def canonical(column: Variant) -> Variant:
+def canonicalize(column: Variant) -> Variant:
     """Return the column with records and arrays written canonically: members sorted by name, no spaces."""
     if not {Kind.RECORD, Kind.ARRAY} & set(column.kinds):
         return column
-    parts = {kind: _each(part, keys.canonical) if kind in (Kind.RECORD, Kind.ARRAY) else part for kind, part in column.parts.items()}
+    parts = {
+        kind: _map_distinct(part, keys.canonical) if kind in (Kind.RECORD, Kind.ARRAY) else part for kind, part in column.parts.items()
+    }
     return Variant.of(column.length, parts)
 
 
 def _key_texts(column: Variant) -> list[pa.Array]:
-    plain = {Kind.NVARCHAR: lambda part: part, Kind.DATETIME: _datetimes}
-    return [plain.get(kind, _WRITERS[kind])(part) for kind, part in canonical(column).parts.items()]
+    plain = {Kind.NVARCHAR: lambda part: part, Kind.DATETIME: _write_datetimes}
+    return [plain.get(kind, _WRITERS[kind])(part) for kind, part in canonicalize(column).parts.items()]
 
 
-def _rows(before: Sequence[str], columns: Sequence[Variant], after: str, length: int) -> pa.Array:
+def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str, length: int) -> pa.Array:
     """Return rows of values, each with what stands *before* it, and *after* at the end."""
     native = json_rows.library()
     if native is not None and columns:
-        given = [json_rows.Values(text.encode(), *_plainest(column)) for text, column in zip(before, columns, strict=True)]
-        written = json_rows.written(native, given, after.encode(), length, lambda at: json_values(columns[at]))
+        given = [json_rows.Values(text.encode(), *_cheapest_form(column)) for text, column in zip(prefixes, columns, strict=True)]
+        written = json_rows.written(native, given, suffix.encode(), length, lambda at: json_values(columns[at]))
         if written is not None:
             return written
     pieces: list[pa.Array | pa.Scalar] = []
-    for text, column in zip(before, columns, strict=True):
+    for text, column in zip(prefixes, columns, strict=True):
         pieces += [pa.scalar(text), json_values(column)]
-    return _joined([*pieces, pa.scalar(after)], length)
+    return _join_pieces([*pieces, pa.scalar(suffix)], length)
 
 
-def _plainest(column: Variant) -> tuple[int, pa.Array]:
+def _cheapest_form(column: Variant) -> tuple[int, pa.Array]:
     """Return how the values of a column are written with the least work, and what of them."""
     if len(column.parts) == 1:
         ((kind, part),) = column.parts.items()
         if kind in _NUMBERS:
             return _NUMBERS[kind], part
-        if kind is Kind.NVARCHAR and pa.types.is_string(part.type) and not _ESCAPED[_octets(part)].any():
+        if kind is Kind.NVARCHAR and pa.types.is_string(part.type) and not _IS_ESCAPED[_utf8_bytes(part)].any():
             return json_rows.QUOTED, part
     return json_rows.TEXT, json_values(column).cast(pa.string())
 
 
-def _joined(pieces: Sequence[pa.Array | pa.Scalar], length: int) -> pa.Array:
+def _join_pieces(pieces: Sequence[pa.Array | pa.Scalar], length: int) -> pa.Array:
     if not length:
         return pa.array([], pa.binary())
     joined = pc.binary_join_element_wise(*pieces, pa.scalar(""))
@@ -110,24 +116,24 @@ def _joined(pieces: Sequence[pa.Array | pa.Scalar], length: int) -> pa.Array:
     return joined.cast(pa.binary())
 
 
-def _first(texts: Sequence[pa.Array], length: int) -> pa.Array:
+def _first_text(texts: Sequence[pa.Array], length: int) -> pa.Array:
     return pc.coalesce(*texts) if texts else pa.nulls(length, pa.string())
 
 
-def _each(part: pa.Array, write: Callable[[str], str]) -> pa.Array:
+def _map_distinct(part: pa.Array, write: Callable[[str], str]) -> pa.Array:
     """Apply *write* to each distinct value of a column of strings."""
     distinct = part.dictionary_encode()
     return pa.array([write(text) for text in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
 
 
-def _strings(part: pa.Array) -> pa.Array:
+def _write_strings(part: pa.Array) -> pa.Array:
     quoted = pc.binary_join_element_wise(pa.scalar('"'), part, pa.scalar('"'), pa.scalar(""))
-    if _ESCAPED[_octets(part)].any():
-        return _each(part, _json_string)
+    if _IS_ESCAPED[_utf8_bytes(part)].any():
+        return _map_distinct(part, _json_string)
     return quoted
 
 
-def _octets(part: pa.Array) -> NDArray[np.uint8]:
+def _utf8_bytes(part: pa.Array) -> NDArray[np.uint8]:
     """Return the bytes of all strings of a column, one string after the other."""
     wide = pa.types.is_large_string(part.type)
     _, ends, octets = part.buffers()
@@ -141,19 +147,19 @@ def _json_string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _floats(part: pa.Array) -> pa.Array:
-    if len(part) < _FEW:
+def _write_floats(part: pa.Array) -> pa.Array:
+    if len(part) < _PYTHON_FLOATS_MAX:
         return pa.array([None if value is None else repr(value) for value in part.to_pylist()], pa.string())
     # DuckDB writes floats as Python does, a column at a time.
     return run("SELECT CAST(v AS VARCHAR) AS text FROM input", input=pa.table({"v": part}))["text"].combine_chunks()
 
 
-def _datetimes(part: pa.Array) -> pa.Array:
+def _write_datetimes(part: pa.Array) -> pa.Array:
     distinct = part.dictionary_encode()
-    return pa.array([_iso8601(tick) for tick in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
+    return pa.array([_format_iso8601(tick) for tick in distinct.dictionary.to_pylist()], pa.string()).take(distinct.indices)
 
 
-def _iso8601(tick: int) -> str:
+def _format_iso8601(tick: int) -> str:
     if tick >= 0:
         return format_tick(tick)
     # Event times begin in 1970, dates of birth do not.
@@ -162,16 +168,16 @@ def _iso8601(tick: int) -> str:
     return f"{int(text[:4]) - 400 * years:04}{text[4:]}"
 
 
-def _quoted_datetimes(part: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(pa.scalar('"'), _datetimes(part), pa.scalar('"'), pa.scalar(""))
+def _write_quoted_datetimes(part: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise(pa.scalar('"'), _write_datetimes(part), pa.scalar('"'), pa.scalar(""))
 
 
 _WRITERS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
     Kind.BIT: lambda part: part.cast(pa.string()),
     Kind.BIGINT: lambda part: part.cast(pa.string()),
-    Kind.FLOAT: _floats,
-    Kind.DATETIME: _quoted_datetimes,
-    Kind.NVARCHAR: _strings,
+    Kind.FLOAT: _write_floats,
+    Kind.DATETIME: _write_quoted_datetimes,
+    Kind.NVARCHAR: _write_strings,
     Kind.RECORD: lambda part: part,
     Kind.ARRAY: lambda part: part,
 }

@@ -1,5 +1,5 @@
 """
-Hashes: which rows may have the keys of others.
+KeyHashes: which rows may have the keys of others.
 
 Law: rows with equal keys of equal types have equal hashes, within one process; so of two tables that are alike the rows found are
 all that have a key of the other's, and now and then one more.
@@ -17,7 +17,7 @@ from tidegate.expressions.duckdb_pool import run
 
 
 @dataclass(frozen=True)
-class Hashes:
+class KeyHashes:
     """
     The keys of a table's rows.
 
@@ -28,27 +28,27 @@ class Hashes:
     """
 
     columns: tuple[str, ...]
-    rising: npt.NDArray[np.uint32]
+    sorted_hashes: npt.NDArray[np.uint32]
     rows: npt.NDArray[np.int32]
 
     @classmethod
-    def of(cls, keys: pa.Table) -> Hashes:
+    def of(cls, keys: pa.Table) -> KeyHashes:
         """Return the hashes of rows' keys."""
         # The two zeros are equal.
         names = [f"{name} + 0.0" if pa.types.is_floating(keys.field(name).type) else name for name in keys.column_names]
-        found = run(f"SELECT CAST(hash({', '.join(names)}) % 4294967296 AS UINTEGER) AS h FROM input", input=keys)["h"].to_numpy()
-        order = np.argsort(found, kind="stable").astype(np.int32)
-        return cls(tuple(keys.column_names), found[order], order)
+        hashes = run(f"SELECT CAST(hash({', '.join(names)}) % 4294967296 AS UINTEGER) AS h FROM input", input=keys)["h"].to_numpy()
+        order = np.argsort(hashes, kind="stable").astype(np.int32)
+        return cls(tuple(keys.column_names), hashes[order], order)
 
-    def is_like(self, other: Hashes) -> bool:
+    def is_comparable_to(self, other: KeyHashes) -> bool:
         """Tell whether keys have the same columns, one for each key: then only equal hashes can mean equal keys."""
         keys = [name.partition("_")[0] for name in self.columns]
         return self.columns == other.columns and len(set(keys)) == len(keys)
 
-    def rows_like(self, other: Hashes) -> pa.Array:
+    def matching_rows(self, other: KeyHashes) -> pa.Array:
         """Return the numbers of the rows that have a hash of the other's, rising."""
-        wanted = np.unique(other.rising)
-        first, last = (np.searchsorted(self.rising, wanted, side=side) for side in ("left", "right"))
+        distinct_hashes = np.unique(other.sorted_hashes)
+        first, last = (np.searchsorted(self.sorted_hashes, distinct_hashes, side=side) for side in ("left", "right"))
         counts = last - first
         within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
         return pa.array(np.sort(self.rows[np.repeat(first, counts) + within]))

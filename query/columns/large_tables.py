@@ -23,31 +23,31 @@ AT_ONCE_BYTES = 2**28
 _WIDE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
-def in_parts(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
+def split_by_bytes(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
     """Yield a table's rows in their order, in parts of at most so many bytes, but of one row at least."""
     if table.nbytes <= bytes_max or table.num_rows < 2:
         yield table
     else:
         half = table.num_rows // 2
-        yield from in_parts(table.slice(0, half), bytes_max)
-        yield from in_parts(table.slice(half), bytes_max)
+        yield from split_by_bytes(table.slice(0, half), bytes_max)
+        yield from split_by_bytes(table.slice(half), bytes_max)
 
 
-def taken(table: pa.Table, rows: Ints) -> pa.Table:
+def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
     """Return the rows with these numbers, in as many chunks as they need."""
-    if not _is_wide(table):
+    if not _exceeds_narrow_arrays(table):
         return table.take(pa.array(rows))
-    return pa.concat_tables(taken_in_parts(table, rows, AT_ONCE_BYTES))
+    return pa.concat_tables(take_rows_in_parts(table, rows, AT_ONCE_BYTES))
 
 
-def taken_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[pa.Table]:
+def take_rows_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[pa.Table]:
     """Yield rows in the order of their numbers, in parts of so many bytes of binaries and texts, and at most a row more."""
     if table.nbytes <= bytes_max:
         yield table.take(pa.array(rows))
         return
     ends = np.cumsum(text_bytes(table)[rows])
     cuts = np.flatnonzero(np.diff(ends // bytes_max)) + 1
-    source = _widened(table) if len(cuts) or _is_wide(table) else table
+    source = _widen(table) if len(cuts) or _exceeds_narrow_arrays(table) else table
     for part in np.split(rows, cuts):
         yield source.take(pa.array(part)).cast(table.schema)
 
@@ -60,19 +60,19 @@ def text_bytes(table: pa.Table) -> Ints:
     return total
 
 
-def _is_wide(table: pa.Table) -> bool:
+def _exceeds_narrow_arrays(table: pa.Table) -> bool:
     """Tell whether a column has more bytes than one array of its type can have."""
     return any(column.type in _WIDE and column.nbytes > BYTES_MAX for column in table.columns)
 
 
-def _widened(table: pa.Table) -> pa.Table:
+def _widen(table: pa.Table) -> pa.Table:
     """Return the table in one piece, by types that can hold it."""
-    if _is_wide(table):
+    if _exceeds_narrow_arrays(table):
         table = table.cast(pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in table.schema]))
     return table.combine_chunks()
 
 
-def whole(column: pa.ChunkedArray) -> pa.Array:
+def combine_column(column: pa.ChunkedArray) -> pa.Array:
     """Return a binary column in one piece, however many bytes it has."""
     if column.num_chunks < 2:
         return column.chunk(0) if column.num_chunks else pa.array([], column.type)

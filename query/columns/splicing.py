@@ -28,7 +28,9 @@ Segments = list[pa.Array]
 Write = Callable[[Sequence[str], Sequence[Variant], int], pa.Array]
 
 
-def spliced(names: Sequence[str], columns: Sequence[Variant], length: int, write: Write, quote: Callable[[pa.Array], pa.Array]) -> pa.Array:
+def splice_objects(
+    names: Sequence[str], columns: Sequence[Variant], length: int, write: Write, quote: Callable[[pa.Array], pa.Array]
+) -> pa.Array:
     """
     Encode *length* rows as JSON objects (binary).
 
@@ -39,12 +41,12 @@ def spliced(names: Sequence[str], columns: Sequence[Variant], length: int, write
         write: Encodes objects without stars.
         quote: Writes texts as JSON strings.
     """
-    stars = _without_others([columns[at] for at, name in enumerate(names) if name == STAR], [n for n in names if n != STAR], quote)
+    stars = _resolve_names([columns[at] for at, name in enumerate(names) if name == STAR], [n for n in names if n != STAR], quote)
     segments: Segments = []
     start = 0
     for at in [*(at for at, name in enumerate(names) if name == STAR), len(names)]:
         if at > start:
-            segments.append(_inside(write(names[start:at], columns[start:at], length).cast(pa.string())))
+            segments.append(_members_of(write(names[start:at], columns[start:at], length).cast(pa.string())))
         if at < len(names):
             segments.append(stars.pop(0))
         start = at + 1
@@ -52,50 +54,50 @@ def spliced(names: Sequence[str], columns: Sequence[Variant], length: int, write
     return pc.binary_join_element_wise(pa.scalar("{"), inside, pa.scalar("}"), pa.scalar("")).cast(pa.binary())
 
 
-def _inside(objects: pa.Array) -> pa.Array:
+def _members_of(objects: pa.Array) -> pa.Array:
     """Return what stands between the braces of each object, null where that is nothing."""
     inside = pc.binary_slice(objects.cast(pa.binary()), 1, -1).cast(pa.string())
     return pc.if_else(pc.equal(inside, ""), None, inside)
 
 
-def _without_others(stars: Sequence[Variant], names: Sequence[str], quote: Callable[[pa.Array], pa.Array]) -> Segments:
+def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callable[[pa.Array], pa.Array]) -> Segments:
     """Return the members that each star brings, as text, without those of which something else of the same name counts."""
     texts = [star.only(Kind.RECORD) for star in stars]
-    concerned = [_concerned(text, names, alone=len(stars) == 1) for text in texts]
-    if not any(rows.any() for rows in concerned):
-        return [_inside(text) for text in texts]
-    members = [_Members(text, rows, quote) for text, rows in zip(texts, concerned, strict=True)]
-    taken = pc.utf8_lower(pa.array(names, pa.string()))
+    conflicting_rows = [_may_conflict(text, names, alone=len(stars) == 1) for text in texts]
+    if not any(rows.any() for rows in conflicting_rows):
+        return [_members_of(text) for text in texts]
+    members = [_Members(text, rows, quote) for text, rows in zip(texts, conflicting_rows, strict=True)]
+    column_names = pc.utf8_lower(pa.array(names, pa.string()))
     segments: Segments = []
     for at, (text, own) in enumerate(zip(texts, members, strict=True)):
-        given_way = pc.is_in(own.folded, value_set=taken).to_numpy(zero_copy_only=False)
+        is_overridden = pc.is_in(own.folded, value_set=column_names).to_numpy(zero_copy_only=False)
         for later in members[at + 1 :]:
-            given_way |= own.among(later)
-        segments.append(own.put_back(_inside(text), given_way))
+            is_overridden |= own.is_named_in(later)
+        segments.append(own.replace_in(_members_of(text), is_overridden))
     return segments
 
 
-def _concerned(texts: pa.Array, names: Sequence[str], *, alone: bool) -> npt.NDArray[np.bool_]:
+def _may_conflict(texts: pa.Array, names: Sequence[str], *, alone: bool) -> npt.NDArray[np.bool_]:
     """Return the rows in which a member may have to give way; an escape in a name hides it from a pattern."""
-    if not alone or any(map(_is_odd, names)):
+    if not alone or any(map(_hides_from_pattern, names)):
         return valid_mask(texts)
     pattern = "(?i)" + "|".join([*(re.escape(f'"{name}"') for name in names), r"\\"])
     found: npt.NDArray[np.bool_] = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
     return found
 
 
-def _is_odd(name: str) -> bool:
+def _hides_from_pattern(name: str) -> bool:
     return not name.isascii() or not name.isprintable() or '"' in name or "\\" in name
 
 
 class _Members:
     """The members of the records in some rows, one after the other."""
 
-    def __init__(self, texts: pa.Array, where: npt.NDArray[np.bool_], quote: Callable[[pa.Array], pa.Array]) -> None:
-        self._rows = np.flatnonzero(where).astype(np.int64)
+    def __init__(self, texts: pa.Array, is_member_row: npt.NDArray[np.bool_], quote: Callable[[pa.Array], pa.Array]) -> None:
+        self._rows = np.flatnonzero(is_member_row).astype(np.int64)
         table = pa.table({"v": texts.take(pa.array(self._rows))})
-        found = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=table)
-        names, values = (found[name].combine_chunks() for name in ("k", "m"))
+        json_parts = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=table)
+        names, values = (json_parts[name].combine_chunks() for name in ("k", "m"))
         counts = pc.fill_null(pc.list_value_length(names), 0).to_numpy(zero_copy_only=False)
         self._owner = np.repeat(np.arange(len(self._rows), dtype=np.int64), counts)
         keys = names.flatten().cast(pa.string()).dictionary_encode()
@@ -103,7 +105,7 @@ class _Members:
         written = pc.binary_join_element_wise(quote(keys.dictionary), pa.scalar(":"), pa.scalar("")).take(keys.indices)
         self._written = pc.binary_join_element_wise(written, values.flatten().cast(pa.string()), pa.scalar(""))
 
-    def among(self, other: _Members) -> npt.NDArray[np.bool_]:
+    def is_named_in(self, other: _Members) -> npt.NDArray[np.bool_]:
         """Tell of each member whether *other* has one of that name in the same row."""
         every = pa.concat_arrays([self.folded, other.folded]).dictionary_encode()
         codes = every.indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -111,10 +113,10 @@ class _Members:
         pairs = rows * max(len(every.dictionary), 1) + codes
         return np.isin(pairs[: len(self.folded)], pairs[len(self.folded) :])
 
-    def put_back(self, inside: pa.Array, given_way: npt.NDArray[np.bool_]) -> pa.Array:
+    def replace_in(self, inside: pa.Array, is_overridden: npt.NDArray[np.bool_]) -> pa.Array:
         """Return *inside* with what is left in these rows."""
-        left = self._written.filter(pa.array(~given_way))
-        counts = np.bincount(self._owner[~given_way], minlength=len(self._rows))
+        left = self._written.filter(pa.array(~is_overridden))
+        counts = np.bincount(self._owner[~is_overridden], minlength=len(self._rows))
         lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()), left)
         joined = pc.binary_join(lists, ",")
         where = np.zeros(len(inside), dtype=np.bool_)

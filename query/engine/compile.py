@@ -23,7 +23,7 @@ from query.plan.operator import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows
 from query.reference.tables import NO_REFERENCES, ReferenceTable
 from tidegate.payloads.formats import JSON, PayloadFormat
 
-__all__ = ["BAD_SCHEMA", "EVENTS_SCHEMA", "RESULT_SCHEMA", "CompiledQuery", "compile_plan", "operator_of"]
+__all__ = ["BAD_SCHEMA", "EVENTS_SCHEMA", "RESULT_SCHEMA", "CompiledQuery", "compile_plan", "make_operator"]
 
 EVENTS_SCHEMA = pa.schema(
     [
@@ -42,7 +42,7 @@ arrival time.
 """
 
 
-def operator_of(
+def make_operator(
     node: Rows, payloads: PayloadFormat = JSON, *, is_last: bool = False, references: Mapping[str, ReferenceTable] = NO_REFERENCES
 ) -> Operator:
     """
@@ -112,4 +112,4 @@ class CompiledQuery:
 
 def compile_plan(plan: Plan, payloads: PayloadFormat = JSON) -> CompiledQuery:
     """Return a plan of one operator over events, whose *payloads* are written so, ready to run."""
-    return CompiledQuery(plan, operator_of(plan.root, payloads, is_last=True))
+    return CompiledQuery(plan, make_operator(plan.root, payloads, is_last=True))

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ordering.columns.key_table import Keys as KeyBytes
 from ordering.protocol.partitioner import partitions_of
 from query.columns.decode import Events
-from query.columns.encode import canonical, encode_keys
+from query.columns.encode import canonicalize, encode_keys
 from query.operators.rows.rows import RowStage
 from query.plan.common_keys import Keys
 from tidegate.expressions.kinds import Kind
@@ -46,7 +46,7 @@ class Exchange:
     buckets: int
     tasks: int = 1
 
-    def siblings(self, bucket: int) -> range:
+    def buckets_of_task(self, bucket: int) -> range:
         """Return the buckets that one task works on after each other, by :func:`~tidegate.spark.shuffle_keys.even_labels`."""
         return range(bucket % self.tasks, self.buckets, self.tasks)
 
@@ -69,31 +69,31 @@ class Router:
         if not len(events):
             return np.empty(0, dtype=np.int32)
         if input not in self._stages:
-            return self._hashed(pc.fill_null(events.key, b""))
+            return self._hash_keys(pc.fill_null(events.key, b""))
         kept, keys, _ = self._stages[input].apply(events.rows())
         buckets = np.zeros(len(events), dtype=np.int32)
-        buckets[kept["position"].to_numpy()] = self._hashed(encode_keys([_equal(key) for key in keys], kept.num_rows))
+        buckets[kept["position"].to_numpy()] = self._hash_keys(encode_keys([_normalize_key(key) for key in keys], kept.num_rows))
         return buckets
 
-    def _hashed(self, keys: pa.Array) -> Ints:
+    def _hash_keys(self, keys: pa.Array) -> Ints:
         return partitions_of(KeyBytes.of(keys), self._buckets)
 
 
 def key_bytes(keys: Sequence[Expr], events: Events, payloads: PayloadFormat = JSON) -> pa.Array:
     """Return the bytes of the keys of each event; NULL where they cannot be computed."""
     kept, columns, _ = RowStage((), tuple(keys), payloads).apply(events.rows())
-    found = encode_keys([canonical(column) for column in columns], kept.num_rows)
+    encoded = encode_keys([canonicalize(column) for column in columns], kept.num_rows)
     if kept.num_rows == len(events):
-        return found
+        return encoded
     place = np.full(len(events), -1, dtype=np.int64)
     place[kept["position"].to_numpy()] = np.arange(kept.num_rows)
-    return found.take(pa.array(place, mask=place < 0))
+    return encoded.take(pa.array(place, mask=place < 0))
 
 
-def _equal(key: Variant) -> Variant:
+def _normalize_key(key: Variant) -> Variant:
     """Return the values of a key such that equal ones have equal bytes."""
-    found = canonical(key)
-    if Kind.FLOAT not in found.kinds:
-        return found
+    canonical = canonicalize(key)
+    if Kind.FLOAT not in canonical.kinds:
+        return canonical
     # The two zeros are equal.
-    return Variant.of(found.length, {kind: pc.add(part, 0.0) if kind is Kind.FLOAT else part for kind, part in found.parts.items()})
+    return Variant.of(canonical.length, {kind: pc.add(part, 0.0) if kind is Kind.FLOAT else part for kind, part in canonical.parts.items()})

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.columns.key_hashes import Hashes
+from query.columns.key_hashes import KeyHashes
 from query.engine.retention import Piece, Retention, SpanOf
 from query.plan.operator import Operator, Periodic, Portioned, Selective, Spanning, Summing, concat_rows
 
@@ -29,42 +29,42 @@ ROWS_AT_ONCE = 4_000_000
 _PORTIONS_MAX = 255
 BLOCK_ROWS = 32_768
 """Larger pieces of which some rows have left a sliding window are taken apart, so that the others are summed up but once."""
-LEAVING_AT_ONCE = 2_000_000
+EXPIRING_AT_ONCE = 2_000_000
 """More rows than these have their last results in several steps."""
 INDEXED_FROM = 4_096
 """Rows of smaller pieces are not looked up by their keys."""
 
 
-def near(operator: Operator, retention: Retention, names: Sequence[str], from_us: int, to_us: int) -> list[list[Piece]]:
+def select_pieces(operator: Operator, retention: Retention, names: Sequence[str], from_us: int, to_us: int) -> list[list[Piece]]:
     """Return for each side the pieces that results with ``from_us <= System.Timestamp < to_us`` can need."""
     if isinstance(operator, Periodic) and not operator.gives(from_us, to_us):
         return [[] for _ in names]
     if not isinstance(operator, Spanning):
         return [[piece for piece in retention.pieces(name) if piece.low_us < to_us] for name in names]
-    found = []
+    selected = []
     for side, name in enumerate(names):
         span = partial(operator.span_us, side=side)
-        pieces = [piece for piece in retention.pieces(name) if piece.meets(span, from_us, to_us)]
+        pieces = [piece for piece in retention.pieces(name) if piece.may_count_between(span, from_us, to_us)]
         if isinstance(operator, Summing) and operator.is_summing:
-            pieces = list(_summed(operator, pieces, span, from_us, to_us))
-        found.append(pieces)
-    return found
+            pieces = list(_replace_by_sums(operator, pieces, span, from_us, to_us))
+        selected.append(pieces)
+    return selected
 
 
-def _summed(operator: Summing, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
+def _replace_by_sums(operator: Summing, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
     """Yield the pieces, or what stands for them; those that count in part are looked at block by block."""
     for piece in pieces:
         if operator.holds_all(piece.ends_us, from_us, to_us):
             yield piece.summary(operator.summed)
         elif piece.num_rows > BLOCK_ROWS and piece.high_us < from_us:
-            blocks = (block for block in piece.blocks(BLOCK_ROWS) if block.meets(span, from_us, to_us))
-            yield from _summed(operator, blocks, span, from_us, to_us)
+            blocks = (block for block in piece.blocks(BLOCK_ROWS) if block.may_count_between(span, from_us, to_us))
+            yield from _replace_by_sums(operator, blocks, span, from_us, to_us)
         else:
             yield piece
 
 
 @dataclass(frozen=True, slots=True)
-class Leaving:
+class ExpiringRows:
     """Rows that have their last results between two instants, both included, microseconds; taken to lie evenly there."""
 
     first_us: int
@@ -72,85 +72,87 @@ class Leaving:
     rows: int
 
 
-def leaving(operator: Operator, retention: Retention, names: Sequence[str], ahead_us: int) -> Iterator[Leaving]:
+def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str], ahead_us: int) -> Iterator[ExpiringRows]:
     """Yield what an operator keeps, by the instants that time has come to when it knows the last results; *ahead_us* sooner."""
     if isinstance(operator, Spanning):
         for side, name in enumerate(names):
             for piece in retention.pieces(name):
-                first_us, last_us = piece.leaves(partial(operator.span_us, side=side))
-                yield Leaving(first_us - ahead_us, last_us - ahead_us, piece.num_rows)
+                first_us, last_us = piece.last_results_us(partial(operator.span_us, side=side))
+                yield ExpiringRows(first_us - ahead_us, last_us - ahead_us, piece.num_rows)
 
 
-def step_of(rows: Iterable[Leaving], from_us: int, to_us: int) -> int:
+def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
     """Return up to which instant a finish from *from_us* to *to_us* goes first: so far that not too many rows have their last results."""
     due = [each for each in rows if from_us <= each.last_us and each.first_us < to_us]
-    if sum(each.rows for each in due) <= LEAVING_AT_ONCE:
+    if sum(each.rows for each in due) <= EXPIRING_AT_ONCE:
         return to_us
     first_us, last_us, count = np.array([(each.first_us, each.last_us, each.rows) for each in due], dtype=np.float64).T
 
-    def until(instant_us: int) -> float:
+    def expired_until(instant_us: int) -> float:
         return float(np.sum(count * np.clip((instant_us - first_us) / (last_us + 1 - first_us), 0, 1)))
 
     # What has left before, but is still kept, is not counted; rows of one instant leave together.
-    most = until(from_us) + LEAVING_AT_ONCE
+    rows_max = expired_until(from_us) + EXPIRING_AT_ONCE
     low_us, high_us = max(from_us, int(first_us.min())), min(to_us, int(last_us.max()) + 1)
-    if until(high_us) <= most:
+    if expired_until(high_us) <= rows_max:
         return to_us
     while high_us - low_us > 1:
         middle_us = (low_us + high_us) // 2
-        low_us, high_us = (middle_us, high_us) if until(middle_us) <= most else (low_us, middle_us)
+        low_us, high_us = (middle_us, high_us) if expired_until(middle_us) <= rows_max else (low_us, middle_us)
     return low_us if low_us > from_us else high_us
 
 
-def together(pieces: Sequence[Piece]) -> pa.Table | None:
+def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:
     """Return the pieces as one table whose rows are numbered in their order; None where there are none."""
-    return _numbered([piece.rows() for piece in pieces]) if pieces else None
+    return _number_rows([piece.rows() for piece in pieces]) if pieces else None
 
 
-def rows_of(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> pa.Table:
+def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> pa.Table:
     """Return an operator's results in *closing*, from the pieces of each side."""
     count = -(-sum(piece.num_rows for each in pieces for piece in each) // ROWS_AT_ONCE)
     if count > 1 and isinstance(operator, Portioned):
-        return operator.rows_of(_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
+        return operator.rows_of(_split_into_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
     if isinstance(operator, Selective):
-        return operator.rows(_selected(operator, pieces, closing), closing)
-    return operator.rows([together(each) for each in pieces], closing)
+        return operator.rows(_select_by_keys(operator, pieces, closing), closing)
+    return operator.rows([combine_pieces(each) for each in pieces], closing)
 
 
-def _selected(operator: Selective, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
+def _select_by_keys(operator: Selective, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
     """Return for each of two sides the rows that ask, or are old and have the key of one of the other side that does."""
     from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
     parts: list[dict[Piece, pa.Table]] = []
     asked = []
     for side, each in enumerate(pieces):
         near = [piece for piece in each if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
-        parts.append({piece: unnumbered(piece.rows()) for piece in near})
+        parts.append({piece: drop_positions(piece.rows()) for piece in near})
         asking = [rows.filter(pa.array(operator.asking(rows, closing, side))) for rows in parts[side].values()]
-        asked.append(Hashes.of(operator.keys(concat_rows(asking), side)) if asking else None)
+        asked.append(KeyHashes.of(operator.keys(concat_rows(asking), side)) if asking else None)
     for side, each in enumerate(pieces):
         wanted = asked[1 - side]
         for piece in each:
             if piece not in parts[side] and wanted is not None:
-                index = piece.index(lambda rows, side=side: Hashes.of(operator.keys(rows, side)))  # type: ignore[misc]
-                parts[side][piece] = unnumbered(piece.taken(index.rows_like(wanted)) if index.is_like(wanted) else piece.rows())
+                index = piece.index(lambda rows, side=side: KeyHashes.of(operator.keys(rows, side)))  # type: ignore[misc]
+                parts[side][piece] = drop_positions(
+                    piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
+                )
     found = [[parts[side][piece] for piece in each if piece in parts[side]] for side, each in enumerate(pieces)]
-    return [_numbered(each) if any(rows.num_rows for rows in each) else None for each in found]
+    return [_number_rows(each) if any(rows.num_rows for rows in each) else None for each in found]
 
 
-def _portions(operator: Portioned, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
+def _split_into_portions(operator: Portioned, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
     """Yield the rows of an operator's only side in portions, those of a portion in their order."""
     portion = [operator.portion_of(piece.rows(), count) for piece in pieces]
     for number in range(count):
-        chosen = [piece.chosen(pa.array(mine == number)) for piece, mine in zip(pieces, portion, strict=True)]
+        chosen = [piece.filter_rows(pa.array(mine == number)) for piece, mine in zip(pieces, portion, strict=True)]
         if any(rows.num_rows for rows in chosen):
-            yield _numbered(chosen)
+            yield _number_rows(chosen)
 
 
-def unnumbered(rows: pa.Table) -> pa.Table:
+def drop_positions(rows: pa.Table) -> pa.Table:
     """Leave the positions out, which rows get anew; states of the time before retained them."""
     return rows.drop_columns(["position"]) if "position" in rows.column_names else rows
 
 
-def _numbered(parts: Sequence[pa.Table]) -> pa.Table:
-    rows = concat_rows([unnumbered(part) for part in parts])
+def _number_rows(parts: Sequence[pa.Table]) -> pa.Table:
+    rows = concat_rows([drop_positions(part) for part in parts])
     return rows.add_column(0, "position", pa.array(np.arange(rows.num_rows)))

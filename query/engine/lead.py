@@ -22,7 +22,7 @@ def ahead_of(node: Node) -> int:
     return below_us + own_us
 
 
-def moved(slices: pa.Table, by_us: int, until_us: int = INFINITY) -> pa.Table:
+def shift_slices(slices: pa.Table, by_us: int, until_us: int = INFINITY) -> pa.Table:
     """Return slices or horizons of time (``from_us``, ``to_us``) moved ahead, but not beyond an instant; never and infinity stay."""
     if not by_us and until_us == INFINITY:
         return slices

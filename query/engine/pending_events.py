@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.decode import Events
-from query.columns.large_tables import AT_ONCE_BYTES, in_parts, taken_in_parts, text_bytes, whole
+from query.columns.large_tables import AT_ONCE_BYTES, combine_column, split_by_bytes, take_rows_in_parts, text_bytes
 
 SCHEMA = pa.schema(
     [
@@ -42,7 +42,7 @@ def table_of(events: Events) -> pa.Table:
 
 def events_of(table: pa.Table) -> Events:
     """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags, and 2, which kept no arrival."""
-    key, value = (whole(table[name]) for name in ("key", "value"))
+    key, value = (combine_column(table[name]) for name in ("key", "value"))
     flags = np.zeros(table.num_rows, dtype=np.uint16)
     if "flags" in table.column_names:
         flags = pc.fill_null(table["flags"], 0).to_numpy()
@@ -53,7 +53,7 @@ def events_of(table: pa.Table) -> Events:
     return Events(number, offset, system_us, key, value, flags, arrival_us.to_numpy())
 
 
-def in_time_order(table: pa.Table) -> Iterator[pa.Table]:
+def sort_by_time(table: pa.Table) -> Iterator[pa.Table]:
     """
     Yield events of :func:`table_of` in the order (s, input partition, offset), in parts that are worked on one by one.
 
@@ -62,11 +62,11 @@ def in_time_order(table: pa.Table) -> Iterator[pa.Table]:
     system_us, number, offset = (table[name].to_numpy() for name in ("system_us", "number", "offset"))
     later = np.sign(np.diff(system_us)) * 4 + np.sign(np.diff(number)) * 2 + np.sign(np.diff(offset))
     if (later >= 0).all():
-        return in_parts(table, AT_ONCE_BYTES)
-    return taken_in_parts(table, np.lexsort((offset, number, system_us)), AT_ONCE_BYTES)
+        return split_by_bytes(table, AT_ONCE_BYTES)
+    return take_rows_in_parts(table, np.lexsort((offset, number, system_us)), AT_ONCE_BYTES)
 
 
-def in_steps(tables: Sequence[pa.Table], until_us: int) -> int:
+def find_pending_step_end(tables: Sequence[pa.Table], until_us: int) -> int:
     """
     Return up to which instant events are worked on next, so that they are not too many at once.
 

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
-from query.engine.compile import operator_of
-from query.engine.gathering import leaving, near, rows_of, step_of, together, unnumbered
-from query.engine.lead import ahead_of, moved
+from query.engine.compile import make_operator
+from query.engine.gathering import combine_pieces, compute_rows, drop_positions, expiring_rows, find_step_end, select_pieces
+from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Retention
 from query.operators.lifetimes.offered import refuse_unfinished
 from query.operators.rows.project import EncodedProjection
@@ -47,7 +47,7 @@ Prepared = list[tuple[str, pa.Table]]
 
 
 @dataclass(frozen=True)
-class Stage:
+class Step:
     """
     One operator of a program.
 
@@ -91,12 +91,12 @@ class Program:
     goes_ahead: bool = False
 
     def __post_init__(self) -> None:
-        self._stages: list[Stage] = []
+        self._steps: list[Step] = []
         self._number: dict[tuple[Node, bool], int] = {}
-        self.outputs = tuple(self._add(plan.root, is_last=True) for plan in self.plans)
-        self._operators = {name: (operator, side) for operator, side, name in self._kept}
-        self._left: dict[str, int] = {}
-        self._alone = all(plan.over is None for plan in self.plans)
+        self.outputs = tuple(self._add_step(plan.root, is_last=True) for plan in self.plans)
+        self._operators = {name: (operator, side) for operator, side, name in self._retained_sides}
+        self._rows_left: dict[str, int] = {}
+        self._is_one_timeline = all(plan.over is None for plan in self.plans)
         self.bad: list[tuple[int, bytes, str]] = []
         """System timestamp, JSON and reason of operators' rows on which an expression failed, since they were last taken."""
 
@@ -107,43 +107,43 @@ class Program:
 
     def ahead_us(self, output: int) -> int:
         """Return how far ahead of what is finished an output's results are given, microseconds."""
-        return self._ahead(self._stages[self.outputs[output]])
+        return self._ahead(self._steps[self.outputs[output]])
 
     @property
     def looked_up_ahead_us(self) -> int:
         """How far ahead of what is finished rows have been looked up in reference data, at most, microseconds."""
-        return max((self._ahead(stage) for stage in self._stages if isinstance(stage.node, ReferenceJoin)), default=0)
+        return max((self._ahead(stage) for stage in self._steps if isinstance(stage.node, ReferenceJoin)), default=0)
 
-    def _ahead(self, stage: Stage) -> int:
+    def _ahead(self, stage: Step) -> int:
         return stage.ahead_us if self.goes_ahead else 0
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def retained_names(self) -> tuple[str, ...]:
         """The names of all that is retained."""
-        return tuple(name for stage in self._stages for name in stage.names)
+        return tuple(name for stage in self._steps for name in stage.names)
 
-    def _add(self, node: Rows, *, is_last: bool = False) -> int:
+    def _add_step(self, node: Rows, *, is_last: bool = False) -> int:
         """Return the number of the stage that computes *node*."""
         scan = scan_of(node)
         # Only over events it makes a difference whether an operator is the last one: there it may encode at once.
         kind = node, is_last and scan is not None
         if kind not in self._number:
-            below = () if scan is not None else tuple(self._add(child) for child in _taken(node))
+            below = () if scan is not None else tuple(self._add_step(child) for child in _nodes_below(node))
             payloads = self.payloads.get(scan.input, JSON) if scan else JSON
-            operator = operator_of(node, payloads, is_last=kind[1], references=self.references)
-            number = len(self._stages)
-            names = tuple(_name(number, side) for side in range(operator.sides))
-            self._stages.append(Stage(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
+            operator = make_operator(node, payloads, is_last=kind[1], references=self.references)
+            number = len(self._steps)
+            names = tuple(_retained_name(number, side) for side in range(operator.sides))
+            self._steps.append(Step(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
             self._number[kind] = number
         return self._number[kind]
 
-    def refer(self, references: Mapping[str, ReferenceTable]) -> None:
+    def replace_references(self, references: Mapping[str, ReferenceTable]) -> None:
         """Look rows that are not finished yet up in *references*; what was retained of them stays as it is."""
         self.references = references
-        for number, stage in enumerate(self._stages):
+        for number, stage in enumerate(self._steps):
             if isinstance(stage.node, ReferenceJoin):
-                self._stages[number] = replace(stage, operator=operator_of(stage.node, references=references))
-        self._operators = {name: (operator, side) for operator, side, name in self._kept}
+                self._steps[number] = replace(stage, operator=make_operator(stage.node, references=references))
+        self._operators = {name: (operator, side) for operator, side, name in self._retained_sides}
 
     def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
         """
@@ -158,10 +158,10 @@ class Program:
         """
         prepared: Prepared = []
         failed = []
-        for stage in self._stages:
+        for stage in self._steps:
             if stage.input == input:
                 kept, bad = stage.operator.prepare(events)
-                prepared.append((stage.names[0], unnumbered(kept)))
+                prepared.append((stage.names[0], drop_positions(kept)))
                 failed.append(bad)
         return prepared, each_once(failed)
 
@@ -181,48 +181,48 @@ class Program:
             return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
         given: list[pa.Table | None] = []
         results: list[pa.Table | None] = []
-        for number, stage in enumerate(self._stages):
-            self._take(stage, given, retention)
-            is_taken = any(number in other.below for other in self._stages)
-            slices = moved(closing, self._ahead(stage), self.until_us)
-            rows, found = self._results(stage, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
+        for number, stage in enumerate(self._steps):
+            self._accept_rows_below(stage, given, retention)
+            is_taken = any(number in other.below for other in self._steps)
+            slices = shift_slices(closing, self._ahead(stage), self.until_us)
+            rows, found = self._compute_step(stage, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
             given.append(rows)
             results.append(found)
         self.forget(retention, closing.select(["sub", "to_us"]))
         return [RESULT_SCHEMA.empty_table() if (found := results[number]) is None else found for number in self.outputs]
 
-    def step(self, retention: Retention, from_us: int, to_us: int) -> int:
+    def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """
         Return up to which instant a finish goes at once, where all rows are of one substream: *to_us*, or sooner.
 
         A jump of time, after silence or at the end of the input, may make more results final than memory is for.
         """
-        rows = (each for stage in self._stages for each in leaving(stage.operator, retention, stage.names, self._ahead(stage)))
-        return step_of(rows, from_us, to_us)
+        rows = (each for stage in self._steps for each in expiring_rows(stage.operator, retention, stage.names, self._ahead(stage)))
+        return find_step_end(rows, from_us, to_us)
 
-    def _take(self, stage: Stage, given: Sequence[pa.Table | None], retention: Retention) -> None:
+    def _accept_rows_below(self, stage: Step, given: Sequence[pa.Table | None], retention: Retention) -> None:
         """Hand over what the stages below have given."""
         for side, (below, name) in enumerate(zip(stage.below, stage.names, strict=False)):
             rows = given[below]
             if rows is not None and rows.num_rows:
                 numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
                 kept, bad = stage.operator.prepare(numbered, side)
-                retention.add(name, unnumbered(kept))
-                self._note(self._stages[below].node, rows.take(bad["position"]), bad["reason"])
+                retention.add(name, drop_positions(kept))
+                self._record_failures(self._steps[below].node, rows.take(bad["position"]), bad["reason"])
 
-    def _note(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
+    def _record_failures(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
         if not failed.num_rows:
             return
         names = [column.name for column in node.columns]
         values = encode_objects(names, [from_columns(failed, f"s{at}") for at in range(len(names))], failed.num_rows)
         self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), reasons.to_pylist(), strict=True)
 
-    def _results(
-        self, stage: Stage, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
+    def _compute_step(
+        self, stage: Step, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
     ) -> tuple[pa.Table | None, pa.Table | None]:
         """Return the stage's rows, where other stages take them, and its encoded results, where it is an output."""
         from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
-        found = near(stage.operator, retention, stage.names, from_us, to_us)
+        found = select_pieces(stage.operator, retention, stage.names, from_us, to_us)
         if not any(found):
             return None, None
         # Results beyond the last row's reach are none; an end at infinity must not be counted up to.
@@ -231,18 +231,18 @@ class Program:
         clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
         from_start = clipped.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
         if isinstance(stage.operator, EncodedProjection):
-            return None, stage.operator.encoded([together(pieces) for pieces in found], from_start)
+            return None, stage.operator.encoded([combine_pieces(pieces) for pieces in found], from_start)
         # What other stages take must begin before the first instant that is asked for.
         asked = clipped if is_taken else from_start
-        rows, failed = parted(rows_of(stage.operator, found, asked))
+        rows, failed = parted(compute_rows(stage.operator, found, asked))
         if isinstance(stage.node, Custom):
             refuse_unfinished(stage.node.name, rows, asked)
-        leaving, failed = (self._leaving(each) if is_taken else each for each in (rows, failed))
+        leaving, failed = (self._drop_before_start(each) if is_taken else each for each in (rows, failed))
         if failed.num_rows:
-            self._note(stage.node, failed, failed["reason"])
+            self._record_failures(stage.node, failed, failed["reason"])
         return rows, encoded(leaving, [column.name for column in stage.node.columns]) if is_output else None
 
-    def _leaving(self, rows: pa.Table) -> pa.Table:
+    def _drop_before_start(self, rows: pa.Table) -> pa.Table:
         return rows if self.start_us == NEVER else rows.filter(pc.greater_equal(rows["system_us"], self.start_us))
 
     def forget(self, retention: Retention, horizon: pa.Table) -> None:
@@ -255,8 +255,8 @@ class Program:
         """
         if not horizon.num_rows:
             return
-        for stage in self._stages:
-            own = moved(horizon, self._ahead(stage), self.until_us)
+        for stage in self._steps:
+            own = shift_slices(horizon, self._ahead(stage), self.until_us)
             for side, name in enumerate(stage.names):
                 self._forget(stage.operator, side, name, retention, own)
 
@@ -264,7 +264,7 @@ class Program:
         expire = partial(operator.expire, horizon=horizon, side=side)
         if isinstance(operator, Spanning):
             span = partial(operator.span_us, side=side)
-            retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), alone=self._alone)
+            retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), is_one_timeline=self._is_one_timeline)
         else:
             retention.reduce(name, expire)
         # What is summed up is needed, all of it.
@@ -274,13 +274,13 @@ class Program:
     def _condense(self, operator: Condensing, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
         """Let an operator drop what it does not need; once there is twice as much as was left, else what is kept would cost every batch."""
         pieces = list(retention.pieces(name))
-        if sum(piece.num_rows for piece in pieces) < 2 * self._left.get(name, 0) or not pieces:
+        if sum(piece.num_rows for piece in pieces) < 2 * self._rows_left.get(name, 0) or not pieces:
             return
         needed = iter(operator.condense([piece.rows() for piece in pieces], horizon, side))
         retention.reduce(name, lambda rows: rows.filter(pa.array(next(needed))))
-        self._left[name] = sum(piece.num_rows for piece in retention.pieces(name))
+        self._rows_left[name] = sum(piece.num_rows for piece in retention.pieces(name))
 
-    def compacted(self, name: str, rows: pa.Table) -> pa.Table:
+    def compact_rows(self, name: str, rows: pa.Table) -> pa.Table:
         """Return fewer rows that stand for those retained as *name*, where their operator can put them together."""
         if name not in self._operators:
             return rows
@@ -288,16 +288,16 @@ class Program:
         return operator.compacted(rows, side) if isinstance(operator, Compacting) else rows
 
     @property
-    def _kept(self) -> Iterator[tuple[Operator, int, str]]:
+    def _retained_sides(self) -> Iterator[tuple[Operator, int, str]]:
         """Yield what is retained: the operator, the side and the name."""
-        return ((stage.operator, side, name) for stage in self._stages for side, name in enumerate(stage.names))
+        return ((stage.operator, side, name) for stage in self._steps for side, name in enumerate(stage.names))
 
 
-def _taken(node: Rows) -> Sequence[Rows]:
+def _nodes_below(node: Rows) -> Sequence[Rows]:
     """Return the nodes whose rows *node* takes, filters between them left out."""
     return node.children if len(node.children) != 1 else (source_of(node),)  # type: ignore[return-value]
 
 
-def _name(number: int, side: int) -> str:
+def _retained_name(number: int, side: int) -> str:
     # The first one's is the name that states of the time before there were several hold.
     return "rows" if (number, side) == (0, 0) else f"rows{number}.{side}"

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.columns.key_hashes import Hashes
-from query.columns.large_tables import in_parts
-from query.columns.packing import column_of, packed, unpacked
+from query.columns.key_hashes import KeyHashes
+from query.columns.large_tables import split_by_bytes
+from query.columns.packing import pack_table, read_column, unpack_table
 
 FANOUT = 8
 """So many chunks of one size class are merged into one of the next."""
@@ -30,7 +30,7 @@ ROWS_MAX = 2_000_000
 """Chunks that would have more rows together are merged no more."""
 BYTES_MAX = 2**27
 """Nor are those that would have more bytes; and so many a chunk has at most."""
-_FINAL = 1_000
+_FINAL_LEVEL = 1_000
 """The size class of those."""
 PACKED_FROM = 4_096
 """Merged pieces of so many rows are packed."""
@@ -56,9 +56,9 @@ class Piece:
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
-        self.low_us, self.high_us = _ends(table)
+        self.low_us, self.high_us = _time_bounds(table)
         self._spans: tuple[Span, Span] | None = None
-        self._index: Hashes | None = None
+        self._index: KeyHashes | None = None
         self._summary: Piece | None = None
         self._blocks: list[Piece] = []
         self._patience_us = self._waiting_us = 0
@@ -69,23 +69,23 @@ class Piece:
         return int(self._table.num_rows)
 
     @property
-    def packed(self) -> pa.Table:
+    def stored(self) -> pa.Table:
         """The rows as they are kept."""
         return self._table
 
     def rows(self) -> pa.Table:
         """Return the rows."""
-        return unpacked(self._table)
+        return unpack_table(self._table)
 
-    def chosen(self, mask: pa.Array) -> pa.Table:
+    def filter_rows(self, mask: pa.Array) -> pa.Table:
         """Return some of the rows."""
-        return unpacked(self._table.filter(mask))
+        return unpack_table(self._table.filter(mask))
 
-    def taken(self, rows: pa.Array) -> pa.Table:
+    def take_rows(self, rows: pa.Array) -> pa.Table:
         """Return the rows with these numbers."""
-        return unpacked(self._table.take(rows))
+        return unpack_table(self._table.take(rows))
 
-    def index(self, make: Callable[[pa.Table], Hashes]) -> Hashes:
+    def index(self, make: Callable[[pa.Table], KeyHashes]) -> KeyHashes:
         """Return the rows' keys, to look rows up by; they are made once."""
         if self._index is None:
             self._index = make(self.rows())
@@ -109,44 +109,44 @@ class Piece:
         """The least and the greatest instant of the rows."""
         return self.low_us, self.high_us
 
-    def meets(self, span: SpanOf, from_us: int, to_us: int) -> bool:
+    def may_count_between(self, span: SpanOf, from_us: int, to_us: int) -> bool:
         """Tell whether a row can have a part in results with ``from_us <= System.Timestamp < to_us``."""
-        (first_us, _), (_, last_us) = self._reach(span)
+        (first_us, _), (_, last_us) = self._end_spans(span)
         return first_us < to_us and last_us >= from_us
 
     def has_passed(self, span: SpanOf, to_us: int) -> bool:
         """Tell whether no row can have a part in results from *to_us* on."""
-        return self._reach(span)[1][1] < to_us
+        return self._end_spans(span)[1][1] < to_us
 
-    def may_shrink(self, span: SpanOf, to_us: int) -> bool:
+    def can_shrink(self, span: SpanOf, to_us: int) -> bool:
         """Tell whether some row can have no part in results from *to_us* on."""
-        return self._reach(span)[0][1] < to_us
+        return self._end_spans(span)[0][1] < to_us
 
-    def leaves(self, span: SpanOf) -> Span:
+    def last_results_us(self, span: SpanOf) -> Span:
         """Return the first and the last instant at which a row has its last result."""
-        (_, early_us), (_, last_us) = self._reach(span)
+        (_, early_us), (_, last_us) = self._end_spans(span)
         return early_us, last_us
 
-    def is_worth_it(self, span: SpanOf, to_us: int) -> bool:
+    def is_worth_expiring(self, span: SpanOf, to_us: int) -> bool:
         """
         Tell whether it is worth the work to look which rows can have a part in results from *to_us* on.
 
         It is once half of the rows' time has passed; after that, once as much more has, and after a look that was in vain
         twice as much. So a row is looked at a few times, however many batches go by.
         """
-        early_us, last_us = self.leaves(span)
+        early_us, last_us = self.last_results_us(span)
         if not self._patience_us:
             self._patience_us = (last_us - early_us) // 2 + 1
             self._waiting_us = early_us + self._patience_us
         return to_us >= self._waiting_us
 
-    def after_look(self, left: Piece, to_us: int) -> None:
+    def pass_patience_to(self, left: Piece, to_us: int) -> None:
         """Hand over to the piece that is left of this one how long to wait before the next look."""
         in_vain = 2 * left.num_rows > self.num_rows
         left._patience_us = self._patience_us * (2 if in_vain else 1)
         left._waiting_us = to_us + left._patience_us
 
-    def _reach(self, span: SpanOf) -> tuple[Span, Span]:
+    def _end_spans(self, span: SpanOf) -> tuple[Span, Span]:
         if self._spans is None:
             self._spans = span(self.low_us), span(self.high_us)
         return self._spans
@@ -164,11 +164,11 @@ class _Chunk:
 
     @property
     def nbytes(self) -> int:
-        return sum(piece.packed.nbytes for piece in self.pieces.values())
+        return sum(piece.stored.nbytes for piece in self.pieces.values())
 
     @property
     def tables(self) -> Tables:
-        return {name: piece.packed for name, piece in self.pieces.items()}
+        return {name: piece.stored for name, piece in self.pieces.items()}
 
 
 @dataclass(slots=True)
@@ -191,30 +191,30 @@ class Retention:
     def add(self, name: str, rows: pa.Table) -> None:
         """Keep *rows* under *name*, after those there are."""
         if rows.num_rows:
-            self._open[name] = Piece(_concat([self._open[name].packed, rows]) if name in self._open else rows)
+            self._open[name] = Piece(_concat([self._open[name].stored, rows]) if name in self._open else rows)
 
     def pieces(self, name: str) -> Iterator[Piece]:
         """Return the pieces of *name*, oldest first."""
-        for holder in self._holders():
+        for holder in self._piece_maps():
             if name in holder:
                 yield holder[name]
 
-    def parts(self, name: str) -> Iterator[pa.Table]:
+    def tables(self, name: str) -> Iterator[pa.Table]:
         """Return the kept rows of *name*, piece by piece, oldest first."""
         return (piece.rows() for piece in self.pieces(name))
 
     def rows(self, name: str) -> pa.Table | None:
         """Return all kept rows of *name*, oldest first; None where there are none."""
-        parts = list(self.parts(name))
+        parts = list(self.tables(name))
         return _concat(parts) if parts else None
 
-    def reduce(self, name: str, kept: Callable[[pa.Table], pa.Table]) -> None:
+    def reduce(self, name: str, keep: Callable[[pa.Table], pa.Table]) -> None:
         """Replace each piece of *name* by the rows that *kept* leaves of it."""
-        for holder in self._holders():
+        for holder in self._piece_maps():
             if name in holder:
-                _replace(holder, name, kept)
+                _replace(holder, name, keep)
 
-    def expire(self, name: str, kept: Callable[[pa.Table], pa.Table], span: SpanOf, to_us: int, *, alone: bool) -> None:
+    def expire(self, name: str, keep: Callable[[pa.Table], pa.Table], span: SpanOf, to_us: int, *, is_one_timeline: bool) -> None:
         """
         Drop rows of *name* that no result from *to_us* on can need: pieces by their bounds, single rows where it is worth the work.
 
@@ -225,17 +225,17 @@ class Retention:
             to_us: The latest instant that any substream has come to.
             alone: Whether there is but one substream, so that all rows have come to it.
         """
-        for holder in self._holders():
+        for holder in self._piece_maps():
             piece = holder.get(name)
-            if piece is None or not piece.may_shrink(span, to_us):
+            if piece is None or not piece.can_shrink(span, to_us):
                 continue
-            if alone and piece.has_passed(span, to_us):
+            if is_one_timeline and piece.has_passed(span, to_us):
                 del holder[name]
             # What is not saved yet is looked at now: it is little, and what is left is written.
-            elif holder is self._open or piece.is_worth_it(span, to_us):
-                _replace(holder, name, kept)
+            elif holder is self._open or piece.is_worth_expiring(span, to_us):
+                _replace(holder, name, keep)
                 if name in holder:
-                    piece.after_look(holder[name], to_us)
+                    piece.pass_patience_to(holder[name], to_us)
 
     def save(self, compact: Compact = lambda _, rows: rows) -> Changes:
         """
@@ -250,7 +250,7 @@ class Retention:
         for chunk in chunks:
             if chunk.number < 0:
                 chunk.number = self._number()
-                changes.put[chunk.number] = _pack(chunk.tables)
+                changes.put[chunk.number] = _encode_tables(chunk.tables)
             self._chunks.append(chunk)
         if self._open:
             self._put(changes, 0, {name: compact(name, piece.rows()) for name, piece in self._open.items()})
@@ -261,40 +261,40 @@ class Retention:
 
     def rewrite(self, names: Sequence[str], changed: Callable[[pa.Table], pa.Table]) -> None:
         """Replace every piece of *names* by what *changed* makes of it, and save all chunks anew at the next :meth:`save`."""
-        for holder in self._holders():
+        for holder in self._piece_maps():
             for name in holder.keys() & set(names):
-                holder[name] = Piece(_kept_as(holder[name].packed, changed(holder[name].rows())))
+                holder[name] = Piece(_pack_like(holder[name].stored, changed(holder[name].rows())))
         self._stale += [chunk.number for chunk in self._chunks if chunk.number >= 0]
         for chunk in self._chunks:
             chunk.number = -1
 
-    def _holders(self) -> Iterator[dict[str, Piece]]:
+    def _piece_maps(self) -> Iterator[dict[str, Piece]]:
         for chunk in self._chunks:
             yield chunk.pieces
         yield self._open
 
     def _put(self, changes: Changes, level: int, tables: Tables) -> None:
-        whole = {name: table.combine_chunks() for name, table in tables.items()}
-        small = {name: packed(table) if level and table.num_rows >= PACKED_FROM else table for name, table in whole.items()}
-        for tables in _apart(small):
+        combined = {name: table.combine_chunks() for name, table in tables.items()}
+        packed = {name: pack_table(table) if level and table.num_rows >= PACKED_FROM else table for name, table in combined.items()}
+        for tables in _split_large(packed):
             chunk = _Chunk(self._number(), level, {name: Piece(table) for name, table in tables.items()})
             self._chunks.append(chunk)
-            changes.put[chunk.number] = _pack(chunk.tables)
+            changes.put[chunk.number] = _encode_tables(chunk.tables)
 
     def _merge(self, changes: Changes, compact: Compact) -> bool:
         """Merge the newest chunks, if there are enough of one size class; tell whether there may be more to do."""
-        level = self._chunks[-1].level if self._chunks else _FINAL
-        full = self._chunks[-FANOUT:]
-        if level == _FINAL or len(full) < FANOUT or any(chunk.level != level for chunk in full):
+        level = self._chunks[-1].level if self._chunks else _FINAL_LEVEL
+        newest = self._chunks[-FANOUT:]
+        if level == _FINAL_LEVEL or len(newest) < FANOUT or any(chunk.level != level for chunk in newest):
             return False
-        if sum(chunk.num_rows for chunk in full) > ROWS_MAX or sum(chunk.nbytes for chunk in full) > BYTES_MAX:
-            for chunk in full:
-                chunk.level = _FINAL
+        if sum(chunk.num_rows for chunk in newest) > ROWS_MAX or sum(chunk.nbytes for chunk in newest) > BYTES_MAX:
+            for chunk in newest:
+                chunk.level = _FINAL_LEVEL
             return False
-        names = {name: None for chunk in full for name in chunk.pieces}
-        tables = {name: _concat([chunk.pieces[name].rows() for chunk in full if name in chunk.pieces]) for name in names}
+        names = {name: None for chunk in newest for name in chunk.pieces}
+        tables = {name: _concat([chunk.pieces[name].rows() for chunk in newest if name in chunk.pieces]) for name in names}
         del self._chunks[-FANOUT:]
-        for chunk in full:
+        for chunk in newest:
             if changes.put.pop(chunk.number, None) is None:
                 changes.delete.append(chunk.number)
         self._put(changes, level + 1, {name: compact(name, rows) for name, rows in tables.items()})
@@ -313,18 +313,18 @@ class Retention:
         """Return the retention that was saved."""
         retention = cls()
         for number, level in head:
-            pieces = {name: Piece(table) for name, table in _unpack(chunks[number]).items()}
+            pieces = {name: Piece(table) for name, table in _decode_tables(chunks[number]).items()}
             retention._chunks.append(_Chunk(number, level, pieces))
         retention._next = max((number for number, _ in head), default=-1) + 1
         return retention
 
 
-def _apart(tables: Tables) -> Iterator[Tables]:
+def _split_large(tables: Tables) -> Iterator[Tables]:
     """Yield tables as they are to be saved together: all in one, or each of many bytes by itself and in parts."""
     if sum(table.nbytes for table in tables.values()) <= BYTES_MAX:
         yield tables
     else:
-        yield from ({name: part} for name, table in tables.items() for part in in_parts(table, BYTES_MAX))
+        yield from ({name: part} for name, table in tables.items() for part in split_by_bytes(table, BYTES_MAX))
 
 
 def _replace(holder: dict[str, Piece], name: str, kept: Callable[[pa.Table], pa.Table]) -> None:
@@ -333,19 +333,19 @@ def _replace(holder: dict[str, Piece], name: str, kept: Callable[[pa.Table], pa.
     if not left.num_rows:
         del holder[name]
     elif left.num_rows < piece.num_rows:
-        holder[name] = Piece(_kept_as(piece.packed, left))
+        holder[name] = Piece(_pack_like(piece.stored, left))
 
 
-def _kept_as(before: pa.Table, rows: pa.Table) -> pa.Table:
+def _pack_like(before: pa.Table, rows: pa.Table) -> pa.Table:
     """Return rows packed where those before were, in memory of their own."""
-    return rows.combine_chunks() if unpacked(before) is before else packed(rows.combine_chunks())
+    return rows.combine_chunks() if unpack_table(before) is before else pack_table(rows.combine_chunks())
 
 
-def _ends(table: pa.Table) -> Span:
+def _time_bounds(table: pa.Table) -> Span:
     """Return the least and the greatest instant of rows; of rows without time both are 0."""
     if "system_us" not in table.column_names:
         return 0, 0
-    ends = pc.min_max(column_of(table, "system_us")).as_py()
+    ends = pc.min_max(read_column(table, "system_us")).as_py()
     return ends["min"], ends["max"]
 
 
@@ -354,7 +354,7 @@ def _concat(parts: list[pa.Table]) -> pa.Table:
     return pa.concat_tables(parts, promote_options="default")
 
 
-def octets_of(table: pa.Table) -> bytes:
+def encode_table(table: pa.Table) -> bytes:
     """Return a table as an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(unify_dictionaries=True)) as writer:
@@ -363,15 +363,15 @@ def octets_of(table: pa.Table) -> bytes:
     return octets
 
 
-def _pack(tables: Tables) -> bytes:
+def _encode_tables(tables: Tables) -> bytes:
     parts = []
     for name, table in sorted(tables.items()):
-        body = octets_of(table)
+        body = encode_table(table)
         parts += [_FRAME.pack(len(name), len(body)), name.encode(), body]
     return b"".join(parts)
 
 
-def _unpack(octets: bytes) -> Tables:
+def _decode_tables(octets: bytes) -> Tables:
     tables: Tables = {}
     at = 0
     while at < len(octets):

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from query.columns.encode import encode_objects
-from query.columns.large_tables import AT_ONCE_BYTES, in_parts
+from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
 from tidegate.expressions.functions.columns import Failure
 from tidegate.expressions.variant import Variant, from_columns
 
@@ -260,7 +260,7 @@ def no_rows() -> pa.Table:
 
 def encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return rows as ``RESULT_SCHEMA``, each value a JSON object with these members."""
-    return pa.concat_tables([_encoded(part, names) for part in in_parts(rows, AT_ONCE_BYTES)])
+    return pa.concat_tables([_encoded(part, names) for part in split_by_bytes(rows, AT_ONCE_BYTES)])
 
 
 def _encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:

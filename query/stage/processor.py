@@ -20,7 +20,7 @@ from query.buckets.bucket import Bucket, Source
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
-from query.buckets.shared_reads import Piece, forget, shared
+from query.buckets.shared_reads import DecodedRange, forget_job, share_range
 from query.buckets.substreams import SubstreamBucket
 from query.columns.decode import decode
 from query.config import QueryPlan
@@ -34,7 +34,7 @@ from tidegate.fault_points import reached
 from tidegate.kafka.ranges import cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.logs import batch_of_task, bound, quiet_worker
-from tidegate.spark.state_store import Keeper
+from tidegate.spark.state_store import StateStore
 
 CHUNK_EVENTS = 100_000
 
@@ -46,7 +46,7 @@ class QueryStage:
         self._plan = plan
         quiet_worker()
 
-    def reports(self, ranges: list[Any], keeper: Keeper[Bucket]) -> Iterator[str]:
+    def reports(self, ranges: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
         """Take the ranges of one bucket; yield its report."""
         ordered = sorted(ranges, key=lambda planned: planned.log)
         names = [self._plan.partitions[int(each.log)] for each in ordered]
@@ -54,24 +54,24 @@ class QueryStage:
         place = {"topic": topics, "bucket": int(ordered[0].bucket), "partition": [partition for _, partition in names]}
         span = {"offset": [int(each.start) for each in ordered], "until": [int(each.end) for each in ordered]}
         with bound(output=self._plan.name, **place, **span, **batch_of_task()):
-            report = self._run(ordered, keeper)
+            report = self._run(ordered, store)
         yield report
 
-    def _run(self, ranges: list[Any], keeper: Keeper[Bucket]) -> str:
+    def _run(self, ranges: list[Any], store: StateStore[Bucket]) -> str:
         number = int(ranges[0].bucket)
         plan = self._plan
-        bucket = keeper.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restored_bucket(plan, number, head, chunks))
+        bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restored_bucket(plan, number, head, chunks))
         try:
             report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
         except BaseException:
             # What the producer still holds and where readers stand is unknown: none may be used again.
             drop_producer(self._plan.kafka)
-            forget(plan.checkpoint)
+            forget_job(plan.checkpoint)
             for planned in ranges:
                 drop_reader(self._plan.kafka, *self._plan.partitions[int(planned.log)], headers=True)
             raise
         head, changes = bucket.save()
-        keeper.save(number, bucket, head, changes.put, changes.delete)
+        store.save(number, bucket, head, changes.put, changes.delete)
         return report
 
     def complete(self) -> None:
@@ -144,7 +144,7 @@ class BucketRun:
     def run(self, ranges: list[Any]) -> str:
         """Take the ranges; return the report as JSON."""
         if ranges[0].references:
-            self._bucket.refer(_known(self._plan, int(ranges[0].references)))
+            self._bucket.update_references(_known(self._plan, int(ranges[0].references)))
         for planned in ranges:
             self._read(int(planned.log), int(planned.start), int(planned.end))
         self._settle(self._bucket.settle())
@@ -154,7 +154,7 @@ class BucketRun:
         reached("events acknowledged")
         # A CTI says that what lies before it is written, in files too: a run that has lost its checkpoint begins there.
         self._publish()
-        for writer, cti in zip(self._writers, self._bucket.ctis(), strict=True):
+        for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True):
             if cti is not None and writer is not None:
                 writer.ctis([cti])
         reached("ctis sent")
@@ -168,25 +168,25 @@ class BucketRun:
             return
         plan, bucket = self._plan, self._bucket
         pieces = partial(self._pieces, log, start, end)
-        shared_by = range(0) if plan.exchange is None else plan.exchange.siblings(self._number)
-        for piece in shared(plan.checkpoint, log, start, end, self._number, shared_by, pieces):
+        shared_by = range(0) if plan.exchange is None else plan.exchange.buckets_of_task(self._number)
+        for piece in share_range(plan.checkpoint, log, start, end, self._number, shared_by, pieces):
             if isinstance(bucket, ExchangedBucket):
-                released = bucket.take(log, piece.read, piece.events, piece.next_offset, piece.to)
+                released = bucket.accept_records(log, piece.read, piece.events, piece.next_offset, piece.buckets)
             else:
-                released = bucket.take(log, piece.read, piece.events, piece.next_offset)
+                released = bucket.accept_records(log, piece.read, piece.events, piece.next_offset)
             self._spent("compute")
             self._write(released)
             reached("piece written")
 
-    def _pieces(self, log: int, start: int, end: int) -> Iterator[Piece]:
+    def _pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
         reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
         for records in reader.read(start, end, CHUNK_EVENTS):
             self._spent("read")
             reached("piece read")
             read, events = decode(records, topic, partition)
-            to = self._bucket.routed(log, events) if isinstance(self._bucket, ExchangedBucket) else None
-            yield Piece(read, events, int(records.offset[-1]) + 1, to)
+            to = self._bucket.route_events(log, events) if isinstance(self._bucket, ExchangedBucket) else None
+            yield DecodedRange(read, events, int(records.offset[-1]) + 1, to)
 
     def _settle(self, released: list[Released]) -> None:
         self._write(released)
@@ -198,7 +198,7 @@ class BucketRun:
         for writer, results in zip(self._writers, released, strict=True):
             if writer is not None:
                 writer.events(results)
-        bad = self._bucket.bad()
+        bad = self._bucket.pop_bad_rows()
         for event, source, reason in zip(bad.events, bad.source, bad.reason, strict=True):
             # The input partition's roster number and the offset there: what the event's own header says of its origin.
             origin = f"{self._plan.feeds[source].topic}:{event.number[0]}@{event.offset[0]}" if source >= 0 else "a row between two steps"
@@ -208,7 +208,7 @@ class BucketRun:
 
     def _publish(self) -> None:
         for number, output in enumerate(self._plan.outputs):
-            spans = self._bucket.full_spans(number) if output.has_sheets else []
+            spans = self._bucket.pop_full_spans(number) if output.has_sheets else []
             for start_us, rows in spans:
                 for sink in _cached_sinks(self._plan, number):
                     sink.publish(start_us, self._number, rows)
@@ -225,7 +225,7 @@ class BucketRun:
         ]
         fields = {
             "bucket": self._number,
-            "c": bucket.c,
+            "c": bucket.frontier_us,
             "final": bucket.is_finished,
             "totals": bucket.totals,
             "duplicates": bucket.duplicates,

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ordering.errors import RefusedError
 from ordering.ticks import TICK_MIN, format_tick
-from query.buckets.resumed_results import promised_by_key
+from query.buckets.resumed_results import read_promise_by_key
 from query.config import Promise
 from tidegate.checkpoint.binding import bound, replace_text
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, goes_on, last_stopped
@@ -128,7 +128,7 @@ def _promises(kafka: Mapping[str, str], output: OutputSettings, *, by_key: bool)
         # A run that was lost before its first CTI may have written results all the same.
         promise, place = promises.get(number, Promise(TICK_MIN, 0, 0, TICK_MIN)), (topic.name, number)
         first = admin.offsets_from([place], promise.c)[place]
-        counted[number] = promised_by_key(kafka, *place, first, ends[place], promise)
+        counted[number] = read_promise_by_key(kafka, *place, first, ends[place], promise)
     return counted
 
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from support.bucket_oracle import Question, Walk, merged
-from support.bucket_runs import Raw, Row, bucket_of, walked, works_of
-from support.bucket_topics import Topic, heard
+from support.bucket_runs import Raw, Row, bucket_of, run_bucket, works_of
+from support.bucket_topics import Topic, to_oracle
 from support.law_breaches import demand
 from support.query_kinds import INPUT, reference_from, schema_of
 from support.stack.topics import Ordered, check_promises
@@ -82,7 +82,7 @@ def told(
     read = topic if over else raw.topic(other, 1 + other % 4, over=topic.over)
     works = works_of(read, over=over)
     said = [
-        walked(
+        run_bucket(
             lambda work=work: bucket_of(Program(plans, references={"r": reference}), read, work, over=over),
             {at: read.partitions[at] for at in work},
         )
@@ -102,7 +102,7 @@ def _answered(question: Question, topic: Topic) -> list[list[Row]]:
     for lines in topic.partitions:
         walk = Walk(question)
         for _, record in lines:
-            walk.hear(heard(record))
+            walk.accept_record(to_oracle(record))
         walk.end()
         found.append(walk.results)
     return found

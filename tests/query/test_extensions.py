@@ -342,7 +342,7 @@ def test_a_plan_with_an_operator_goes_to_workers() -> None:
     sql = "SELECT k INTO one FROM shift(arrivals, second, 5); SELECT k, n INTO two FROM shift(arrivals, second, 5)"
     plans = bind_outputs(parse_script(sql), [InputSchema("arrivals")])
     assert pickle.loads(pickle.dumps(plans)) == plans
-    assert len(Program(plans).names) == len([*walk(plans[0].root)])
+    assert len(Program(plans).retained_names) == len([*walk(plans[0].root)])
 
 
 def test_work_is_spread_where_rows_of_different_keys_never_meet() -> None:

@@ -48,24 +48,24 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Slowly:
+class SlowPace:
     """A query's own pace: it takes notice of a channel's CTI after so many events, in another span of time, and says less."""
 
     every_events: int | None = None
     every_us: int | None = None
     delay_us: int = 0
 
-    def passes(self, events: int, said: int, c: int) -> bool:
+    def passes(self, events: int, noticed_c: int, c: int) -> bool:
         """Tell whether a rise to *c* passes, so many events after *said*."""
         if c == INFINITY or (self.every_events is None and self.every_us is None):
             return True
         if self.every_events is not None and events >= self.every_events:
             return True
         # The spans of windows: (0, every], (every, 2 * every], ...
-        return self.every_us is not None and -(-c // self.every_us) != -(-said // self.every_us)
+        return self.every_us is not None and -(-c // self.every_us) != -(-noticed_c // self.every_us)
 
 
-EACH = Slowly()
+EVERY_CTI = SlowPace()
 """Each CTI is noticed at once."""
 
 
@@ -144,15 +144,15 @@ class Channel:
     ``c`` is what its CTIs say, ``said`` as much of it as the query has noticed, ``events`` how many came since.
     """
 
-    pace: Slowly = EACH
+    pace: SlowPace = EVERY_CTI
     last: int = -1
     c: int = NEVER
-    said: int = NEVER
+    noticed_c: int = NEVER
     events: int = 0
     _waiting: list[Promise] = field(default_factory=list)
     _parts: list[Promise] = field(default_factory=list)
 
-    def hear(self, record: Event | Promise) -> tuple[bool, list[tuple[bytes, int]]]:
+    def accept_record(self, record: Event | Promise) -> tuple[bool, list[tuple[bytes, int]]]:
         """Take the next record; tell whether it is an event that is accepted, and what lists now say."""
         accepted = isinstance(record, Event) and record.seq == self.last + 1
         if accepted:
@@ -163,8 +163,8 @@ class Channel:
         self._waiting = [promise for promise in self._waiting if promise.n > self.last + 1]
         before, self.c = self.c, max([self.c, *(promise.c for promise in met)])
         behind = self.c if self.c == INFINITY else self.c - self.pace.delay_us
-        if self.c > before and self.pace.passes(self.events, self.said, behind):
-            self.said, self.events = behind, 0
+        if self.c > before and self.pace.passes(self.events, self.noticed_c, behind):
+            self.noticed_c, self.events = behind, 0
         return accepted, [entry for promise in met for entry in promise.listed]
 
     def _gather(self, promise: Promise) -> None:
@@ -183,17 +183,17 @@ class Walk:
     """One ordered partition, heard record by record from its beginning; ``results`` grows as they become final."""
 
     question: Question
-    pace: Slowly = EACH
+    pace: SlowPace = EVERY_CTI
     results: list[Result] = field(default_factory=list)
     _channels: dict[int, Channel] = field(default_factory=dict)
     _events: dict[tuple[int, bytes], list[Event]] = field(default_factory=dict)
     _progress: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
-    def hear(self, record: Event | Promise) -> None:
+    def accept_record(self, record: Event | Promise) -> None:
         """Take the next record."""
         channel = self._channels.setdefault(record.number, Channel(self.pace))
-        said = channel.said
-        accepted, listed = channel.hear(record)
+        said = channel.noticed_c
+        accepted, listed = channel.accept_record(record)
         if accepted and isinstance(record, Event):
             sub = record.number, record.key
             self._events.setdefault(sub, []).append(record)
@@ -203,7 +203,7 @@ class Walk:
         for key, w in listed:
             if (record.number, key) in self._events:
                 self._move({(record.number, key): w})
-        self._move({sub: channel.said for sub in self._events if sub[0] == record.number})
+        self._move({sub: channel.noticed_c for sub in self._events if sub[0] == record.number})
         self.results += sorted_results(self._final)
         self._final = []
 

@@ -61,7 +61,7 @@ class Channel:
 
 
 @dataclass
-class Said:
+class BucketOutput:
     """What a bucket gave: a channel for each output, and its dead letters (source, value, reason)."""
 
     channels: list[Channel]
@@ -78,7 +78,7 @@ class Said:
             channel.check()
 
 
-def walked(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | None = None, end: bool = True) -> Said:
+def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | None = None, end: bool = True) -> BucketOutput:
     """
     Take a bucket through its logs.
 
@@ -89,7 +89,7 @@ def walked(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | Non
         end: Whether the run ends there, and closes everything.
     """
     bucket = make()
-    said = Said([Channel() for _ in bucket.ctis()])
+    output = BucketOutput([Channel() for _ in bucket.next_ctis()])
     at = dict.fromkeys(lines, 0)
     head, chunks = b"", dict[int, bytes]()
     while True:
@@ -102,31 +102,31 @@ def walked(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random | Non
             while at[log] < high:
                 stop = min(at[log] + (cuts.choice([1, 7, 100]) if cuts else high), high)
                 read = lines[log][at[log] : stop]
-                _hear(said, bucket.take(log, *columns_of(read), read[-1][0] + 1))
+                _collect(output, bucket.accept_records(log, *columns_of(read), read[-1][0] + 1))
                 at[log] = stop
-        _hear_all(said, bucket, bucket.settle())
+        _collect_all(output, bucket, bucket.settle())
         if is_last and end:
-            _hear_all(said, bucket, bucket.end())
-        for channel, cti in zip(said.channels, bucket.ctis(), strict=True):
+            _collect_all(output, bucket, bucket.end())
+        for channel, cti in zip(output.channels, bucket.next_ctis(), strict=True):
             channel.ctis += [(len(channel.rows), cti)] if cti is not None else []
-        bad = bucket.bad()
-        said.bad += [
+        bad = bucket.pop_bad_rows()
+        output.bad += [
             (source, events.value[0].as_py(), reason) for events, source, reason in zip(bad.events, bad.source, bad.reason, strict=True)
         ]
         if is_last:
-            return said
+            return output
         if cuts:
             head, changes = bucket.save()
             chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
 
 
-def _hear_all(said: Said, bucket: Bucket, released: Sequence[Any]) -> None:
-    _hear(said, released)
+def _collect_all(said: BucketOutput, bucket: Bucket, released: Sequence[Any]) -> None:
+    _collect(said, released)
     while not bucket.is_settled:
-        _hear(said, bucket.settle())
+        _collect(said, bucket.settle())
 
 
-def _hear(said: Said, released: Sequence[Any]) -> None:
+def _collect(said: BucketOutput, released: Sequence[Any]) -> None:
     for channel, each in zip(said.channels, released, strict=True):
         channel.rows += list(zip(each.system_us.tolist(), each.key.tolist(), each.value.tolist(), strict=True))
         channel.seq += each.seq.tolist()

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
-from support.bucket_oracle import EACH, Channel, Event, Promise, Slowly, key_bytes, text_of
+from support.bucket_oracle import EVERY_CTI, Channel, Event, Promise, SlowPace, key_bytes, text_of
 from support.strategies import KEYS, logs, policies
 
 from ordering.model.step import Model
@@ -45,7 +45,7 @@ class Topic:
     over: bool
     ended: bool
 
-    def frontier(self, pace: Slowly = EACH) -> int:
+    def frontier(self, pace: SlowPace = EVERY_CTI) -> int:
         """How far the slowest channel has come for a query of some pace."""
         spread = Roster(1, self.inputs, Spread.ALL if self.over else Spread.ONE, self.over)
         reached = []
@@ -54,12 +54,12 @@ class Topic:
                 channel = Channel(pace)
                 for _, record in lines:
                     if record.number == number:
-                        channel.hear(heard(record))
-                reached.append(channel.said)
+                        channel.accept_record(to_oracle(record))
+                reached.append(channel.noticed_c)
         return min(reached)
 
 
-def heard(record: Event | Cti) -> Event | Promise:
+def to_oracle(record: Event | Cti) -> Event | Promise:
     """Return a record as the oracle takes it."""
     if isinstance(record, Event):
         return record

@@ -15,7 +15,7 @@ from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 SECOND = 1_000_000
-EVER = 2**62
+END_US = 2**62
 ARRIVALS = InputSchema("arrivals")
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
 
@@ -30,7 +30,7 @@ def program(sql: str, *inputs: InputSchema) -> Program:
     return Program(bind_outputs(parse_script(sql, "q.sql"), inputs or (ARRIVALS, FLIGHTS), into="out"))
 
 
-def table(events: Sequence[Event], first: int = 0) -> pa.Table:
+def event_table(events: Sequence[Event], first: int = 0) -> pa.Table:
     """Events as the engine takes them, positions counted from *first*."""
     columns = {
         "position": range(first, first + len(events)),
@@ -43,17 +43,17 @@ def table(events: Sequence[Event], first: int = 0) -> pa.Table:
     return pa.table({name: pa.array(columns[name], EVENTS_SCHEMA.field(name).type) for name in EVENTS_SCHEMA.names})
 
 
-def times(per_sub: Mapping[int, Sequence[int]], *names: str) -> pa.Table:
+def slices(per_sub: Mapping[int, Sequence[int]], *names: str) -> pa.Table:
     """A table of times per substream: ``times({0: (1, 5)}, "from_us", "to_us")``."""
     columns = {"sub": list(per_sub)} | {name: [values[at] for values in per_sub.values()] for at, name in enumerate(names)}
     return pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()})
 
 
-def answers(query: CompiledQuery, events: Sequence[Event], low: int = 0, high: int = EVER) -> list[dict[str, Any]]:
+def answers(query: CompiledQuery, events: Sequence[Event], low: int = 0, high: int = END_US) -> list[dict[str, Any]]:
     """All results with low <= System.Timestamp < high, in order."""
-    retained, _ = query.prepare(table(events))
+    retained, _ = query.prepare(event_table(events))
     subs = sorted({event.sub for event in events}) or [0]
-    return query.finish(retained, times(dict.fromkeys(subs, (low, high)), "from_us", "to_us")).to_pylist()
+    return query.finish(retained, slices(dict.fromkeys(subs, (low, high)), "from_us", "to_us")).to_pylist()
 
 
 def values(sql: str, payloads: Sequence[Any], *inputs: InputSchema) -> list[str]:
@@ -65,5 +65,5 @@ def values(sql: str, payloads: Sequence[Any], *inputs: InputSchema) -> list[str]
 def reasons(sql: str, payloads: Sequence[Any], *inputs: InputSchema) -> list[tuple[int, str]]:
     """Position and reason of the rows that fail."""
     events = [Event(0, (at + 1) * SECOND, payload) for at, payload in enumerate(payloads)]
-    _, bad = compiled(sql, *inputs).prepare(table(events))
+    _, bad = compiled(sql, *inputs).prepare(event_table(events))
     return [(row["position"], row["reason"]) for row in bad.to_pylist()]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from support.bucket_oracle import EACH, Event, Question, Result, Slowly
+from support.bucket_oracle import EVERY_CTI, Event, Question, Result, SlowPace
 from support.bucket_topics import Line, Topic, columns_of, middle_of, topic_of
 from support.query_runs import program
 
@@ -46,7 +46,7 @@ class Plan:
     partition: int | None
     partitions: int
     start_us: int | None = None
-    pace: Slowly = EACH
+    pace: SlowPace = EVERY_CTI
     shift_us: int = 0
 
     def bucket(self) -> Bucket:
@@ -99,7 +99,7 @@ class Saved:
         """Return what a file holds."""
         over, size_us, hop_us, partition, partitions, start_us, *rest = fields["plan"]
         return cls(
-            Plan(Question(over, size_us, hop_us), partition, partitions, start_us, Slowly(*rest[:3]), *rest[3:]),
+            Plan(Question(over, size_us, hop_us), partition, partitions, start_us, SlowPace(*rest[:3]), *rest[3:]),
             fields["head"].encode(),
             {int(number): b64decode(text) for number, text in fields["chunks"].items()},
             {int(partition): [_line_in(line) for line in lines] for partition, lines in fields["rest"].items()},
@@ -143,10 +143,10 @@ def run_to_end(bucket: Bucket, rest: dict[int, list[Line]]) -> tuple[list[Result
     """Let a bucket read the rest of its log and the end; return its results and result files."""
     results, spans = [], []
     for close in (False, True):
-        pieces = [] if close else [bucket.take(at, *columns_of(lines), lines[-1][0] + 1) for at, lines in rest.items() if lines]
+        pieces = [] if close else [bucket.accept_records(at, *columns_of(lines), lines[-1][0] + 1) for at, lines in rest.items() if lines]
         for (released,) in [*pieces, bucket.end() if close else bucket.settle()]:
             results += list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
-        spans += [(start_us, sorted(rows)) for start_us, rows in bucket.full_spans()]
+        spans += [(start_us, sorted(rows)) for start_us, rows in bucket.pop_full_spans()]
     return results, spans
 
 
@@ -161,10 +161,10 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
         for at, until in halves.items():
             lines = logs[at][until * piece // 3 : until * (piece + 1) // 3]
             if lines:
-                bucket.take(at, *columns_of(lines), lines[-1][0] + 1)
+                bucket.accept_records(at, *columns_of(lines), lines[-1][0] + 1)
         bucket.settle()
-        bucket.ctis()
-        bucket.full_spans()
+        bucket.next_ctis()
+        bucket.pop_full_spans()
         head, changes = bucket.save()
         chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
     rest = {at: lines[halves[at] :] for at, lines in logs.items()}
@@ -174,16 +174,14 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
 
 
 @contextmanager
-def putting_everything_together(
-    fanout: int = 2, rows_max: int = retention.ROWS_MAX, bytes_max: int = large_tables.AT_ONCE_BYTES
-) -> Iterator[None]:
+def merging_everything(fanout: int = 2, rows_max: int = retention.ROWS_MAX, bytes_max: int = large_tables.AT_ONCE_BYTES) -> Iterator[None]:
     """Merge, pack, compact and portion rows however few they are, or have few bytes, where otherwise only many are worth the work."""
     with (
         patch.multiple(retention, FANOUT=fanout, PACKED_FROM=0, ROWS_MAX=rows_max, BYTES_MAX=bytes_max),
         patch.object(pending_events, "AT_ONCE_BYTES", bytes_max),
         patch.object(operator, "AT_ONCE_BYTES", bytes_max),
         patch.multiple(compacting, COMPACTED_FROM=0, SAVING=0),
-        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0, BLOCK_ROWS=4, LEAVING_AT_ONCE=3),
+        patch.multiple(gathering, ROWS_AT_ONCE=5, INDEXED_FROM=0, BLOCK_ROWS=4, EXPIRING_AT_ONCE=3),
     ):
         yield
 
@@ -206,7 +204,7 @@ def main(folder: Path) -> None:
     """Write one file for each kind of bucket and start."""
     windows = {over: Question(over, 9, 4) for over in (False, True)}
     middle_us = 10**6 + 20
-    slowly = Slowly(4, 11, 2)
+    slowly = SlowPace(4, 11, 2)
     plans = {
         "over": (Plan(windows[True], 0, 2, None, slowly), 0.6),
         "over_middle": (Plan(windows[True], 1, 2, middle_us), 0.2),
@@ -219,7 +217,7 @@ def main(folder: Path) -> None:
         "merged_shifted": (Plan(windows[False], None, 2, None, slowly, shift_us=5), 0.6),
     }
     for name, (plan, share) in plans.items():
-        with putting_everything_together():
+        with merging_everything():
             saved = saved_halfway(drawn_topic(7, plan.question.over), plan, share)
         text = json.dumps(saved.to_json(), separators=(",", ":"), ensure_ascii=False)
         (folder / f"v{saved.version}.{name}.json").write_text(text + "\n")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 from support.query_oracle import Event
-from support.query_runs import EVER, table, times
+from support.query_runs import END_US, event_table, slices
 
 from query.engine.program import Program
 from query.engine.retention import Retention
@@ -76,21 +76,21 @@ def answers_of(
     subs = sorted({event.sub for each in events.values() for event in each}) or [0]
     program.start_us = start_us
     done, position = 0, 0
-    for cut in [*sorted(cuts), EVER]:
+    for cut in [*sorted(cuts), END_US]:
         for name, each in events.items():
             due = [event for event in each if done <= event.system_us < cut]
-            prepared, bad = program.prepare(name, table(due, position))
+            prepared, bad = program.prepare(name, event_table(due, position))
             position += len(due)
             answers.reasons += bad["reason"].to_pylist()
             for kept, rows in prepared:
                 retention.add(kept, rows)
-        found = program.finish(retention, times(dict.fromkeys(subs, (done, cut)), "from_us", "to_us"))
+        found = program.finish(retention, slices(dict.fromkeys(subs, (done, cut)), "from_us", "to_us"))
         done = cut
         answers.reasons += [reason for _, _, reason in program.bad]
         program.bad = []
         for plan, results in zip(program.plans, found, strict=True):
             _collect(answers.results[plan.output], results)
-        retention = _restored(program, retention, times(dict.fromkeys(subs, (done,)), "to_us"))
+        retention = _save_and_restore(program, retention, slices(dict.fromkeys(subs, (done,)), "to_us"))
     answers.reasons.sort()
     return answers
 
@@ -103,10 +103,10 @@ def _collect(into: dict[int, list[Row]], results: pa.Table) -> None:
 _SAVED: dict[int, dict[int, bytes]] = {}
 
 
-def _restored(program: Program, retention: Retention, horizon: pa.Table) -> Retention:
+def _save_and_restore(program: Program, retention: Retention, horizon: pa.Table) -> Retention:
     """Return what a bucket would have after it was saved and came back."""
     chunks = _SAVED.setdefault(id(program), {})
-    changes = retention.save(program.compacted)
+    changes = retention.save(program.compact_rows)
     for number in changes.delete:
         chunks.pop(number, None)
     chunks.update(changes.put)

@@ -18,10 +18,10 @@ from ordering.columns.payload_columns import Payload
 from ordering.model.state import State
 from tidegate.observe.logs import get_logger
 
-_LEAST_BYTES = 1 << 20
+_PIECE_BYTES_MIN = 1 << 20
 """Smaller pieces are not worth a file."""
 _log = get_logger(__name__)
-_said: set[str] = set()
+_warned: set[str] = set()
 
 
 def spill(state: State, bytes_max: int) -> int:
@@ -35,21 +35,21 @@ def spill(state: State, bytes_max: int) -> int:
     """
     pieces = sorted((chunk.held.rows for chunk in state.parts()), key=lambda rows: rows.payload_bytes)
     left, moved = sum(rows.payload_bytes for rows in pieces), 0
-    while left > bytes_max and pieces and pieces[-1].payload_bytes >= _LEAST_BYTES:
+    while left > bytes_max and pieces and pieces[-1].payload_bytes >= _PIECE_BYTES_MIN:
         rows = pieces.pop()
         size = rows.payload_bytes
         try:
-            rows.move_payloads(_mapped)
+            rows.move_payloads(_map_to_file)
         except OSError as error:
-            if str(error) not in _said:
+            if str(error) not in _warned:
                 _log.warning("held events stay in memory: no file for them can be written", reason=str(error), folder=tempfile.gettempdir())
-                _said.add(str(error))
+                _warned.add(str(error))
             break
         left, moved = left - size, moved + size
     return moved
 
 
-def _mapped(key: Payload, value: Payload) -> tuple[Payload, Payload]:
+def _map_to_file(key: Payload, value: Payload) -> tuple[Payload, Payload]:
     """Return both columns, their bytes in a mapped file that has no name any more."""
     batch = pa.record_batch([key, value], names=["key", "value"])
     descriptor, path = tempfile.mkstemp(prefix="tidegate-held-")

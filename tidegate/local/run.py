@@ -116,7 +116,7 @@ class _Line:
         results = self._program.finish(self._retention, closing)
         self._finished += 1
         if self._finished % _COMPACTED_EVERY == 0:
-            for name in self._program.names:
+            for name in self._program.retained_names:
                 self._retention.reduce(name, lambda rows: rows.combine_chunks())
         self._bad += [Bad(None, BadRecord(reason, None, None, value)) for _, value, reason in self._program.bad]
         self._program.bad = []

@@ -33,10 +33,10 @@ is stored, and for two tasks at a time.
 """
 _PART = 2**40
 """Part p of chunk n is in cell n + p * _PART."""
-_kept: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
+_in_memory: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
 
 
-class Keeper(Generic[Value]):
+class StateStore(Generic[Value]):
     """
     The state of one key of a stateful stage.
 
@@ -61,7 +61,7 @@ class Keeper(Generic[Value]):
             new: Makes the value before the first record.
             restore: Makes it from head and chunks.
         """
-        nonce, kept, self._parts = _kept.pop((self._job, number), (b"", None, {}))
+        nonce, kept, self._parts = _in_memory.pop((self._job, number), (b"", None, {}))
         stored = self._cells.getValue((_HEAD,))
         if stored is None:
             return new()
@@ -98,7 +98,7 @@ class Keeper(Generic[Value]):
         # The nonce is no part of any result: a batch that is run again may have another.
         nonce = uuid.uuid4().bytes
         self._cells.updateValue((_HEAD,), (nonce + head,))
-        _kept[self._job, number] = nonce, value, self._parts
+        _in_memory[self._job, number] = nonce, value, self._parts
 
     def _remove(self, chunk: int, parts: Iterable[int]) -> None:
         for part in parts:
@@ -106,7 +106,7 @@ class Keeper(Generic[Value]):
 
 
 @cache
-def _set_apart() -> None:
+def _freeze_imports() -> None:
     """Keep what this process has imported by now out of the collection after every task; once is enough."""
     gc.collect()
     gc.freeze()
@@ -117,30 +117,30 @@ class StageProcessor(StatefulProcessor):
     A job's stateful stage in the words of Spark's interface.
 
     Args:
-        stage: Makes the stage: something with ``reports(rows, keeper)`` that takes the ranges of one key and yields JSON, and
+        stage: Makes the stage: something with ``reports(rows, store)`` that takes the ranges of one key and yields JSON, and
             ``complete()``, called once after the last key of a task and before Spark commits any of its state.
         job: The job's checkpoint.
     """
 
     def __init__(self, stage: Deferred, job: str) -> None:
-        self._made, self._job = stage, job
+        self._make_stage, self._job = stage, job
         self._stage: Any = None
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         """Open the state. Called once per task, and once beside the driver, where nothing else is needed."""
-        self._keeper: Keeper[Any] = Keeper(handle, self._job)
+        self._store: StateStore[Any] = StateStore(handle, self._job)
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
         """Hand the ranges of one key to the stage."""
         import pandas as pd
 
         if self._stage is None:
-            self._stage = self._made()
-        _set_apart()
+            self._stage = self._make_stage()
+        _freeze_imports()
         # Millions of short-lived message objects make Python's cycle collector run all the time and find nothing.
         gc.disable()
         ranges = [planned for frame in rows for planned in frame.itertuples(index=False)]
-        yield pd.DataFrame({"report": list(self._stage.reports(ranges, self._keeper))})
+        yield pd.DataFrame({"report": list(self._stage.reports(ranges, self._store))})
         gc.collect(0)
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.segments import sorted_places
-from query.columns.encode import canonical, encode_keys
+from query.columns.encode import canonicalize, encode_keys
 from query.operators.lifetimes.lifetimes import ForLength, Lifetime, UntilColumn, UntilEdge, alive_at
 from query.operators.lifetimes.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word
 from query.operators.rows.lookback import Groups, Whole, group_numbers
@@ -42,7 +42,7 @@ class Active:
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, substream, time, the grouping columns, and what tells how long rows live."""
         below, marks, bad = self.lifetime.marked(below)
-        keys = [canonical(from_columns(below, f"s{index}")) for index in self.apart]
+        keys = [canonicalize(from_columns(below, f"s{index}")) for index in self.apart]
         rows = rows_table(below["sub"], below["system_us"], below["key"], keys)
         for name, column in {"position": below["position"], **marks}.items():
             rows = rows.append_column(name, column)

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.segments import first_above, grouped
-from query.columns.encode import canonical
+from query.columns.encode import canonicalize
 from query.operators.rows.lookback import Groups, group_numbers
 from query.operators.rows.rows import RowStage
 from query.plan.operator import BAD_SCHEMA, Ticks, ticks
@@ -108,7 +108,7 @@ class UntilEdge:
         """Return the rows, with ``is_edge``, and the value of *span* (``g0_s``, ...)."""
         marks: Marks = {"is_edge": pa.array(from_columns(below, f"s{self.edge}").valid())}
         if self.span is not None:
-            marks |= canonical(from_columns(below, f"s{self.span}")).columns("g0")
+            marks |= canonicalize(from_columns(below, f"s{self.span}")).columns("g0")
         return below, marks, BAD_SCHEMA.empty_table()
 
     def ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from query.columns.large_tables import taken
+from query.columns.large_tables import take_rows
 from query.plan.operator import Ticks, by_substream, ticks
 
 
@@ -29,4 +29,4 @@ def due_rows(retained: pa.Table, closing: pa.Table) -> pa.Table:
     due = (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
     rows: Ticks = np.flatnonzero(due)
     rows = rows[np.lexsort((ticks(retained, "position")[rows], system_us[rows]))]
-    return taken(retained, rows)
+    return take_rows(retained, rows)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.columns.segments import first_above, grouped
-from query.columns.encode import canonical
+from query.columns.encode import canonicalize
 from tidegate.expressions.variant import Variant, valid_mask
 
 Whole = npt.NDArray[np.int64]
@@ -33,7 +33,7 @@ def group_numbers(subs: Whole, keys: Sequence[Variant]) -> Whole:
     for key in keys:
         codes = np.zeros(len(subs), dtype=np.int64)
         above = 1
-        for part in canonical(key).parts.values():
+        for part in canonicalize(key).parts.values():
             distinct = part.dictionary_encode()
             valid = valid_mask(part)
             codes[valid] = distinct.indices.to_numpy(zero_copy_only=False)[valid].astype(np.int64) + above

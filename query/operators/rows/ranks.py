@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.columns.encode import canonical
+from query.columns.encode import canonicalize
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
 
@@ -141,4 +141,4 @@ def _by_equality(column: Variant) -> Variant:
             Kind.FLOAT: pc.if_else(pa.array(whole), pa.scalar(None, pa.float64()), part),
         }
         column = Variant.of(column.length, {**column.parts, **moved})
-    return canonical(column)
+    return canonicalize(column)

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.segments import sorted_places
-from query.columns.encode import canonical, encode_keys
+from query.columns.encode import canonicalize, encode_keys
 from query.operators.rows.rows import RowStage
 from query.operators.windows.compacting import compacted, grid_of, put_together
 from query.operators.windows.framing import Framed, Framing, still_needed
@@ -72,7 +72,7 @@ class WindowAggregation:
         kept, columns, bad = RowStage(predicates_of(self.node), (*keys, *self.values), self.payloads).apply(below)
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
         for at, column in enumerate(columns[: len(keys)]):
-            retained |= canonical(column).columns(f"g{at}")
+            retained |= canonicalize(column).columns(f"g{at}")
         for at, column in enumerate(columns[len(keys) :]):
             retained |= column.columns(f"v{at}")
         return pa.table(retained), bad

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from support.bucket_oracle import INFINITY as FOREVER
 from support.bucket_oracle import Event as Heard
-from support.bucket_oracle import Question, Result, Slowly, Walk, merged
-from support.bucket_topics import heard
+from support.bucket_oracle import Question, Result, SlowPace, Walk, merged
+from support.bucket_topics import to_oracle
 from support.stack.drawn_logs import START_MS, Raw, expected, logs_of
 from support.stack.jobs import settings_of, workspace
 from support.stack.topics import Event, Ordered, check_promises, create, fresh, produce, read_ordered
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 EVENTS, PARTITIONS = 2_000, 2
 KEYS = ("a", "b", "c", "dd", "Zürich", None)
 POLICIES = Policies(early_us=60 * SECOND_US, late_us=20 * SECOND_US, reorder_us=2 * SECOND_US)
-PACE = Slowly(every_events=200, every_us=5 * SECOND_US, delay_us=SECOND_US)
+PACE = SlowPace(every_events=200, every_us=5 * SECOND_US, delay_us=SECOND_US)
 QUESTION = Question(over=True)
 TABLES = """
 [inputs.keyed]
@@ -94,7 +94,7 @@ def test_a_paced_query_gives_each_substreams_rows(stack: Stack, tmp_path: Path) 
     for bucket in range(PARTITIONS):
         walk = Walk(QUESTION, PACE)
         for number, record in log.arrived[bucket]:
-            walk.hear(heard(as_heard(number, record)))
+            walk.accept_record(to_oracle(as_heard(number, record)))
         assert results_in(found, bucket) == walk.results
         rows: defaultdict[tuple[int, bytes], list[Heard]] = defaultdict(list)
         for (number, partition), events in truth.items():

@@ -17,8 +17,8 @@ from itertools import pairwise
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.bucket_oracle import EACH, INFINITY, NEVER, Event, Question, Result, Slowly, Walk, merged
-from support.bucket_topics import Line, Topic, columns_of, heard, middle_of, starts, topics
+from support.bucket_oracle import EVERY_CTI, INFINITY, NEVER, Event, Question, Result, SlowPace, Walk, merged
+from support.bucket_topics import Line, Topic, columns_of, middle_of, starts, to_oracle, topics
 from support.query_runs import program
 
 from ordering.model.step import Released
@@ -41,7 +41,7 @@ QUESTIONS = [(0, 0), (7, 7), (1, 1), (9, 4), (3, 5), (30, 2)]
 """Window sizes and hops, microseconds; the first is no window."""
 
 
-PACES = st.just(EACH) | st.builds(Slowly, st.none() | st.integers(1, 8), st.none() | st.integers(1, 12), st.sampled_from([0, 0, 4]))
+PACES = st.just(EVERY_CTI) | st.builds(SlowPace, st.none() | st.integers(1, 8), st.none() | st.integers(1, 12), st.sampled_from([0, 0, 4]))
 
 
 def questions(over: bool) -> st.SearchStrategy[Question]:
@@ -78,7 +78,7 @@ class Said:
         columns = (released.system_us, released.key, released.value)
         self.results += list(zip(*(column.tolist() for column in columns), strict=True))
         self.seq += released.seq.tolist()
-        self.bad += [value for events in bucket.bad().events for value in events.value.to_pylist()]
+        self.bad += [value for events in bucket.pop_bad_rows().events for value in events.value.to_pylist()]
 
 
 class Runner:
@@ -129,13 +129,13 @@ class Runner:
         for partition, high in until.items():
             for low, stop in self._pieces(self._at[partition], high):
                 lines = self._partitions[partition][low:stop]
-                said.hear(*self._bucket.take(partition, *columns_of(lines), lines[-1][0] + 1), self._bucket)
+                said.hear(*self._bucket.accept_records(partition, *columns_of(lines), lines[-1][0] + 1), self._bucket)
         said.hear(*self._bucket.settle(), self._bucket)
         if end:
             said.hear(*self._bucket.end(), self._bucket)
-        (cti,) = self._bucket.ctis()
+        (cti,) = self._bucket.next_ctis()
         said.ctis += [(len(said.results), cti)] if cti is not None else []
-        said.spans += self._bucket.full_spans()
+        said.spans += self._bucket.pop_full_spans()
         return said
 
     def _pieces(self, low: int, high: int) -> Iterator[tuple[int, int]]:
@@ -155,20 +155,20 @@ Since = tuple[int | None, int | None]
 ALL: Since = (None, None)
 
 
-def substream_bucket(topic: Topic, question: Question, partition: int, pace: Slowly = EACH, since: Since = ALL) -> SubstreamBucket:
+def substream_bucket(topic: Topic, question: Question, partition: int, pace: SlowPace = EVERY_CTI, since: Since = ALL) -> SubstreamBucket:
     """Return the bucket of one ordered partition."""
     roster = Roster(1, len(topic.partitions), Spread.ONE, True)
     alone = Source(question.input, len(topic.partitions), {partition: partition})
     return SubstreamBucket(query_of(question), [alone], partition, roster, *since, (SPAN_US,), pace_of(pace))
 
 
-def merged_bucket(topic: Topic, question: Question, pace: Slowly = EACH, since: Since = ALL) -> MergedBucket:
+def merged_bucket(topic: Topic, question: Question, pace: SlowPace = EVERY_CTI, since: Since = ALL) -> MergedBucket:
     """Return the bucket that merges all ordered partitions."""
     everything = Source(question.input, len(topic.partitions), {at: at for at in range(len(topic.partitions))})
     return MergedBucket(query_of(question), [everything], 0, Roster(1, 1, Spread.ONE, False), *since, (SPAN_US,), pace_of(pace))
 
 
-def pace_of(pace: Slowly) -> Pace:
+def pace_of(pace: SlowPace) -> Pace:
     """Return the same pace for the engine."""
     return Pace(pace.every_events, pace.every_us, pace.delay_us)
 
@@ -203,13 +203,13 @@ def check_files(said: Said, ended: bool) -> None:
 @SOME
 @given(st.data(), topics(over=True), questions(over=True), st.booleans(), st.sampled_from([1, 1024]), PACES)
 def test_a_substream_bucket_says_what_a_walk_of_the_log_says(
-    data: st.DataObject, topic: Topic, question: Question, end: bool, subs_min: int, pace: Slowly
+    data: st.DataObject, topic: Topic, question: Question, end: bool, subs_min: int, pace: SlowPace
 ) -> None:
     """Level 2: the sequence of results is that of the log heard record by record; forgetting substreams (subs_min) cannot be seen."""
     for partition, lines in enumerate(topic.partitions):
         walk = Walk(question, pace)
         for _, record in lines:
-            walk.hear(heard(record))
+            walk.accept_record(to_oracle(record))
         if end:
             walk.end()
         with pytest.MonkeyPatch.context() as patch:
@@ -243,7 +243,7 @@ def test_a_result_stands_under_the_key_of_its_substream(question: Question, text
     topic = Topic([[(0, Event(0, 0, 5, 0, key, text.encode()))]], [], inputs=1, over=True, ended=True)
     bucket = substream_bucket(topic, question, 0)
     said = Said()
-    said.hear(*bucket.take(0, *columns_of(topic.partitions[0]), 1), bucket)
+    said.hear(*bucket.accept_records(0, *columns_of(topic.partitions[0]), 1), bucket)
     said.hear(*bucket.end(), bucket)
     assert [found for _, found, _ in said.results] == [key]
 
@@ -251,7 +251,7 @@ def test_a_result_stands_under_the_key_of_its_substream(question: Question, text
 @SOME
 @given(st.data(), topics(over=False) | topics(over=True), questions(over=False), st.booleans(), PACES)
 def test_a_merged_bucket_says_what_the_events_alone_say(
-    data: st.DataObject, topic: Topic, question: Question, end: bool, pace: Slowly
+    data: st.DataObject, topic: Topic, question: Question, end: bool, pace: SlowPace
 ) -> None:
     """Level 3: results depend on the events alone, not on channels, their interleaving, writers' crashes, batches, or the pace."""
     ended = end or topic.ended
@@ -266,7 +266,7 @@ def test_a_merged_bucket_says_what_the_events_alone_say(
 @SOME
 @given(st.data(), topics(over=True, vouched=True), questions(over=True), st.sampled_from([0, 3, 1000]), PACES)
 def test_a_substream_bucket_started_in_the_middle_gives_the_rest(
-    data: st.DataObject, topic: Topic, question: Question, back: int, pace: Slowly
+    data: st.DataObject, topic: Topic, question: Question, back: int, pace: SlowPace
 ) -> None:
     """Level 3: started at S with its look-back, every substream's results from S on are those of a run from the beginning."""
     start_us = data.draw(starts(topic))
@@ -306,22 +306,22 @@ def test_a_run_that_goes_on_writes_no_part_of_a_file_again() -> None:
     events = [(seq, Event(0, seq, us, seq, b"k", b'{"v":%d}' % seq)) for seq, us in enumerate((185, 210, 245))]
     lines: list[Line] = [*events, (3, Cti(0, 0, 250, 3, 0, 0, 250, 245, roster, Cause.EVENT))]
     lost = bucket()
-    lost.take(0, *columns_of(lines), 4)
+    lost.accept_records(0, *columns_of(lines), 4)
     lost.settle()
-    assert [start_us for start_us, _ in lost.full_spans(1)] == [180]
-    promises = [Promise(cti.c, cti.n, cti.ahead, cti.largest_us) for cti in lost.ctis() if cti is not None]
+    assert [start_us for start_us, _ in lost.pop_full_spans(1)] == [180]
+    promises = [Promise(cti.c, cti.n, cti.ahead, cti.largest_us) for cti in lost.next_ctis() if cti is not None]
     again = bucket((200, 200), promises)
     end: list[Line] = [(4, Event(0, 3, 400, 3, b"k", b'{"v":3}')), (5, Cti(0, 0, 500, 4, 0, 0, 500, 400, roster, Cause.EVENT))]
-    again.take(0, *columns_of([*lines, *end]), 6)
+    again.accept_records(0, *columns_of([*lines, *end]), 6)
     again.settle()
-    written = [[(start_us, [value for _, _, value in rows]) for start_us, rows in again.full_spans(output)] for output in range(2)]
+    written = [[(start_us, [value for _, _, value in rows]) for start_us, rows in again.pop_full_spans(output)] for output in range(2)]
     assert written == [[(200, [b'{"v":1}', b'{"v":2}']), (400, [b'{"v":3}'])], [(240, [b'{"v":2}']), (360, [b'{"v":3}'])]]
 
 
 @SOME
 @given(st.data(), topics(over=False, vouched=True), questions(over=False), st.sampled_from([0, 3, 1000]), PACES)
 def test_a_merged_bucket_started_in_the_middle_gives_the_rest(
-    data: st.DataObject, topic: Topic, question: Question, back: int, pace: Slowly
+    data: st.DataObject, topic: Topic, question: Question, back: int, pace: SlowPace
 ) -> None:
     """Level 3: started at S with its look-back, the results are those of a run from the beginning with s >= S, in their order."""
     start_us = data.draw(starts(topic))

@@ -18,15 +18,15 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import INFINITY, NEVER, Channel, Event, Result, iso, parsed, text_of
+from support.bucket_runs import BucketOutput, promise_of, raws, run_bucket
 from support.bucket_runs import Channel as Written
-from support.bucket_runs import Said, promise_of, raws, walked
-from support.bucket_topics import Line, Topic, columns_of, heard, middle_of
+from support.bucket_topics import Line, Topic, columns_of, middle_of, to_oracle
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from query.buckets import substream_forgetting
 from query.buckets.bucket import EACH_CTI, Bucket, Source
 from query.buckets.keyed import KeyedBucket
-from query.buckets.resumed_results import ahead_by_key
+from query.buckets.resumed_results import count_ahead_by_key
 from query.config import Promise as Left
 from query.engine.program import Program
 from query.plan.nodes import Plan
@@ -89,7 +89,7 @@ class Walk:
         if isinstance(record, Cti) and record.part == record.parts - 1:
             self.rosters.setdefault(log, record.roster)
         channel = self.channels.setdefault((log, record.number), Channel())
-        accepted, listed = channel.hear(heard(record))
+        accepted, listed = channel.accept_record(to_oracle(record))
         if accepted and isinstance(record, Event):
             self.events.setdefault(record.key, []).append((log, record))
             self._own(log, record.number, record.key, record.system_us)
@@ -108,7 +108,7 @@ class Walk:
     def _until(self, key: bytes) -> int:
         """The last of a key's timelines, in every channel of every log."""
         every = [
-            max(self.channels[log, number].said if (log, number) in self.channels else NEVER, self.own.get((log, number, key), NEVER))
+            max(self.channels[log, number].noticed_c if (log, number) in self.channels else NEVER, self.own.get((log, number, key), NEVER))
             for log in (0, 1)
             for number in (range(self.rosters[log].inputs) if log in self.rosters else [])
         ]
@@ -142,13 +142,13 @@ def in_order(logs: Mapping[int, Sequence[Line]]) -> list[tuple[int, Event | Cti]
         for offset, record in lines:
             channel = channels.setdefault(record.number, Channel())
             inputs = record.roster.inputs if isinstance(record, Cti) and record.part == record.parts - 1 else inputs
-            before = channel.said
-            accepted, _ = channel.hear(heard(record))
+            before = channel.noticed_c
+            accepted, _ = channel.accept_record(to_oracle(record))
             if accepted and isinstance(record, Event):
                 clock = max(clock, record.system_us)
-            if before < channel.said < INFINITY:
-                clock = max(clock, channel.said)
-            if inputs and all(number in channels and channels[number].said == INFINITY for number in range(inputs)):
+            if before < channel.noticed_c < INFINITY:
+                clock = max(clock, channel.noticed_c)
+            if inputs and all(number in channels and channels[number].noticed_c == INFINITY for number in range(inputs)):
                 clock = INFINITY
             stamped.append((clock, log, offset, record))
         ends.append(clock)
@@ -172,7 +172,7 @@ def test_results_come_upon_the_record_of_the_walk_that_made_them_final(data: st.
         plain = Walk()
         for log, record in in_order(lines):
             plain.hear(log, record)
-        said = walked(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=False)
+        said = run_bucket(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=False)
         event(f"results {bool(plain.results)}")
         assert said.rows == [plain.results]
         said.check()
@@ -204,17 +204,17 @@ def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end
     topics, plans = both_of(data, partitions), bound(sql, A, B)
     for partition in range(partitions):
         lines = lines_of(topics, partition)
-        whole = walked(lambda at=partition: made(plans, topics, at), lines, end=end)
+        whole = run_bucket(lambda at=partition: made(plans, topics, at), lines, end=end)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(substream_forgetting, "SUBS_MIN", subs_min)
-            cut = walked(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
+            cut = run_bucket(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
         assert cut.rows == whole.rows
         assert Counter(cut.bad) == Counter(whole.bad)
         whole.check()
         cut.check()
 
 
-def by_key(every: Sequence[Said], output: int) -> dict[bytes, list[Result]]:
+def by_key(every: Sequence[BucketOutput], output: int) -> dict[bytes, list[Result]]:
     """The results of each key in their order."""
     found: dict[bytes, list[Result]] = {}
     for said in every:
@@ -232,7 +232,7 @@ def test_the_events_of_a_substream_alone_decide(sql: str, data: st.DataObject) -
     for _ in range(2):
         partitions = data.draw(st.integers(1, 3))
         topics = {name: raw.topic(data.draw(SEEDS), partitions, over=True) for name, raw in zip("ab", drawn, strict=True)}
-        told.append([walked(lambda at=at, topics=topics: made(plans, topics, at), lines_of(topics, at)) for at in range(partitions)])
+        told.append([run_bucket(lambda at=at, topics=topics: made(plans, topics, at), lines_of(topics, at)) for at in range(partitions)])
     for output in range(len(plans)):
         assert by_key(told[0], output) == by_key(told[1], output)
 
@@ -256,7 +256,7 @@ def heard_of(lines: list[Line], sql: str = OF_RESULTS) -> tuple[Bucket, list[Res
     """Take a bucket over results through their log; return it, and what it gave."""
     plans = bound(sql, A, RESULTS)
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [scan.over for scan in plans[0].scans])
-    bucket.take(0, *columns_of(lines), 99)
+    bucket.accept_records(0, *columns_of(lines), 99)
     (released,) = bucket.settle()
     return bucket, list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
 
@@ -286,7 +286,7 @@ def test_a_result_under_another_key_is_a_dead_letter() -> None:
     ]
     bucket, given = heard_of(results_of(0, rows, substreams=False, c=6))
     assert [key for _, key, _ in given] == [b"", b"7", b'{"a":1,"b":2}']
-    bad = bucket.bad()
+    bad = bucket.pop_bad_rows()
     assert [(events.value[0].as_py(), reason) for events, reason in zip(bad.events, bad.reason, strict=True)] == [
         (b'{"k":"q"}', "the result's key is not k, which OVER names"),
         (b"{", "the result's key is not k, which OVER names"),
@@ -301,7 +301,7 @@ def test_substreams_are_forgotten() -> None:
     lines = results_of(0, rows, substreams=False, c=4_000)
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [None])
     assert isinstance(bucket, KeyedBucket)
-    bucket.take(0, *columns_of(lines), 9_000)
+    bucket.accept_records(0, *columns_of(lines), 9_000)
     (released,) = bucket.settle()
     assert len(released) == 3_000
     bucket._program.forget(bucket._retention, pa.table({"sub": range(3_000), "to_us": [4_000] * 3_000}))
@@ -311,7 +311,7 @@ def test_substreams_are_forgotten() -> None:
         (9_999, Event(0, 3_000, 4_003, 3_000, b"k7", b'{"k":"k7"}')),
         (10_000, Event(0, 3_001, 4_006, 3_001, b"k7", b'{"k":"k7"}')),
     ]
-    bucket.take(0, *columns_of(again), 12_002)
+    bucket.accept_records(0, *columns_of(again), 12_002)
     (released,) = bucket.settle()
     assert list(zip(released.system_us.tolist(), released.key.tolist(), strict=True)) == [(4_005, b"k7")]
 
@@ -324,9 +324,9 @@ def test_a_start_in_the_middle_gives_the_rest(sql: str, data: st.DataObject, bac
     plans, lines = bound(sql, A, B), lines_of(topics, 0)
     start_us = data.draw(st.sampled_from(sorted({each.system_us for topic in topics.values() for each in topic.truth} | {10**6})))
     read_from_us = start_us - max(plan.lookback_us for plan in plans)
-    whole = walked(lambda: made(plans, topics, 0), lines)
+    whole = run_bucket(lambda: made(plans, topics, 0), lines)
     rest = {log: middle_of(every, read_from_us, back, over=True) for log, every in lines.items()}
-    said = walked(lambda: made(plans, topics, 0, (), (start_us, read_from_us)), rest, cuts=random.Random(data.draw(SEEDS)))
+    said = run_bucket(lambda: made(plans, topics, 0, (), (start_us, read_from_us)), rest, cuts=random.Random(data.draw(SEEDS)))
     for output in range(len(plans)):
         expected = {key: late for key, rows in by_key([whole], output).items() if (late := [row for row in rows if row[0] >= start_us])}
         assert by_key([said], output) == expected
@@ -342,7 +342,7 @@ def test_a_run_goes_on_after_its_last_promise(sql: str, data: st.DataObject, bac
     """
     topics = {name: data.draw(raws(True, 2)).topic(data.draw(SEEDS), 1, over=True, vouched=True) for name in "ab"}
     plans, lines = bound(sql, A, B), lines_of(topics, 0)
-    whole = walked(lambda: made(plans, topics, 0), lines, cuts=random.Random(data.draw(SEEDS)))
+    whole = run_bucket(lambda: made(plans, topics, 0), lines, cuts=random.Random(data.draw(SEEDS)))
     batch = data.draw(st.integers(0, max(len(channel.ctis) for channel in whole.channels) - 1))
     ctis = [channel.ctis[min(batch, len(channel.ctis) - 1)][1] for channel in whole.channels]
     start_us = min(cti.c for cti in ctis)
@@ -351,17 +351,19 @@ def test_a_run_goes_on_after_its_last_promise(sql: str, data: st.DataObject, bac
     counts = [data.draw(st.integers(cti.n, len(channel.rows))) for cti, channel in zip(ctis, whole.channels, strict=True)]
     promises = []
     for cti, channel, count in zip(ctis, whole.channels, counts, strict=True):
-        found = ahead_by_key(promise_of(cti), {seq: row[:2] for seq, row in enumerate(channel.rows[:count]) if row[0] >= cti.c or seq % 2})
+        found = count_ahead_by_key(
+            promise_of(cti), {seq: row[:2] for seq, row in enumerate(channel.rows[:count]) if row[0] >= cti.c or seq % 2}
+        )
         assert found is not None
         promises.append(Left.restore(json.loads(json.dumps(found.save()))))
     event(f"ahead {any(each.ahead for each in promises)}")
     read_from_us = start_us - max(plan.lookback_us for plan in plans)
     rest = {log: middle_of(every, read_from_us, back, over=True) for log, every in lines.items()}
     cuts = random.Random(data.draw(SEEDS))
-    said = walked(lambda: made(plans, topics, 0, (), (start_us, read_from_us), promises), rest, cuts=cuts)
+    said = run_bucket(lambda: made(plans, topics, 0, (), (start_us, read_from_us), promises), rest, cuts=cuts)
     for output, (channel, every, count) in enumerate(zip(said.channels, whole.channels, counts, strict=True)):
         channel.check(every.rows[:count])
-        joined = Said([Written([*every.rows[:count], *channel.rows])])
+        joined = BucketOutput([Written([*every.rows[:count], *channel.rows])])
         assert by_key([joined], 0) == by_key([whole], output)
 
 
@@ -369,8 +371,8 @@ def test_what_retention_has_deleted_of_a_channel_is_missed() -> None:
     """Of two results above the last CTI one is gone: nobody could tell which one."""
     promise = Left(10, 4, 2, 12)
     there = {2: (11, b"a"), 3: (12, b"b"), 4: (10, b"a"), 6: (13, b"a")}
-    assert ahead_by_key(promise, there) == Left(10, 5, 3, 12, {b"a": [11, 10], b"b": [12]})
-    assert ahead_by_key(promise, {seq: row for seq, row in there.items() if seq > 2}) is None
+    assert count_ahead_by_key(promise, there) == Left(10, 5, 3, 12, {b"a": [11, 10], b"b": [12]})
+    assert count_ahead_by_key(promise, {seq: row for seq, row in there.items() if seq > 2}) is None
 
 
 def test_keys_that_a_changed_query_does_not_give_again_still_count() -> None:
@@ -380,8 +382,8 @@ def test_keys_that_a_changed_query_does_not_give_again_still_count() -> None:
     plans = bound(OF_RESULTS, A, RESULTS)
     promise = Left(5, 9, 3, 40, {b"gone": [7, 40], b"p": [5]})
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [scan.over for scan in plans[0].scans], (5, 0), [promise])
-    bucket.take(0, *columns_of(lines), 99)
+    bucket.accept_records(0, *columns_of(lines), 99)
     assert [len(each) for each in bucket.settle()] == [0]
-    (cti,) = bucket.ctis()
+    (cti,) = bucket.next_ctis()
     assert cti is not None
     assert (cti.c, cti.n, cti.ahead) == (6, 9, 2)

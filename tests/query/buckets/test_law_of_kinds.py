@@ -17,7 +17,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import Event, text_of
-from support.bucket_runs import Query, Raw, Row, bucket_of, dense, promise_of, raws, walked, works_of
+from support.bucket_runs import Query, Raw, Row, bucket_of, dense, promise_of, raws, run_bucket, works_of
 from support.bucket_topics import Line, Topic, columns_of, middle_of, starts
 from support.composed_scripts import composed
 from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of, schema_of
@@ -75,7 +75,7 @@ BOTH = pytest.mark.parametrize(("kind", "over"), [(kind, over) for kind in KINDS
 def test_every_kind_says_something(kind: str, over: bool) -> None:
     """The laws are not kept by silence: of a topic of some size there are results in each output."""
     query, topic = Query(kind, over), dense(7).topic(7, 2, over=True)
-    said = [walked(lambda work=work: query.bucket(topic, work), logs_of(topic, work)) for work in query.works(topic)]
+    said = [run_bucket(lambda work=work: query.bucket(topic, work), logs_of(topic, work)) for work in query.works(topic)]
     assert all(sum(len(each.rows[output]) for each in said) > 9 for output in range(len(said[0].rows)))
 
 
@@ -89,8 +89,8 @@ def test_cuts_cannot_be_seen(kind: str, over: bool, data: Drawn) -> None:
     end, pace = data.draw(st.booleans()), data.draw(PACES)
     for work in query.works(topic):
         lines = logs_of(topic, work)
-        whole = walked(lambda work=work: query.bucket(topic, work, pace=pace), lines, end=end)
-        cut = walked(lambda work=work: query.bucket(topic, work, pace=pace), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
+        whole = run_bucket(lambda work=work: query.bucket(topic, work, pace=pace), lines, end=end)
+        cut = run_bucket(lambda work=work: query.bucket(topic, work, pace=pace), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
         event(f"results {any(whole.rows)}")
         assert cut.rows == whole.rows
         assert Counter(cut.bad) == Counter(whole.bad)
@@ -105,7 +105,9 @@ def test_the_events_alone_decide(kind: str, data: Drawn) -> None:
     over, query = data.draw(st.booleans()), Query(kind, False, data.draw(st.booleans()))
     raw, topic = drawn_topic(data, over=over)
     other = raw.topic(data.draw(SEEDS), data.draw(st.integers(1, 4)), over=over)
-    said = [walked(lambda each=each: query.bucket(each, query.works(each)[0]), dict(enumerate(each.partitions))) for each in (topic, other)]
+    said = [
+        run_bucket(lambda each=each: query.bucket(each, query.works(each)[0]), dict(enumerate(each.partitions))) for each in (topic, other)
+    ]
     assert said[0].rows == said[1].rows
     assert Counter(said[0].bad) == Counter(said[1].bad)
 
@@ -119,7 +121,7 @@ def test_the_events_of_a_substream_alone_decide(kind: str, data: Drawn) -> None:
     other = raw.topic(data.draw(SEEDS), data.draw(st.integers(1, 3)), over=True)
     told: list[list[list[Row]]] = []
     for each in (topic, other):
-        works = [walked(lambda each=each, work=work: query.bucket(each, work), logs_of(each, work)) for work in query.works(each)]
+        works = [run_bucket(lambda each=each, work=work: query.bucket(each, work), logs_of(each, work)) for work in query.works(each)]
         told.append([[row for work in works for row in work.rows[output]] for output in range(len(works[0].rows))])
     for rows, again in zip(*told, strict=True):
         assert Counter(rows) == Counter(again)
@@ -136,11 +138,11 @@ def test_a_start_in_the_middle_gives_the_rest(kind: str, over: bool, data: Drawn
     start_us = data.draw(starts(topic))
     for work in query.works(topic):
         lines = logs_of(topic, work)
-        whole = walked(lambda work=work: query.bucket(topic, work), lines)
+        whole = run_bucket(lambda work=work: query.bucket(topic, work), lines)
         read_from_us = start_us - query.lookback_us
         lines = {at: middle_of(topic.partitions[at], read_from_us, back, over=over) for at in work}
         since = start_us, read_from_us
-        rest = walked(lambda work=work, since=since: query.bucket(topic, work, since), lines)
+        rest = run_bucket(lambda work=work, since=since: query.bucket(topic, work, since), lines)
         for rows, every in zip(rest.rows, whole.rows, strict=True):
             expected = [row for row in every if row[0] >= start_us]
             assert rows == expected if not over else Counter(rows) == Counter(expected)
@@ -157,8 +159,8 @@ def test_a_run_stops_where_it_is_told(kind: str, over: bool, data: Drawn) -> Non
     until_us = data.draw(starts(topic))
     for work in query.works(topic):
         lines = logs_of(topic, work)
-        whole = walked(lambda work=work: query.bucket(topic, work), lines)
-        cut = walked(lambda work=work: query.bucket(topic, work, until_us=until_us), lines, cuts=random.Random(data.draw(SEEDS)))
+        whole = run_bucket(lambda work=work: query.bucket(topic, work), lines)
+        cut = run_bucket(lambda work=work: query.bucket(topic, work, until_us=until_us), lines, cuts=random.Random(data.draw(SEEDS)))
         assert cut.rows == [[row for row in rows if row[0] < until_us] for rows in whole.rows]
         cut.check()
         assert all(channel.ctis[-1][1].c == until_us for channel in cut.channels)
@@ -176,7 +178,7 @@ def check_going_on(query: Query, topic: Topic, data: Drawn, back: int) -> None:
     """Run a query, take its state away after a drawn batch, and look at what it then writes."""
     for work in query.works(topic):
         lines = logs_of(topic, work)
-        whole = walked(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(SEEDS)))
+        whole = run_bucket(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(SEEDS)))
         batch = data.draw(st.integers(0, max(len(channel.ctis) for channel in whole.channels) - 1))
         lasts = [channel.ctis[min(batch, len(channel.ctis) - 1)][1] for channel in whole.channels]
         start_us = min(cti.c for cti in lasts)
@@ -187,7 +189,7 @@ def check_going_on(query: Query, topic: Topic, data: Drawn, back: int) -> None:
         rest = {at: middle_of(topic.partitions[at], start_us - query.lookback_us, back, over=query.over) for at in work}
         event(f"skipped {rest != lines}")
         make = lambda work=work, since=since, promises=promises: query.bucket(topic, work, since, promises=promises)  # noqa: E731
-        said = walked(make, rest, cuts=random.Random(data.draw(SEEDS)))
+        said = run_bucket(make, rest, cuts=random.Random(data.draw(SEEDS)))
         for channel, every, cti in zip(said.channels, whole.channels, lasts, strict=True):
             assert channel.rows == every.rows[cti.n :]
             channel.check(every.rows[: cti.n])
@@ -213,15 +215,15 @@ def test_a_run_goes_on_upon_the_records_of_the_lost_one() -> None:
     lines: list[Line] = list(enumerate([events[0], first, *events[1:5], second, *events[5:]]))
     topic, query = Topic([lines], [], 1, True, False), Query("star", True)
     lost = query.bucket(topic, [0])
-    (before,) = lost.take(0, *columns_of(lines[:5]), 5)
-    (cti,) = lost.ctis()
+    (before,) = lost.accept_records(0, *columns_of(lines[:5]), 5)
+    (cti,) = lost.next_ctis()
     assert cti is not None
-    (after,) = lost.take(0, *columns_of(lines[5:]), 9)
+    (after,) = lost.accept_records(0, *columns_of(lines[5:]), 9)
     assert (cti.c, len(before), len(after)) == (start_us, 2, 3)
     rest = middle_of(lines, cti.c, 0, over=True)
     assert middle_of(lines, cti.c, 0) == lines[2:] == rest[1:]
     again = query.bucket(topic, [0], (cti.c, cti.c), promises=[promise_of(cti)])
-    (found,) = again.take(0, *columns_of(rest), 9)
+    (found,) = again.accept_records(0, *columns_of(rest), 9)
     assert list(zip(found.seq, found.system_us, found.key.to_pylist(), strict=True)) == [
         (len(before) + at, us, key) for at, (us, key) in enumerate(zip(after.system_us, after.key.to_pylist(), strict=True))
     ]
@@ -240,11 +242,11 @@ def test_a_run_that_goes_on_counts_what_it_still_finds_written() -> None:
     plans = bind_outputs(parse_script(f"SELECT v FROM {INPUT} TIMESTAMP BY t OVER k"), [schema_of(typed=False)], into="out")
     topic = Topic([lines], [], 1, True, False)
     bucket = bucket_of(Program(plans), topic, [0], (5, 5), over=True, promises=[Promise(5, 2, 2, 20)])
-    bucket.take(0, *columns_of(lines[:5]), 5)
-    (cti,) = bucket.ctis()
+    bucket.accept_records(0, *columns_of(lines[:5]), 5)
+    (cti,) = bucket.next_ctis()
     assert cti is not None
     assert (cti.c, cti.n, cti.ahead) == (6, 2, 2)
-    bucket.take(0, *columns_of(lines[5:]), 6)
+    bucket.accept_records(0, *columns_of(lines[5:]), 6)
     assert [len(each) for each in bucket.settle()] == [0]
 
 
@@ -259,12 +261,12 @@ def test_what_is_ahead_of_a_cti_is_written_once() -> None:
     heads, put = [], []
     for first in range(0, len(lines), 100):
         read = lines[first : first + 100]
-        bucket.take(0, *columns_of(read), read[-1][0] + 1)
+        bucket.accept_records(0, *columns_of(read), read[-1][0] + 1)
         head, changes = bucket.save()
         heads.append(len(head))
         put.append(sum(map(len, changes.put.values())))
-    bucket.take(0, *columns_of([(1_001, replace(cti, c=500, n=1_000)), (1_002, replace(cti, number=1, c=600, n=0))]), 1_003)
-    (last,) = bucket.ctis()
+    bucket.accept_records(0, *columns_of([(1_001, replace(cti, c=500, n=1_000)), (1_002, replace(cti, number=1, c=600, n=0))]), 1_003)
+    (last,) = bucket.next_ctis()
     assert last is not None
     assert (last.c, last.n, last.ahead) == (500, 999, 509)
     assert heads[-1] - heads[1] < 100
@@ -280,9 +282,9 @@ def test_what_else_a_job_computes_cannot_be_seen(data: Drawn, over: bool) -> Non
     plans = bind_outputs(parse_script(composed(kinds, over=over), "many.sql"), [schema_of(typed=False), REFERENCE.schema])
     for work in works_of(topic, over=over):
         lines = logs_of(topic, work)
-        alone = [walked(lambda kind=kind, work=work: Query(kind, over).bucket(topic, work), lines) for kind in kinds]
+        alone = [run_bucket(lambda kind=kind, work=work: Query(kind, over).bucket(topic, work), lines) for kind in kinds]
         make = lambda work=work: bucket_of(Program(plans, references={"r": REFERENCE}), topic, work, over=over)  # noqa: E731
-        whole, cut = walked(make, lines), walked(make, lines, cuts=random.Random(data.draw(SEEDS)))
+        whole, cut = run_bucket(make, lines), run_bucket(make, lines, cuts=random.Random(data.draw(SEEDS)))
         assert cut.rows == whole.rows == [rows for said in alone for rows in said.rows]
         assert Counter(cut.bad) == Counter(whole.bad)
         # An event that fails in several of them is a dead letter once, with one of their reasons.
@@ -308,8 +310,8 @@ def test_spreading_cannot_be_seen(kind: str, data: Drawn) -> None:
     query = Query(kind, False, True)
     _, topic = drawn_topic(data, over=True)
     every = list(range(len(topic.partitions)))
-    whole = walked(lambda: query.bucket(topic, every), logs_of(topic, every))
-    parts = [walked(lambda at=at: query.bucket(topic, [at]), logs_of(topic, [at])) for at in every]
+    whole = run_bucket(lambda: query.bucket(topic, every), logs_of(topic, every))
+    parts = [run_bucket(lambda at=at: query.bucket(topic, [at]), logs_of(topic, [at])) for at in every]
     event(f"buckets {len(every)}")
     for output, rows in enumerate(whole.rows):
         assert Counter(row for part in parts for row in part.rows[output]) == Counter(rows)

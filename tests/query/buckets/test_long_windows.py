@@ -19,16 +19,16 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.bucket_runs import Query, Said, dense, raws, walked
+from support.bucket_runs import BucketOutput, Query, dense, raws, run_bucket
 from support.query_kinds import KINDS
 from support.query_oracle import Event
-from support.query_runs import SECOND, table, times
-from support.saved_buckets import putting_everything_together
+from support.query_runs import SECOND, event_table, slices
+from support.saved_buckets import merging_everything
 from support.script_runs import program_of
 
 from ordering.ticks import INFINITY, NEVER
 from query.engine import gathering
-from query.engine.gathering import Leaving, step_of
+from query.engine.gathering import ExpiringRows, find_step_end
 from query.engine.program import Program
 from query.engine.retention import Piece, Retention
 from query.operators.windows.compacting import grid_of
@@ -48,7 +48,7 @@ def forgetting_nothing() -> Iterator[None]:
         yield
 
 
-def same(said: Said, other: Said) -> bool:
+def same(said: BucketOutput, other: BucketOutput) -> bool:
     """Tell whether two buckets gave the same results and dead letters."""
     return said.rows == other.rows and Counter(said.bad) == Counter(other.bad)
 
@@ -64,12 +64,12 @@ def test_how_rows_are_kept_cannot_be_seen(kind: str, over: bool, data: st.DataOb
     bytes_max = data.draw(st.sampled_from([50, 2_000, 10**9]))
     for work in query.works(topic):
         lines = {at: topic.partitions[at] for at in work}
-        whole = walked(lambda work=work: query.bucket(topic, work), lines)
-        with putting_everything_together(fanout, rows_max, bytes_max):
-            cut = walked(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(st.integers(0, 2**32))))
+        whole = run_bucket(lambda work=work: query.bucket(topic, work), lines)
+        with merging_everything(fanout, rows_max, bytes_max):
+            cut = run_bucket(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(st.integers(0, 2**32))))
         assert same(cut, whole)
         with forgetting_nothing():
-            cut = walked(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(st.integers(0, 2**32))))
+            cut = run_bucket(lambda work=work: query.bucket(topic, work), lines, cuts=random.Random(data.draw(st.integers(0, 2**32))))
         assert same(cut, whole)
 
 
@@ -77,7 +77,7 @@ def test_how_rows_are_kept_cannot_be_seen(kind: str, over: bool, data: st.DataOb
 def test_every_operator_knows_the_span_of_a_row(kind: str, over: bool) -> None:
     """Neither end of a span falls as instants rise, and a row is not kept beyond the end of its span."""
     program = Query(kind, over).bucket(dense(3).topic(1, 1, over=True), [0])._program
-    for operator, side, _ in program._kept:
+    for operator, side, _ in program._retained_sides:
         assert isinstance(operator, Spanning)
         spans = [operator.span_us(instant, side) for instant in range(10**6, 10**6 + 60)]
         assert all(before[0] <= after[0] and before[1] <= after[1] for before, after in pairwise(spans))
@@ -128,16 +128,16 @@ def test_a_finish_looks_at_nothing_that_only_later_windows_need(kind: str) -> No
     for hour in range(24 * 15):
         events = hourly(hour) if hour < 24 * 7 else []
         if events:
-            (name, rows), *_ = program.prepare("x", table(events, hour * 10))[0]
+            (name, rows), *_ = program.prepare("x", event_table(events, hour * 10))[0]
             retention.add(name, rows)
         with looked.counting():
             until_us = ((hour + 1) * 3600) * SECOND
-            (found,) = program.finish(retention, times({0: (hour * 3600 * SECOND, until_us)}, "from_us", "to_us"))
+            (found,) = program.finish(retention, slices({0: (hour * 3600 * SECOND, until_us)}, "from_us", "to_us"))
         results += found.num_rows
         if hour % 24:
             assert looked.rows <= len(events) or hour >= 24 * 7
             others += looked.rows
-        retention.save(program.compacted)
+        retention.save(program.compact_rows)
     assert results == RESULTS[kind]
     # Beside its own hour, a row is at most looked at when half of what it is kept with has passed.
     assert others <= 2 * 10 * 24 * 7
@@ -149,12 +149,12 @@ def six_days_of(sql: str) -> tuple[list[int], list[bytes]]:
     program, retention, looked, seen = program_of(sql, [InputSchema("x")]), Retention(), Looked(), list[int]()
     with patch.object(gathering, "BLOCK_ROWS", 50):
         for hour in range(24 * 6):
-            (name, rows), *_ = program.prepare("x", table(hourly(hour, 100), hour * 100))[0]
+            (name, rows), *_ = program.prepare("x", event_table(hourly(hour, 100), hour * 100))[0]
             retention.add(name, rows)
             with looked.counting():
-                (found,) = program.finish(retention, times({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
+                (found,) = program.finish(retention, slices({0: (hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND)}, "from_us", "to_us"))
             seen.append(looked.rows)
-            retention.save(program.compacted)
+            retention.save(program.compact_rows)
     return seen[24 * 3 :], found["value"].to_pylist()[-1:]
 
 
@@ -196,7 +196,7 @@ def test_what_has_passed_is_dropped_unseen() -> None:
     for to in (11, 12, 61, 62, 63, 80, 110, 111, 112, 140, 211):
         with looked.counting():
             kept = lambda rows, to=to: rows.filter(pc.greater_equal(pc.add(rows["system_us"], 10 * SECOND), to * SECOND))  # noqa: E731
-            retention.expire("rows", kept, lasting, to * SECOND, alone=True)
+            retention.expire("rows", kept, lasting, to * SECOND, is_one_timeline=True)
         seen[to] = looked.rows, [piece.num_rows for piece in retention.pieces("rows")]
     full = [100, 100]
     assert seen == {
@@ -223,12 +223,12 @@ def test_other_substreams_keep_their_rows() -> None:
         Retention(),
     )
     events = [Event(at % 2, (at + 1) * SECOND, {"k": at % 2, "t": at}) for at in range(10)]
-    ((name, rows),) = program.prepare("x", table(events))[0]
+    ((name, rows),) = program.prepare("x", event_table(events))[0]
     retention.add(name, rows)
     retention.save()
     for _ in range(2):
-        program.forget(retention, times({0: (60 * SECOND,)}, "to_us"))
-    assert {sub for rows in retention.parts(name) for sub in rows["sub"].to_pylist()} == {1}
+        program.forget(retention, slices({0: (60 * SECOND,)}, "to_us"))
+    assert {sub for rows in retention.tables(name) for sub in rows["sub"].to_pylist()} == {1}
 
 
 @pytest.mark.parametrize("left", ["", "LEFT "])
@@ -241,14 +241,14 @@ def test_a_join_looks_old_rows_up_by_their_keys(left: str) -> None:
         for hour in range(24 * 6):
             for name, first in (("orders", hour * 10), ("payments", (hour - 24) * 10)):
                 rows = [Event(0, (hour * 3600 + at + 1) * SECOND, {"id": hour * 10 + at, "of": first + at}) for at in range(10)]
-                for kept, prepared in program.prepare(name, table(rows, hour * 10))[0]:
+                for kept, prepared in program.prepare(name, event_table(rows, hour * 10))[0]:
                     retention.add(kept, prepared)
             with looked.counting():
                 span = hour * 3600 * SECOND, (hour + 1) * 3600 * SECOND
-                (found,) = program.finish(retention, times({0: span}, "from_us", "to_us"))
+                (found,) = program.finish(retention, slices({0: span}, "from_us", "to_us"))
             results += found.num_rows
             seen.append(looked.rows)
-            retention.save(program.compacted)
+            retention.save(program.compact_rows)
     assert results == (24 * 6 - 24) * 10
     # Merged rows are looked at once more, for the keys by which they are found from then on.
     assert sum(seen[-72:]) <= 72 * 120
@@ -269,15 +269,15 @@ def test_a_jump_of_time_is_finished_in_steps(kind: str) -> None:
     program, retention = program_of(sql, [InputSchema("x")]), Retention()
     for at in range(0, 1_000, 100):
         rows = [Event(0, (at + row + 1) * 60 * SECOND, {"k": "a", "v": at + row}) for row in range(100)]
-        for name, kept in program.prepare("x", table(rows, at))[0]:
+        for name, kept in program.prepare("x", event_table(rows, at))[0]:
             retention.add(name, kept)
-        program.finish(retention, times({0: ((at + 1) * 60 * SECOND, (at + 101) * 60 * SECOND)}, "from_us", "to_us"))
-        retention.save(program.compacted)
+        program.finish(retention, slices({0: ((at + 1) * 60 * SECOND, (at + 101) * 60 * SECOND)}, "from_us", "to_us"))
+        retention.save(program.compact_rows)
     from_us, given = 1_001 * 60 * SECOND, []
-    with patch.object(gathering, "LEAVING_AT_ONCE", 150):
+    with patch.object(gathering, "EXPIRING_AT_ONCE", 150):
         while from_us < 10 * DAY:
-            until_us = program.step(retention, from_us, 10 * DAY)
-            (found,) = program.finish(retention, times({0: (from_us, until_us)}, "from_us", "to_us"))
+            until_us = program.find_step_end(retention, from_us, 10 * DAY)
+            (found,) = program.finish(retention, slices({0: (from_us, until_us)}, "from_us", "to_us"))
             given.append(found.num_rows)
             from_us = until_us
     assert sum(given) == results
@@ -291,11 +291,11 @@ LEAVING = st.lists(st.tuples(st.integers(-20, 90), st.integers(0, 30), st.intege
 @given(LEAVING, st.integers(1, 100), st.sampled_from([NEVER, 0]), st.sampled_from([60, INFINITY]))
 def test_steps_of_time_lead_to_the_end(drawn: list[tuple[int, int, int]], most: int, from_us: int, to_us: int) -> None:
     """Each step is later than the one before, and but for a single instant, in none do more rows leave than may, if they lie evenly."""
-    rows = [Leaving(first_us, first_us + length_us, count) for first_us, length_us, count in drawn]
+    rows = [ExpiringRows(first_us, first_us + length_us, count) for first_us, length_us, count in drawn]
     steps = [from_us]
-    with patch.object(gathering, "LEAVING_AT_ONCE", most):
+    with patch.object(gathering, "EXPIRING_AT_ONCE", most):
         while steps[-1] < to_us:
-            steps.append(step_of(rows, steps[-1], to_us))
+            steps.append(find_step_end(rows, steps[-1], to_us))
             assert len(steps) < 200
 
     def left(until_us: int) -> Fraction:
@@ -315,11 +315,11 @@ def test_rows_of_a_long_window_become_one_a_group() -> None:
     rows = {}
     for kind in ("sum", "percentile"):
         program, retention = program_of(SQL[kind], [InputSchema("x")]), Retention()
-        with putting_everything_together(8):
+        with merging_everything(8):
             for hour in range(64):
-                ((name, kept),) = program.prepare("x", table(hourly(hour), hour * 10))[0]
+                ((name, kept),) = program.prepare("x", event_table(hourly(hour), hour * 10))[0]
                 retention.add(name, kept)
-                retention.save(program.compacted)
+                retention.save(program.compact_rows)
         rows[kind] = [piece.num_rows for piece in retention.pieces(name)]
     assert rows == {"sum": [2], "percentile": [640]}
 
@@ -344,7 +344,7 @@ def test_cells_divide_all_windows(windows: list[Window], step_us: int | None) ->
 def test_only_what_states_make_is_put_together() -> None:
     """An aggregate that needs its rows keeps them."""
     program = program_of(SQL["percentile"], [InputSchema("x")])
-    ((_, rows),) = program.prepare("x", table(hourly(0)))[0]
-    (operator,) = [operator for operator, _, _ in program._kept if isinstance(operator, Compacting)]
-    with putting_everything_together():
+    ((_, rows),) = program.prepare("x", event_table(hourly(0)))[0]
+    (operator,) = [operator for operator, _, _ in program._retained_sides if isinstance(operator, Compacting)]
+    with merging_everything():
         assert operator.compacted(rows) is rows

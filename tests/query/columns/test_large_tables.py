@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from query.columns import large_tables
-from query.columns.large_tables import in_parts, taken, taken_in_parts, text_bytes, whole
+from query.columns.large_tables import combine_column, split_by_bytes, take_rows, take_rows_in_parts, text_bytes
 from query.engine import pending_events
-from query.engine.pending_events import in_steps, in_time_order
+from query.engine.pending_events import find_pending_step_end, sort_by_time
 
 ROWS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2), st.binary(max_size=12), st.none() | st.binary(max_size=30)), max_size=40)
 CHUNKS = st.integers(1, 7)
@@ -34,7 +34,7 @@ def table_of(rows: list[tuple[int, int, bytes, bytes | None]], chunk: int) -> pa
 def test_parts_are_the_whole(rows: list[tuple[int, int, bytes, bytes | None]], chunk: int, bytes_max: int) -> None:
     """Parts are small, or one row; one after the other they are the table."""
     table = table_of(rows, chunk)
-    parts = list(in_parts(table, bytes_max))
+    parts = list(split_by_bytes(table, bytes_max))
     assert pa.concat_tables(parts).equals(table)
     assert all(part.nbytes <= bytes_max or part.num_rows == 1 for part in parts)
 
@@ -47,10 +47,10 @@ def test_rows_are_taken_whatever_their_columns_need(
     table = table_of(rows, chunk)
     chosen = np.array(dice.sample(range(len(rows)), len(rows)), dtype=np.int64)  # type: ignore[attr-defined]
     with patch.object(large_tables, "BYTES_MAX", array_bytes), patch.object(large_tables, "AT_ONCE_BYTES", bytes_max):
-        found = taken(table, chosen)
+        found = take_rows(table, chosen)
         assert found.equals(table.take(pa.array(chosen)))
-        assert whole(found["value"]).to_pylist() == found["value"].to_pylist()
-        parts = list(taken_in_parts(table, chosen, bytes_max))
+        assert combine_column(found["value"]).to_pylist() == found["value"].to_pylist()
+        parts = list(take_rows_in_parts(table, chosen, bytes_max))
     assert pa.concat_tables(parts).equals(found)
     largest = int(text_bytes(table).max(initial=0))
     assert all(int(text_bytes(part).sum()) < bytes_max + largest for part in parts if part.num_rows)
@@ -64,7 +64,7 @@ def test_steps_lead_to_the_end(rows: list[tuple[int, int, bytes, bytes | None]],
     with patch.object(pending_events, "AT_ONCE_BYTES", bytes_max):
         while steps[-1] < until_us:
             left = table.filter(pa.array(table["system_us"].to_numpy() >= steps[-1]))
-            steps.append(in_steps([left.slice(0, 3), left.slice(3)], until_us))
+            steps.append(find_pending_step_end([left.slice(0, 3), left.slice(3)], until_us))
     for first, last in pairwise(steps):
         between = [(us, len(key) + len(value or b"")) for us, _, key, value in rows if first <= us < last]
         assert first < last <= until_us
@@ -76,7 +76,7 @@ def test_what_waits_is_worked_on_in_the_order_of_time(rows: list[tuple[int, int,
     """(s, input partition, offset), in parts."""
     table = table_of(rows, chunk).drop_columns(["text"])
     with patch.object(pending_events, "AT_ONCE_BYTES", bytes_max):
-        found = [row for part in in_time_order(table) for row in part.to_pylist()]
+        found = [row for part in sort_by_time(table) for row in part.to_pylist()]
     assert found == sorted(table.to_pylist(), key=lambda row: (row["system_us"], row["number"], row["offset"]))
 
 
@@ -85,6 +85,6 @@ def test_more_bytes_than_an_array_can_have() -> None:
     piece = pa.array([b"x" * 2**20] * 2**6, pa.binary())
     table = pa.table({"key": pa.chunked_array([piece] * 33), "at": np.arange(33 * 2**6)})
     rows = np.arange(table.num_rows)[::-301]
-    found = taken(table, rows)
+    found = take_rows(table, rows)
     assert found["at"].to_pylist() == rows.tolist()
     assert set(found["key"].to_pylist()) == {b"x" * 2**20}

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.columns.packing import column_of, packed, unpacked
-from query.engine.retention import octets_of
+from query.columns.packing import pack_table, read_column, unpack_table
+from query.engine.retention import encode_table
 
 INTS = st.one_of(
     st.integers(-5, 5),
@@ -36,12 +36,12 @@ def tables(draw: st.DrawFn) -> pa.Table:
 @given(tables(), st.data())
 def test_what_was_packed_comes_back(table: pa.Table, data: st.DataObject) -> None:
     """Also after it was filtered, saved and read, and packed again."""
-    small = packed(table)
+    small = pack_table(table)
     mask = pa.array(data.draw(st.lists(st.booleans(), min_size=table.num_rows, max_size=table.num_rows)), pa.bool_())
-    read = pa.ipc.open_stream(octets_of(small.filter(mask))).read_all()
-    for each in (small.filter(mask), read, packed(unpacked(read))):
-        assert same(unpacked(each), table.filter(mask))
-    assert all(same(pa.table({name: column_of(small, name)}), table.select([name])) for name in table.column_names)
+    read = pa.ipc.open_stream(encode_table(small.filter(mask))).read_all()
+    for each in (small.filter(mask), read, pack_table(unpack_table(read))):
+        assert same(unpack_table(each), table.filter(mask))
+    assert all(same(pa.table({name: read_column(small, name)}), table.select([name])) for name in table.column_names)
 
 
 def same(table: pa.Table, other: pa.Table) -> bool:
@@ -62,11 +62,11 @@ def same(table: pa.Table, other: pa.Table) -> bool:
 )
 def test_how_small_it_gets(column: pa.Array, octets: float) -> None:
     """Bytes a row."""
-    assert packed(pa.table({"c": column})).nbytes <= (octets + 0.2) * len(column)
+    assert pack_table(pa.table({"c": column})).nbytes <= (octets + 0.2) * len(column)
 
 
 def test_texts_that_hardly_come_again_stay_as_they_are() -> None:
     """A dictionary of all texts would save nothing."""
     table = pa.table({"c": [f"order-{at}" for at in range(10_000)]})
-    assert packed(table).schema == table.schema
-    assert unpacked(table) is table
+    assert pack_table(table).schema == table.schema
+    assert unpack_table(table) is table

@@ -9,7 +9,7 @@ from pathlib import Path
 import fastavro
 import pytest
 from support.query_oracle import Event
-from support.query_runs import SECOND, answers, table
+from support.query_runs import SECOND, answers, event_table
 
 from ordering.errors import QueryError
 from query.engine.compile import CompiledQuery, compile_plan
@@ -42,7 +42,7 @@ def compiled(sql: str, of: PayloadFormat, schema: InputSchema = TYPED) -> Compil
 def results(query: CompiledQuery, payloads: list[bytes]) -> tuple[list[str], list[tuple[int, str]]]:
     """Values, and positions and reasons of rows that fail, for payloads one second apart."""
     events = [Event(0, (at + 1) * SECOND, payload) for at, payload in enumerate(payloads)]
-    _, bad = query.prepare(table(events))
+    _, bad = query.prepare(event_table(events))
     return [row["value"].decode() for row in answers(query, events)], [(row["position"], row["reason"]) for row in bad.to_pylist()]
 
 

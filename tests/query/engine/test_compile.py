@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event, Shape, is_bad, results
-from support.query_runs import EVER, SECOND, answers, compiled, table, times
+from support.query_runs import END_US, SECOND, answers, compiled, event_table, slices
 
 from query.engine.compile import RESULT_SCHEMA, CompiledQuery
 from query.operators.windows.windowed_aggregate import WindowAggregation
@@ -74,7 +74,7 @@ def walk(story: Story, query: CompiledQuery, *, over: bool) -> list[dict[str, ob
     done = {event.sub: 0 for event in story.events} or {0: 0}
     start = 0
     for cut, behind in zip([*story.cuts, len(story.events)], story.behind, strict=False):
-        retained.append(query.prepare(table(story.events[start:cut], start))[0])
+        retained.append(query.prepare(event_table(story.events[start:cut], start))[0])
         start = max(start, cut)
         closing = {}
         for sub, before in done.items():
@@ -82,10 +82,10 @@ def walk(story: Story, query: CompiledQuery, *, over: bool) -> list[dict[str, ob
             certain = min(upcoming, default=1_200)
             closing[sub] = (before, max(before, certain - behind))
         slice_ = query.concat(retained)
-        rows += query.finish(slice_, times(closing, "from_us", "to_us")).to_pylist()
-        retained = [query.expire(slice_, times({sub: (to,) for sub, (_, to) in closing.items()}, "to_us"))]
+        rows += query.finish(slice_, slices(closing, "from_us", "to_us")).to_pylist()
+        retained = [query.expire(slice_, slices({sub: (to,) for sub, (_, to) in closing.items()}, "to_us"))]
         done = {sub: to for sub, (_, to) in closing.items()}
-    final = query.finish(query.concat(retained), times({sub: (before, EVER) for sub, before in done.items()}, "from_us", "to_us"))
+    final = query.finish(query.concat(retained), slices({sub: (before, END_US) for sub, before in done.items()}, "from_us", "to_us"))
     return [*rows, *final.to_pylist()]
 
 
@@ -122,12 +122,12 @@ def test_batches_put_together_equal_one_batch(story: Story) -> None:
     """Concatenating prepared batches equals preparing all at once, and survives Arrow IPC."""
     query = query_of(story, over=False)
     bounds = [0, *story.cuts, len(story.events)]
-    pieces = [query.prepare(table(story.events[low:high], low))[0] for low, high in pairwise(bounds)]
+    pieces = [query.prepare(event_table(story.events[low:high], low))[0] for low, high in pairwise(bounds)]
     sink = pa.BufferOutputStream()
     together = query.concat(pieces)
     with pa.ipc.new_stream(sink, together.schema) as writer:
         writer.write_table(together)
-    assert pa.ipc.open_stream(sink.getvalue()).read_all().equals(query.concat([query.prepare(table(story.events))[0]]))
+    assert pa.ipc.open_stream(sink.getvalue()).read_all().equals(query.concat([query.prepare(event_table(story.events))[0]]))
 
 
 @settings(max_examples=40)
@@ -135,8 +135,8 @@ def test_batches_put_together_equal_one_batch(story: Story) -> None:
 def test_the_bad_rows_are_the_oracles(story: Story) -> None:
     """A row fails by itself, whatever batch it is in."""
     query = query_of(story, over=False)
-    _, together = query.prepare(table(story.events))
-    alone = [query.prepare(table([event], at))[1].to_pylist() for at, event in enumerate(story.events)]
+    _, together = query.prepare(event_table(story.events))
+    alone = [query.prepare(event_table([event], at))[1].to_pylist() for at, event in enumerate(story.events)]
     assert together.to_pylist() == [row for rows in alone for row in rows]
     assert together["position"].to_pylist() == [at for at, event in enumerate(story.events) if is_bad(event)]
 
@@ -152,7 +152,7 @@ def test_first_and_last_end_bound_the_results_of_an_event(story: Story) -> None:
     for event in story.events[:3]:
         if is_bad(event):
             continue
-        single = table([event])["system_us"].to_numpy()
+        single = event_table([event])["system_us"].to_numpy()
         first, last = int(window.first_end(single)[0]), int(window.last_end(single)[0])
         ends = [row["system_us"] for row in answers(query, [event])]
         assert ends == list(range(first, last + 1, story.shape.hop_us))
@@ -162,7 +162,7 @@ def test_nothing_gives_nothing() -> None:
     """An empty slice has the schema of results and no row."""
     query = compiled(f"SELECT {AGGREGATES} FROM arrivals GROUP BY k, TumblingWindow(second, 1)")
     empty = query.concat([])
-    found = query.finish(empty, times({0: (0, EVER)}, "from_us", "to_us"))
+    found = query.finish(empty, slices({0: (0, END_US)}, "from_us", "to_us"))
     assert found.schema == RESULT_SCHEMA
     assert found.num_rows == 0
 

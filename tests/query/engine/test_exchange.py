@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
-from support.bucket_oracle import INFINITY, Event, Question, Slowly, key_bytes, merged, text_of
-from support.bucket_runs import Said, promise_of, raws, walked
+from support.bucket_oracle import INFINITY, Event, Question, SlowPace, key_bytes, merged, text_of
+from support.bucket_runs import BucketOutput, promise_of, raws, run_bucket
 from support.bucket_topics import Line, Topic, columns_of, middle_of, topics
 from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of
 
@@ -24,7 +24,7 @@ from ordering.protocol.reader import Log
 from query.buckets.bucket import EACH_CTI, Bucket, Source
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.merged import MergedBucket
-from query.buckets.shared_reads import Piece, forget, shared
+from query.buckets.shared_reads import DecodedRange, forget_job, share_range
 from query.columns.decode import Events
 from query.config import Promise
 from query.engine.exchange import Exchange, Router
@@ -78,16 +78,16 @@ def lines_of(topics: Mapping[str, Topic]) -> dict[int, list[Line]]:
 
 def parts_of(
     plans: tuple[Plan, ...], topics: Mapping[str, Topic], data: st.DataObject, buckets: int, pace: Pace = EACH_CTI, *, end: bool = True
-) -> list[Said]:
+) -> list[BucketOutput]:
     """Return what each bucket of an exchange says, cut anywhere."""
     logs = lines_of(topics)
     return [
-        walked(lambda at=at: made(plans, topics, at, buckets, pace), logs, cuts=random.Random(data.draw(SEEDS)), end=end)
+        run_bucket(lambda at=at: made(plans, topics, at, buckets, pace), logs, cuts=random.Random(data.draw(SEEDS)), end=end)
         for at in range(buckets)
     ]
 
 
-def check_parts(parts: Sequence[Said], whole: Said) -> None:
+def check_parts(parts: Sequence[BucketOutput], whole: BucketOutput) -> None:
     """What all buckets give is what one gives, each in its order, and each keeps its promises."""
     for output, rows in enumerate(whole.rows):
         assert Counter(row for part in parts for row in part.rows[output]) == Counter(rows)
@@ -108,7 +108,7 @@ def test_each_bucket_says_what_the_events_whose_keys_fall_to_it_say(
     data: st.DataObject, topic: Topic, question: Question, buckets: int, end: bool
 ) -> None:
     """Level 3: the naive oracle's results, split by Java's partitioner over their keys; whoever wrote the topic, wherever it is cut."""
-    until_us = INFINITY if end or topic.ended else topic.frontier(Slowly())
+    until_us = INFINITY if end or topic.ended else topic.frontier(SlowPace())
     expected = merged(question, topic.truth, until_us)
     plans = bound(question.sql, InputSchema("arrivals"))
     for at, said in enumerate(parts_of(plans, {"arrivals": topic}, data, buckets, end=end)):
@@ -126,7 +126,7 @@ def test_an_exchange_cannot_be_seen(kind: str, data: st.DataObject, over: bool, 
     """Level 3: for queries of every kind all buckets together give what one gives, each in its order, however they are cut."""
     topic = data.draw(raws(over)).topic(data.draw(SEEDS), data.draw(st.integers(1, 3)), over=over)
     plans = plans_of(kind, over=False, typed=True)
-    whole = walked(lambda: made(plans, {INPUT: topic}, None, pace=pace), lines_of({INPUT: topic}))
+    whole = run_bucket(lambda: made(plans, {INPUT: topic}, None, pace=pace), lines_of({INPUT: topic}))
     parts = parts_of(plans, {INPUT: topic}, data, buckets, pace)
     check_parts(parts, whole)
 
@@ -164,7 +164,7 @@ def test_an_exchange_of_several_inputs_cannot_be_seen(sql: str, data: st.DataObj
     schemas = [InputSchema(name, "t", fields=TYPED) for name in both]
     plans = bound(sql, *schemas)
     named = {name: topic for name, topic in both.items() if name in {scan.input for plan in plans for scan in plan.scans}}
-    whole = walked(lambda: made(plans, named, None), lines_of(named))
+    whole = run_bucket(lambda: made(plans, named, None), lines_of(named))
     check_parts(parts_of(plans, named, data, buckets), whole)
 
 
@@ -177,7 +177,7 @@ def test_a_bucket_goes_on_after_its_last_promise(kind: str, data: st.DataObject,
     lookback_us = max(plan.lookback_us for plan in plans)
     logs = lines_of({INPUT: topic})
     for at in range(2):
-        whole = walked(lambda at=at: made(plans, {INPUT: topic}, at, 2), logs, cuts=random.Random(data.draw(SEEDS)))
+        whole = run_bucket(lambda at=at: made(plans, {INPUT: topic}, at, 2), logs, cuts=random.Random(data.draw(SEEDS)))
         batch = data.draw(st.integers(0, max(len(channel.ctis) for channel in whole.channels) - 1))
         lasts = [channel.ctis[min(batch, len(channel.ctis) - 1)][1] for channel in whole.channels]
         start_us = min(cti.c for cti in lasts)
@@ -185,7 +185,7 @@ def test_a_bucket_goes_on_after_its_last_promise(kind: str, data: st.DataObject,
             continue
         since, promises = (start_us, start_us - lookback_us), [promise_of(cti) for cti in lasts]
         rest = {log: middle_of(lines, start_us - lookback_us, back) for log, lines in logs.items()}
-        said = walked(lambda at=at, since=since, promises=promises: made(plans, {INPUT: topic}, at, 2, EACH_CTI, since, promises), rest)
+        said = run_bucket(lambda at=at, since=since, promises=promises: made(plans, {INPUT: topic}, at, 2, EACH_CTI, since, promises), rest)
         for channel, every, cti in zip(said.channels, whole.channels, lasts, strict=True):
             assert channel.rows == every.rows[cti.n :]
             channel.check(every.rows[: cti.n])
@@ -199,7 +199,7 @@ def test_counts_of_all_buckets_add_up() -> None:
     plans = bound("SELECT k, COUNT(*) AS n FROM arrivals GROUP BY k, TumblingWindow(mcs, 3)", InputSchema("arrivals"))
     buckets = [made(plans, {"arrivals": topic}, at, 3) for at in range(3)]
     for bucket in buckets:
-        bucket.take(0, *columns_of(twice), 40)
+        bucket.accept_records(0, *columns_of(twice), 40)
         bucket.settle()
     assert [bucket.totals["events"] for bucket in buckets] == [
         sum(partition_of(b"%d" % at, 3) == number for at in range(20)) for number in range(3)
@@ -269,7 +269,7 @@ def test_siblings_are_what_spark_gives_to_one_task(tasks: int) -> None:
     """Buckets are dealt out in turn."""
     assert len(even_labels(5, tasks)) == 5
     exchange = Exchange({}, 5, tasks)
-    assert [list(exchange.siblings(at)) for at in range(5)] == [
+    assert [list(exchange.buckets_of_task(at)) for at in range(5)] == [
         [each for each in range(5) if each % tasks == at % tasks] for at in range(5)
     ]
 
@@ -278,19 +278,19 @@ def test_siblings_read_a_range_once() -> None:
     """Each of them finds what the first has read; who asks again, for something else, or after a failure, reads for itself."""
     reads: list[int] = []
 
-    def read() -> Iterator[Piece]:
+    def read() -> Iterator[DecodedRange]:
         reads.append(1)
-        yield Piece(Log(*[np.empty(0, dtype=np.int64)] * 4, []), events([]), 7)
+        yield DecodedRange(Log(*[np.empty(0, dtype=np.int64)] * 4, []), events([]), 7)
 
     def asked(bucket: int, end: int = 7, siblings: range = range(0, 6, 2)) -> int:
-        assert [piece.next_offset for piece in shared("job", 3, 0, end, bucket, siblings, read)] == [7]
+        assert [piece.next_offset for piece in share_range("job", 3, 0, end, bucket, siblings, read)] == [7]
         return len(reads)
 
     assert [asked(0), asked(2), asked(4)] == [1, 1, 1]
     assert [asked(0), asked(2), asked(2)] == [2, 2, 3]
     assert [asked(0, 8), asked(2), asked(4), asked(0)] == [4, 5, 5, 5]
     assert asked(0) == 6
-    forget("job")
+    forget_job("job")
     assert asked(2) == 7
-    forget("job")
+    forget_job("job")
     assert [asked(0, siblings=range(0)), asked(0, siblings=range(0))] == [8, 9]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import Event
-from support.bucket_runs import bucket_of, raws, walked, works_of
+from support.bucket_runs import bucket_of, raws, run_bucket, works_of
 from support.bucket_topics import Line, Topic, columns_of
 from support.query_kinds import INPUT
 
@@ -80,8 +80,8 @@ def lines_of(*records: tuple[int, str] | int) -> list[Line]:
 
 def heard(bucket: Bucket, lines: list[Line]) -> tuple[list[tuple[int, bytes]], tuple[int, int, int] | None]:
     """Take a range; return the results (time, key), and of the CTI after them c, n and ahead."""
-    released = [*bucket.take(0, *columns_of(lines), lines[-1][0] + 1), *bucket.settle()]
-    (cti,) = bucket.ctis()
+    released = [*bucket.accept_records(0, *columns_of(lines), lines[-1][0] + 1), *bucket.settle()]
+    (cti,) = bucket.next_ctis()
     rows = [row for each in released for row in zip(each.system_us.tolist(), each.key.tolist(), strict=True)]
     return rows, None if cti is None else (cti.c, cti.n, cti.ahead)
 
@@ -134,7 +134,7 @@ def test_shifted_rows_leave_as_their_events_do(data: st.DataObject, over: bool) 
     for work in works_of(topic, over=over):
         lines = {at: topic.partitions[at] for at in work}
         own, later = (
-            walked(lambda made=made, work=work: bucket_of(made(), topic, work, over=over), lines, cuts=random.Random(seed), end=False)
+            run_bucket(lambda made=made, work=work: bucket_of(made(), topic, work, over=over), lines, cuts=random.Random(seed), end=False)
             for made in (lambda: program_of(AS_IT_IS, over=over), lambda: program_of(LATER, over=over))
         )
         (own_rows,), (later_rows,) = own.rows, later.rows
@@ -148,6 +148,6 @@ def test_shifted_rows_leave_as_their_events_do(data: st.DataObject, over: bool) 
 def test_never_and_infinity_stay() -> None:
     """Who has said nothing says nothing; where no event can come no row can."""
     bucket = new(over=False)
-    assert bucket.c_of(0) == NEVER
+    assert bucket.output_frontier_us(0) == NEVER
     bucket.end()
-    assert bucket.c_of(0) == INFINITY
+    assert bucket.output_frontier_us(0) == INFINITY

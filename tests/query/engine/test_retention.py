@@ -169,6 +169,6 @@ def test_no_chunk_has_many_bytes(batches: list[list[int]], bytes_max: int) -> No
             retention.add("at", rows_of(batch))
             store.apply(retention.save())
             retention = Retention.restore(retention.head(), dict(store.chunks))
-            assert all(piece.packed.nbytes <= max(bytes_max, 500) for name in ("rows", "at") for piece in retention.pieces(name))
-    assert [len(value) for rows in retention.parts("rows") for value in rows["value"].to_pylist()] == sizes
+            assert all(piece.stored.nbytes <= max(bytes_max, 500) for name in ("rows", "at") for piece in retention.pieces(name))
+    assert [len(value) for rows in retention.tables("rows") for value in rows["value"].to_pylist()] == sizes
     assert kept(retention, "at") == sizes

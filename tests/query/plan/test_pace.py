@@ -90,10 +90,10 @@ def test_end_edges_do_not_count() -> None:
     lines = [event(0, 0), event(1, 1), event(2, 2), cti(3, 21, 3)]
     log, events = columns_of(lines)
     events.flags = np.array([Flag.EDGE_START, Flag.EDGE_END, 0], dtype=np.uint16)
-    bucket.take(0, log, events, 4)
-    assert (bucket.c, bucket.totals["withheld_ctis"]) == (NEVER, 1)
-    bucket.take(0, *columns_of([event(4, 3), cti(5, 31, 4)]), 6)
-    assert (bucket.c, bucket.totals["withheld_ctis"]) == (31, 1)
+    bucket.accept_records(0, log, events, 4)
+    assert (bucket.frontier_us, bucket.totals["withheld_ctis"]) == (NEVER, 1)
+    bucket.accept_records(0, *columns_of([event(4, 3), cti(5, 31, 4)]), 6)
+    assert (bucket.frontier_us, bucket.totals["withheld_ctis"]) == (31, 1)
     assert [len(released) for released in bucket.settle()] == [4]
 
 

@@ -103,9 +103,9 @@ def run(
                 bucket.restore(head, dict(chunks))
             if known:
                 kept = [each for each in (*begun, *known) if each >= kept_from.get("r", NEVER)]
-                bucket.refer(Known([("r", each) for each in known], {"r": table(*kept)}))
+                bucket.update_references(Known([("r", each) for each in known], {"r": table(*kept)}))
             offset = batch.lines[-1][0] + 1 if batch.lines else 0
-            found = [*bucket.take(0, *columns_of(batch.lines), offset), *bucket.settle()]
+            found = [*bucket.accept_records(0, *columns_of(batch.lines), offset), *bucket.settle()]
             rows = [value for released in found for value in released.value.tolist()]
         results += rows
         if forgets:

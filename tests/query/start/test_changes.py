@@ -16,7 +16,7 @@ from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, TICK_MIN
 from query import job
-from query.buckets.resumed_results import ahead_by_key
+from query.buckets.resumed_results import count_ahead_by_key
 from query.config import Promise, QueryPlan
 from query.start import output_start, read_positions
 from tidegate.checkpoint.binding import bound
@@ -155,9 +155,9 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
     def counted(kafka: object, topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise | None:
         assert first == max(promise.c, 0) // MINUTE_US
-        return ahead_by_key(promise, brokers.held[topic, partition])
+        return count_ahead_by_key(promise, brokers.held[topic, partition])
 
-    monkeypatch.setattr(output_start, "promised_by_key", counted)
+    monkeypatch.setattr(output_start, "read_promise_by_key", counted)
     monkeypatch.setattr(read_positions, "settled_at", lambda plan, partition, kept, found: found)
     return Scene(tmp_path, brokers)
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event
-from support.query_runs import table, times
+from support.query_runs import event_table, slices
 from support.script_runs import answers_of, program_of
 
 from ordering.errors import QueryError
@@ -251,11 +251,11 @@ def kept_rows(sql: str, seconds: int) -> int:
     program = program_of(sql, [InputSchema("a")])
     retention = Retention()
     for second in range(1, seconds + 1):
-        for name, rows in program.prepare("a", table([at(second, k="x", v=second)], second))[0]:
+        for name, rows in program.prepare("a", event_table([at(second, k="x", v=second)], second))[0]:
             retention.add(name, rows)
-        program.finish(retention, times({0: ((second - 1) * SECOND + 1, second * SECOND + 1)}, "from_us", "to_us"))
+        program.finish(retention, slices({0: ((second - 1) * SECOND + 1, second * SECOND + 1)}, "from_us", "to_us"))
         retention.save()
-    return sum(part.num_rows for name in program.names for part in retention.parts(name))
+    return sum(part.num_rows for name in program.retained_names for part in retention.tables(name))
 
 
 def test_of_lag_the_last_rows_of_each_group_are_kept() -> None:

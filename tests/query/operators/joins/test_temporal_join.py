@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event
-from support.query_runs import EVER, table, times
+from support.query_runs import END_US, event_table, slices
 from support.script_runs import Answers, answers_of, program_of
 
 from query.engine.retention import Retention
@@ -296,12 +296,12 @@ def test_each_substream_advances_on_its_own(events: list[Event], moves: list[tup
     over = "a TIMESTAMP BY t OVER sub"
     sql = f"SELECT x.v AS x, y.v AS y INTO out FROM {over} x LEFT JOIN {over} y ON DATEDIFF(ms, x, y) BETWEEN -1 AND 2 AND x.k = y.k"
     program, retention = program_of(sql, [InputSchema("a", is_free=True)]), Retention()
-    for name, rows in program.prepare("a", table(events))[0]:
+    for name, rows in program.prepare("a", event_table(events))[0]:
         retention.add(name, rows)
     done = dict.fromkeys(range(3), 0)
     found: dict[int, list[tuple[int, str]]] = {}
-    for sub, to_us in [*moves, *((sub, EVER) for sub in done)]:
-        (results,) = program.finish(retention, times({sub: (done[sub], max(done[sub], to_us))}, "from_us", "to_us"))
+    for sub, to_us in [*moves, *((sub, END_US) for sub in done)]:
+        (results,) = program.finish(retention, slices({sub: (done[sub], max(done[sub], to_us))}, "from_us", "to_us"))
         done[sub] = max(done[sub], to_us)
         for row in results.to_pylist():
             found.setdefault(row["sub"], []).append((row["system_us"], row["value"].decode()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.query_oracle import Event
-from support.query_runs import SECOND, answers, compiled, table, times
+from support.query_runs import SECOND, answers, compiled, event_table, slices
 
 from tidegate.expressions.binding.catalog import InputSchema
 
@@ -38,6 +38,6 @@ def test_with_over_a_result_keeps_its_substreams_key() -> None:
 def test_what_was_emitted_is_forgotten() -> None:
     """Rows below the horizon go, rows of other substreams stay."""
     query = compiled("SELECT v FROM arrivals")
-    retained, _ = query.prepare(table([Event(0, SECOND, {}), Event(0, 2 * SECOND, {}), Event(1, SECOND, {})]))
-    left = query.expire(retained, times({0: (2 * SECOND,)}, "to_us"))
+    retained, _ = query.prepare(event_table([Event(0, SECOND, {}), Event(0, 2 * SECOND, {}), Event(1, SECOND, {})]))
+    left = query.expire(retained, slices({0: (2 * SECOND,)}, "to_us"))
     assert list(zip(left["sub"].to_pylist(), left["system_us"].to_pylist(), strict=True)) == [(0, 2 * SECOND), (1, SECOND)]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event
-from support.query_runs import EVER, SECOND, compiled, table, times
+from support.query_runs import END_US, SECOND, compiled, event_table, slices
 from support.script_runs import answers_of
 from support.windows_oracle import COLUMNS, CUTS, EVENTS, Kind, hopping, results, session, sliding
 
@@ -111,19 +111,19 @@ def test_substreams_advance_each_on_its_own(kinds: list[tuple[str, Kind, int]], 
     sql = f"SELECT {COLUMNS} FROM a TIMESTAMP BY t OVER k GROUP BY k, Windows({', '.join(text for text, _, _ in kinds)})"
     query = compiled(sql, InputSchema("a", "t", "k"))
     keyed = [Event(SUBS[event.payload["k"]], event.system_us, event.payload) for event in events]
-    retained, _ = query.prepare(table(keyed))
+    retained, _ = query.prepare(event_table(keyed))
     found: dict[int, list[tuple[int, bytes, bytes]]] = {sub: [] for sub in SUBS.values()}
     done = dict.fromkeys(SUBS.values(), 0)
 
     def finish(to_us: dict[int, int]) -> pa.Table:
-        for row in query.finish(retained, times({sub: (done[sub], end) for sub, end in to_us.items()}, "from_us", "to_us")).to_pylist():
+        for row in query.finish(retained, slices({sub: (done[sub], end) for sub, end in to_us.items()}, "from_us", "to_us")).to_pylist():
             found[row["sub"]].append((row["system_us"], row["key"], row["value"]))
         done.update(to_us)
-        return query.expire(retained, times({sub: (end,) for sub, end in to_us.items()}, "to_us"))
+        return query.expire(retained, slices({sub: (end,) for sub, end in to_us.items()}, "to_us"))
 
     for sub, further in steps:
         retained = finish({sub: done[sub] + further})
-    retained = finish(dict.fromkeys(done, EVER))
+    retained = finish(dict.fromkeys(done, END_US))
     for sub in done:
         assert found[sub] == results([event for event in keyed if event.sub == sub], *(kind for _, kind, _ in kinds))
     assert retained.num_rows == 0
