@@ -61,8 +61,8 @@ def ingest(
         from ingest import job
         from tidegate.checkpoint.output_start import parse_start
 
-        asked = parse_start(start, now_us)
-        prepared = [job.prepare(settings, name, until_end, asked) for name in job.in_order(settings, names)]
+        requested = parse_start(start, now_us)
+        prepared = [job.prepare(settings, name, until_end, requested) for name in job.order_by_imports(settings, names)]
         _run(title, prepared, settings, worker_log, spark or start_spark(), as_json=format is Format.JSON)
 
 
@@ -86,29 +86,34 @@ def _run(
     from tidegate.spark.driver import Driven, drive, live_line, print_json, stopped_by_signal
 
     at_fault: set[str] = set()
-    inputs = [RunningInput(plan, recovery, job.look(plan), at_fault) for plan, recovery in prepared]
+    inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), at_fault) for plan, recovery in prepared]
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     console = Console(stderr=True)
 
-    def start_of(each: RunningInput) -> Driven:
+    def driven(running_input: RunningInput) -> Driven:
         def on_reports(reports: list[dict[str, Any]]) -> None:
-            summary = each.take(reports)
-            metrics.take(each.name, reports)
+            summary = running_input.accept_reports(reports)
+            metrics.take(running_input.name, reports)
             if as_json:
                 print_json({"event": "batch", **summary})
 
-        return Driven(each.name, lambda: job.start(spark.get(), settings, each.plan, on_reports), Path(each.plan.checkpoint), each.fail)
+        return Driven(
+            running_input.name,
+            lambda: job.start(spark.get(), settings, running_input.plan, on_reports),
+            Path(running_input.plan.checkpoint),
+            running_input.fail,
+        )
 
     with (
         stopped_by_signal() as stop,
         live_line(console, title, sum(each.progress.total or 0 for each in inputs)) as show,
         ExitStack() as open_,
     ):
-        for each in inputs:
-            policies = each.plan.settings.policies()
-            metrics.input(each.name, policies.reorder_us, policies.late_us)
-            metrics.take(each.name, each.reported_before())
-            open_.enter_context(each)
+        for running_input in inputs:
+            policies = running_input.plan.settings.policies()
+            metrics.input(running_input.name, policies.reorder_us, policies.late_us)
+            metrics.take(running_input.name, running_input.read_last_reports())
+            open_.enter_context(running_input)
 
         def on_tick() -> None:
             worker_log.follow()
@@ -118,14 +123,14 @@ def _run(
             told = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
             show("  |  ".join(told), sum(each.progress.totals()["events_in"] for each in inputs))
 
-        drive([start_of(each) for each in inputs], stop, on_tick)
-    for each in inputs:
-        summary = each.summary()
+        drive([driven(each) for each in inputs], stop, on_tick)
+    for running_input in inputs:
+        summary = running_input.summary()
         if as_json:
             print_json({"event": "end", **summary})
         else:
-            line = f"{each.progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s"
-            console.print(f"ingest {each.name}: {line}", soft_wrap=True)
+            line = f"{running_input.progress.line()}; watermark {summary['watermark']}, {summary['events_per_second']:,} events/s"
+            console.print(f"ingest {running_input.name}: {line}", soft_wrap=True)
 
 
 if __name__ == "__main__":

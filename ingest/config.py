@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ingest.cti_imports import ImportedInput
-from ingest.offsets import Joined, Planned
+from ingest.offsets import Join, PlannedPosition
 from ordering.model.state import State
 from ordering.model.step import Model
 from ordering.protocol.journal import JournalKey
@@ -57,7 +57,7 @@ class IngestPlan:
     partitions: tuple[Partition, ...]
     topic_ids: Mapping[str, str]
     tasks: int
-    starts: Mapping[Partition, Planned]
+    starts: Mapping[Partition, PlannedPosition]
     output_partitions: int
     estimates: frozenset[str]
     until_end: bool
@@ -66,7 +66,7 @@ class IngestPlan:
     promises: Mapping[int, Mapping[int, Cti]] = field(default_factory=dict)
     start_us: int = NEVER
     ordered_topic_id: str = ""
-    joined: Mapping[Partition, Joined] = field(default_factory=dict)
+    joins: Mapping[Partition, Join] = field(default_factory=dict)
     excluded: frozenset[str] = frozenset()
     payloads: PayloadFormat = field(default_factory=PayloadFormat)
     record_bytes_max: int = 1_048_588
@@ -74,18 +74,18 @@ class IngestPlan:
     @property
     def roster(self) -> Roster:
         """Who writes into the ordered topic when the job starts."""
-        return self.roster_of(len(self.partitions), len(self.joined))
+        return self.roster_of(len(self.partitions), len(self.joins))
 
     @property
     def prefetch_bytes(self) -> int:
         """How much is fetched ahead of the reader of each partition: with many partitions less, for the worker's memory."""
-        of_all = PREFETCH_BYTES_ALL * self.tasks // len(self.partitions)
-        return min(self.settings.prefetch_bytes, max(of_all, 2**20))
+        share_bytes = PREFETCH_BYTES_ALL * self.tasks // len(self.partitions)
+        return min(self.settings.prefetch_bytes, max(share_bytes, 2**20))
 
-    def roster_of(self, inputs: int, joined: int) -> Roster:
+    def roster_of(self, inputs: int, joins: int) -> Roster:
         """Return the roster of *inputs* input partitions, so many of which have *joined* since the ordered topic was begun."""
         over = self.settings.over is not None
-        return Roster(1 + joined, inputs, Spread.ALL if over else Spread.ONE, over)
+        return Roster(1 + joins, inputs, Spread.ALL if over else Spread.ONE, over)
 
     def outputs_of(self, number: int) -> range:
         """Return the output partitions into which the input partition with roster number *number* writes."""
@@ -126,8 +126,8 @@ class IngestPlan:
         """
         settings = self.settings
         if joined_us is None:
-            joined = self.joined.get(self.partitions[number])
-            joined_us = NEVER if joined is None else joined.at_us
+            joined = self.joins.get(self.partitions[number])
+            joined_us = NEVER if joined is None else joined.joined_us
         return Model(
             settings.policies(),
             settings.over is not None,

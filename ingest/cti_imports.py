@@ -1,7 +1,7 @@
 """
 The time of another input: how far its ordered topic has come, for an input that imports its CTIs.
 
-Law: what :meth:`ForeignTime.look` returns only rises, is a promise of the other input's every channel, and never the
+Law: what :meth:`ImportedFrontier.look` returns only rises, is a promise of the other input's every channel, and never the
 end of its stream: once that has ended, its time stands still here.
 
 CTIs are looked up where they are written. Each look reads on from where the last one ended, so that none is missed; far
@@ -41,7 +41,7 @@ class ImportedInput:
     partitions: int
 
 
-class Frontier:
+class CtiFrontier:
     """
     The least time of all channels of an ordered topic, told by CTIs alone.
 
@@ -52,10 +52,10 @@ class Frontier:
     def __init__(self, partitions: int) -> None:
         self._readers = [PartitionReader(partition, partitions, start_us=INFINITY) for partition in range(partitions)]
 
-    def take(self, partition: int, ctis: list[tuple[int, Cti]]) -> None:
+    def accept_ctis(self, partition: int, ctis: list[tuple[int, Cti]]) -> None:
         """Take the (log offset, CTI) met in a partition, rising; final ones say nothing."""
-        told = [(offset, cti) for offset, cti in ctis if cti.c != INFINITY]
-        self._readers[partition].accept(Log(_NOTHING, _NOTHING, _NOTHING, _NOTHING, told))
+        finite_ctis = [(offset, cti) for offset, cti in ctis if cti.c != INFINITY]
+        self._readers[partition].accept(Log(_NOTHING, _NOTHING, _NOTHING, _NOTHING, finite_ctis))
 
     @property
     def c_us(self) -> int | None:
@@ -64,7 +64,7 @@ class Frontier:
         return least if least >= TICK_MIN else None
 
 
-class ForeignTime:
+class ImportedFrontier:
     """
     Looks at the CTIs of another input's ordered topic.
 
@@ -76,11 +76,11 @@ class ForeignTime:
 
     def __init__(self, properties: Mapping[str, str], admin: Admin, imported: ImportedInput) -> None:
         self._properties, self._admin, self._imported = properties, admin, imported
-        self._frontier = Frontier(imported.partitions)
+        self._frontier = CtiFrontier(imported.partitions)
         self._readers: dict[int, RangeReader] = {}
         self._position: dict[int, int] = {}
 
-    def look(self) -> int | None:
+    def read_frontier(self) -> int | None:
         """
         Return how far the other input's time has come, microseconds; None while it cannot be told.
 
@@ -90,18 +90,18 @@ class ForeignTime:
         topic, deadline_s = self._imported.topic, time.monotonic() + _LOOK_S
         ends = self._admin.ends([(topic, partition) for partition in range(self._imported.partitions)])
         for (_, partition), end in sorted(ends.items()):
-            for told, reached in self._read(partition, self._from(partition, end), end):
-                self._frontier.take(partition, told)
-                self._position[partition] = reached
+            for ctis, next_offset in self._read(partition, self._start_of(partition, end), end):
+                self._frontier.accept_ctis(partition, ctis)
+                self._position[partition] = next_offset
                 if time.monotonic() > deadline_s:
                     break
         return self._frontier.c_us
 
-    def forget(self) -> None:
+    def forget_positions(self) -> None:
         """Look from the topic's present end the next time: after an error nobody knows what stands where."""
         self._position.clear()
 
-    def _from(self, partition: int, end: int) -> int:
+    def _start_of(self, partition: int, end: int) -> int:
         position = self._position.get(partition, -1)
         if max(end - LEAP_RECORDS, 0) <= position <= end:
             return position

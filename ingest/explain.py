@@ -15,7 +15,7 @@ from typing import Any, cast
 from ingest.config import IngestPlan, Partition
 from ingest.fields import FieldReader
 from ingest.planner.arrival_stamps import Moments
-from ingest.stage.processor import Marks, RangeWalk
+from ingest.stage.processor import RangeMarks, RangeWalk
 from ordering.errors import RefusedError
 from ordering.model.step import Batch
 from ordering.proof.explain import Explainer, Explanation
@@ -41,20 +41,20 @@ class ExplainingWalk(RangeWalk):
         unusable: Of records that were no events, their offset and the reason.
     """
 
-    def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], wanted: frozenset[int]) -> None:
+    def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:
         model = plan.model(plan.partitions.index(partition))
-        nobody: Any = None
-        super().__init__(plan, model, model.new_state(), FieldReader.of(plan.settings, plan.payloads), cast(Any, nobody))
-        self._partition, self._wanted = partition, wanted
+        no_producer: Any = None
+        super().__init__(plan, model, model.new_state(), FieldReader.of(plan.settings, plan.payloads), cast(Any, no_producer))
+        self._partition, self._offsets = partition, offsets
         by_kind: dict[int, list[tuple[int, int]]] = {}
         for fact in sorted(facts, key=lambda fact: fact.position):
             by_kind.setdefault(fact.kind, []).append((fact.position, fact.value))
-        self._marks = Marks(tuple(by_kind.get(FactKind.ESTIMATE, ())), tuple(by_kind.get(FactKind.IMPORT, ())))
+        self._marks = RangeMarks(tuple(by_kind.get(FactKind.ESTIMATE, ())), tuple(by_kind.get(FactKind.IMPORT, ())))
         self._moments = self._moments_of(tuple(by_kind.get(plan.settings.span_kind, ())))
         name = f"{partition[0]}-{partition[1]}"
         over = plan.settings.over is not None
-        self._explainer = Explainer(model.policies, over, partition=name, joined_us=model.joined_us, offsets=wanted)
-        self._told: list[Explanation] = []
+        self._explainer = Explainer(model.policies, over, partition=name, joined_us=model.joined_us, offsets=offsets)
+        self._explanations: list[Explanation] = []
         self.unusable: dict[int, str] = {}
 
     def _moments_of(self, spans: tuple[tuple[int, int], ...]) -> Moments:
@@ -76,33 +76,33 @@ class ExplainingWalk(RangeWalk):
             start, end: The offsets between which the partition is walked; it stops earlier where all is told.
             on_records: Called with how many records were walked.
         """
-        left = set(self._wanted)
-        planned = SimpleNamespace(partition=self._partition[1])
+        open_offsets = set(self._offsets)
+        planned_range = SimpleNamespace(partition=self._partition[1])
         reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)
         self._state.next_offset = start
         try:
             for records in reader.read(start, end, CHUNK_RECORDS) if start < end else ():
-                self._judge(self._partition[0], planned, records, self._marks)
-                yield from self._tell(left)
+                self._judge(self._partition[0], planned_range, records, self._marks)
+                yield from self._pop_explanations(open_offsets)
                 on_records(len(records))
-                if not left - self.unusable.keys():
+                if not open_offsets - self.unusable.keys():
                     return
         finally:
             reader.close()
-        met = self._marks.between(self._state.next_offset, end)
-        self._step(self._model.without_records(end, met.estimates, met.imports))
-        yield from self._tell(left)
+        marks = self._marks.between(self._state.next_offset, end)
+        self._step(self._model.without_records(end, marks.estimates, marks.imports))
+        yield from self._pop_explanations(open_offsets)
         yield from self._explainer.held()
 
-    def _tell(self, left: set[int]) -> Iterator[Explanation]:
-        told, self._told = self._told, []
-        left -= {each.offset for each in told}
-        yield from told
+    def _pop_explanations(self, open_offsets: set[int]) -> Iterator[Explanation]:
+        explanations, self._explanations = self._explanations, []
+        open_offsets -= {explanation.offset for explanation in explanations}
+        yield from explanations
 
     def _step(self, batch: Batch) -> None:
-        self._told += self._explainer.walk(batch)
+        self._explanations += self._explainer.walk(batch)
         self._state.next_offset = int(batch.end_offset)
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
-        if int(records.offset[row]) in self._wanted:
+        if int(records.offset[row]) in self._offsets:
             self.unusable[int(records.offset[row])] = reason

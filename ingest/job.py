@@ -24,13 +24,13 @@ from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
 from ingest.fields import FieldReader
 from ingest.journal.redis_journal import RedisJournal
-from ingest.journal.topic_fingerprint import MAY_APPEAR, MAY_GROW, check_made_of
+from ingest.journal.topic_fingerprint import MAY_APPEAR, MAY_GROW, check_fingerprint
 from ingest.journal.topic_identity import ANSWER_S, WAYS_OUT, TopicIdentity
-from ingest.offsets import RANGE_SCHEMA, Offset, Planned
-from ingest.planner.joining_partitions import last_offset, topics_of, with_roster, written_by_us
+from ingest.offsets import RANGE_SCHEMA, Offset, PlannedPosition
+from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
 from ingest.start.output_start import refuse_other_start
 from ingest.start.read_positions import check_still_there
-from ingest.start.resume import Resumption, begin, keep_whole, resume
+from ingest.start.resume import Resumption, begin_topic, restore_lost_facts, resume_topic
 from ordering.errors import RefusedError
 from ordering.ticks import SECOND_US
 from tidegate.checkpoint.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches, offset_of
@@ -56,24 +56,24 @@ DEAD_LETTER_BYTES_MAX = 100 * 2**20
 _log = get_logger(__name__)
 
 
-def in_order(settings: Settings, names: Sequence[str]) -> list[str]:
+def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
     """
     Return the inputs *names*, each once, an input that drives another before that one.
 
     Raises:
         SettingError: There is no such input.
     """
-    found: dict[str, None] = {}
+    ordered: dict[str, None] = {}
 
     def add(name: str) -> None:
         driver = settings.input(name).import_ctis_from
-        if driver is not None and driver in names and driver not in found:
+        if driver is not None and driver in names and driver not in ordered:
             add(driver)
-        found[name] = None
+        ordered[name] = None
 
     for name in names:
         add(name)
-    return list(found)
+    return list(ordered)
 
 
 def prepare(settings: Settings, name: str, until_end: bool, start: Start | None = None) -> tuple[IngestPlan, Recovery]:
@@ -101,7 +101,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
     admin.check_reachable()
     journal = RedisJournal.open(settings.redis)
     folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
-    excluded, planned = written_by_us(settings), last_offset(folder)
+    excluded, planned = own_topics(settings), read_planned_offset(folder)
     raw = [admin.require(topic) for topic in _topics(chosen, admin, excluded, planned)]
     log_append = all(topic.log_append_time for topic in raw)
     _say_what_time_rests_on(chosen, log_append)
@@ -125,7 +125,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
         partitions=partitions,
         topic_ids=topic_ids,
         tasks=settings.spark.shuffle_partitions,
-        starts={partition: Planned(first) for partition, first in admin.starts(partitions).items()},
+        starts={partition: PlannedPosition(first) for partition, first in admin.starts(partitions).items()},
         output_partitions=output_partitions,
         estimates=frozenset(topic.name for topic in raw if _silence_advances_time(chosen, topic)),
         until_end=until_end,
@@ -157,7 +157,7 @@ def _topics(chosen: InputSettings, admin: Admin, excluded: frozenset[str], plann
     """Return the topics of the input, sorted: those it lists, those its pattern matches, and those its checkpoint knows."""
     names = admin.partition_counts() if chosen.topic_pattern is not None else {}
     known = {topic for topic, _ in planned.partitions} if planned is not None else set()
-    topics = sorted({*topics_of(chosen, names, excluded), *known})
+    topics = sorted({*match_topics(chosen, names, excluded), *known})
     if not topics:
         raise RefusedError(
             f"no topic matches {chosen.topic_pattern!r}",
@@ -200,18 +200,18 @@ def _where_it_goes_on(
 ) -> tuple[IngestPlan, Recovery]:
     """Return the plan with its starts, and whether it is new, resumed from its checkpoint or from the topic's CTIs."""
     folder, topic = Path(plan.checkpoint), plan.settings.ordered_topic
-    state, planned = checkpoint_state(folder), last_offset(folder)
+    state, planned = checkpoint_state(folder), read_planned_offset(folder)
     if planned is not None:
-        plan = with_roster(plan, planned.partitions, planned.joined)
+        plan = with_roster(plan, planned.partitions, planned.joins)
     ends = admin.ends([(topic, number) for number in range(plan.output_partitions)])
     has_events = any(ends.values())
-    found = Resumption.find(folder)
+    found = Resumption.read(folder)
     if state == "empty" and not has_events:
         found = _begun(plan, admin, journal, asked, found)
         found.write(folder)
-    start = found.began if found is not None else BEGINNING
-    made = check_made_of(
-        plan if found is None else found.applied_to(plan),
+    start = found.start if found is not None else BEGINNING
+    made = check_fingerprint(
+        plan if found is None else found.apply_to(plan),
         journal,
         ordered,
         made_of,
@@ -221,7 +221,7 @@ def _where_it_goes_on(
     )
     if state == "empty" and has_events:
         refuse_other_start(asked, made.start, topic, str(folder))
-        found = resume(plan, admin, journal, made)
+        found = resume_topic(plan, admin, journal, made)
         found.write(folder)
     elif state != "empty":
         refuse_other_start(asked, start, topic, str(folder))
@@ -229,21 +229,21 @@ def _where_it_goes_on(
             raise ended(topic)
         check_still_there(folder, admin, plan.partitions, plan.starts if found is None else found.starts)
         if planned is not None:
-            keep_whole(plan, admin, journal, planned.partitions)
-    plan = plan if found is None else found.applied_to(plan)
+            restore_lost_facts(plan, admin, journal, planned.partitions)
+    plan = plan if found is None else found.apply_to(plan)
     if planned is not None:
-        plan = with_roster(plan, planned.partitions, planned.joined)
-    return plan, _recovery(plan, folder, start if found is None else found.began, admin.ends(plan.partitions))
+        plan = with_roster(plan, planned.partitions, planned.joins)
+    return plan, _recovery(plan, folder, start if found is None else found.start, admin.ends(plan.partitions))
 
 
 def _begun(plan: IngestPlan, admin: Admin, journal: RedisJournal, asked: Start | None, found: Resumption | None) -> Resumption:
     """Return where an empty topic is begun: *found* is where an earlier start meant to, before it wrote anything."""
-    start = asked or (found.began if found is not None else BEGINNING)
+    start = asked or (found.start if found is not None else BEGINNING)
     if start == BEGINNING:
         return Resumption(plan.starts)
-    if found is not None and start.said == found.began.said:
+    if found is not None and start.said == found.start.said:
         return found
-    return begin(plan, admin, journal, last_stopped(plan.redis, plan.settings.ordered_topic) if start.said == LAST_STOPPED else start)
+    return begin_topic(plan, admin, journal, last_stopped(plan.redis, plan.settings.ordered_topic) if start.said == LAST_STOPPED else start)
 
 
 def _recovery(plan: IngestPlan, folder: Path, began: Start, ends: Mapping[Partition, int]) -> Recovery:
@@ -302,7 +302,7 @@ def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
     return Source
 
 
-def look(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
+def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return what asks the brokers where partitions end, and refuses where a topic is not the one that the job began with."""
     admin = Admin(plan.kafka, ANSWER_S)
     identity = TopicIdentity(plan)

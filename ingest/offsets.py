@@ -48,7 +48,7 @@ before this range, 0 for none; ``found`` is how many facts were found too late, 
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedPosition:
     """
     How far one input partition is planned.
 
@@ -74,23 +74,23 @@ class Planned:
     import_us: int = 0
     imports: Marks = ()
     spans: Marks = ()
-    unclosed: bool = False
+    is_unclosed: bool = False
     base_us: int = 0
     conflicts: int = 0
     clamped: int = 0
 
-    def all_marks(self) -> Marks:
+    def marks_with_end(self) -> Marks:
         """Return the estimates for the range that ends here and for its end."""
         return _with_end(self.marks, self.next_offset, self.frontier_us)
 
-    def all_imports(self) -> Marks:
+    def imports_with_end(self) -> Marks:
         """Return the imports for the range that ends here and for its end."""
         return _with_end(self.imports, self.next_offset, self.import_us)
 
-    def silent(self, frontier_us: int | None = None, import_us: int | None = None) -> Planned:
+    def raise_time(self, frontier_us: int | None = None, import_us: int | None = None) -> PlannedPosition:
         """Return this position, no further, where time has been raised."""
-        raised = self.frontier_us if frontier_us is None else frontier_us, self.import_us if import_us is None else import_us
-        return Planned(self.next_offset, raised[0], import_us=raised[1])
+        raised_us = self.frontier_us if frontier_us is None else frontier_us, self.import_us if import_us is None else import_us
+        return PlannedPosition(self.next_offset, raised_us[0], import_us=raised_us[1])
 
     def to_json(self) -> dict[str, Any]:
         """Return the position as Spark stores it."""
@@ -106,23 +106,23 @@ class Planned:
             stored["imports"] = [list(mark) for mark in self.imports]
         if self.spans:
             stored["spans"] = [list(span) for span in self.spans]
-        told = {"unclosed": int(self.unclosed), "base": self.base_us, "conflicts": self.conflicts, "clamped": self.clamped}
-        stored |= {name: count for name, count in told.items() if count}
+        counts = {"unclosed": int(self.is_unclosed), "base": self.base_us, "conflicts": self.conflicts, "clamped": self.clamped}
+        stored |= {name: count for name, count in counts.items() if count}
         return dict(sorted(stored.items()))
 
     @classmethod
-    def from_json(cls, at: Mapping[str, Any]) -> Planned:
+    def from_json(cls, stored: Mapping[str, Any]) -> PlannedPosition:
         """Read a stored position."""
         return cls(
-            at["next"],
-            at["frontier"],
-            _pairs(at["marks"]),
-            at["planned_ms"],
-            at.get("import", 0),
-            _pairs(at.get("imports", ())),
-            _pairs(at.get("spans", ())),
-            bool(at.get("unclosed", 0)),
-            *(at.get(name, 0) for name in ("base", "conflicts", "clamped")),
+            stored["next"],
+            stored["frontier"],
+            _pairs(stored["marks"]),
+            stored["planned_ms"],
+            stored.get("import", 0),
+            _pairs(stored.get("imports", ())),
+            _pairs(stored.get("spans", ())),
+            bool(stored.get("unclosed", 0)),
+            *(stored.get(name, 0) for name in ("base", "conflicts", "clamped")),
         )
 
 
@@ -134,24 +134,24 @@ def _with_end(marks: Marks, position: int, value: int) -> Marks:
     return (*marks, (position, value)) if value else marks
 
 
-class Joined(NamedTuple):
+class Join(NamedTuple):
     """How an input partition joined: its roster number, and J in microseconds: its events below are out of order."""
 
     number: int
-    at_us: int
+    joined_us: int
 
 
-def in_roster_order(partitions: Iterable[Partition], joined: Mapping[Partition, Joined]) -> tuple[Partition, ...]:
+def sort_by_roster(partitions: Iterable[Partition], joins: Mapping[Partition, Join]) -> tuple[Partition, ...]:
     """Return *partitions* in the order of their roster numbers: the first ones as they sort, then as they *joined*."""
-    return tuple(sorted(partitions, key=lambda partition: (joined[partition].number if partition in joined else -1, partition)))
+    return tuple(sorted(partitions, key=lambda partition: (joins[partition].number if partition in joins else -1, partition)))
 
 
-def name_of(partition: Partition) -> str:
+def partition_name(partition: Partition) -> str:
     """Return the text by which an input partition is told."""
     return f"{partition[0]}/{partition[1]}"
 
 
-def partition_of(name: str) -> Partition:
+def parse_partition(name: str) -> Partition:
     """Return the input partition that *name* tells."""
     topic, _, number = name.rpartition("/")
     return topic, int(number)
@@ -168,33 +168,33 @@ class Offset:
         joined: Those that joined while the ordered topic was written already: roster number and J (spec section 4).
     """
 
-    partitions: Mapping[Partition, Planned]
-    final: bool = False
-    joined: Mapping[Partition, Joined] = field(default_factory=dict)
+    partitions: Mapping[Partition, PlannedPosition]
+    is_final: bool = False
+    joins: Mapping[Partition, Join] = field(default_factory=dict)
 
     @property
     def roster(self) -> tuple[Partition, ...]:
         """The input partitions in the order of their roster numbers: the first ones as they sort, then as they joined."""
-        return in_roster_order(self.partitions, self.joined)
+        return sort_by_roster(self.partitions, self.joins)
 
-    def moved(self, partitions: Mapping[Partition, Planned]) -> Offset:
+    def advance(self, partitions: Mapping[Partition, PlannedPosition]) -> Offset:
         """Return this offset with its partitions planned on."""
-        return Offset(partitions, self.final, self.joined)
+        return Offset(partitions, self.is_final, self.joins)
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark stores it."""
-        planned = {name_of(partition): at.to_json() for partition, at in sorted(self.partitions.items())}
-        joined = {name_of(partition): list(each) for partition, each in sorted(self.joined.items())}
-        return {"final": int(self.final), **({"joined": joined} if joined else {}), "partitions": planned}
+        planned = {partition_name(partition): at.to_json() for partition, at in sorted(self.partitions.items())}
+        joined = {partition_name(partition): list(each) for partition, each in sorted(self.joins.items())}
+        return {"final": int(self.is_final), **({"joined": joined} if joined else {}), "partitions": planned}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
         """Read a stored offset."""
-        partitions = {partition_of(name): Planned.from_json(at) for name, at in stored["partitions"].items()}
-        joined = {partition_of(name): Joined(*each) for name, each in stored.get("joined", {}).items()}
+        partitions = {parse_partition(name): PlannedPosition.from_json(at) for name, at in stored["partitions"].items()}
+        joined = {parse_partition(name): Join(*each) for name, each in stored.get("joined", {}).items()}
         return cls(partitions, bool(stored["final"]), joined)
 
-    def ranges(self, end: Offset) -> Iterator[tuple[Partition, Planned, Planned]]:
+    def ranges_to(self, end: Offset) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
         """
         Return what lies between this offset and *end*: partition, where it starts, where it ends.
 
@@ -202,5 +202,5 @@ class Offset:
         """
         for partition, there in sorted(end.partitions.items()):
             here = self.partitions.get(partition, there)
-            if here != there or end.final != self.final or partition not in self.partitions:
+            if here != there or end.is_final != self.is_final or partition not in self.partitions:
                 yield partition, here, there

@@ -8,8 +8,8 @@ from typing import Any
 
 from ordering.ticks import INFINITY, NEVER, format_duration, format_tick
 
-DROPPED = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
-SHOWN = ("events_in", "released", "late_adjusted", "out_of_order_adjusted", "unreadable", *DROPPED)
+DROP_COUNTS = ("early", "cti_violation_dropped", "late_dropped", "out_of_order_dropped")
+SHOWN_COUNTS = ("events_in", "released", "late_adjusted", "out_of_order_adjusted", "unreadable", *DROP_COUNTS)
 
 
 class IngestProgress:
@@ -27,7 +27,7 @@ class IngestProgress:
         self._seconds: Counter[str] = Counter()
         self.batches = 0
 
-    def take(self, reports: list[dict[str, Any]]) -> None:
+    def accept_reports(self, reports: list[dict[str, Any]]) -> None:
         """Take the reports of one batch."""
         self.batches += 1
         # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
@@ -55,13 +55,13 @@ class IngestProgress:
         """Return everything known, for ``--format json``."""
         totals = self.totals()
         partitions = self._partitions.values()
-        reached = min((report["c"] for report in partitions), default=NEVER)
+        frontier_us = min((report["c"] for report in partitions), default=NEVER)
         return {
-            **{name: totals[name] for name in sorted({*totals, *SHOWN})},
+            **{name: totals[name] for name in sorted({*totals, *SHOWN_COUNTS})},
             "held": sum(report["held"] for report in partitions),
             "substreams": sum(report["substreams"] for report in partitions),
             "watermark_delay": self._delay(),
-            "watermark": None if reached == NEVER else format_tick(reached),
+            "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
             "finished": bool(self._partitions) and all(report["c"] == INFINITY for report in partitions),
             "batches": self.batches,
             "events_per_second": round(self.rate()),
@@ -76,7 +76,7 @@ class IngestProgress:
     def line(self) -> str:
         """Return the numbers in one line."""
         totals = self.totals()
-        dropped = sum(totals[name] for name in DROPPED)
+        dropped = sum(totals[name] for name in DROP_COUNTS)
         return (
             f"in {totals['events_in']:,}  ordered {totals['released']:,}  late {totals['late_adjusted']:,}  "
             f"out of order {totals['out_of_order_adjusted']:,}  dropped {dropped:,}  unreadable {totals['unreadable']:,}"

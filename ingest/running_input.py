@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan
-from ingest.planner.limits import TakenNotes
-from ingest.planner.stage_progress import Leaving
+from ingest.planner.limits import BatchCostWriter
+from ingest.planner.stage_progress import StageProgressWriter
 from ingest.progress import IngestProgress
 from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.logs import get_logger
@@ -35,9 +35,9 @@ class RunningInput:
         self.progress = IngestProgress(behind if plan.until_end else 0)
         folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
         log = get_logger(__name__, input=self.name)
-        self._leaving, self._taken = Leaving(folder), TakenNotes(folder, plan.tasks)
-        self._published = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
-        self._watch = RecoveryWatch(recovery, look, self._published, log)
+        self._stage_progress, self._batch_costs = StageProgressWriter(folder), BatchCostWriter(folder, plan.tasks)
+        self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
+        self._watch = RecoveryWatch(recovery, look, self._publisher, log)
         self._log = log
 
     @property
@@ -55,40 +55,40 @@ class RunningInput:
             journal=self.plan.redis.address,
         )
         self._watch.__enter__()
-        self._published.__enter__()
+        self._publisher.__enter__()
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._watch.__exit__(*error)
         # What nobody in particular has failed by, all have.
-        blameless = self._at_fault and self.name not in self._at_fault
-        self._published.__exit__(*((None, None, None) if blameless else error))
+        is_blameless = self._at_fault and self.name not in self._at_fault
+        self._publisher.__exit__(*((None, None, None) if is_blameless else error))
 
     def fail(self) -> None:
         """Take note that it is this input by which the process fails."""
         self._at_fault.add(self.name)
 
-    def reported_before(self) -> list[dict[str, Any]]:
+    def read_last_reports(self) -> list[dict[str, Any]]:
         """Return what its stage reported last before this start; nothing where the topic is begun, or taken over."""
         if self.catching_up.recovery.how is not How.CHECKPOINT:
             return []
         store = ProgressStore(self.plan.redis)
         try:
-            found = store.read(self.plan.settings.ordered_topic)
+            stored = store.read(self.plan.settings.ordered_topic)
         except TidegateError:
             return []
         finally:
             store.close()
-        known = found.partitions.items() if found is not None else ()
+        reports = stored.partitions.items() if stored is not None else ()
         # What it spent was spent by another process.
-        return [{**report, "seconds": {}} for partition, report in known if partition in self.plan.partitions]
+        return [{**report, "seconds": {}} for partition, report in reports if partition in self.plan.partitions]
 
-    def take(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
+    def accept_reports(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
         """Take the reports of one batch; return everything known."""
-        self._leaving.take(reports)
-        self._taken.take(reports)
-        self.progress.take(reports)
-        self._published.publish(reports)
+        self._stage_progress.accept_reports(reports)
+        self._batch_costs.accept_reports(reports)
+        self.progress.accept_reports(reports)
+        self._publisher.publish(reports)
         self._watch.walked({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
         return self.summary()
 

@@ -41,8 +41,8 @@ def query(
 
     from query import job
     from query.progress import QueryProgress
-    from query.reference.forgetting import AskedFrom
-    from query.start.read_positions import walked
+    from query.reference.forgetting import LookupFloor
+    from query.start.read_positions import finished_positions
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.observe import logs
     from tidegate.observe.metrics import Metrics
@@ -63,7 +63,7 @@ def query(
         until_end=until_end,
     )
     progress = QueryProgress(plan.buckets)
-    asked_from = AskedFrom(Path(plan.checkpoint), plan.buckets) if plan.references else None
+    asked_from = LookupFloor(Path(plan.checkpoint), plan.buckets) if plan.references else None
     console = Console(stderr=True)
     folder = Path(plan.checkpoint)
     name = plan.name
@@ -71,32 +71,32 @@ def query(
     topics = ", ".join(feed.topic for feed in plan.feeds)
     written = ", ".join(output.topic for output in plan.outputs if output.topic)
     files = ", ".join(output.files for output in plan.outputs if output.files)
-    heeds = {"over": plan.over, "pace": str(plan.outputs[0].pace())}
+    pacing = {"over": plan.over, "pace": str(plan.outputs[0].pace())}
     log = logs.get_logger("query", output=name)
-    log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **heeds)
+    log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **pacing)
 
-    published = ProgressPublisher(
+    publisher = ProgressPublisher(
         settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[each.name for each in plan.outputs]
     )
-    watch = RecoveryWatch(job.recovery(plan), job.look(plan), published, log)
-    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, published, watch:
+    watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log)
+    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, publisher, watch:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
-            progress.take(reports)
+            progress.accept_reports(reports)
             if asked_from is not None:
-                asked_from.take(reports)
-            published.publish(reports)
+                asked_from.accept_reports(reports)
+            publisher.publish(reports)
             metrics.take_query(name, reports)
             if format is Format.JSON:
                 print_json({"event": "batch", **progress.summary(), "recovery": watch.catching_up.as_dict()})
-            if progress.finished:
+            if progress.is_finished:
                 stop.ask()
 
         def on_tick() -> None:
             worker_log.follow()
             if progress.batches:
                 # A report comes before its batch has ended.
-                watch.walked(walked(plan))
+                watch.walked(finished_positions(plan))
             show(f"{progress.line()}  {watch.tick()}".rstrip())
             metrics.looked_query(name, watch.catching_up.lags)
             progress.check_gaps()
@@ -107,7 +107,7 @@ def query(
             drive([Driven(name, lambda: job.start(spark, settings, plan, on_reports), folder)], stop, on_tick)
         finally:
             end(spark)
-    if progress.finished:
+    if progress.is_finished:
         (folder / job.FINISHED_FILE).touch()
     if format is Format.JSON:
         print_json({"event": "end", **progress.summary(), "recovery": watch.catching_up.as_dict()})
@@ -137,9 +137,9 @@ def plan(
 ) -> None:
     """Show what a query computes, needs and keeps, without running it."""
     from query import job
-    from query.preview.display import Shown
+    from query.preview.display import PlanReport
     from query.preview.forecast import forecast, retention_warnings
-    from query.start.bucket_layout import parallelism_of
+    from query.start.bucket_layout import describe_parallelism
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin
     from tidegate.settings.load import load
@@ -148,21 +148,25 @@ def plan(
 
     settings = load(config, parse_assignments(assign or []))
     plans = job.read_plans(settings, script, into)
-    asked = parse_start(start, time.time_ns() // 1_000)
-    paces = {made.output: str(settings.outputs[made.output].pace()) for made in plans if made.output in settings.outputs}
-    known, unknown = None, ""
+    requested = parse_start(start, time.time_ns() // 1_000)
+    paces = {
+        script_plan.output: str(settings.outputs[script_plan.output].pace())
+        for script_plan in plans
+        if script_plan.output in settings.outputs
+    }
+    known_forecast, unknown = None, ""
     try:
-        admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6 if asked else GLANCE_S)
+        admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6 if requested else GLANCE_S)
         admin.check_reachable()
-        known = forecast(settings, plans, admin, asked)
+        known_forecast = forecast(settings, plans, admin, requested)
     except TidegateError as error:
         # All but what is to be read can be told without a broker.
-        if asked is not None:
+        if requested is not None:
             raise
         unknown = error.what
-    warnings = known.warnings if known else retention_warnings(plans, settings.retentions_us())
+    warnings = known_forecast.warnings if known_forecast else retention_warnings(plans, settings.retentions_us())
     references = [settings.references[name] for name in sorted({name for made in plans for name in made.references})]
-    shown = Shown(plans, parallelism_of(settings, plans), paces, known, unknown, warnings, references)
+    shown = PlanReport(plans, describe_parallelism(settings, plans), paces, known_forecast, unknown, warnings, references)
     if format is Format.JSON:
         print_json(shown.as_dict())
     else:

@@ -173,13 +173,13 @@ class QueryPlan:
     def read_from_us(self) -> int | None:
         """X: events from this instant on are needed for the first result that any bucket must give; None: all of them."""
         firsts = [self.first_us(bucket) for bucket in range(self.buckets)]
-        first_us = min((each for each in firsts if each is not None), default=None)
+        first_us = min((first_us for first_us in firsts if first_us is not None), default=None)
         return None if None in firsts or first_us is None or self.lookback_us == UNBOUNDED else first_us - self.lookback_us
 
     def first_us(self, bucket: int) -> int | None:
         """Return the instant of the first result that a bucket must give, microseconds; None: all of them."""
         promised = [promises.get(bucket) for promises in self.promises]
-        firsts = [_resumed_at(output, promise, self.start_us) for output, promise in zip(self.outputs, promised, strict=True)]
+        firsts = [_first_needed_us(output, promise, self.start_us) for output, promise in zip(self.outputs, promised, strict=True)]
         return None if None in firsts else min(first for first in firsts if first is not None)
 
     @property
@@ -192,7 +192,7 @@ class QueryPlan:
         return Program(self.plans, {feed.input: feed.payloads for feed in self.feeds}, references=self.references)
 
 
-def _resumed_at(output: OutputSettings, promise: Promise | None, start_us: int | None) -> int | None:
+def _first_needed_us(output: OutputSettings, promise: Promise | None, start_us: int | None) -> int | None:
     """Return the instant from which results of one output are needed: a file is only written whole."""
     if promise is None:
         return start_us

@@ -26,16 +26,16 @@ from query.config import Feed, Partition, QueryPlan
 from query.plan.fingerprint import unprinted
 from query.plan.nodes import Plan, Project, Scan
 from query.reference.files import load_references
-from query.reference.forgetting import forget
-from query.reference.watch import begin as take_up
+from query.reference.forgetting import forget_past_versions
 from query.reference.watch import check_unchanged
+from query.reference.watch import take_up_versions as take_up
 from query.script import read_script
 from query.sql.bind import bind_outputs
 from query.sql.reading import names_in
 from query.stage.offsets import RANGE_SCHEMA
-from query.start.bucket_layout import check_over, check_partitions, split_bound, split_of
-from query.start.output_start import Beginning, beginning, remember, start_bound
-from query.start.read_positions import positions, walked
+from query.start.bucket_layout import check_over, check_partitions, exchange_binding, plan_split
+from query.start.output_start import ResolvedStart, resolve_output_start, start_binding, write_promises
+from query.start.read_positions import finished_positions, read_positions
 from tidegate.checkpoint.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
@@ -105,7 +105,7 @@ def prepare(
     """
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
-    whole, ordered = laid_out(settings, plans, admin)
+    whole, ordered = plan_layout(settings, plans, admin)
     outputs, buckets = whole.outputs, whole.buckets
     record_bytes_max = max(*(int(topic.config.get("max.message.bytes", 1_048_588)) - HEADER_ROOM_BYTES for topic in ordered), 1_048_588)
     for output in outputs:
@@ -115,14 +115,14 @@ def prepare(
         if output.plain_topic:
             retention = {"retention.ms": "-1"} if output.retention_us is None else {}
             admin.ensure(output.plain_topic, buckets, retention, output.replication_factor)
-    planned, began = begun(settings, whole, ordered, admin, start, until_us)
-    prepared = replace(planned, until_end=until_end, starts=positions(admin, planned))
+    planned, began = resolve_start(settings, whole, ordered, admin, start, until_us)
+    prepared = replace(planned, until_end=until_end, starts=read_positions(admin, planned))
     # Only what is not refused binds the folder: it is then free for whichever way out is taken.
     folder = Path(prepared.checkpoint)
-    remember(folder, began)
-    bind(folder, _bound_to(settings, prepared, ordered, began.start), may_appear=BOUND_LATER)
+    write_promises(folder, began)
+    bind(folder, _binding(settings, prepared, ordered, began.start), may_appear=BOUND_LATER)
     if prepared.references:
-        forget(folder)
+        forget_past_versions(folder)
         prepared = replace(prepared, references=take_up(folder, prepared.reference_settings).tables(prepared.reference_settings, 0))
     admin.ensure(prepared.dead_letter_topic, 1, {"retention.ms": "-1"}, outputs[0].replication_factor)
     topics = [output.topic for output in outputs if output.topic]
@@ -130,7 +130,7 @@ def prepare(
     return prepared
 
 
-def laid_out(settings: Settings, plans: tuple[Plan, ...], admin: Admin) -> tuple[QueryPlan, list[Topic]]:
+def plan_layout(settings: Settings, plans: tuple[Plan, ...], admin: Admin) -> tuple[QueryPlan, list[Topic]]:
     """
     Return what a job reads and writes and how its work is split, as a run from the beginning, and the topics that it reads.
 
@@ -141,8 +141,8 @@ def laid_out(settings: Settings, plans: tuple[Plan, ...], admin: Admin) -> tuple
         RefusedError: An ordered topic is missing.
     """
     outputs = tuple(_output(settings, plan.output) for plan in plans)
-    inputs = tuple(dict.fromkeys(scan.input for scan in scans_of(plans)))
-    payloads = {name: payloads_of(settings, plans, name) for name in inputs}
+    inputs = tuple(dict.fromkeys(scan.input for scan in all_scans(plans)))
+    payloads = {name: payload_format(settings, plans, name) for name in inputs}
     ordered = [admin.require(*_topic_of(settings, name)) for name in inputs]
     feeds = tuple(
         Feed(name, topic.name, topic.partitions, payloads[name], name not in settings.inputs)
@@ -150,9 +150,9 @@ def laid_out(settings: Settings, plans: tuple[Plan, ...], admin: Admin) -> tuple
     )
     over = plans[0].over is not None
     folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
-    split = split_of(settings, plans, outputs, feeds, admin, bound(folder))
-    referred = tuple(dict.fromkeys(name for plan in plans for name in plan.references))
-    whole = QueryPlan(
+    split = plan_split(settings, plans, outputs, feeds, admin, bound(folder))
+    reference_names = tuple(dict.fromkeys(name for plan in plans for name in plan.references))
+    layout = QueryPlan(
         plans=plans,
         outputs=outputs,
         kafka=settings.kafka.client_properties(),
@@ -169,15 +169,15 @@ def laid_out(settings: Settings, plans: tuple[Plan, ...], admin: Admin) -> tuple
         events_per_batch=settings.query.max_events_per_batch,
         # Workers may run in other folders, and read copies of reference data there.
         checkpoint=str(checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}").absolute()),
-        references=load_references(settings.references, referred),
-        reference_settings={name: settings.references[name] for name in referred},
+        references=load_references(settings.references, reference_names),
+        reference_settings={name: settings.references[name] for name in reference_names},
     )
-    return whole, ordered
+    return layout, ordered
 
 
-def begun(
-    settings: Settings, whole: QueryPlan, ordered: Sequence[Topic], admin: Admin, start: Start | None, until_us: int = INFINITY
-) -> tuple[QueryPlan, Beginning]:
+def resolve_start(
+    settings: Settings, layout: QueryPlan, ordered: Sequence[Topic], admin: Admin, start: Start | None, until_us: int = INFINITY
+) -> tuple[QueryPlan, ResolvedStart]:
     """
     Return the job as it begins or goes on if it is started like this, where in its topics left open; nothing is made or bound.
 
@@ -192,17 +192,19 @@ def begun(
     Raises:
         RefusedError: It cannot be started like this.
     """
-    folder = Path(whole.checkpoint)
-    began = beginning(start, folder, whole.outputs, whole.kafka, settings.redis, by_key=whole.over and len(whole.feeds) > 1)
-    for output, promises in zip(whole.outputs, began.promises, strict=True):
-        _check_unwritten(admin, whole.kafka, output, folder, promised=bool(promises))
-    planned = replace(whole, start_us=began.start.start_us, promises=began.promises, until_us=until_us)
-    check_bound(folder, _bound_to(settings, planned, ordered, began.start), may_appear=BOUND_LATER)
+    folder = Path(layout.checkpoint)
+    resolved = resolve_output_start(
+        start, folder, layout.outputs, layout.kafka, settings.redis, by_key=layout.over and len(layout.feeds) > 1
+    )
+    for output, promises in zip(layout.outputs, resolved.promises, strict=True):
+        _check_unwritten(admin, layout.kafka, output, folder, promised=bool(promises))
+    planned = replace(layout, start_us=resolved.start.start_us, promises=resolved.promises, until_us=until_us)
+    check_bound(folder, _binding(settings, planned, ordered, resolved.start), may_appear=BOUND_LATER)
     check_unchanged(folder, planned.reference_settings)
-    return planned, began
+    return planned, resolved
 
 
-def scans_of(plans: Sequence[Plan]) -> tuple[Scan, ...]:
+def all_scans(plans: Sequence[Plan]) -> tuple[Scan, ...]:
     """Return all that plans read, each scan once, in the order of the script."""
     return tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
 
@@ -215,7 +217,7 @@ def _output(settings: Settings, name: str) -> OutputSettings:
     return output
 
 
-def _bound_to(settings: Settings, planned: QueryPlan, ordered: Sequence[Topic], start: Start) -> dict[str, str]:
+def _binding(settings: Settings, planned: QueryPlan, ordered: Sequence[Topic], start: Start) -> dict[str, str]:
     """
     Return what the checkpoint is bound to: what it is a checkpoint of.
 
@@ -241,38 +243,38 @@ def _bound_to(settings: Settings, planned: QueryPlan, ordered: Sequence[Topic], 
     return {
         "plan": "\n".join(plan.explain() for plan in planned.plans),
         **unprinted(planned.plans),
-        **start_bound(start),
+        **start_binding(start),
         # A bounded recount leaves what lies beyond: nothing can go on from it in the order of the log.
         **({} if planned.until_us == INFINITY else {"until": str(planned.until_us)}),
         "partitions": ",".join(str(feed.partitions) for feed in feeds),
         "reads": reads,
         **{_id_key(at): topic.topic_id for at, topic in enumerate(ordered)},
-        "output": _outputs_bound(outputs),
+        "output": _outputs_binding(outputs),
         "spark.shuffle_partitions": str(settings.spark.shuffle_partitions),
-        **split_bound(planned.exchange),
+        **exchange_binding(planned.exchange),
         # Checkpoints from before there was a pace know nothing of it, and go on.
         **({} if outputs[0].pace() == Pace() else {"pace": str(outputs[0].pace())}),
-        **{f"{key}{at or ''}": value for at, feed in enumerate(feeds) for key, value in _format_bound(feed.payloads).items()},
+        **{f"{key}{at or ''}": value for at, feed in enumerate(feeds) for key, value in _format_binding(feed.payloads).items()},
     }
 
 
-def _id_key(at: int) -> str:
+def _id_key(topic_index: int) -> str:
     """Return under which name a checkpoint remembers the id of a topic; the first one's is that of the time when there was one."""
-    return f"ordered_topic_id{at or ''}"
+    return f"ordered_topic_id{topic_index or ''}"
 
 
-def _outputs_bound(outputs: Sequence[OutputSettings]) -> str:
+def _outputs_binding(outputs: Sequence[OutputSettings]) -> str:
     """Return what a checkpoint remembers of outputs."""
-    every = [[output.topic, output.files, output.file_format, output.file_span_us, *_further(output)] for output in outputs]
+    every = [[output.topic, output.files, output.file_format, output.file_span_us, *_optional_destinations(output)] for output in outputs]
     return json.dumps(every[0] if len(every) == 1 else every)
 
 
-def _further(output: OutputSettings) -> list[str]:
+def _optional_destinations(output: OutputSettings) -> list[str]:
     """Return the destinations that outputs had none of when the first checkpoints were bound."""
     return [f"{name} {value}" for name, value in (("plain topic", output.plain_topic), ("sink", output.sink)) if value]
 
 
-def payloads_of(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:
+def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:
     """
     Return how the payloads of the events of an input are written.
 
@@ -294,7 +296,7 @@ def payloads_of(settings: Settings, plans: Sequence[Plan], name: str) -> Payload
     return payloads
 
 
-def _format_bound(payloads: PayloadFormat) -> dict[str, str]:
+def _format_binding(payloads: PayloadFormat) -> dict[str, str]:
     """Return what a checkpoint remembers of the format; nothing of JSON, as checkpoints from before there were others."""
     if payloads.name == "json":
         return {}
@@ -346,11 +348,11 @@ def recovery(plan: QueryPlan) -> Recovery:
     planned, done = last_batches(folder)
     ends = Admin(plan.kafka).ends(list(plan.partitions))
     how = How.CHECKPOINT if planned >= 0 else How.CTIS if any(plan.promises) else How.NEW if plan.start_us is None else How.START
-    here = {**plan.starts, **walked(plan)}
+    here = {**plan.starts, **finished_positions(plan)}
     return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats=planned > done, start_us=plan.start_us)
 
 
-def look(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
+def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return what asks the brokers where partitions end, and refuses where it is not the one that the job began with."""
     admin, folder = Admin(plan.kafka, ANSWER_S), Path(plan.checkpoint)
     known = bound(folder) or {}

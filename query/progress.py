@@ -28,16 +28,16 @@ class QueryProgress:
         self._first: tuple[float, int] | None = None
         self.batches = 0
 
-    def take(self, reports: list[dict[str, Any]]) -> None:
+    def accept_reports(self, reports: list[dict[str, Any]]) -> None:
         """Take the reports of one batch."""
         self.batches += 1
-        now = time.monotonic()
+        now_s = time.monotonic()
         # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
         self._reports = {**self._reports, **{report["bucket"]: report for report in reports}}
         waiting = {tuple(entry) for report in self._reports.values() for entry in report["waiting"]}
-        self._waiting = {entry: self._waiting.get(entry, now) for entry in waiting}
+        self._waiting = {entry: self._waiting.get(entry, now_s) for entry in waiting}
         if self._first is None:
-            self._first = now, self.totals()["events"]
+            self._first = now_s, self.totals()["events"]
 
     def check_gaps(self) -> None:
         """
@@ -51,7 +51,7 @@ class QueryProgress:
                 raise unmet(topic, partition, number, n, last)
 
     @property
-    def finished(self) -> bool:
+    def is_finished(self) -> bool:
         """Whether no bucket has anything left to do: it has read the final CTI of its input, or come to where the job is to stop."""
         return len(self._reports) == self._buckets and all(report["final"] for report in self._reports.values())
 
@@ -64,13 +64,13 @@ class QueryProgress:
 
     def summary(self) -> dict[str, Any]:
         """Return everything known, for ``--format json``."""
-        totals, reached = self.totals(), min((report["c"] for report in self._reports.values()), default=NEVER)
+        totals, frontier_us = self.totals(), min((report["c"] for report in self._reports.values()), default=NEVER)
         since, before = self._first or (time.monotonic(), 0)
         return {
             **{name: totals[name] for name in sorted({*totals, "events", "results", "bad_rows"})},
             "duplicates": sum(report["duplicates"] for report in self._reports.values()),
-            "watermark": None if reached == NEVER else format_tick(reached),
-            "finished": self.finished,
+            "watermark": None if frontier_us == NEVER else format_tick(frontier_us),
+            "finished": self.is_finished,
             "batches": self.batches,
             "events_per_second": round((totals["events"] - before) / max(time.monotonic() - since, 1e-9)) if self.batches > 1 else 0,
         }
@@ -78,6 +78,6 @@ class QueryProgress:
     def line(self) -> str:
         """Return the numbers in one line."""
         totals = self.totals()
-        reached = min((report["c"] for report in self._reports.values()), default=NEVER)
-        until = "" if reached == NEVER else "  until the end" if reached == INFINITY else f"  until {format_tick(reached)}"
+        frontier_us = min((report["c"] for report in self._reports.values()), default=NEVER)
+        until = "" if frontier_us == NEVER else "  until the end" if frontier_us == INFINITY else f"  until {format_tick(frontier_us)}"
         return f"events {totals['events']:,}  results {totals['results']:,}{until}"

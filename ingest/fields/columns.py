@@ -38,7 +38,7 @@ class Fields:
     start_us: Ticks | None = None
     reasons: Mapping[int, str] = field(default_factory=dict)
 
-    def refuse(self, rows: NDArray[np.bool_], reason: str) -> None:
+    def mark_unusable(self, rows: NDArray[np.bool_], reason: str) -> None:
         """Take *rows* for unusable, each for this *reason*, whatever else they are."""
         if rows.any():
             self.readable &= ~rows
@@ -57,13 +57,13 @@ class Column(Protocol):
         """Return substream key bytes (spec section 1); missing is zero bytes."""
         ...
 
-    def given(self) -> Mask:
+    def present(self) -> Mask:
         """Return where there is a value that is not null."""
         ...
 
 
 @dataclass(slots=True)
-class Taken:
+class ExtractedFields:
     """
     What a format gave of a column of payloads.
 
@@ -78,23 +78,23 @@ class Taken:
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 
-class Source(Protocol):
+class FieldSource(Protocol):
     """Takes the fields out of payloads of one format."""
 
-    def take(self, payloads: pa.Array) -> Taken:
+    def extract(self, payloads: pa.Array) -> ExtractedFields:
         """Return what a binary column of payloads gives."""
         ...
 
 
-def fields_of(taken: Taken, unit: str, shape: Shape) -> Fields:
+def assemble_fields(extracted: ExtractedFields, unit: str, shape: Shape) -> Fields:
     """Return what an ingest job needs of what was *taken*: times in *unit*, and the span of an event of that *shape*."""
-    ok, columns = taken.well_formed, taken.columns
+    ok, columns = extracted.well_formed, extracted.columns
     substream = columns["over"].keys() if "over" in columns else None
     if "time" not in columns:
-        return Fields(np.zeros(len(ok), dtype=np.int64), ok.copy(), ok, ok, substream, reasons=taken.reasons)
+        return Fields(np.zeros(len(ok), dtype=np.int64), ok.copy(), ok, ok, substream, reasons=extracted.reasons)
     time_us, valid = columns["time"].ticks(unit)
     timed = valid & ok
-    fields = Fields(time_us, timed.copy(), ok, timed, substream, reasons=taken.reasons)
+    fields = Fields(time_us, timed.copy(), ok, timed, substream, reasons=extracted.reasons)
     return fields if shape is Shape.POINT else _with_span(fields, columns["end"], unit, shape)
 
 
@@ -104,7 +104,7 @@ def _with_span(fields: Fields, end: Column, unit: str, shape: Shape) -> Fields:
     if shape is Shape.INTERVAL:
         fields.readable, fields.end_us = fields.timed & valid, end_us
         return fields
-    ends = end.given()
+    ends = end.present()
     fields.readable = fields.timed & (valid | ~ends)
     fields.start_us = np.where(ends, fields.event_time_us, NEVER)
     fields.event_time_us = np.where(ends, end_us, fields.event_time_us)

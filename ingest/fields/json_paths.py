@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.fields.columns import Mask, Taken, Ticks
+from ingest.fields.columns import ExtractedFields, Mask, Ticks
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
 from tidegate.expressions.duckdb_pool import run
@@ -48,39 +48,42 @@ class JsonPaths:
         plain = all(len(path) == 1 and _PLAIN_NAME.fullmatch(path[0]) for path in paths.values())
         self._chosen = [path[0] for path in paths.values()] if plain else None
 
-    def take(self, payloads: pa.Array) -> Taken:
+    def extract(self, payloads: pa.Array) -> ExtractedFields:
         """Return which of *payloads* are JSON, and their fields."""
-        plain = self._plain(payloads)
-        if plain is None:
-            ok, texts = self._parsed(payloads)
-        elif not len(plain.others):
-            ok, texts = plain.well_formed, plain.texts
+        plain_rows = self._extract_plain(payloads)
+        if plain_rows is None:
+            ok, texts = self._parse(payloads)
+        elif not len(plain_rows.others):
+            ok, texts = plain_rows.well_formed, plain_rows.texts
         else:
-            rest, found = self._parsed(payloads.take(pa.array(plain.others)))
-            ok = plain.well_formed
-            ok[plain.others] = rest
+            parsed_ok, parsed_texts = self._parse(payloads.take(pa.array(plain_rows.others)))
+            ok = plain_rows.well_formed
+            ok[plain_rows.others] = parsed_ok
             mask = np.zeros(len(ok), dtype=np.bool_)
-            mask[plain.others] = True
-            texts = [pc.replace_with_mask(mine, pa.array(mask), other) for mine, other in zip(plain.texts, found, strict=True)]
-        return Taken(ok, {name: JsonTexts(text) for name, text in zip(self._names, texts, strict=True)})
+            mask[plain_rows.others] = True
+            texts = [
+                pc.replace_with_mask(plain_text, pa.array(mask), parsed_text)
+                for plain_text, parsed_text in zip(plain_rows.texts, parsed_texts, strict=True)
+            ]
+        return ExtractedFields(ok, {name: JsonTexts(text) for name, text in zip(self._names, texts, strict=True)})
 
-    def _plain(self, payloads: pa.Array) -> Plain | None:
+    def _extract_plain(self, payloads: pa.Array) -> Plain | None:
         """Return what plain objects give; None where asking would not pay, or nobody can."""
         library = plain_json.library() if wanted() and self._chosen is not None else None
         if library is None or self._chosen is None:
             return None
         # Two fields may be the same member, which is taken once.
         members = list(dict.fromkeys(self._chosen))
-        plain = plain_json.take(library, payloads, members)
-        if plain is None or len(plain.others) > len(payloads) // 4:
+        plain_rows = plain_json.take(library, payloads, members)
+        if plain_rows is None or len(plain_rows.others) > len(payloads) // 4:
             return None
-        texts = dict(zip(members, plain.texts, strict=True))
-        return replace(plain, texts=[texts[name] for name in self._chosen])
+        texts = dict(zip(members, plain_rows.texts, strict=True))
+        return replace(plain_rows, texts=[texts[name] for name in self._chosen])
 
-    def _parsed(self, payloads: pa.Array) -> tuple[Mask, list[pa.Array]]:
+    def _parse(self, payloads: pa.Array) -> tuple[Mask, list[pa.Array]]:
         table = run(self._sql, payloads=pa.table({"value": payloads})).combine_chunks()
         ok = table["ok"].combine_chunks().fill_null(False).to_numpy(zero_copy_only=False)
-        return ok, [_whole(table[name]).cast(pa.string()) for name in self._names]
+        return ok, [_single_chunk(table[name]).cast(pa.string()) for name in self._names]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,7 @@ class JsonTexts:
 
     def ticks(self, unit: str) -> tuple[Ticks, Mask]:
         """Return the times in microseconds, and which of them are valid."""
-        return to_ticks(_scalars(self.raw), unit)
+        return to_ticks(_scalar_values(self.raw), unit)
 
     def keys(self) -> pa.DictionaryArray:
         """Return substream key bytes, each distinct one worked out once."""
@@ -100,16 +103,16 @@ class JsonTexts:
         keys = pa.array([*map(key_bytes, distinct), b""], type=pa.binary())
         return pa.DictionaryArray.from_arrays(encoded.indices.fill_null(len(distinct)), keys)
 
-    def given(self) -> Mask:
+    def present(self) -> Mask:
         """Return where there is a value that is not null."""
-        given: Mask = pc.not_equal(self.raw.cast(pa.string()), "null").fill_null(False).to_numpy(zero_copy_only=False)
-        return given
+        present: Mask = pc.not_equal(self.raw.cast(pa.string()), "null").fill_null(False).to_numpy(zero_copy_only=False)
+        return present
 
 
 def as_binary(payloads: object) -> pa.Array:
     """Return payloads as a binary column, also those given as bytes one by one."""
     if isinstance(payloads, pa.ChunkedArray):
-        return _whole(payloads)
+        return _single_chunk(payloads)
     if isinstance(payloads, pa.Array):
         return payloads
     return pa.array(np.asarray(payloads, dtype=object), type=pa.binary())
@@ -120,12 +123,12 @@ def _json_path(path: Path) -> str:
     return f"${steps}".replace("'", "''")
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _single_chunk(column: pa.ChunkedArray) -> pa.Array:
     merged = column.combine_chunks()
     return merged.chunk(0) if isinstance(merged, pa.ChunkedArray) else merged
 
 
-def _scalars(raw: pa.Array) -> pa.Array:
+def _scalar_values(raw: pa.Array) -> pa.Array:
     """Turn JSON texts of scalars into plain values: integers where all are, else text."""
     text = raw.cast(pa.string())
     quoted = pc.starts_with(text, '"')
@@ -138,5 +141,5 @@ def _scalars(raw: pa.Array) -> pa.Array:
     escaped = pc.and_(quoted, pc.match_substring(text, "\\"))
     if not pc.any(escaped).as_py():
         return plain
-    unescaped = pa.array([json.loads(one) for one in text.filter(escaped).to_pylist()], type=pa.string())
+    unescaped = pa.array([json.loads(text_literal) for text_literal in text.filter(escaped).to_pylist()], type=pa.string())
     return pc.replace_with_mask(plain, escaped.fill_null(False), unescaped)

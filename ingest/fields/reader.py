@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.fields.columns import Fields, Source, fields_of
+from ingest.fields.columns import Fields, FieldSource, assemble_fields
 from ingest.fields.json_paths import JsonPaths, as_binary
 from ordering.policies import Shape
 from tidegate.expressions.syntax.paths import plain_path
@@ -43,11 +43,11 @@ class FieldReader:
         self._format, self._shape = timestamp_format, shape
         exprs: dict[str, Expr] = {}
         if timestamp_by is not None:
-            exprs["time"] = _event_time(timestamp_by, types or {})
+            exprs["time"] = _event_time_expr(timestamp_by, types or {})
         for name, path in (("end", end), ("over", over)):
             if path is not None:
                 exprs[name] = Field(tuple(path.split(".")))
-        self._source = _source(exprs, payloads)
+        self._source = _choose_source(exprs, payloads)
 
     @classmethod
     def of(cls, settings: InputSettings, payloads: PayloadFormat) -> FieldReader:
@@ -58,10 +58,10 @@ class FieldReader:
 
     def read(self, values: object) -> Fields:
         """Return the fields of each payload: a binary column, null where there is none."""
-        return fields_of(self._source.take(as_binary(values)), self._format, self._shape)
+        return assemble_fields(self._source.extract(as_binary(values)), self._format, self._shape)
 
 
-def _event_time(text: str, types: Mapping[str, str]) -> Expr:
+def _event_time_expr(text: str, types: Mapping[str, str]) -> Expr:
     path = plain_path(text)
     if path is not None:
         return Field(path)
@@ -75,12 +75,12 @@ def _event_time(text: str, types: Mapping[str, str]) -> Expr:
     return bound if path is None else Field(path)
 
 
-def _source(exprs: Mapping[str, Expr], payloads: PayloadFormat) -> Source:
+def _choose_source(exprs: Mapping[str, Expr], payloads: PayloadFormat) -> FieldSource:
     paths = {name: expr.path for name, expr in exprs.items() if isinstance(expr, Field)}
     if payloads.name == "json" and len(paths) == len(exprs):
         return JsonPaths(paths)
-    from ingest.fields.values import ByReader, JsonExpression
+    from ingest.fields.values import JsonExpression, ReaderSource
 
     if payloads.name == "json":
         return JsonExpression(JsonPaths(paths), reader_of(payloads), exprs["time"])
-    return ByReader(reader_of(payloads), exprs)
+    return ReaderSource(reader_of(payloads), exprs)

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ingest.fields.columns import Column, Mask, Taken, Ticks
+from ingest.fields.columns import Column, ExtractedFields, Mask, Ticks
 from ingest.fields.json_paths import JsonPaths
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
@@ -28,9 +28,9 @@ from tidegate.expressions.variant import Variant
 from tidegate.json_columns.extracted import PayloadReader
 from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 
-_WORDS = {UNKNOWN_ID: "schema_unknown", UNUSABLE: "schema_unusable"}
+_REASON_WORDS = {UNKNOWN_ID: "schema_unknown", UNUSABLE: "schema_unusable"}
 """Reasons that are told apart from a payload that is just malformed."""
-_TIMES = (Kind.NVARCHAR, Kind.BIGINT, Kind.FLOAT)
+_TIME_KINDS = (Kind.NVARCHAR, Kind.BIGINT, Kind.FLOAT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +44,13 @@ class Values:
         ticks, valid = np.zeros(self.variant.length, dtype=np.int64), np.zeros(self.variant.length, dtype=np.bool_)
         for kind, part in self.variant.parts.items():
             if kind is Kind.DATETIME:
-                found = part.fill_null(0).to_numpy()
-                fine = (found >= TICK_MIN) & (found <= TICK_MAX) & part.is_valid().to_numpy(zero_copy_only=False)
-            elif kind in _TIMES:
-                found, fine = to_ticks(part, unit)
+                part_ticks = part.fill_null(0).to_numpy()
+                part_valid = (part_ticks >= TICK_MIN) & (part_ticks <= TICK_MAX) & part.is_valid().to_numpy(zero_copy_only=False)
+            elif kind in _TIME_KINDS:
+                part_ticks, part_valid = to_ticks(part, unit)
             else:
                 continue
-            ticks[fine], valid[fine] = found[fine], True
+            ticks[part_valid], valid[part_valid] = part_ticks[part_valid], True
         return ticks, valid
 
     def keys(self) -> pa.DictionaryArray:
@@ -59,7 +59,7 @@ class Values:
         merged = pc.coalesce(*parts) if parts else pa.nulls(self.variant.length, pa.binary())
         return pc.fill_null(merged, b"").dictionary_encode()
 
-    def given(self) -> Mask:
+    def present(self) -> Mask:
         """Return where there is a value that is not null."""
         return self.variant.valid()
 
@@ -87,7 +87,7 @@ _KEYS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
 }
 
 
-class ByReader:
+class ReaderSource:
     """
     Takes fields out of payloads of a format that has a reader.
 
@@ -100,15 +100,19 @@ class ByReader:
         self._reader, self._exprs = reader, dict(exprs)
         self._leaves = tuple(dict.fromkeys(leaf for expr in exprs.values() for leaf in expr.leaves() if isinstance(leaf, Field)))
 
-    def take(self, payloads: pa.Array) -> Taken:
+    def extract(self, payloads: pa.Array) -> ExtractedFields:
         """Return which of *payloads* are of the format, and their fields; a row in which an expression fails has no value."""
         extracted = self._reader.extract(payloads, self._leaves)
         leaves: dict[Expr, Variant] = {field: column for field, column in extracted.columns.items()}  # noqa: C416 - Expr, not Field
         computed, _ = evaluate(tuple(self._exprs.values()), leaves, len(payloads))
         ok = np.ones(len(payloads), dtype=np.bool_)
         ok[extracted.bad] = False
-        told = {row: _WORDS[reason] for row, reason in zip(extracted.bad.tolist(), extracted.reasons, strict=True) if reason in _WORDS}
-        return Taken(ok, {name: Values(variant) for name, variant in zip(self._exprs, computed, strict=True)}, told)
+        reasons = {
+            row: _REASON_WORDS[reason]
+            for row, reason in zip(extracted.bad.tolist(), extracted.reasons, strict=True)
+            if reason in _REASON_WORDS
+        }
+        return ExtractedFields(ok, {name: Values(variant) for name, variant in zip(self._exprs, computed, strict=True)}, reasons)
 
 
 class JsonExpression:
@@ -122,10 +126,10 @@ class JsonExpression:
     """
 
     def __init__(self, paths: JsonPaths, reader: PayloadReader, expression: Expr) -> None:
-        self._paths, self._computed = paths, ByReader(reader, {"time": expression})
+        self._paths, self._computed = paths, ReaderSource(reader, {"time": expression})
 
-    def take(self, payloads: pa.Array) -> Taken:
+    def extract(self, payloads: pa.Array) -> ExtractedFields:
         """Return which of *payloads* are JSON, and their fields."""
-        taken = self._paths.take(payloads)
-        columns: dict[str, Column] = {**taken.columns, **self._computed.take(payloads).columns}
-        return Taken(taken.well_formed, columns)
+        extracted = self._paths.extract(payloads)
+        columns: dict[str, Column] = {**extracted.columns, **self._computed.extract(payloads).columns}
+        return ExtractedFields(extracted.well_formed, columns)

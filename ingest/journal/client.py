@@ -23,8 +23,8 @@ from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.fact_memory import FactMemory
-from ingest.journal.redis_journal import RedisJournal, Standings
-from ingest.offsets import Joined, Marks, Planned
+from ingest.journal.redis_journal import RedisJournal, SeenWrites
+from ingest.offsets import Join, Marks, PlannedPosition
 from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import (
@@ -48,14 +48,14 @@ _TRIM_US = 10 * MINUTE_US
 _VERDICT_SHARE = 1000
 """A verdict holds on until it is one part in a thousand of ``arrival_max_ahead`` old."""
 
-Wanted = tuple[Partition, int, int]
+Proposal = tuple[Partition, int, int]
 """(partition, position, time in microseconds): what is to be in force just before the record at that position is judged."""
 
 
 Starts = Callable[[Collection[Partition]], Mapping[Partition, int]]
 
 
-class InForce(NamedTuple):
+class RangeFacts(NamedTuple):
     """
     What a range must repeat.
 
@@ -73,7 +73,7 @@ class InForce(NamedTuple):
     clamped: int = 0
 
 
-class Held(NamedTuple):
+class JournaledFacts(NamedTuple):
     """What the journal holds of a partition from where the job goes on: the first open position, and facts as (position, value)."""
 
     closed: int
@@ -81,13 +81,13 @@ class Held(NamedTuple):
     imports: list[tuple[int, int]]
     spans: list[tuple[int, int]]
 
-    def lacks(self, at: Planned) -> bool:
+    def lacks(self, at: PlannedPosition) -> bool:
         """Return whether it does not know what Spark's offset says to be in force there."""
         estimate_us, import_us = (max((us for _, us in marks), default=0) for marks in (self.estimates, self.imports))
         return estimate_us < at.frontier_us or import_us < at.import_us
 
 
-class FactDesk:
+class JournalClient:
     """
     All a planner knows of the journal.
 
@@ -104,7 +104,7 @@ class FactDesk:
         self._lost = False
         self._retry_s = 0.0
         self._trim_due_us = 0
-        self._here: Mapping[Partition, Planned] = {}
+        self._here: Mapping[Partition, PlannedPosition] = {}
         self._topic_ids = dict(plan.topic_ids)
         self._closed: dict[Partition, int] = {}
         self._learned: set[Partition] = set()
@@ -113,9 +113,9 @@ class FactDesk:
         self._memory: dict[Partition, FactMemory] = {}
         self._conflicts: dict[Partition, int] = {}
         self._joins: dict[JournalKey, Fact] = {}
-        self._standings: Standings = {}
+        self._standings: SeenWrites = {}
 
-    def begin(self, here: Mapping[Partition, Planned], starts: Starts) -> None:
+    def begin_pass(self, here: Mapping[Partition, PlannedPosition], starts: Starts) -> None:
         """
         Begin a pass: tell the journal what it has missed, and let it forget what no log can need.
 
@@ -126,19 +126,19 @@ class FactDesk:
         self._here = here
         for partition, at in here.items():
             if partition not in self._memory:
-                self._remembered(partition).hear_planned(at)
+                self._remembered(partition).remember_planned(at)
         now_us = time.monotonic_ns() // 1000
-        if self.reach() and now_us >= self._trim_due_us:
+        if self.is_available() and now_us >= self._trim_due_us:
             self._trim_due_us = now_us + _TRIM_US
             self._trim(starts(here.keys()))
 
-    def reach(self) -> bool:
+    def is_available(self) -> bool:
         """Return whether the journal answers; asked for again once a second while it does not."""
         return self._reach() is not None
 
-    def plannable(self, here: Mapping[Partition, Planned]) -> dict[Partition, Planned]:
+    def select_plannable(self, here: Mapping[Partition, PlannedPosition]) -> dict[Partition, PlannedPosition]:
         """Return those of *here* that may be planned on: all of them, or without the journal those of which all is known."""
-        if self.reach():
+        if self.is_available():
             return dict(here)
         if self._stamps or self._plan.settings.journal_outage == "pause":
             return {}
@@ -148,7 +148,7 @@ class FactDesk:
             if at.next_offset >= self._closed.get(partition, INFINITY) and partition not in self._uncertain
         }
 
-    def close(self, here: Mapping[Partition, Planned], until: Mapping[Partition, int]) -> dict[Partition, InForce]:
+    def close_ranges(self, here: Mapping[Partition, PlannedPosition], until: Mapping[Partition, int]) -> dict[Partition, RangeFacts]:
         """
         Close the positions about to be judged.
 
@@ -166,7 +166,7 @@ class FactDesk:
             calls += self._closing(partition, at.next_offset, until[partition], now_us)
         answers = self._ask(calls)
         if answers is None:
-            left = self.plannable(here) if not self.reach() else {}
+            left = self.select_plannable(here) if not self.is_available() else {}
             return {partition: self._without_journal(partition, at, until[partition], now_us) for partition, at in left.items()}
         each = len(calls) // len(here)
         return {
@@ -174,45 +174,45 @@ class FactDesk:
             for place, (partition, at) in enumerate(here.items())
         }
 
-    def conflicts(self, partition: Partition) -> int:
+    def pop_conflicts(self, partition: Partition) -> int:
         """Return how many facts were found where this planner had judged without them, since last asked."""
         return self._conflicts.pop(partition, 0)
 
-    def estimate(self, wanted: Sequence[Wanted]) -> dict[Partition, int]:
+    def journal_estimates(self, wanted: Sequence[Proposal]) -> dict[Partition, int]:
         """Journal estimates; return those in force. Where the position is closed, or no answer came, there is none."""
         return self._raise(FactKind.ESTIMATE, wanted)
 
-    def imported(self, wanted: Sequence[Wanted]) -> dict[Partition, int]:
+    def journal_imports(self, wanted: Sequence[Proposal]) -> dict[Partition, int]:
         """Journal imported CTIs; return those in force. Where the position is closed, or no answer came, there is none."""
         return self._raise(FactKind.IMPORT, wanted)
 
-    def base(self, partition: Partition, frontier_us: int) -> int | None:
+    def settle_base(self, partition: Partition, frontier_us: int) -> int | None:
         """Propose the frontier from which a partition without any record starts; return the one in force, None without an answer."""
         answers = self._ask([Settle(FactKind.BASE, self._key(partition), 0, frontier_us)])
         if answers is None:
             return None
-        self._remembered(partition).hear(FactKind.BASE, [answers[0]])
+        self._remembered(partition).remember(FactKind.BASE, [answers[0]])
         base_us: int = answers[0][1]
         return base_us
 
-    def hush(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
+    def share_silences(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
         """Say since when partitions are silent; return what is known of that by now, nothing without an answer."""
         answers = self._ask([Hush(self._key(partition), silence) for partition, silence in silences.items()])
         return dict(zip(silences, answers or [], strict=False))
 
-    def known_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Joined] | None:
+    def read_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Join] | None:
         """Return which of *partitions* (with their topic's id) once joined this ordered topic, and when; None without an answer."""
-        joins: dict[Partition, Joined] = {}
+        joins: dict[Partition, Join] = {}
         for partition, topic_id in partitions.items():
             self._topic_ids.setdefault(partition[0], topic_id)
             answers = self._ask([Read(FactKind.JOIN, self._plan.join_key(partition, topic_id), 0, INFINITY)])
             if answers is None:
                 return None
             if answers[0]:
-                joins[partition] = Joined(*answers[0][0])
+                joins[partition] = Join(*answers[0][0])
         return joins
 
-    def joined(self, partition: Partition, topic_id: str, joined: Joined) -> bool:
+    def journal_join(self, partition: Partition, topic_id: str, joined: Join) -> bool:
         """
         Take a partition that joined into what is journaled, and journal when it did.
 
@@ -232,10 +232,10 @@ class FactDesk:
             calls += [Close(import_key, end), Read(FactKind.IMPORT, import_key, start, last)]
         return calls
 
-    def _heard(self, partition: Partition, at: Planned, end: int, now_us: int, answers: Sequence[Any]) -> InForce:
+    def _heard(self, partition: Partition, at: PlannedPosition, end: int, now_us: int, answers: Sequence[Any]) -> RangeFacts:
         memory, start = self._remembered(partition), at.next_offset
-        memory.hear(FactKind.ESTIMATE, answers[1])
-        memory.hear(self._span_kind, answers[2])
+        memory.remember(FactKind.ESTIMATE, answers[1])
+        memory.remember(self._span_kind, answers[2])
         if self._stamps and not (answers[2] and answers[2][0][0] <= start):
             raise RefusedError(
                 "the journal has lost when records arrived that were judged before",
@@ -244,31 +244,31 @@ class FactDesk:
                 fix="stop the job, bring the stamps back from the ordered topic, and start it again",
                 example=f"tidegate journal rebuild {self._plan.settings.name}",
             )
-        memory.hear(FactKind.IMPORT, answers[4] if len(answers) > 4 else ())
+        memory.remember(FactKind.IMPORT, answers[4] if len(answers) > 4 else ())
         clamped = int(self._closed.get(partition, end) < end and bool(answers[2]) and answers[2][-1][1] > now_us)
         self._closed[partition] = max(end, self._closed.get(partition, 0))
         return self._in_force(partition, start, end, clamped=clamped)
 
-    def _without_journal(self, partition: Partition, at: Planned, end: int, now_us: int) -> InForce:
+    def _without_journal(self, partition: Partition, at: PlannedPosition, end: int, now_us: int) -> RangeFacts:
         """Return what is known to be in force in a range that nobody judged before; remember that it is not closed."""
         memory = self._remembered(partition)
         last = memory.last(self._span_kind)
         if last is None or last[1] < now_us - self._slack_us:
-            memory.hear(self._span_kind, [(at.next_offset, now_us)])
+            memory.remember(self._span_kind, [(at.next_offset, now_us)])
         self._unclosed.setdefault(partition, at.next_offset)
         return self._in_force(partition, at.next_offset, end, unclosed=True)
 
-    def _in_force(self, partition: Partition, start: int, end: int, unclosed: bool = False, clamped: int = 0) -> InForce:
+    def _in_force(self, partition: Partition, start: int, end: int, unclosed: bool = False, clamped: int = 0) -> RangeFacts:
         memory = self._remembered(partition)
         kinds = FactKind.ESTIMATE, FactKind.IMPORT, self._span_kind
         marks, imports, spans = (memory.between(kind, start, end) for kind in kinds)
-        return InForce(marks, imports, spans, unclosed, clamped)
+        return RangeFacts(marks, imports, spans, unclosed, clamped)
 
     @property
     def _slack_us(self) -> int:
         return 0 if self._stamps else self._plan.settings.arrival_max_ahead_us // _VERDICT_SHARE
 
-    def _raise(self, kind: FactKind, wanted: Sequence[Wanted]) -> dict[Partition, int]:
+    def _raise(self, kind: FactKind, wanted: Sequence[Proposal]) -> dict[Partition, int]:
         keys = {partition: self._import_key(partition) if kind is FactKind.IMPORT else self._key(partition) for partition, _, _ in wanted}
         # A server that is gone by now cannot have carried anything out; of one that goes in between nobody knows.
         if not keys or not self._answers():
@@ -282,7 +282,7 @@ class FactDesk:
         raised = {}
         for (partition, position, _), agreed_us in zip(wanted, answers, strict=True):
             if agreed_us is not None:
-                self._remembered(partition).hear(kind, [(position, agreed_us)])
+                self._remembered(partition).remember(kind, [(position, agreed_us)])
                 raised[partition] = agreed_us
         return raised
 
@@ -351,14 +351,14 @@ class FactDesk:
         self._give_back(journal, [p for p in new if forgot or p in behind or found[p].lacks(self._here[p])])
         for partition in new:
             memory = self._remembered(partition)
-            memory.hear(FactKind.ESTIMATE, found[partition].estimates)
-            memory.hear(FactKind.IMPORT, found[partition].imports)
-            memory.hear(self._span_kind, found[partition].spans)
+            memory.remember(FactKind.ESTIMATE, found[partition].estimates)
+            memory.remember(FactKind.IMPORT, found[partition].imports)
+            memory.remember(self._span_kind, found[partition].spans)
             self._closed[partition] = max(found[partition].closed, self._here[partition].next_offset if partition in behind else 0)
         self._learned |= set(new)
         self._uncertain -= set(new)
 
-    def _compare(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, Held], bool]:
+    def _compare(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, JournaledFacts], bool]:
         """Return what the journal holds from where the job goes on, and whether it is another than this planner knew."""
         calls: list[Call] = []
         for partition in partitions:
@@ -377,7 +377,7 @@ class FactDesk:
             self._give_back_joins(journal)
             answers = journal.do(calls)
         each = len(calls) // len(partitions)
-        return {p: Held(*answers[place * each : (place + 1) * each]) for place, p in enumerate(partitions)}, forgot
+        return {p: JournaledFacts(*answers[place * each : (place + 1) * each]) for place, p in enumerate(partitions)}, forgot
 
     def _fresh(self, partition: Partition) -> bool:
         """Return whether nothing of a partition has been judged yet: then nothing below its start needs to be closed."""
@@ -411,16 +411,16 @@ class FactDesk:
             facts=found,
         )
 
-    def _say_what_it_missed(self, behind: Sequence[Partition], found: Mapping[Partition, Held]) -> None:
+    def _say_what_it_missed(self, behind: Sequence[Partition], found: Mapping[Partition, JournaledFacts]) -> None:
         lost = [p for p in behind if found[p].closed < self._closed.get(p, self._judged_before_outage(p))]
         if lost:
-            whole = not any(self._remembered(partition).incomplete for partition in lost)
+            whole = not any(self._remembered(partition).is_incomplete for partition in lost)
             told = "all that this job knows" if whole else "the newest facts; tidegate journal rebuild brings back the others"
             self._log.warning("the journal had lost facts and was given back " + told, partitions=len(lost))
 
     def _judged_before_outage(self, partition: Partition) -> int:
         at = self._here[partition]
-        return 0 if at.unclosed else at.next_offset
+        return 0 if at.is_unclosed else at.next_offset
 
     def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
         for partition in partitions:

@@ -10,14 +10,14 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable
 
-from ingest.offsets import Marks, Planned
+from ingest.offsets import Marks, PlannedPosition
 from ordering.protocol.facts import Fact, FactKind
 
 FACTS_MAX = 20_000
 """Per partition and kind, some megabytes: idle estimates of hours at the default cadence, if a record follows each of them."""
 
 
-class _Kind:
+class _FactTable:
     """The facts of one kind."""
 
     def __init__(self) -> None:
@@ -45,42 +45,42 @@ class FactMemory:
 
     def __init__(self, span_kind: FactKind) -> None:
         self.span_kind = span_kind
-        self.incomplete = False
-        self._kinds = {kind: _Kind() for kind in FactKind}
+        self.is_incomplete = False
+        self._kinds = {kind: _FactTable() for kind in FactKind}
 
-    def hear(self, kind: FactKind, marks: Iterable[tuple[int, int]]) -> None:
+    def remember(self, kind: FactKind, marks: Iterable[tuple[int, int]]) -> None:
         """Take (position, value) of facts that are in force."""
-        known = self._kinds[kind]
+        table = self._kinds[kind]
         for position, value in marks:
-            known.put(position, value if kind.is_span else max(value, known.values.get(position, value)))
-        if len(known.positions) > FACTS_MAX:
-            known.drop(len(known.positions) - FACTS_MAX)
-            self.incomplete = True
+            table.put(position, value if kind.is_span else max(value, table.values.get(position, value)))
+        if len(table.positions) > FACTS_MAX:
+            table.drop(len(table.positions) - FACTS_MAX)
+            self.is_incomplete = True
 
-    def hear_planned(self, at: Planned) -> None:
+    def remember_planned(self, planned: PlannedPosition) -> None:
         """Take what stands in Spark's offset."""
-        self.hear(FactKind.ESTIMATE, at.all_marks())
-        self.hear(FactKind.IMPORT, at.all_imports())
-        self.hear(self.span_kind, at.spans)
+        self.remember(FactKind.ESTIMATE, planned.marks_with_end())
+        self.remember(FactKind.IMPORT, planned.imports_with_end())
+        self.remember(self.span_kind, planned.spans)
 
     def between(self, kind: FactKind, start: int, end: int) -> Marks:
         """Return the facts of a kind with start <= position < end, positions rising; of moments the one in force at *start* too."""
-        known = self._kinds[kind]
-        first = max(bisect_right(known.positions, start) - 1, 0) if kind.is_span else bisect_left(known.positions, start)
-        return tuple((position, known.values[position]) for position in known.positions[first : bisect_left(known.positions, end)])
+        table = self._kinds[kind]
+        first = max(bisect_right(table.positions, start) - 1, 0) if kind.is_span else bisect_left(table.positions, start)
+        return tuple((position, table.values[position]) for position in table.positions[first : bisect_left(table.positions, end)])
 
     def last(self, kind: FactKind) -> tuple[int, int] | None:
         """Return the fact of a kind with the highest position."""
-        known = self._kinds[kind]
-        return (known.positions[-1], known.values[known.positions[-1]]) if known.positions else None
+        table = self._kinds[kind]
+        return (table.positions[-1], table.values[table.positions[-1]]) if table.positions else None
 
     def facts(self, imports: bool) -> list[Fact]:
         """Return all facts: the imports, or all others. They are of two keys of the journal."""
-        wanted = [kind for kind in FactKind if (kind is FactKind.IMPORT) == imports]
-        return [Fact(kind, *mark) for kind in wanted for mark in self._kinds[kind].values.items()]
+        kinds = [kind for kind in FactKind if (kind is FactKind.IMPORT) == imports]
+        return [Fact(kind, *mark) for kind in kinds for mark in self._kinds[kind].values.items()]
 
     def forget_below(self, position: int) -> None:
         """Forget what no log can need again; the moment in force at *position* stays, and what has no position."""
         for kind in (FactKind.ESTIMATE, FactKind.IMPORT, self.span_kind):
-            known = self._kinds[kind]
-            known.drop(max(bisect_right(known.positions, position) - 1, 0) if kind.is_span else bisect_left(known.positions, position))
+            table = self._kinds[kind]
+            table.drop(max(bisect_right(table.positions, position) - 1, 0) if kind.is_span else bisect_left(table.positions, position))

@@ -28,7 +28,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(slots=True)
-class Told:
+class TopicFacts:
     """
     What an ordered topic tells of the facts of one input partition.
 
@@ -42,7 +42,7 @@ class Told:
 
     merged: Merged = field(default_factory=Merged)
     origin: tuple[int, int] | None = None
-    firsts: dict[int, int] = field(default_factory=dict)
+    first_positions: dict[int, int] = field(default_factory=dict)
     carried: bool = True
     last: Cti | None = None
 
@@ -56,12 +56,12 @@ class Told:
     @property
     def complete_from(self) -> int:
         """The position from which on no fact is missing."""
-        return max(self.firsts.values(), default=0)
+        return max(self.first_positions.values(), default=0)
 
-    def take(self, cti: Cti, facts: bytes | None, beginning_gone: bool, where: str) -> None:
+    def accept_cti(self, cti: Cti, facts: bytes | None, beginning_gone: bool, where: str) -> None:
         """Take one CTI, in the order of its output partition's log."""
         if beginning_gone:
-            self.firsts.setdefault(cti.output_partition, cti.next_offset)
+            self.first_positions.setdefault(cti.output_partition, cti.next_offset)
         self.merged.add([Fact(FactKind.CLOSED, cti.next_offset, 0)])
         if facts is None:
             # Only the last part of a CTI carries facts.
@@ -75,7 +75,7 @@ class Told:
                 self.origin = fact.position, fact.value
 
 
-def told_by(plan: IngestPlan, admin: Admin) -> dict[int, Told]:
+def read_topic_facts(plan: IngestPlan, admin: Admin) -> dict[int, TopicFacts]:
     """
     Walk the whole ordered topic; return what it tells, by roster number.
 
@@ -86,44 +86,44 @@ def told_by(plan: IngestPlan, admin: Admin) -> dict[int, Told]:
     topic = plan.settings.ordered_topic
     outputs = [(topic, number) for number in range(plan.output_partitions)]
     starts, ends = admin.starts(outputs), admin.ends(outputs)
-    told: dict[int, Told] = {}
+    facts_by_number: dict[int, TopicFacts] = {}
     for output in outputs:
         reader = RangeReader(plan.kafka, *output, headers=True)
         try:
             for records in reader.read(starts[output], ends[output]) if starts[output] < ends[output] else ():
-                _take(told, records, topic, output[1], beginning_gone=starts[output] > 0)
+                _accept_records(facts_by_number, records, topic, output[1], beginning_gone=starts[output] > 0)
         finally:
             reader.close()
-    for number, each in told.items():
+    for number, topic_facts in facts_by_number.items():
         for _, partition in outputs:
             if starts[topic, partition] > 0 and partition in plan.outputs_of(number):
                 # A channel without any CTI left may have had some that are gone.
-                each.firsts.setdefault(partition, INFINITY)
-    return told
+                topic_facts.first_positions.setdefault(partition, INFINITY)
+    return facts_by_number
 
 
-def _take(told: dict[int, Told], records: Records, topic: str, partition: int, beginning_gone: bool) -> None:
+def _accept_records(facts_by_number: dict[int, TopicFacts], records: Records, topic: str, partition: int, beginning_gone: bool) -> None:
     assert records.facts is not None, "read with headers"
     row_of = {offset: row for row, offset in enumerate(records.offset.tolist())}
     for offset, cti in ctis_of(records, topic, partition):
         facts = records.facts[row_of[offset]].as_py()
-        told.setdefault(cti.number, Told()).take(cti, facts, beginning_gone, f"{topic}-{partition}@{offset}")
+        facts_by_number.setdefault(cti.number, TopicFacts()).accept_cti(cti, facts, beginning_gone, f"{topic}-{partition}@{offset}")
 
 
-def members(partitions: Sequence[Partition], told: Mapping[int, Told]) -> tuple[Partition, ...]:
+def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int, TopicFacts]) -> tuple[Partition, ...]:
     """
     Return those of *partitions* that the topic knows, in the order of their roster numbers.
 
     Each channel's first CTI tells whose it is; of an earlier version's topics, which nobody joined, they stand as they sort.
     """
     by_mark = {(partition, topic_mark(topic)): (topic, partition) for topic, partition in partitions}
-    known = {number: by_mark[each.origin] for number, each in told.items() if each.origin in by_mark}
+    known = {number: by_mark[topic_facts.origin] for number, topic_facts in facts_by_number.items() if topic_facts.origin in by_mark}
     others = iter(sorted(set(partitions) - set(known.values())))
-    ordered = (known[number] if number in known else next(others, None) for number in range(max(told, default=-1) + 1))
+    ordered = (known[number] if number in known else next(others, None) for number in range(max(facts_by_number, default=-1) + 1))
     return tuple(partition for partition in ordered if partition is not None)
 
 
-def keys_of(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tuple[FactKind, ...]]:
+def journal_keys(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tuple[FactKind, ...]]:
     """Return the keys of the journal under which an input partition has facts, and which kinds each has."""
     own = tuple(kind for kind in FactKind if kind not in (FactKind.IMPORT, FactKind.JOIN))
     keys = {plan.journal_key(partition): own, plan.join_key(partition, plan.topic_ids[partition[0]]): (FactKind.JOIN,)}
@@ -135,20 +135,20 @@ def has_lost(plan: IngestPlan, journal: Journal, judged: Mapping[Partition, int]
     return any(journal.closed(plan.journal_key(partition)) < position for partition, position in judged.items())
 
 
-def bring_back(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[int, Told]:
+def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[int, TopicFacts]:
     """Rebuild the journal from the ordered topic, whose founders and later members are told by *plan* or else by the topic."""
-    told = told_by(plan, admin)
-    plan = plan if plan.joined else replace(plan, partitions=members(plan.partitions, told))
-    rebuilt = give_back(plan, journal, told)
+    facts_by_number = read_topic_facts(plan, admin)
+    plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, facts_by_number))
+    rebuilt = restore_facts(plan, journal, facts_by_number)
     missing = sum(sum(counted.values()) for counted in rebuilt.missing.values())
     if missing:
         _log.warning("the journal had lost facts: they were given back from the ordered topic", facts=missing, input=plan.settings.name)
     if contradicted := sum(rebuilt.contradicted.values()):
         _log.warning("another job journaled facts that differ from the ordered topic", code="TG-JOURNAL-CONFLICT", facts=contradicted)
-    return told
+    return facts_by_number
 
 
-def check_complete(plan: IngestPlan, told: Mapping[int, Told], needed: Mapping[Partition, int]) -> None:
+def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], needed: Mapping[Partition, int]) -> None:
     """
     Check that what was rebuilt is all that judging from the positions *needed* on rests on.
 
@@ -157,11 +157,15 @@ def check_complete(plan: IngestPlan, told: Mapping[int, Told], needed: Mapping[P
     """
     settings = plan.settings
     for number, partition in enumerate(plan.partitions):
-        each = told.get(number)
-        if each is None or (each.carried and each.complete_from <= needed[partition]):
+        topic_facts = facts_by_number.get(number)
+        if topic_facts is None or (topic_facts.carried and topic_facts.complete_from <= needed[partition]):
             continue
-        if each.carried or plan.imported is not None or settings.arrival == "ingest":
-            why = "its CTIs are of a version that told no facts" if not each.carried else "retention has deleted CTIs that told of them"
+        if topic_facts.carried or plan.imported is not None or settings.arrival == "ingest":
+            why = (
+                "its CTIs are of a version that told no facts"
+                if not topic_facts.carried
+                else "retention has deleted CTIs that told of them"
+            )
             raise RefusedError(
                 f"the journal at {plan.redis.address} has lost facts by which {partition[0]}-{partition[1]} was judged, and the ordered "
                 f"topic {settings.ordered_topic} cannot tell them any more: {why}; events would be judged anew",
@@ -175,7 +179,7 @@ def check_complete(plan: IngestPlan, told: Mapping[int, Told], needed: Mapping[P
 
 
 @dataclass(slots=True)
-class Rebuilt:
+class RebuildReport:
     """
     What was given back, or would be.
 
@@ -188,25 +192,27 @@ class Rebuilt:
     contradicted: dict[Partition, int] = field(default_factory=dict)
 
 
-def give_back(plan: IngestPlan, journal: Journal, told: Mapping[int, Told], dry_run: bool = False) -> Rebuilt:
+def restore_facts(plan: IngestPlan, journal: Journal, facts_by_number: Mapping[int, TopicFacts], dry_run: bool = False) -> RebuildReport:
     """Give the journal what the topic tells of it; see :meth:`ordering.protocol.journal.Journal.restore`."""
-    rebuilt = Rebuilt()
-    for number, each in told.items():
+    report = RebuildReport()
+    for number, topic_facts in facts_by_number.items():
         if number >= len(plan.partitions):
             continue
-        partition, facts = plan.partitions[number], each.facts
-        for key, kinds in keys_of(plan, partition).items():
-            _give_back(rebuilt, journal, partition, key, [fact for fact in facts if fact.kind in kinds], dry_run)
-    return rebuilt
+        partition, facts = plan.partitions[number], topic_facts.facts
+        for key, kinds in journal_keys(plan, partition).items():
+            _restore_partition(report, journal, partition, key, [fact for fact in facts if fact.kind in kinds], dry_run)
+    return report
 
 
-def _give_back(rebuilt: Rebuilt, journal: Journal, partition: Partition, key: JournalKey, facts: list[Fact], dry_run: bool) -> None:
+def _restore_partition(
+    report: RebuildReport, journal: Journal, partition: Partition, key: JournalKey, facts: list[Fact], dry_run: bool
+) -> None:
     known = {(fact.kind, fact.position): fact.value for fact in journal.dump(key)}
     closed = max((position for kind, position in known if kind == FactKind.CLOSED), default=0)
     missing = [fact for fact in facts if _is_missing(fact, known, closed)]
-    rebuilt.missing.setdefault(partition, Counter()).update(FactKind(fact.kind).name.lower() for fact in missing)
+    report.missing.setdefault(partition, Counter()).update(FactKind(fact.kind).name.lower() for fact in missing)
     wrong = _contradictions(facts, known, closed) if dry_run else journal.restore(key, facts) if missing else 0
-    rebuilt.contradicted[partition] = rebuilt.contradicted.get(partition, 0) + wrong
+    report.contradicted[partition] = report.contradicted.get(partition, 0) + wrong
 
 
 def _is_missing(fact: Fact, known: Mapping[tuple[int, int], int], closed: int) -> bool:

@@ -47,7 +47,7 @@ from tidegate.observe.logs import get_logger
 from tidegate.redis_client import answer_timeout_us, connect, is_denial, translated
 from tidegate.settings.tables import RedisSettings
 
-_MADE_OF = """
+_FINGERPRINT_SCRIPT = """
 if ARGV[2] == 'anew' then redis.call('DEL', KEYS[1]) end
 local first = redis.call('HSETNX', KEYS[1], 'settings', ARGV[1])
 redis.call('HSET', KEYS[1], 'read', 1)
@@ -62,14 +62,14 @@ _NAMES = {
     FactKind.BASE: "base",
     FactKind.JOIN: "join",
 }
-Standings = dict[JournalKey, tuple[str, int]]
+SeenWrites = dict[JournalKey, tuple[str, int]]
 """Era and count of writes of each partition's facts, as last seen."""
 _LAST = 2**63 - 1
 _AT_ONCE = 2_000
 """So many facts are given back or forgotten in one go: a script lets nobody else in."""
 
 
-class _Ask(NamedTuple):
+class _ScriptCall(NamedTuple):
     """A call as the script takes it, and how its answer is read."""
 
     name: str
@@ -90,12 +90,12 @@ class RedisJournal(Journal):
         standings: How others of the same process last saw it; kept up to date.
     """
 
-    def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, standings: Standings | None = None) -> None:
+    def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, seen_writes: SeenWrites | None = None) -> None:
         self._client, self._address, self._disk_timeout_us = client, address, disk_timeout_us
-        self._standings: Standings = {} if standings is None else standings
+        self._seen_writes: SeenWrites = {} if seen_writes is None else seen_writes
 
     @classmethod
-    def open(cls, settings: RedisSettings, standings: Standings | None = None) -> RedisJournal:
+    def open(cls, settings: RedisSettings, seen_writes: SeenWrites | None = None) -> RedisJournal:
         """
         Connect, and check that the server keeps what it is told.
 
@@ -111,25 +111,27 @@ class RedisJournal(Journal):
         with translated(settings.address):
             _refuse_eviction(client, settings.address)
             # The answer about the disk must come before the client gives up on the call.
-            return cls(client, settings.address, answer_timeout_us(settings) * 4 // 5 if _asks_for_disk(client, settings) else 0, standings)
+            return cls(
+                client, settings.address, answer_timeout_us(settings) * 4 // 5 if _must_confirm_disk(client, settings) else 0, seen_writes
+            )
 
     def do(self, calls: Sequence[Call]) -> list[Any]:
         """See :meth:`ordering.protocol.journal.Journal.do`. A long :class:`~ordering.protocol.journal.Forget` is done in several goes."""
-        asked = [_asks(call) for call in calls]
-        answers = iter(self._ask([ask for asks in asked for ask in asks]))
-        answered = [[next(answers) for _ in asks] for asks in asked]
-        for call, found in zip(calls, answered, strict=True):
-            while isinstance(call, Forget) and max(found[-len(KEPT_BY_POSITION) :]) == _AT_ONCE:
-                found += self._ask(_asks(call))
-        return [sum(found) if isinstance(call, Forget) else found[0] for call, found in zip(calls, answered, strict=True)]
+        calls_asked = [_script_calls(call) for call in calls]
+        answers = iter(self._run_calls([ask for asks in calls_asked for ask in asks]))
+        answered = [[next(answers) for _ in asks] for asks in calls_asked]
+        for call, answer in zip(calls, answered, strict=True):
+            while isinstance(call, Forget) and max(answer[-len(KEPT_BY_POSITION) :]) == _AT_ONCE:
+                answer += self._run_calls(_script_calls(call))
+        return [sum(answer) if isinstance(call, Forget) else answer[0] for call, answer in zip(calls, answered, strict=True)]
 
     def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
         """See :meth:`ordering.protocol.journal.Journal.restore`."""
         closing = max((fact.position for fact in facts if fact.kind == FactKind.CLOSED), default=0)
-        asks = [_given_back(key, fact) for fact in facts if fact.kind != FactKind.CLOSED]
-        stands = sum(sum(self._ask(asks[first : first + _AT_ONCE], giving_back=True)) for first in range(0, len(asks), _AT_ONCE))
-        self._ask(_asks(Close(key, closing)), giving_back=True)
-        return len(asks) - stands
+        asks = [_restore_call(key, fact) for fact in facts if fact.kind != FactKind.CLOSED]
+        restored = sum(sum(self._run_calls(asks[first : first + _AT_ONCE], is_restore=True)) for first in range(0, len(asks), _AT_ONCE))
+        self._run_calls(_script_calls(Close(key, closing)), is_restore=True)
+        return len(asks) - restored
 
     def dump(self, key: JournalKey) -> list[Fact]:
         """See :meth:`ordering.protocol.journal.Journal.dump`."""
@@ -137,10 +139,12 @@ class RedisJournal(Journal):
         facts = [Fact(kind, *mark) for kind, marks in zip(_NAMES, answers, strict=True) for mark in marks]
         return in_order(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
-    def silence(self, key: JournalKey) -> Silence | None:
+    def read_silence(self, key: JournalKey) -> Silence | None:
         """Return since when a partition is known to be silent."""
-        found: Silence | None = self._ask([_Ask("look", key, ("silence",), lambda text: _silence(text) if text else None)])[0]
-        return found
+        silence: Silence | None = self._run_calls(
+            [_ScriptCall("look", key, ("silence",), lambda text: _parse_silence(text) if text else None)]
+        )[0]
+        return silence
 
     def check(self) -> None:
         """
@@ -152,12 +156,12 @@ class RedisJournal(Journal):
         with translated(self._address):
             self._client.ping()
 
-    def knows(self, key: JournalKey) -> bool:
+    def has_facts(self, key: JournalKey) -> bool:
         """Return whether anything was ever said of a partition; unlike all other calls this one leaves no trace."""
         with translated(self._address):
             return bool(self._client.exists(_redis_key(key)))
 
-    def made_of(self, topic: str, topic_id: str, settings: str, anew: bool) -> tuple[str, bool]:
+    def read_or_set_fingerprint(self, topic: str, topic_id: str, settings: str, begins_anew: bool) -> tuple[str, bool]:
         """
         Say what an ordered topic is made of, unless somebody has said it before.
 
@@ -171,30 +175,30 @@ class RedisJournal(Journal):
             What was said first, and whether that was just now.
         """
         name = f"tidegate:{{{topic}}}:made_of:{topic_id}"
-        said, first = self._call(_MADE_OF, [name], [settings, "anew" if anew else ""])
-        return str(said), bool(first)
+        known_settings, is_first = self._run_script(_FINGERPRINT_SCRIPT, [name], [settings, "anew" if begins_anew else ""])
+        return str(known_settings), bool(is_first)
 
     def close_connection(self) -> None:
         """Give the connection back; the journal cannot be used afterwards."""
         self._client.close()
 
-    def _ask(self, asks: Sequence[_Ask], giving_back: bool = False) -> list[Any]:
+    def _run_calls(self, script_calls: Sequence[_ScriptCall], is_restore: bool = False) -> list[Any]:
         """Run the script; its answers are on disk."""
-        keys = list(dict.fromkeys(ask.key for ask in asks))
+        keys = list(dict.fromkeys(ask.key for ask in script_calls))
         if not keys:
             return []
-        standings = [self._standings.get(key, ("", 0)) for key in keys]
-        arguments = [uuid.uuid4().hex, "1" if giving_back else "0"]
-        arguments += [text for era, writes in standings for text in (era, str(writes))]
-        for ask in asks:
+        seen_writes = [self._seen_writes.get(key, ("", 0)) for key in keys]
+        arguments = [uuid.uuid4().hex, "1" if is_restore else "0"]
+        arguments += [text for era, writes in seen_writes for text in (era, str(writes))]
+        for ask in script_calls:
             arguments += [ask.name, str(keys.index(ask.key) + 1), *ask.arguments]
-        verdict, found, answers = self._call(SCRIPT, [_redis_key(key) for key in keys], arguments)
+        verdict, details, answers = self._run_script(SCRIPT, [_redis_key(key) for key in keys], arguments)
         if verdict == "lost":
-            raise self._forgetful([keys[int(number) - 1] for number in found])
-        self._standings.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, found, strict=True)})
-        return [ask.read(answer) for ask, answer in zip(asks, answers, strict=True)]
+            raise self._forgetful_error([keys[int(number) - 1] for number in details])
+        self._seen_writes.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, details, strict=True)})
+        return [ask.read(answer) for ask, answer in zip(script_calls, answers, strict=True)]
 
-    def _forgetful(self, keys: Sequence[JournalKey]) -> ForgetfulJournalError:
+    def _forgetful_error(self, keys: Sequence[JournalKey]) -> ForgetfulJournalError:
         names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
         return ForgetfulJournalError(
             f"the journal at {self._address} has lost what it had confirmed about {names}",
@@ -202,7 +206,7 @@ class RedisJournal(Journal):
             fix="nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis",
         )
 
-    def _call(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
+    def _run_script(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
         """Run *script* and wait until its writes are on disk."""
         with translated(self._address), self._client.pipeline(transaction=False) as pipe:
             pipe.eval(script, len(names), *names, *arguments)
@@ -224,38 +228,38 @@ def _redis_key(key: JournalKey) -> str:
     return f"tidegate:{{{key.job}}}:journal:{key.topic_id}:{key.partition}"
 
 
-def _asks(call: Call) -> list[_Ask]:
+def _script_calls(call: Call) -> list[_ScriptCall]:
     """Return what the script is asked for a call."""
     match call:
         case Raise():
-            return [_Ask("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
+            return [_ScriptCall("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
         case Close():
-            return [_Ask("close", call.key, (_digits(call.below), *_moment(call)), lambda _: None)]
+            return [_ScriptCall("close", call.key, (_digits(call.below), *_moment(call)), lambda _: None)]
         case Read() if call.kind not in KEPT_BY_POSITION:
-            return [_Ask("look", call.key, (_NAMES[call.kind],), lambda text: _within(call, text))]
+            return [_ScriptCall("look", call.key, (_NAMES[call.kind],), lambda text: _settled_within(call, text))]
         case Read():
-            bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _spans(call.kind)
-            return [_Ask("read", call.key, bounds, _pairs)]
+            bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _span_flag(call.kind)
+            return [_ScriptCall("read", call.key, bounds, _parse_pairs)]
         case Settle():
             proposed = _digits(call.position) + _digits(call.value)
-            return [_Ask("settle", call.key, (_NAMES[call.kind], proposed), _settled)]
+            return [_ScriptCall("settle", call.key, (_NAMES[call.kind], proposed), _parse_settled)]
         case Closed():
-            return [_Ask("look", call.key, ("closed",), lambda text: int(text or 0))]
+            return [_ScriptCall("look", call.key, ("closed",), lambda text: int(text or 0))]
         case Hush():
             position, boot_id, *times = call.silence
             text = " ".join((_digits(position), boot_id, *_all_digits(*times)))
-            return [_Ask("hush", call.key, (_digits(position), text, boot_id), _silence)]
+            return [_ScriptCall("hush", call.key, (_digits(position), text, boot_id), _parse_silence)]
         case Forget():
             below, most = _digits(call.below), str(_AT_ONCE)
-            return [_Ask("forget", call.key, (_NAMES[kind], below, most, _spans(kind)), int) for kind in KEPT_BY_POSITION]
+            return [_ScriptCall("forget", call.key, (_NAMES[kind], below, most, _span_flag(kind)), int) for kind in KEPT_BY_POSITION]
 
 
-def _given_back(key: JournalKey, fact: Fact) -> _Ask:
+def _restore_call(key: JournalKey, fact: Fact) -> _ScriptCall:
     kind = FactKind(fact.kind)
     if kind in KEPT_BY_POSITION:
-        return _Ask("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _spans(kind)), int)
+        return _ScriptCall("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _span_flag(kind)), int)
     proposed = fact.position, fact.value
-    return _Ask("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(_settled(text) == proposed))
+    return _ScriptCall("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(_parse_settled(text) == proposed))
 
 
 def _moment(call: Close) -> tuple[str, str, str]:
@@ -265,7 +269,7 @@ def _moment(call: Close) -> tuple[str, str, str]:
     return _NAMES[kind], _digits(value_us), _digits(max(value_us - slack_us, 0))
 
 
-def _spans(kind: FactKind) -> str:
+def _span_flag(kind: FactKind) -> str:
     return "1" if kind.is_span else "0"
 
 
@@ -273,21 +277,21 @@ def _number_or_none(text: Any) -> int | None:
     return int(text) if text else None
 
 
-def _pairs(found: Any) -> list[tuple[int, int]]:
-    return [(int(position), int(value)) for position, value in zip(found[::2], found[1::2], strict=True)]
+def _parse_pairs(flat: Any) -> list[tuple[int, int]]:
+    return [(int(position), int(value)) for position, value in zip(flat[::2], flat[1::2], strict=True)]
 
 
-def _settled(text: str) -> tuple[int, int]:
+def _parse_settled(text: str) -> tuple[int, int]:
     # A base of an earlier version stands there without a position.
     return int(text[:-19] or 0), int(text[-19:])
 
 
-def _within(call: Read, text: str) -> list[tuple[int, int]]:
-    found = [_settled(text)] if text else []
+def _settled_within(call: Read, text: str) -> list[tuple[int, int]]:
+    found = [_parse_settled(text)] if text else []
     return [fact for fact in found if call.start <= fact[0] <= call.end]
 
 
-def _silence(text: str) -> Silence:
+def _parse_silence(text: str) -> Silence:
     position, boot_id, since_us, arrival_us = text.split(" ")
     return Silence(int(position), boot_id, int(since_us), int(arrival_us))
 
@@ -315,7 +319,7 @@ def _refuse_eviction(client: redis.Redis, address: str) -> None:
         )
 
 
-def _asks_for_disk(client: redis.Redis, settings: RedisSettings) -> bool:
+def _must_confirm_disk(client: redis.Redis, settings: RedisSettings) -> bool:
     """Return whether to ask for the disk after each call; refuse or warn where the server can lose what it answered."""
     if settings.journal_durability == "memory":
         get_logger().warning("a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory")
@@ -346,7 +350,7 @@ def _why_no_waitaof(client: redis.Redis) -> str | None:
 
 def _syncs_every_write(client: redis.Redis) -> bool:
     try:
-        found: Any = client.config_get("append*")
+        options: Any = client.config_get("append*")
     except redis.ResponseError:  # hosted servers often forbid CONFIG
         return False
-    return bool(found.get("appendonly") == "yes" and found.get("appendfsync") == "always")
+    return bool(options.get("appendonly") == "yes" and options.get("appendfsync") == "always")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 SCRIPT = """
 local at = 0
-local function take() at = at + 1; return ARGV[at] end
+local function next_arg() at = at + 1; return ARGV[at] end
 local POSITIONS = {estimates = 'positions', imports = 'import_positions', stamps = 'stamp_positions', verdicts = 'verdict_positions'}
 
 local function names(facts, kind) return facts .. ':' .. kind, facts .. ':' .. POSITIONS[kind] end
@@ -31,7 +31,7 @@ end
 local calls = {}
 
 function calls.raise(facts)
-  local kind, position, value = take(), take(), take()
+  local kind, position, value = next_arg(), next_arg(), next_arg()
   local closed = redis.call('HGET', facts, 'closed')
   if closed and position < closed then return '' end
   local known = redis.call('HGET', names(facts, kind), position)
@@ -41,7 +41,7 @@ function calls.raise(facts)
 end
 
 function calls.close(facts)
-  local below, kind, moment, recent = take(), take(), take(), take()
+  local below, kind, moment, recent = next_arg(), next_arg(), next_arg(), next_arg()
   local closed = redis.call('HGET', facts, 'closed') or '0000000000000000000'
   if below <= closed then return '' end
   if kind ~= '' then
@@ -64,7 +64,7 @@ function calls.close(facts)
 end
 
 function calls.read(facts)
-  local kind, from, till, spans = take(), take(), take(), take()
+  local kind, from, till, spans = next_arg(), next_arg(), next_arg(), next_arg()
   local values, positions = names(facts, kind)
   if spans == '1' then from = last_from(facts, kind, '[' .. from) or from end
   local found = {}
@@ -76,17 +76,17 @@ function calls.read(facts)
 end
 
 function calls.settle(facts)
-  local name, value = take(), take()
+  local name, value = next_arg(), next_arg()
   redis.call('HSETNX', facts, name, value)
   return redis.call('HGET', facts, name)
 end
 
 function calls.look(facts)
-  return redis.call('HGET', facts, take()) or ''
+  return redis.call('HGET', facts, next_arg()) or ''
 end
 
 function calls.hush(facts)
-  local position, silence, boot = take(), take(), take()
+  local position, silence, boot = next_arg(), next_arg(), next_arg()
   local known = redis.call('HGET', facts, 'silence')
   if known then
     local known_position = string.sub(known, 1, 19)
@@ -98,7 +98,7 @@ function calls.hush(facts)
 end
 
 function calls.forget(facts)
-  local kind, below, most, spans = take(), take(), take(), take()
+  local kind, below, most, spans = next_arg(), next_arg(), next_arg(), next_arg()
   local values, positions = names(facts, kind)
   if spans == '1' then below = last_from(facts, kind, '[' .. below) or '' end
   if below == '' then return 0 end
@@ -111,7 +111,7 @@ function calls.forget(facts)
 end
 
 function calls.fill(facts)
-  local kind, position, value, spans = take(), take(), take(), take()
+  local kind, position, value, spans = next_arg(), next_arg(), next_arg(), next_arg()
   local values, positions = names(facts, kind)
   local known = redis.call('HGET', values, position)
   local closed = redis.call('HGET', facts, 'closed')
@@ -127,28 +127,28 @@ function calls.fill(facts)
   return 1
 end
 
-local newborn, giving_back, lost = take(), take() == '1', {}
+local new_era, is_restore, lost = next_arg(), next_arg() == '1', {}
 for key = 1, #KEYS do
-  local era, writes = take(), take()
+  local era, writes = next_arg(), next_arg()
   local held = redis.call('HMGET', KEYS[key], 'era', 'writes')
   local same = held[1] == era
   if era ~= '' and not (same and tonumber(held[2]) >= tonumber(writes)) then
-    if not giving_back then lost[#lost + 1] = key
+    if not is_restore then lost[#lost + 1] = key
     -- Others that know this era must notice too: an older copy came back under it.
-    elseif same then redis.call('HSET', KEYS[key], 'era', newborn) end
+    elseif same then redis.call('HSET', KEYS[key], 'era', new_era) end
   end
 end
 if #lost > 0 then return {'lost', lost, {}} end
 
 local standings, answers = {}, {}
 for key = 1, #KEYS do
-  redis.call('HSETNX', KEYS[key], 'era', newborn)
+  redis.call('HSETNX', KEYS[key], 'era', new_era)
   local writes = redis.call('HINCRBY', KEYS[key], 'writes', 1)
   standings[key] = {redis.call('HGET', KEYS[key], 'era'), writes}
 end
 while at < #ARGV do
-  local call = calls[take()]
-  answers[#answers + 1] = call(KEYS[tonumber(take())])
+  local call = calls[next_arg()]
+  answers[#answers + 1] = call(KEYS[tonumber(next_arg())])
 end
 return {'done', standings, answers}
 """

@@ -14,7 +14,7 @@ from typing import Any
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_identity import WAYS_OUT
-from ingest.offsets import name_of, partition_of
+from ingest.offsets import parse_partition, partition_name
 from ordering.errors import RefusedError
 from tidegate.checkpoint.binding import check_same_topics, differences
 from tidegate.checkpoint.output_start import Start
@@ -30,7 +30,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class TopicOrigin:
     """
     How an ordered topic was begun.
 
@@ -43,16 +43,16 @@ class Made:
     start: Start | None
 
 
-def check_made_of(
+def check_fingerprint(
     plan: IngestPlan,
     journal: RedisJournal,
     ordered: Topic,
-    made_of: Mapping[str, str],
+    fingerprint: Mapping[str, str],
     start: Start,
     *,
     has_events: bool,
     has_checkpoint: bool,
-) -> Made:
+) -> TopicOrigin:
     """
     Compare what the ordered topic is made of with what the journal says; without a checkpoint nothing else tells.
 
@@ -72,26 +72,28 @@ def check_made_of(
         RefusedError: It was made under other settings, or from topics that were deleted and made again.
     """
     # Of a topic that was begun before nobody knows any more which offsets came first, nor where it starts to tell.
-    founders = [] if has_events else [partition for partition in plan.partitions if partition not in plan.joined]
-    starts = {name_of(partition): plan.starts[partition].next_offset for partition in founders}
-    fields: dict[str, Any] = {"settings": made_of, "starts": starts}
+    founders = [] if has_events else [partition for partition in plan.partitions if partition not in plan.joins]
+    starts = {partition_name(partition): plan.starts[partition].next_offset for partition in founders}
+    fields: dict[str, Any] = {"settings": fingerprint, "starts": starts}
     if not has_events:
         fields["start"] = asdict(start)
-    said, first = journal.made_of(ordered.name, ordered.topic_id, json.dumps(fields, sort_keys=True), anew=not has_events)
-    known = json.loads(said)
+    stored, is_first = journal.read_or_set_fingerprint(
+        ordered.name, ordered.topic_id, json.dumps(fields, sort_keys=True), begins_anew=not has_events
+    )
+    known = json.loads(stored)
     if has_events and not has_checkpoint:
-        if first:
+        if is_first:
             _log.warning("the journal does not know the ordered topic: its settings cannot be compared", topic=ordered.name)
-        _compare_settings(ordered.name, known["settings"], made_of)
+        _compare_settings(ordered.name, known["settings"], fingerprint)
     # The journal of earlier versions knows of no start: there was none.
-    begun = None if first and has_events else Start(**known.get("start", {}))
-    return Made({partition_of(name): first for name, first in known["starts"].items()}, begun)
+    first_start = None if is_first and has_events else Start(**known.get("start", {}))
+    return TopicOrigin({parse_partition(name): first for name, first in known["starts"].items()}, first_start)
 
 
-def _compare_settings(ordered: str, before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    ids = json.loads(before.get("topic_ids", "{}")), json.loads(now.get("topic_ids", "{}"))
+def _compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[str, str]) -> None:
+    ids = json.loads(known.get("topic_ids", "{}")), json.loads(current.get("topic_ids", "{}"))
     check_same_topics(*ids, ordered, WAYS_OUT)
-    changed = differences(before, now, MAY_GROW, MAY_APPEAR)
+    changed = differences(known, current, MAY_GROW, MAY_APPEAR)
     if changed:
         raise RefusedError(
             f"ordered topic {ordered} was made under other settings: {'; '.join(changed)}",

@@ -34,18 +34,18 @@ class Moments:
         self._stamps, self._max_ahead_us = kind is FactKind.STAMP, max_ahead_us
         self._first, self._moment_us = (np.array(column, dtype=np.int64) for column in zip(*spans, strict=True))
 
-    def _of(self, offset: Ints) -> Ints:
+    def _moments_at(self, offset: Ints) -> Ints:
         place = np.searchsorted(self._first, offset, side="right") - 1
         return self._moment_us[np.maximum(place, 0)]
 
     def arrival_us(self, records: Records) -> Ints:
         """Return when each record arrived, microseconds."""
-        return self._of(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
+        return self._moments_at(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
 
-    def absurd(self, records: Records) -> NDArray[np.bool_]:
+    def absurd_rows(self, records: Records) -> NDArray[np.bool_]:
         """Return which records have no arrival, or one that nobody can believe."""
         if self._stamps:
             return np.zeros(len(records), dtype=np.bool_)
         # A limit in the far future is one of what can be carried.
-        limit_us = np.minimum(self._of(records.offset), TICK_MAX - self._max_ahead_us) + self._max_ahead_us
+        limit_us = np.minimum(self._moments_at(records.offset), TICK_MAX - self._max_ahead_us) + self._max_ahead_us
         return (records.timestamp_ms <= 0) | (records.timestamp_ms > limit_us // MILLISECOND_US)

@@ -76,17 +76,17 @@ class Silences:
         self._seen: dict[Partition, dict[int, int]] = {}
         self._ticks: dict[Partition, tuple[int, int]] = {}
 
-    def observe(self, ends: Mapping[Partition, int], seen_us: int) -> None:
+    def observe_ends(self, ends: Mapping[Partition, int], seen_us: int) -> None:
         """Take the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
         for partition, end in ends.items():
-            known = self._silences.get(partition)
-            if known is not None and known.position != end:
+            silence = self._silences.get(partition)
+            if silence is not None and silence.position != end:
                 self._remember(partition, end, seen_us)
-            if known is None or known.position != end:
+            if silence is None or silence.position != end:
                 self._silences[partition] = _Silence(end, seen_us)
                 self._interval_us, self._due_us = self._cadence_us, min(self._due_us, seen_us + self._cadence_us)
 
-    def stamped(self, until: Mapping[Partition, int], now_us: int) -> None:
+    def observe_stamped(self, until: Mapping[Partition, int], now_us: int) -> None:
         """
         Take that records up to these ends have been stamped by *now_us*, where planning is what stamps them.
 
@@ -103,14 +103,14 @@ class Silences:
         if len(seen) > _TICKS_MAX:
             del seen[next(iter(seen))]
 
-    def heard(self, partition: Partition, next_offset: int, arrival_us: int) -> None:
+    def observe_arrival(self, partition: Partition, next_offset: int, arrival_us: int) -> None:
         """Take when the last record below *next_offset* arrived: what time it was, if the end was seen to come there."""
         seen_us = self._seen.get(partition, {}).get(next_offset)
         if seen_us is None:
             return
-        known = self._ticks.get(partition)
+        tick = self._ticks.get(partition)
         # The sooner it was seen, the more exact; an old one tells little, as clocks drift.
-        if known is None or seen_us - known[0] > _TICK_AGE_US or arrival_us - seen_us >= known[1] - known[0]:
+        if tick is None or seen_us - tick[0] > _TICK_AGE_US or arrival_us - seen_us >= tick[1] - tick[0]:
             self._ticks[partition] = seen_us, arrival_us
 
     def time_elsewhere(self, now_us: int) -> int | None:
@@ -118,10 +118,10 @@ class Silences:
         newest_us = max((seen_us for seen_us, _ in self._ticks.values()), default=None)
         if newest_us is None:
             return None
-        lately = [tick for tick in self._ticks.values() if newest_us - tick[0] <= _TICK_AGE_US]
-        return min(arrival_us + self._gained_us(now_us - seen_us) for seen_us, arrival_us in lately)
+        recent_ticks = [tick for tick in self._ticks.values() if newest_us - tick[0] <= _TICK_AGE_US]
+        return min(arrival_us + self._gained_us(now_us - seen_us) for seen_us, arrival_us in recent_ticks)
 
-    def due(self, planned: Mapping[Partition, int], now_us: int) -> list[Partition]:
+    def select_due(self, positions: Mapping[Partition, int], now_us: int) -> list[Partition]:
         """
         Return the partitions planned to their end of which something can be told at *now_us*, once a cadence.
 
@@ -131,13 +131,13 @@ class Silences:
             return []
         return [
             partition
-            for partition, position in planned.items()
+            for partition, position in positions.items()
             if (silence := self._silences.get(partition)) is not None
             and silence.position == position
             and now_us - silence.since_us > self._margin_us
         ]
 
-    def looked(self, now_us: int, quiet: bool, behind_us: int = 0) -> None:
+    def schedule_next(self, now_us: int, is_quiet: bool, behind_us: int = 0) -> None:
         """
         Let the next estimates be due a cadence after *now_us*, or later and later where they help nobody.
 
@@ -147,7 +147,7 @@ class Silences:
                 is never stretched by more than the patience.
             behind_us: How much more time estimates must tell before all that was heard is final; 0 or less where it is.
         """
-        self._interval_us = min(2 * self._interval_us, self._longest_us) if quiet else self._cadence_us
+        self._interval_us = min(2 * self._interval_us, self._longest_us) if is_quiet else self._cadence_us
         wait_us = self._interval_us
         if behind_us > 0:
             # What an estimate gains is less than what has passed, by a part in so many.
@@ -170,7 +170,7 @@ class Silences:
         """Return whether the last arrival of this silence is still unknown."""
         return self._silences[partition].last_arrival_us is None
 
-    def last_arrival(self, partition: Partition, arrival_us: int) -> None:
+    def set_last_arrival(self, partition: Partition, arrival_us: int) -> None:
         """Set the arrival of the last record before the silence."""
         self._silences[partition].last_arrival_us = arrival_us
 

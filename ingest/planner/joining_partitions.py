@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal.client import FactDesk
+from ingest.journal.client import JournalClient
 from ingest.journal.topic_identity import WAYS_OUT
-from ingest.offsets import Joined, Offset, Planned, in_roster_order, name_of
+from ingest.offsets import Join, Offset, PlannedPosition, partition_name, sort_by_roster
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _MISSING_US = 10 * SECOND_US
 
 
-def topics_of(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:
+def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:
     """
     Return the topics of an input among *names*, sorted: those it lists, there or not, and those its pattern matches.
 
@@ -54,24 +54,24 @@ def topics_of(chosen: InputSettings, names: Iterable[str], excluded: frozenset[s
     return sorted({*chosen.topics, *(name for name in matching if not name.startswith("__"))})
 
 
-def written_by_us(settings: Settings) -> frozenset[str]:
+def own_topics(settings: Settings) -> frozenset[str]:
     """Return the topics that Tidegate writes under these settings: no pattern means them."""
-    inputs = {topic for each in settings.inputs.values() for topic in (each.ordered_topic, each.dead_letter_topic)}
+    inputs = {topic for table in settings.inputs.values() for topic in (table.ordered_topic, table.dead_letter_topic)}
     return frozenset(inputs | {topic for output in settings.outputs.values() if (topic := getattr(output, "topic", None)) is not None})
 
 
-def last_offset(folder: Path) -> Offset | None:
+def read_planned_offset(folder: Path) -> Offset | None:
     """Return the offset at the end of the last batch planned from a checkpoint's folder, None where there is none."""
     stored = offset_of(folder, last_batches(folder)[0])
     return None if stored is None else Offset.from_json(stored)
 
 
-def with_roster(plan: IngestPlan, partitions: Iterable[Partition], joined: Mapping[Partition, Joined]) -> IngestPlan:
+def with_roster(plan: IngestPlan, partitions: Iterable[Partition], joins: Mapping[Partition, Join]) -> IngestPlan:
     """Return the plan of a job that goes on with these *partitions*; what else is there joins while it runs."""
-    return replace(plan, partitions=in_roster_order(partitions, joined), joined=joined)
+    return replace(plan, partitions=sort_by_roster(partitions, joins), joins=joins)
 
 
-class Joining:
+class PartitionJoins:
     """
     Finds input partitions that are new, and lets them join.
 
@@ -82,21 +82,21 @@ class Joining:
         log: Where it is said.
     """
 
-    def __init__(self, plan: IngestPlan, admin: Admin, desk: FactDesk, log: FilteringBoundLogger) -> None:
-        self._plan, self._admin, self._desk, self._log = plan, admin, desk, log
+    def __init__(self, plan: IngestPlan, admin: Admin, journal: JournalClient, log: FilteringBoundLogger) -> None:
+        self._plan, self._admin, self._journal, self._log = plan, admin, journal, log
         self._topic_ids = dict(plan.topic_ids)
         self._due_us = NEVER
-        self._told: set[Partition] = set()
-        self._waits = ""
+        self._journaled: set[Partition] = set()
+        self._postponed_because = ""
         self._missing_us: int | None = None
 
-    def all_there(self) -> list[Partition]:
+    def present_partitions(self) -> list[Partition]:
         """Return every partition that the input has by now, new ones included."""
         counts = self._admin.partition_counts()
-        topics = topics_of(self._plan.settings, counts, self._plan.excluded)
+        topics = match_topics(self._plan.settings, counts, self._plan.excluded)
         return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
-    def look(self, here: Offset, now_us: int, wanted: Iterable[Partition] | None = None) -> Offset | None:
+    def join_new(self, offset: Offset, now_us: int, candidates: Iterable[Partition] | None = None) -> Offset | None:
         """
         Return the offset at which new partitions have joined, None where there is none or it is too early to look again.
 
@@ -109,12 +109,12 @@ class Joining:
             RefusedError: The ordered topic has ended.
             TidegateError: The brokers do not answer.
         """
-        self._tell(here)
+        self._journal_joins(offset)
         if now_us < self._due_us:
             return None
         self._due_us = now_us + self._plan.settings.discovery_cadence_us
-        new = set(self.all_there() if wanted is None else wanted) - here.partitions.keys()
-        return self._joined(here, sorted(new)) if new else None
+        new = set(self.present_partitions() if candidates is None else candidates) - offset.partitions.keys()
+        return self._plan_joins(offset, sorted(new)) if new else None
 
     def check_topics(self, now_us: int) -> None:
         """
@@ -127,62 +127,62 @@ class Joining:
             RefusedError: One was deleted, or made again (TG-TOPIC-RECREATED).
             TidegateError: The brokers do not answer.
         """
-        own = {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic_id and topic not in self._plan.topic_ids}
-        now = self._admin.topic_ids(own) if own else {}
-        if all(now.values()):
+        expected_ids = {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic_id and topic not in self._plan.topic_ids}
+        present_ids = self._admin.topic_ids(expected_ids) if expected_ids else {}
+        if all(present_ids.values()):
             self._missing_us = None
         elif self._missing_us is None:
             self._missing_us = now_us
-        patient = self._missing_us is not None and now_us - self._missing_us < _MISSING_US
-        there = {topic: topic_id for topic, topic_id in now.items() if topic_id or not patient}
-        check_same_topics(own, there, self._plan.checkpoint, WAYS_OUT)
+        is_patient = self._missing_us is not None and now_us - self._missing_us < _MISSING_US
+        checked_ids = {topic: topic_id for topic, topic_id in present_ids.items() if topic_id or not is_patient}
+        check_same_topics(expected_ids, checked_ids, self._plan.checkpoint, WAYS_OUT)
 
-    def _tell(self, here: Offset) -> None:
+    def _journal_joins(self, offset: Offset) -> None:
         """Journal who joined; where the journal does not answer, the next pass does."""
-        for partition, joined in here.joined.items():
-            if partition not in self._told and self._desk.joined(partition, self._topic_id(partition), joined):
-                self._told.add(partition)
+        for partition, join in offset.joins.items():
+            if partition not in self._journaled and self._journal.journal_join(partition, self._topic_id(partition), join):
+                self._journaled.add(partition)
 
-    def _joined(self, here: Offset, new: list[Partition]) -> Offset | None:
+    def _plan_joins(self, offset: Offset, new: list[Partition]) -> Offset | None:
         ids = {partition: self._topic_id(partition) for partition in new}
         if not all(ids.values()):
-            self._later(new, "not every broker knows of the topic yet")
+            self._postpone(new, "not every broker knows of the topic yet")
             return None
-        known = self._desk.known_joins(ids)
-        if known is None:
-            self._later(new, "the journal does not answer")
+        known_joins = self._journal.read_joins(ids)
+        if known_joins is None:
+            self._postpone(new, "the journal does not answer")
             return None
-        there = self._again(here, known) or self._anew(here, new)
-        if there is None:
+        joins = self._rejoin(offset, known_joins) or self._join_first_time(offset, new)
+        if joins is None:
             return None
-        starts = self._admin.starts(there.keys())
-        for partition, (number, at_us) in there.items():
+        starts = self._admin.starts(joins.keys())
+        for partition, (number, at_us) in joins.items():
             self._log.info("partition joins", topic=partition[0], partition=partition[1], number=number, at=format_tick(at_us))
-        self._waits = ""
-        planned = {partition: Planned(starts[partition]) for partition in there}
-        return replace(here, partitions={**here.partitions, **planned}, joined={**here.joined, **there})
+        self._postponed_because = ""
+        planned = {partition: PlannedPosition(starts[partition]) for partition in joins}
+        return replace(offset, partitions={**offset.partitions, **planned}, joins={**offset.joins, **joins})
 
-    def _again(self, here: Offset, known: Mapping[Partition, Joined]) -> dict[Partition, Joined]:
+    def _rejoin(self, offset: Offset, known_joins: Mapping[Partition, Join]) -> dict[Partition, Join]:
         """Return those that joined once already, as the journal knows; the next numbers are theirs."""
-        turn = sorted(known.items(), key=lambda each: each[1].number)
-        expected = range(len(here.partitions), len(here.partitions) + len(turn))
-        if [joined.number for _, joined in turn] != list(expected):
+        ordered_joins = sorted(known_joins.items(), key=lambda each: each[1].number)
+        expected = range(len(offset.partitions), len(offset.partitions) + len(ordered_joins))
+        if [join.number for _, join in ordered_joins] != list(expected):
             raise RefusedError(
-                f"the checkpoint knows {len(here.partitions)} input partitions, and the journal of later ones "
-                + ", ".join(f"{name_of(partition)} as number {joined.number}" for partition, joined in turn),
+                f"the checkpoint knows {len(offset.partitions)} input partitions, and the journal of later ones "
+                + ", ".join(f"{partition_name(partition)} as number {joined.number}" for partition, joined in ordered_joins),
                 code="TG-ROSTER",
                 where=self._plan.checkpoint,
                 fix="bring back a newer copy of the checkpoint, or delete it: the job then goes on from the ordered topic's CTIs",
             )
-        return dict(turn)
+        return dict(ordered_joins)
 
-    def _anew(self, here: Offset, new: list[Partition]) -> dict[Partition, Joined] | None:
-        moment_us = self._moment(new)
+    def _join_first_time(self, offset: Offset, new: list[Partition]) -> dict[Partition, Join] | None:
+        moment_us = self._join_moment(new)
         if moment_us is None:
             return None
-        return {partition: Joined(number, moment_us) for number, partition in enumerate(new, start=len(here.partitions))}
+        return {partition: Join(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
 
-    def _moment(self, new: list[Partition]) -> int | None:
+    def _join_moment(self, new: list[Partition]) -> int | None:
         """Return J: how far any channel has come, microseconds; None while that cannot be told."""
         topic = self._plan.settings.ordered_topic
         outputs = [(topic, number) for number in range(self._plan.output_partitions)]
@@ -191,15 +191,15 @@ class Joining:
         except RefusedError as error:
             if error.code != "TG-RETENTION":
                 raise
-            self._later(new, error.what)
+            self._postpone(new, error.what)
             return None
-        reached = [cti.c for channels in promises.values() for cti in channels.values()]
-        return max([TICK_MIN, self._plan.start_us, *reached])
+        promised_us = [cti.c for channels in promises.values() for cti in channels.values()]
+        return max([TICK_MIN, self._plan.start_us, *promised_us])
 
-    def _later(self, new: list[Partition], reason: str) -> None:
-        if self._waits != reason:
-            self._log.warning("new partitions cannot join yet", partitions=", ".join(map(name_of, new)), reason=reason)
-        self._waits = reason
+    def _postpone(self, new: list[Partition], reason: str) -> None:
+        if self._postponed_because != reason:
+            self._log.warning("new partitions cannot join yet", partitions=", ".join(map(partition_name, new)), reason=reason)
+        self._postponed_because = reason
 
     def _topic_id(self, partition: Partition) -> str:
         topic = partition[0]
@@ -208,10 +208,10 @@ class Joining:
         return self._topic_ids[topic]
 
 
-def joins_of(plan: IngestPlan, journal: Journal, founders: Collection[Partition]) -> dict[Partition, Joined]:
+def read_joins(plan: IngestPlan, journal: Journal, founders: Collection[Partition]) -> dict[Partition, Join]:
     """Return who joined after the ordered topic was begun from *founders*, as the journal knows: for a lost checkpoint."""
-    joins: dict[Partition, Joined] = {}
+    joins: dict[Partition, Join] = {}
     for partition in plan.partitions:
         facts = journal.dump(plan.join_key(partition, plan.topic_ids[partition[0]])) if partition not in founders else []
-        joins.update((partition, Joined(fact.position, fact.value)) for fact in facts if fact.kind == FactKind.JOIN)
+        joins.update((partition, Join(fact.position, fact.value)) for fact in facts if fact.kind == FactKind.JOIN)
     return joins

@@ -34,7 +34,7 @@ _RANGE_EVENTS = 40_000
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class BatchCost:
     """
     What a batch took.
 
@@ -50,7 +50,7 @@ class Taken:
     work_us: int
 
 
-class TakenNotes:
+class BatchCostWriter:
     """
     The driver's side: notes what the last batch with records took.
 
@@ -61,24 +61,24 @@ class TakenNotes:
 
     def __init__(self, folder: Path, tasks: int) -> None:
         self._file, self._tasks = folder / _FILE, tasks
-        before = last_taken(folder)
+        before = read_batch_cost(folder)
         self._number = 0 if before is None else before.number
 
-    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Take the reports of one batch."""
-        told = [(int(report["read"]), int(report["bytes"]), sum(report["seconds"].values())) for report in reports if report["read"]]
-        if not told:
+        costs = [(int(report["read"]), int(report["bytes"]), sum(report["seconds"].values())) for report in reports if report["read"]]
+        if not costs:
             return
         self._number += 1
-        events, octets, walked_s = (sum(column) for column in zip(*told, strict=True))
-        work_us = round(walked_s / min(len(told), self._tasks) * SECOND_US)
+        events, octets, walked_s = (sum(column) for column in zip(*costs, strict=True))
+        work_us = round(walked_s / min(len(costs), self._tasks) * SECOND_US)
         replace_text(self._file, json.dumps([self._number, events, octets, work_us]))
 
 
-def last_taken(folder: Path) -> Taken | None:
+def read_batch_cost(folder: Path) -> BatchCost | None:
     """Return what the last batch with records took; None if nobody knows."""
     try:
-        return Taken(*(int(number) for number in json.loads((folder / _FILE).read_text())))
+        return BatchCost(*(int(number) for number in json.loads((folder / _FILE).read_text())))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -99,48 +99,48 @@ class Limits:
         self._events_max, self._bytes_max, self._target_us = events_max, bytes_max, target_us
         self._tasks, self._folder = tasks, folder
         self._allowed = min(_FIRST_EVENTS, events_max)
-        self._asked = 0
-        self._heard = -1
+        self._shared = 0
+        self._last_number = -1
         self._record_bytes = float(_RECORD_BYTES)
         self._last: Partition = ("", -1)
 
-    def take(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
+    def plan_shares(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
         """
         Return how many offsets of each partition the next batch may read; partitions that get none are left out.
 
         Args:
             behind: How many offsets lie ahead in each partition, 1 at least.
         """
-        self._learn()
+        self._adjust()
         total = sum(behind.values())
-        far = total > _FAR_BEHIND * self._allowed
-        allowed = self._allowed * (_LONGER if far else 1)
+        is_far_behind = total > _FAR_BEHIND * self._allowed
+        allowed = self._allowed * (_LONGER if is_far_behind else 1)
         allowed = max(min(allowed, self._events_max, int(self._bytes_max / self._record_bytes)), 1)
-        chosen = turn(behind, allowed, self._last, self._tasks)
+        chosen = choose_turn(behind, allowed, self._last, self._tasks)
         self._last = chosen[-1]
-        shares = share({partition: behind[partition] for partition in chosen}, allowed)
-        self._asked = sum(shares.values())
+        shares = deal_shares({partition: behind[partition] for partition in chosen}, allowed)
+        self._shared = sum(shares.values())
         return shares
 
-    def _learn(self) -> None:
+    def _adjust(self) -> None:
         """Follow what the last batch took: at most twice as many events as before, at least half."""
-        taken = last_taken(self._folder)
-        if taken is None or taken.number == self._heard:
+        cost = read_batch_cost(self._folder)
+        if cost is None or cost.number == self._last_number:
             return
-        first, self._heard = self._heard < 0, taken.number
-        self._record_bytes = max(taken.bytes / taken.events, 1.0)
-        if first:
+        is_first, self._last_number = self._last_number < 0, cost.number
+        self._record_bytes = max(cost.bytes / cost.events, 1.0)
+        if is_first:
             # It paid for cold workers, or was another driver's.
             return
-        fitting = int(taken.events * self._target_us / max(taken.work_us, 1))
-        if self._asked >= self._allowed and fitting > self._allowed:
+        fitting = int(cost.events * self._target_us / max(cost.work_us, 1))
+        if self._shared >= self._allowed and fitting > self._allowed:
             self._allowed = min(fitting, 2 * self._allowed, self._events_max)
-        elif fitting < self._allowed and taken.events >= self._allowed // 2:
+        elif fitting < self._allowed and cost.events >= self._allowed // 2:
             # A batch of few events that took long tells of something else: a cold start, a broker that was away.
             self._allowed = max(fitting, self._allowed // 2, min(_LEAST_EVENTS, self._events_max))
 
 
-def turn(behind: Mapping[Partition, int], allowed: int, last: Partition, tasks: int) -> list[Partition]:
+def choose_turn(behind: Mapping[Partition, int], allowed: int, last: Partition, tasks: int) -> list[Partition]:
     """Return whose turn it is after the partition *last*: as few as make good use of what is *allowed*, one for each task at least."""
     ordered = sorted(behind, key=lambda partition: (partition <= last, partition))
     chosen, used = list[Partition](), 0
@@ -152,18 +152,18 @@ def turn(behind: Mapping[Partition, int], allowed: int, last: Partition, tasks: 
     return chosen
 
 
-def share(behind: Mapping[Partition, int], allowed: int) -> dict[Partition, int]:
+def deal_shares(behind: Mapping[Partition, int], allowed: int) -> dict[Partition, int]:
     """Deal *allowed* offsets out evenly, what one partition does not need to the others; too few go to those farthest behind."""
     shares: dict[Partition, int] = {}
-    left = allowed
+    remaining = allowed
     ordered = sorted(behind, key=lambda partition: (behind[partition], partition))
     for place, partition in enumerate(ordered):
-        even = left // (len(ordered) - place)
+        even = remaining // (len(ordered) - place)
         shares[partition] = min(behind[partition], even)
-        left -= shares[partition]
+        remaining -= shares[partition]
     for partition in reversed(ordered):
         # What did not divide evenly.
-        more = min(left, behind[partition] - shares[partition], 1)
+        more = min(remaining, behind[partition] - shares[partition], 1)
         shares[partition] += more
-        left -= more
+        remaining -= more
     return {partition: count for partition, count in shares.items() if count}

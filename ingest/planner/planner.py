@@ -24,15 +24,15 @@ from pyspark.sql.datasource import InputPartition
 from structlog.typing import FilteringBoundLogger
 
 from ingest.config import IngestPlan, Partition
-from ingest.cti_imports import ForeignTime
-from ingest.journal.client import FactDesk
+from ingest.cti_imports import ImportedFrontier
+from ingest.journal.client import JournalClient
 from ingest.journal.topic_identity import TopicIdentity
-from ingest.offsets import Offset, Planned
+from ingest.offsets import Offset, PlannedPosition
 from ingest.planner.idle import boottime_us
-from ingest.planner.idle_estimates import Estimating
-from ingest.planner.joining_partitions import Joining
+from ingest.planner.idle_estimates import IdleEstimates
+from ingest.planner.joining_partitions import PartitionJoins
 from ingest.planner.limits import Limits
-from ingest.planner.truncated_logs import CutLogs
+from ingest.planner.truncated_logs import TruncatedLogs
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
 from tidegate.kafka.admin import Admin
@@ -52,7 +52,7 @@ class Planner(RangePlanner):
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
         self._frozen: dict[Partition, int] | None = None
-        self._cut_logs = CutLogs()
+        self._cut_logs = TruncatedLogs()
         self._imports_due_us = 0
         self._imports_lost = False
         self._imported_us: dict[Partition, int] = {}
@@ -67,16 +67,16 @@ class Planner(RangePlanner):
         return get_logger(__name__).bind(input=self._plan.settings.name)
 
     @cached_property
-    def _desk(self) -> FactDesk:
-        return FactDesk(self._plan, self._log)
+    def _desk(self) -> JournalClient:
+        return JournalClient(self._plan, self._log)
 
     @cached_property
-    def _estimating(self) -> Estimating:
-        return Estimating(self._plan, self._admin, self._desk, self._log)
+    def _estimating(self) -> IdleEstimates:
+        return IdleEstimates(self._plan, self._admin, self._desk, self._log)
 
     @cached_property
-    def _joining(self) -> Joining:
-        return Joining(self._plan, self._admin, self._desk, self._log)
+    def _joining(self) -> PartitionJoins:
+        return PartitionJoins(self._plan, self._admin, self._desk, self._log)
 
     @cached_property
     def _limits(self) -> Limits:
@@ -89,20 +89,20 @@ class Planner(RangePlanner):
         return TopicIdentity(self._plan)
 
     @cached_property
-    def _foreign(self) -> ForeignTime:
+    def _foreign(self) -> ImportedFrontier:
         assert self._plan.imported is not None, "only asked for where CTIs are imported"
-        return ForeignTime(self._plan.kafka, self._admin, self._plan.imported)
+        return ImportedFrontier(self._plan.kafka, self._admin, self._plan.imported)
 
     def initialOffset(self) -> dict[str, Any]:
         starts = {partition: self._plan.starts[partition] for partition in self._plan.partitions}
-        return Offset(starts, joined=self._plan.joined).to_json()
+        return Offset(starts, joins=self._plan.joins).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        self._frozen = self._admin.ends({*self._plan.partitions, *self._joining.all_there()})
+        self._frozen = self._admin.ends({*self._plan.partitions, *self._joining.present_partitions()})
 
     def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
         here = Offset.from_json(start)
-        if here.final:
+        if here.is_final:
             return start
         while True:
             there = self._try_to_advance(here)
@@ -115,16 +115,16 @@ class Planner(RangePlanner):
         here, there = Offset.from_json(start), Offset.from_json(end)
         members = there.roster
         labels = even_labels(len(members), self._plan.tasks)
-        roster = self._plan.roster_of(len(members), len(there.joined))
+        roster = self._plan.roster_of(len(members), len(there.joins))
         rows = []
-        for partition, planned, until in here.ranges(there):
+        for partition, planned, until in here.ranges_to(there):
             number = members.index(partition)
-            marks, imports = ([value for mark in given for value in mark] for given in (until.all_marks(), until.all_imports()))
+            marks, imports = ([value for mark in given for value in mark] for given in (until.marks_with_end(), until.imports_with_end()))
             span = planned.next_offset, until.next_offset, marks, imports
-            joined_us = there.joined[partition].at_us if partition in there.joined else NEVER
+            joined_us = there.joins[partition].joined_us if partition in there.joins else NEVER
             membership = roster.version, roster.inputs, joined_us
             facts = [value for mark in until.spans for value in mark], until.base_us, [until.conflicts, until.clamped]
-            rows.append((labels[number], number, *partition, *span, until.planned_ms, there.final, *membership, *facts))
+            rows.append((labels[number], number, *partition, *span, until.planned_ms, there.is_final, *membership, *facts))
         return [Ranges(rows)]
 
     def _try_to_advance(self, here: Offset) -> Offset:
@@ -151,37 +151,37 @@ class Planner(RangePlanner):
 
     def _advance(self, here: Offset) -> Offset:
         asked_us = boottime_us()
-        self._desk.begin(here.partitions, self._admin.starts)
-        joined = self._joining.look(here, asked_us, self._frozen)
+        self._desk.begin_pass(here.partitions, self._admin.starts)
+        joined = self._joining.join_new(here, asked_us, self._frozen)
         if joined is not None:
             return joined
         ends = self._frozen or self._admin.ends(here.partitions)
         self._cut_logs.check(here.partitions, ends, boottime_us())
-        self._estimating.observe(ends, boottime_us())
+        self._estimating.observe_ends(ends, boottime_us())
         planned = self._plan_ranges(here, ends)
         if not planned and self._plan.until_end and self._frozen is not None:
             # Without its journal a replay waits, and so does a partition that would join; they have not reached the end then.
             at = here.partitions
             reached = all(partition in at and at[partition].next_offset >= end for partition, end in ends.items())
-            return replace(here, final=reached)
+            return replace(here, is_final=reached)
         # Also beside partitions that have records: those must not wait for a silent one.
-        raised = self._estimating.raised(here.partitions, asked_us) if self._frozen is None else {}
-        return here.moved(self._import({**here.partitions, **raised, **planned}))
+        raised = self._estimating.raise_silent(here.partitions, asked_us) if self._frozen is None else {}
+        return here.advance(self._import({**here.partitions, **raised, **planned}))
 
-    def _plan_ranges(self, here: Offset, ends: dict[Partition, int]) -> dict[Partition, Planned]:
+    def _plan_ranges(self, here: Offset, ends: dict[Partition, int]) -> dict[Partition, PlannedPosition]:
         behind = {partition: at for partition, at in here.partitions.items() if ends[partition] > at.next_offset}
-        behind = self._desk.plannable(behind) if behind else behind
+        behind = self._desk.select_plannable(behind) if behind else behind
         if not behind:
             return {}
         self._identity.check(self._admin)
-        shares = self._limits.take({partition: ends[partition] - at.next_offset for partition, at in behind.items()})
+        shares = self._limits.plan_shares({partition: ends[partition] - at.next_offset for partition, at in behind.items()})
         behind = {partition: at for partition, at in behind.items() if partition in shares}
         until = {partition: at.next_offset + shares[partition] for partition, at in behind.items()}
-        found = self._desk.close(behind, until)
-        self._estimating.planned({partition: until[partition] for partition in found}, boottime_us())
+        found = self._desk.close_ranges(behind, until)
+        self._estimating.observe_planned({partition: until[partition] for partition in found}, boottime_us())
         now_ms = time.time_ns() // 1_000_000
         return {
-            partition: Planned(
+            partition: PlannedPosition(
                 until[partition],
                 0,
                 known.marks,
@@ -190,13 +190,13 @@ class Planner(RangePlanner):
                 known.imports,
                 known.spans,
                 known.unclosed,
-                conflicts=self._desk.conflicts(partition),
+                conflicts=self._desk.pop_conflicts(partition),
                 clamped=known.clamped,
             )
             for partition, known in found.items()
         }
 
-    def _import(self, there: dict[Partition, Planned]) -> dict[Partition, Planned]:
+    def _import(self, there: dict[Partition, PlannedPosition]) -> dict[Partition, PlannedPosition]:
         """Raise the partitions that were read to their end to the other input's time, each raise journaled first."""
         now_us = time.monotonic_ns() // 1000
         if self._plan.imported is None or self._plan.until_end or now_us < self._imports_due_us:
@@ -204,23 +204,23 @@ class Planner(RangePlanner):
         self._imports_due_us = now_us + self._plan.settings.idle_cadence_us
         c_us = self._look_at_imported()
         behind = [partition for partition in there if c_us is not None and self._imported_us.get(partition, 0) < c_us]
-        if c_us is None or not behind or not self._desk.reach():
+        if c_us is None or not behind or not self._desk.is_available():
             return there
         # The ends are asked for after the look: what was there by then is judged before the imported time counts.
         ends = self._admin.ends(behind, committed=False)
         behind = [partition for partition in behind if ends[partition] == there[partition].next_offset]
-        raised = self._desk.imported([(partition, ends[partition], c_us) for partition in behind])
+        raised = self._desk.journal_imports([(partition, ends[partition], c_us) for partition in behind])
         self._imported_us |= raised
         return {**there, **{partition: replace(there[partition], import_us=agreed_us) for partition, agreed_us in raised.items()}}
 
     def _look_at_imported(self) -> int | None:
         """Return the time of the other input; this one is ordered on without it where it cannot be told."""
         try:
-            c_us = self._foreign.look()
+            c_us = self._foreign.read_frontier()
         except (KafkaException, TidegateError) as error:
             if not self._imports_lost:
                 self._log.warning("no CTI is imported until the other input's topic can be read", reason=str(error))
-            self._foreign.forget()
+            self._foreign.forget_positions()
             self._imports_lost = True
             return None
         self._imports_lost = False

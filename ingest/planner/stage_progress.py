@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from ingest.offsets import Partition, name_of, partition_of
+from ingest.offsets import Partition, parse_partition, partition_name
 from ordering.ticks import TICK_MIN
 from tidegate.checkpoint.binding import replace_text
 
@@ -21,7 +21,7 @@ _FILE = "reached.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class StageProgress:
     """
     Where the walk of one input partition stood after a batch.
 
@@ -43,25 +43,25 @@ class Reached:
         return self.arrival_us >= TICK_MIN
 
 
-class Leaving:
+class StageProgressWriter:
     """The driver's side: leaves the last report of each input partition in a checkpoint's *folder*."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder, self._reached = folder, find(folder)
+        self._folder, self._progress = folder, read_stage_progress(folder)
 
-    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Take the reports of one batch."""
         for report in reports:
             numbers = (int(report[name]) for name in ("next_offset", "arrival_us", "c", "held"))
-            self._reached[report["topic"], int(report["partition"])] = Reached(*numbers)
-        said = {name_of(partition): astuple(reached) for partition, reached in self._reached.items()}
-        replace_text(self._folder / _FILE, json.dumps(said))
+            self._progress[report["topic"], int(report["partition"])] = StageProgress(*numbers)
+        stored = {partition_name(partition): astuple(progress) for partition, progress in self._progress.items()}
+        replace_text(self._folder / _FILE, json.dumps(stored))
 
 
-def find(folder: Path) -> dict[Partition, Reached]:
+def read_stage_progress(folder: Path) -> dict[Partition, StageProgress]:
     """Return what was left in a checkpoint's folder; nothing if it cannot be read."""
     try:
-        said = json.loads((folder / _FILE).read_text())
-        return {partition_of(name): Reached(*numbers) for name, numbers in said.items()}
+        stored = json.loads((folder / _FILE).read_text())
+        return {parse_partition(name): StageProgress(*numbers) for name, numbers in stored.items()}
     except (OSError, ValueError, TypeError, AttributeError):
         return {}

@@ -10,18 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingest.offsets import Partition, Planned
+from ingest.offsets import Partition, PlannedPosition
 from ordering.errors import RefusedError
 from ordering.ticks import MINUTE_US
 
 
-class CutLogs:
+class TruncatedLogs:
     """Watches for partitions that end below what was planned."""
 
     def __init__(self) -> None:
         self._since_us: dict[Partition, int] = {}
 
-    def check(self, here: Mapping[Partition, Planned], ends: Mapping[Partition, int], now_us: int) -> None:
+    def check(self, positions: Mapping[Partition, PlannedPosition], ends: Mapping[Partition, int], now_us: int) -> None:
         """
         Compare where partitions are planned with where they end.
 
@@ -33,12 +33,12 @@ class CutLogs:
         Raises:
             RefusedError: One has ended below for more than a minute (TG-LOG-CUT).
         """
-        for partition, at in here.items():
-            if ends[partition] >= at.next_offset:
+        for partition, position in positions.items():
+            if ends[partition] >= position.next_offset:
                 self._since_us.pop(partition, None)
             elif now_us - self._since_us.setdefault(partition, now_us) > MINUTE_US:
                 raise RefusedError(
-                    f"the log ends at offset {ends[partition]}, below {at.next_offset}, up to which it was read: it was cut short",
+                    f"the log ends at offset {ends[partition]}, below {position.next_offset}, up to which it was read: it was cut short",
                     code="TG-LOG-CUT",
                     where=f"{partition[0]}-{partition[1]}@{ends[partition]}",
                     fix="write to a new ordered topic: what is appended now takes the places of records that were read; "

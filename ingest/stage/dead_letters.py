@@ -33,11 +33,11 @@ class SourceCtis:
     """
 
     c_us: NDArray[np.int64] | None
-    absent: NDArray[np.bool_]
+    is_no_cti: NDArray[np.bool_]
 
     def payloads_of(self, records: Records) -> pa.Array:
         """Return the payloads of those that may be events, null for the others: what a CTI holds is no payload."""
-        return records.value if self.absent.all() else pc.if_else(pa.array(self.absent), records.value, None)
+        return records.value if self.is_no_cti.all() else pc.if_else(pa.array(self.is_no_cti), records.value, None)
 
 
 def source_ctis(records: Records) -> SourceCtis:
@@ -63,11 +63,11 @@ def _c_us(header: bytes, value: bytes | None) -> int:
         return NEVER
 
 
-def unusable(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tuple[int, str]]:
+def unusable_rows(records: Records, fields: Fields, ctis: SourceCtis) -> Iterator[tuple[int, str]]:
     """Yield the (row, reason) of each record that is neither event nor CTI."""
-    told = ctis.c_us if ctis.c_us is not None else np.full(len(records), NEVER, dtype=np.int64)
-    for row in np.flatnonzero(~fields.readable & (told == NEVER)).tolist():
-        if not ctis.absent[row]:
+    c_us = ctis.c_us if ctis.c_us is not None else np.full(len(records), NEVER, dtype=np.int64)
+    for row in np.flatnonzero(~fields.readable & (c_us == NEVER)).tolist():
+        if not ctis.is_no_cti[row]:
             yield row, "cti"
         elif not records.value[row].is_valid:
             yield row, "no_payload"

@@ -22,7 +22,7 @@ FACTS_AT_ONCE = 8_000
 """So many go with one CTI, 192 kB: every topic takes a record of that size."""
 
 
-class Telling:
+class FactOutbox:
     """
     The facts of one range.
 
@@ -36,7 +36,7 @@ class Telling:
         self._model, self._state = model, state
         state.untold = tuple(dict.fromkeys((*state.untold, *facts)))
 
-    def onto(self, ctis: list[Cti], last: bool) -> list[Cti]:
+    def attach(self, ctis: list[Cti], is_last: bool) -> list[Cti]:
         """
         Return *ctis*, in their order, with the facts that wait.
 
@@ -45,27 +45,27 @@ class Telling:
             last: Whether nothing more is written in this range: then a promise is repeated for what still waits.
         """
         if ctis:
-            ctis = self._laden(ctis, self._next())
-        while last and self._state.untold and (again := self._model.repeat(self._state)) is not None:
-            ctis.append(replace(again, facts=self._next()))
+            ctis = self._attach_to_first(ctis, self._pop_next())
+        while is_last and self._state.untold and (repeated := self._model.repeat(self._state)) is not None:
+            ctis.append(replace(repeated, facts=self._pop_next()))
         return ctis
 
-    def _laden(self, ctis: list[Cti], facts: tuple[Fact, ...]) -> list[Cti]:
+    def _attach_to_first(self, ctis: list[Cti], facts: tuple[Fact, ...]) -> list[Cti]:
         seen: set[int] = set()
-        return [replace(cti, facts=facts if _first(cti.output_partition, seen) else ()) for cti in ctis]
+        return [replace(cti, facts=facts if _is_first(cti.output_partition, seen) else ()) for cti in ctis]
 
-    def _next(self) -> tuple[Fact, ...]:
+    def _pop_next(self) -> tuple[Fact, ...]:
         facts, self._state.untold = self._state.untold[:FACTS_AT_ONCE], self._state.untold[FACTS_AT_ONCE:]
         return facts
 
 
-def _first(partition: int, seen: set[int]) -> bool:
-    known = partition in seen
+def _is_first(partition: int, seen: set[int]) -> bool:
+    is_known = partition in seen
     seen.add(partition)
-    return not known
+    return not is_known
 
 
-def facts_of(planned: Any, span_kind: FactKind, first: bool) -> Iterator[Fact]:
+def range_facts(planned: Any, span_kind: FactKind, is_first: bool) -> Iterator[Fact]:
     """
     Yield the facts that take effect in a range.
 
@@ -74,7 +74,7 @@ def facts_of(planned: Any, span_kind: FactKind, first: bool) -> Iterator[Fact]:
         span_kind: Whether its moments are stamps or verdicts.
         first: Whether nobody has told yet what was in force where it starts.
     """
-    if first:
+    if is_first:
         yield Fact(ORIGIN, int(planned.partition), topic_mark(planned.topic))
     if planned.joined > NEVER and planned.start == planned.end:
         yield Fact(FactKind.JOIN, int(planned.number), int(planned.joined))
@@ -82,7 +82,7 @@ def facts_of(planned: Any, span_kind: FactKind, first: bool) -> Iterator[Fact]:
         yield Fact(FactKind.BASE, 0, int(planned.base))
     yield from (Fact(FactKind.ESTIMATE, *mark) for mark in pairs(planned.marks))
     yield from (Fact(FactKind.IMPORT, *mark) for mark in pairs(planned.imports))
-    yield from (Fact(span_kind, *span) for span in pairs(planned.spans) if first or span[0] >= planned.start)
+    yield from (Fact(span_kind, *span) for span in pairs(planned.spans) if is_first or span[0] >= planned.start)
 
 
 def pairs(flat: Any) -> tuple[tuple[int, int], ...]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ordering.policies import Generation
 from ordering.protocol.punctuation import Cti
 
-MANY_CTIS = 10_000
+PENDING_MAX = 10_000
 """So many are not kept waiting for the end of a range."""
 
 
@@ -38,21 +38,21 @@ class PendingCtis:
             return
         for cti in ctis:
             before = self._newest.get(cti.output_partition)
-            self._newest[cti.output_partition] = cti if before is None else _with_list_of(before, cti)
+            self._newest[cti.output_partition] = cti if before is None else _merge_lists(before, cti)
 
     @property
-    def many(self) -> bool:
+    def is_full(self) -> bool:
         """Whether so many wait that they should be written soon."""
-        return len(self._all) >= MANY_CTIS
+        return len(self._all) >= PENDING_MAX
 
-    def take(self) -> list[Cti]:
+    def pop_all(self) -> list[Cti]:
         """Return what waits, in the order in which it is to be written, and forget it."""
         ctis = self._all or list(self._newest.values())
         self._newest, self._all = {}, []
         return ctis
 
 
-def _with_list_of(before: Cti, cti: Cti) -> Cti:
+def _merge_lists(before: Cti, cti: Cti) -> Cti:
     """Return *cti* with what *before* listed: what it said of a substream holds on, unless c has passed it."""
     if not before.listed:
         return cti

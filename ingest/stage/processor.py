@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
 from ingest.planner.arrival_stamps import Moments
-from ingest.stage.dead_letters import source_ctis, unusable
-from ingest.stage.fact_outbox import Telling, facts_of, pairs
+from ingest.stage.dead_letters import source_ctis, unusable_rows
+from ingest.stage.fact_outbox import FactOutbox, pairs, range_facts
 from ingest.stage.pending_ctis import PendingCtis
-from ingest.stage.watermark_report import details, standing
+from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.punctuation import Cti
@@ -39,7 +39,7 @@ from tidegate.observe.detail_requests import Question
 from tidegate.observe.logs import batch_of_task, bound, get_logger, quiet_worker
 from tidegate.spark.state_store import StateStore
 
-FOUND = ("journal_conflicts", "moments_clamped")
+PLANNER_COUNTS = ("journal_conflicts", "moments_clamped")
 """Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
 
 _waited_s: dict[str, float] = {}
@@ -49,15 +49,15 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class RangeMarks:
     """Facts of the journal that a range must repeat: (position, time in microseconds) of estimates and of imports."""
 
     estimates: tuple[tuple[int, int], ...]
     imports: tuple[tuple[int, int], ...]
 
-    def between(self, first: int, last: int) -> Marks:
+    def between(self, first: int, last: int) -> RangeMarks:
         """Return those at positions from *first* to *last*."""
-        return Marks(*(tuple(mark for mark in marks if first <= mark[0] <= last) for marks in (self.estimates, self.imports)))
+        return RangeMarks(*(tuple(mark for mark in marks if first <= mark[0] <= last) for marks in (self.estimates, self.imports)))
 
 
 class IngestStage:
@@ -108,7 +108,7 @@ class IngestStage:
         begun_s = time.perf_counter()
         with bound(input=self._plan.settings.name, **batch_of_task()):
             try:
-                write_above(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
+                write_ctis(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
             except BaseException:
                 drop_producer(self._plan.kafka)
                 raise
@@ -116,7 +116,7 @@ class IngestStage:
         _waited_s[self._plan.checkpoint] = time.perf_counter() - begun_s
 
 
-def write_above(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
+def write_ctis(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
     """Wait until all events handed over are safe, then write the CTIs above them, with the facts on which they rest."""
     producer.flush(topic)
     reached("events acknowledged")
@@ -131,7 +131,7 @@ class RangeWalk:
     def __init__(self, plan: IngestPlan, model: Model, state: State, fields: FieldReader, producer: GaplessProducer) -> None:
         self._plan, self._model, self._state, self._fields, self._producer = plan, model, state, fields, producer
         self._writer = ChannelWriter(producer, plan.settings.ordered_topic)
-        self._ctis = PendingCtis(model.generation)
+        self._pending = PendingCtis(model.generation)
         self.ctis: list[Cti] = []
         self._seconds: dict[str, float] = dict.fromkeys(("read", "parse", "order", "write"), 0.0)
         self._seconds["acknowledge"] = _waited_s.pop(plan.checkpoint, 0.0)
@@ -141,16 +141,16 @@ class RangeWalk:
     def run(self, planned: Any, asked: int | None = None) -> str:
         """Walk the range; return the report as JSON, with so many substreams as are *asked* for."""
         settings, topic, end = self._plan.settings, planned.topic, int(planned.end)
-        marks = Marks(pairs(planned.marks), pairs(planned.imports))
+        marks = RangeMarks(pairs(planned.marks), pairs(planned.imports))
         kind = settings.span_kind
         self._moments = Moments(kind, pairs(planned.spans), int(planned.planned_ms), settings.arrival_max_ahead_us)
-        self._telling = Telling(self._model, self._state, facts_of(planned, kind, first=self._state.told is None))
-        for name, count in zip(FOUND, planned.found, strict=True):
+        self._outbox = FactOutbox(self._model, self._state, range_facts(planned, kind, is_first=self._state.told is None))
+        for name, count in zip(PLANNER_COUNTS, planned.found, strict=True):
             self._add(name, int(count))
         if end > planned.start:
             reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)
             for records in reader.read(int(planned.start), end):
-                self._spent("read")
+                self.now_s("read")
                 self._bytes += records.value.nbytes
                 self._read += len(records)
                 reached("piece read")
@@ -161,21 +161,21 @@ class RangeWalk:
         joins = planned.joined > NEVER and end == planned.start
         if last.estimates or last.imports or last.finish or joins or self._state.next_offset != end:
             self._step(last)
-        self.ctis = self._telling.onto(self._ctis.take(), last=True)
-        self._spent("write")
+        self.ctis = self._outbox.attach(self._pending.pop_all(), is_last=True)
+        self.now_s("write")
         return self._report(planned, asked)
 
-    def _judge(self, topic: str, planned: Any, records: Records, marks: Marks) -> None:
+    def _judge(self, topic: str, planned: Any, records: Records, marks: RangeMarks) -> None:
         records = self._without_absurd_arrivals(topic, planned, records)
         if not len(records):
             return
         ctis = source_ctis(records)
         fields = self._fields.read(ctis.payloads_of(records))
-        fields.readable &= ctis.absent
+        fields.readable &= ctis.is_no_cti
         arrival_us = self._moments.arrival_us(records)
         key = _record_keys(records, fields)
-        fields.refuse(_too_large(key, records.value, self._plan.record_bytes_max), "oversized")
-        self._spent("parse")
+        fields.mark_unusable(_too_large(key, records.value, self._plan.record_bytes_max), "oversized")
+        self.now_s("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
         met = marks.between(self._state.next_offset, end - 1)
         batch = Batch(
@@ -194,7 +194,7 @@ class RangeWalk:
             start_us=fields.start_us,
         )
         assert start >= self._state.next_offset, "a range starts where the state stands"
-        for row, reason in unusable(records, fields, ctis):
+        for row, reason in unusable_rows(records, fields, ctis):
             self._dead_letter(topic, planned.partition, records, row, reason)
         self._step(batch)
 
@@ -202,18 +202,18 @@ class RangeWalk:
         self._add("estimates_used", sum(arrival_us > self._state.arrival_us for _, arrival_us in batch.estimates))
         step = self._model.step(self._state, batch)
         self._count(step.counts)
-        self._ctis.add(step.ctis)
-        self._spent("order")
+        self._pending.add(step.ctis)
+        self.now_s("order")
         self._writer.events(step.released)
-        self._spent("write")
+        self.now_s("write")
         reached("piece written")
-        if self._ctis.many:
-            write_above(self._producer, self._plan.settings.ordered_topic, self._telling.onto(self._ctis.take(), last=False))
-            self._spent("acknowledge")
+        if self._pending.is_full:
+            write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
+            self.now_s("acknowledge")
 
     def _without_absurd_arrivals(self, topic: str, planned: Any, records: Records) -> Records:
         """Dead-letter records without an arrival, or with one far ahead of when their range was planned: they move no time."""
-        absurd = self._moments.absurd(records)
+        absurd = self._moments.absurd_rows(records)
         if not absurd.any():
             return records
         for row in np.flatnonzero(absurd).tolist():
@@ -239,7 +239,7 @@ class RangeWalk:
         if count:
             self._state.totals[name] = self._state.totals.get(name, 0) + count
 
-    def _spent(self, on: str) -> None:
+    def now_s(self, on: str) -> None:
         now = time.perf_counter()
         self._seconds[on] += now - self._clock
         self._clock = now
@@ -260,10 +260,10 @@ class RangeWalk:
             "seconds": {name: round(spent, 4) for name, spent in self._seconds.items()},
             "read": self._read,
             "bytes": self._bytes,
-            **standing(state, self._model.policies, self._model.over),
+            **watermark_report(state, self._model.policies, self._model.over),
         }
         if asked is not None:
-            fields |= details(state, self._model.policies, self._model.over, asked)
+            fields |= watermark_details(state, self._model.policies, self._model.over, asked)
         return json.dumps(fields, separators=(",", ":"))
 
 

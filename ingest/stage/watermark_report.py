@@ -19,7 +19,7 @@ from ordering.ticks import INFINITY, NEVER
 Ints = NDArray[np.int64]
 
 
-def standing(state: State, policies: Policies, over: bool) -> dict[str, Any]:
+def watermark_report(state: State, policies: Policies, over: bool) -> dict[str, Any]:
     """
     Return ``watermark_us``, ``largest_us`` (the largest system timestamp accepted) and ``cause``.
 
@@ -47,7 +47,7 @@ def _cause(state: State, policies: Policies, own_us: int) -> str:
     return "join"
 
 
-def details(state: State, policies: Policies, over: bool, substreams: int) -> dict[str, Any]:
+def watermark_details(state: State, policies: Policies, over: bool, substreams: int) -> dict[str, Any]:
     """
     Return what is held, in more detail: ``held_from_us``, the least system timestamp held (None if nothing is), and ``top``.
 
@@ -64,10 +64,10 @@ def details(state: State, policies: Policies, over: bool, substreams: int) -> di
         timeline, system_us = rows.timeline[chunk.held.waits], rows.system_us[chunk.held.waits]
         held += np.bincount(timeline, minlength=count)
         np.minimum.at(least_us, timeline, system_us)
-    told: dict[str, Any] = {"held_from_us": int(least_us.min(initial=INFINITY)) if held.any() else None}
+    fields: dict[str, Any] = {"held_from_us": int(least_us.min(initial=INFINITY)) if held.any() else None}
     if over and substreams:
-        told["top"] = _top(state, policies, held, least_us, substreams)
-    return told
+        fields["top"] = _top(state, policies, held, least_us, substreams)
+    return fields
 
 
 def _top(state: State, policies: Policies, held: Ints, least_us: Ints, substreams: int) -> list[dict[str, Any]]:

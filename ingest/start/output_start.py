@@ -12,19 +12,20 @@ from ordering.errors import RefusedError
 from tidegate.checkpoint.output_start import Start, goes_on
 
 
-def refuse_other_start(asked: Start | None, began: Start | None, ordered_topic: str, folder: str) -> None:
+def refuse_other_start(requested: Start | None, known: Start | None, ordered_topic: str, folder: str) -> None:
     """
     Refuse to begin anew where a run has begun.
 
     Raises:
         RefusedError: *asked* is not how the run *began* (TG-START-BOUND).
     """
-    if goes_on(asked, began):
+    if goes_on(requested, known):
         return
-    assert asked is not None, "no wish goes on"
-    told = "at a start that nobody remembers" if began is None else f"with --start {began.said}"
+    assert requested is not None, "no wish goes on"
+    first_start = "at a start that nobody remembers" if known is None else f"with --start {known.said}"
     raise RefusedError(
-        f"ordered topic {ordered_topic} was begun {told}; --start {asked.said} would leave a hole in it or repeat what is written",
+        f"ordered topic {ordered_topic} was begun {first_start}; "
+        f"--start {requested.said} would leave a hole in it or repeat what is written",
         code="TG-START-BOUND",
         where=ordered_topic,
         fix="leave --start out (or --start last-stopped) to go on; to begin anew write to a new ordered topic (set ordered_topic), "

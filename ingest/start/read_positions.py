@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
-from ingest.offsets import Marks, Offset, Planned
+from ingest.offsets import Marks, Offset, PlannedPosition
 from ordering.errors import RefusedError
 from ordering.policies import Shape
 from ordering.ticks import TICK_MAX, format_tick
@@ -22,7 +22,7 @@ from tidegate.checkpoint.binding import last_batches, offset_of
 from tidegate.kafka.admin import Admin
 
 
-def position_from(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, least_us: int | None) -> Planned:
+def find_start(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, least_us: int | None) -> PlannedPosition:
     """
     Return where one input partition is read from, with the largest estimate and import up to there.
 
@@ -35,12 +35,12 @@ def position_from(plan: IngestPlan, admin: Admin, journal: RedisJournal, partiti
     if early_us is not None and least_us is not None:
         # A lifted end stands one tick above its start edge, which must be met too.
         least_us -= plan.settings.event_shape is Shape.EDGE
-        indexed = _first_arrived(plan, admin, journal, partition, least_us - early_us)
+        indexed = _first_arrival(plan, admin, journal, partition, least_us - early_us)
         position = first_position(indexed, least_us, early_us, tuple(estimates), tuple(imports))
-    return Planned(position, _largest(estimates, position), import_us=_largest(imports, position))
+    return PlannedPosition(position, _largest_until(estimates, position), import_us=_largest_until(imports, position))
 
 
-def _first_arrived(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, from_us: int) -> int:
+def _first_arrival(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, from_us: int) -> int:
     """Return the first offset whose record arrived at *from_us*, microseconds, or later; the end where none has."""
     if plan.settings.arrival == "ingest":
         # What nobody has planned to read yet arrives when somebody does.
@@ -70,16 +70,16 @@ def first_position(indexed: int, least_us: int, early_us: int, estimates: Marks,
         estimates: Journaled estimates: from there on records count as having arrived later than stamped.
         imports: Journaled imports: from there on spans may have been moved up to them.
     """
-    raised = [position for position, frontier_us in estimates if frontier_us >= least_us - early_us]
-    raised += [position for position, c_us in imports if c_us >= least_us]
-    return min([indexed, *raised])
+    raised_at = [position for position, frontier_us in estimates if frontier_us >= least_us - early_us]
+    raised_at += [position for position, c_us in imports if c_us >= least_us]
+    return min([indexed, *raised_at])
 
 
-def _largest(marks: list[tuple[int, int]], position: int) -> int:
-    return max((value for at, value in marks if at <= position), default=0)
+def _largest_until(marks: list[tuple[int, int]], position: int) -> int:
+    return max((value for mark_position, value in marks if mark_position <= position), default=0)
 
 
-def check_retention(plan: IngestPlan, partition: Partition, needed: int, there: int, began: int, least_us: int | None) -> None:
+def check_retention(plan: IngestPlan, partition: Partition, needed: int, available: int, first_read: int, least_us: int | None) -> None:
     """
     Check that what must be read is there.
 
@@ -95,7 +95,7 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, there: 
         RefusedError: Retention has deleted some of it (TG-RETENTION).
     """
     # Where the first record there is needed nobody knows whether those before it are not.
-    if there <= began or needed > there:
+    if available <= first_read or needed > available:
         return
     early_us = largest_earliness_us(plan)
     if early_us is None:
@@ -105,16 +105,16 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, there: 
     else:
         why = f"all that arrived from {format_tick(least_us - early_us)} on (offset {needed} or before)"
     raise RefusedError(
-        f"retention has deleted records of {partition[0]}-{partition[1]} that must be read: needed {why}, there from offset {there}",
+        f"retention has deleted records of {partition[0]}-{partition[1]} that must be read: needed {why}, there from offset {available}",
         code="TG-RETENTION",
-        where=f"{partition[0]}-{partition[1]}@{there}",
+        where=f"{partition[0]}-{partition[1]}@{available}",
         fix="start a new ordered topic later (--start) or from what is left (--start earliest), or bring a lost checkpoint back; "
         "give the raw topic a longer retention",
         example="--start now",
     )
 
 
-def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition], starts: Mapping[Partition, Planned]) -> None:
+def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition], starts: Mapping[Partition, PlannedPosition]) -> None:
     """
     Check that what comes after a checkpoint can still be read; *starts* are where the job began.
 
@@ -126,14 +126,14 @@ def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition
     if stored is None and done >= 0:
         return
     needed = starts if stored is None else Offset.from_json(stored).partitions
-    there = admin.starts(partitions)
-    for partition, at in needed.items():
-        first = there.get(partition, at.next_offset)
-        if first > at.next_offset:
+    available = admin.starts(partitions)
+    for partition, position in needed.items():
+        first_offset = available.get(partition, position.next_offset)
+        if first_offset > position.next_offset:
             raise RefusedError(
                 f"retention has deleted records of {partition[0]}-{partition[1]} that are still to be read: "
-                f"needed from offset {at.next_offset}, there from offset {first}",
+                f"needed from offset {position.next_offset}, there from offset {first_offset}",
                 code="TG-RETENTION",
-                where=f"{partition[0]}-{partition[1]}@{at.next_offset}",
+                where=f"{partition[0]}-{partition[1]}@{position.next_offset}",
                 fix="start a new ordered topic from what is left (set ordered_topic), and give the raw topic a longer retention",
             )

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from ingest.config import IngestPlan, Partition
-from ingest.journal.rebuild import Told, bring_back, check_complete, has_lost, members
+from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, rebuild_journal, roster_members
 from ingest.journal.redis_journal import RedisJournal
-from ingest.journal.topic_fingerprint import Made
-from ingest.offsets import Joined, Offset, Planned
-from ingest.planner.joining_partitions import joins_of, with_roster
-from ingest.start.read_positions import check_retention, position_from
+from ingest.journal.topic_fingerprint import TopicOrigin
+from ingest.offsets import Join, Offset, PlannedPosition
+from ingest.planner.joining_partitions import read_joins, with_roster
+from ingest.start.read_positions import check_retention, find_start
 from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.wire import decode_cti, encode_cti
@@ -45,23 +45,23 @@ _log = get_logger(__name__)
 class Resumption:
     """Where each input partition is read from, what each channel has promised, and how the ordered topic's run began."""
 
-    starts: Mapping[Partition, Planned]
+    starts: Mapping[Partition, PlannedPosition]
     promises: Promises = field(default_factory=dict)
-    began: Start = BEGINNING
-    joined: Mapping[Partition, Joined] = field(default_factory=dict)
+    start: Start = BEGINNING
+    joins: Mapping[Partition, Join] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
         """Leave it in a checkpoint's folder."""
         fields = {
-            "starts": Offset(self.starts, joined=self.joined).to_json(),
-            "promises": [[partition, *_written(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
-            "began": asdict(self.began),
+            "starts": Offset(self.starts, joins=self.joins).to_json(),
+            "promises": [[partition, *_encode(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
+            "began": asdict(self.start),
         }
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_text(folder / FILE, json.dumps(fields))
 
     @classmethod
-    def find(cls, folder: Path) -> Resumption | None:
+    def read(cls, folder: Path) -> Resumption | None:
         """Return what was left in a checkpoint's folder, if anything was."""
         if not (folder / FILE).exists():
             return None
@@ -71,43 +71,43 @@ class Resumption:
             cti = decode_cti(base64.b64decode(header), base64.b64decode(body), partition, str(folder / FILE))
             promises.setdefault(cti.number, {})[partition] = cti
         # Before there were output start times every run began at the beginning.
-        at = Offset.from_json(fields["starts"])
-        return cls(at.partitions, promises, Start(**fields.get("began", {})), at.joined)
+        offset = Offset.from_json(fields["starts"])
+        return cls(offset.partitions, promises, Start(**fields.get("began", {})), offset.joins)
 
-    def applied_to(self, plan: IngestPlan) -> IngestPlan:
+    def apply_to(self, plan: IngestPlan) -> IngestPlan:
         """Return the plan of a job that starts here."""
-        start_us = NEVER if self.began.start_us is None else self.began.start_us
-        plan = with_roster(plan, self.starts, self.joined)
+        start_us = NEVER if self.start.start_us is None else self.start.start_us
+        plan = with_roster(plan, self.starts, self.joins)
         return replace(plan, starts={**plan.starts, **self.starts}, promises=self.promises, start_us=start_us)
 
 
-def _written(cti: Cti) -> tuple[str, str]:
+def _encode(cti: Cti) -> tuple[str, str]:
     header, body = encode_cti(cti)
     return base64.b64encode(header).decode(), base64.b64encode(body).decode()
 
 
-def begin(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
+def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
     """
     Return where a topic that holds nothing is begun, so that it tells from *start* on.
 
     Raises:
         RefusedError: What must be read is gone (TG-RETENTION).
     """
-    there, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
+    available, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
     starts = {}
     for partition in plan.partitions:
-        at = position_from(plan, admin, journal, partition, start.start_us)
-        if start.start_us is not None and 0 < there[partition] == ends[partition]:
+        position = find_start(plan, admin, journal, partition, start.start_us)
+        if start.start_us is not None and 0 < available[partition] == ends[partition]:
             _log.warning(
                 "nothing is left of what came before: it is taken for older than the start", topic=partition[0], partition=partition[1]
             )
         elif start.start_us is not None:
-            check_retention(plan, partition, at.next_offset, there[partition], 0, start.start_us)
-        starts[partition] = replace(at, next_offset=max(at.next_offset, there[partition]))
-    return Resumption(starts, began=start)
+            check_retention(plan, partition, position.next_offset, available[partition], 0, start.start_us)
+        starts[partition] = replace(position, next_offset=max(position.next_offset, available[partition]))
+    return Resumption(starts, start=start)
 
 
-def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made) -> Resumption:
+def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin) -> Resumption:
     """
     Return where to go on.
 
@@ -123,51 +123,55 @@ def resume(plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made) ->
     topic = plan.settings.ordered_topic
     outputs = [(topic, partition) for partition in range(plan.output_partitions)]
     promises = last_promises(plan.kafka, topic, admin.starts(outputs), admin.ends(outputs))
-    plan, told = _with_journal(plan, admin, journal, made, promises)
-    there = admin.starts(plan.partitions)
-    began = made.start or BEGINNING
+    plan, facts_by_number = _with_journal(plan, admin, journal, origin, promises)
+    available = admin.starts(plan.partitions)
+    start = origin.start or BEGINNING
     starts = {}
     for number, partition in enumerate(plan.partitions):
         channels = promises.get(number, {})
         # No CTI lies below the start of its run.
-        least_us = min(cti.c for cti in channels.values()) if len(channels) == len(plan.outputs_of(number)) else began.start_us
-        at = position_from(plan, admin, journal, partition, least_us)
-        check_retention(plan, partition, at.next_offset, there[partition], made.starts.get(partition, 0), least_us)
-        starts[partition] = replace(at, next_offset=max(at.next_offset, there[partition]))
-        _log.info("resumes from the last CTI of each channel", topic=partition[0], partition=partition[1], offset=at.next_offset)
-    check_complete(plan, told, {partition: at.next_offset for partition, at in starts.items()})
-    return Resumption(starts, promises, began, plan.joined)
+        least_us = min(cti.c for cti in channels.values()) if len(channels) == len(plan.outputs_of(number)) else start.start_us
+        position = find_start(plan, admin, journal, partition, least_us)
+        check_retention(plan, partition, position.next_offset, available[partition], origin.starts.get(partition, 0), least_us)
+        starts[partition] = replace(position, next_offset=max(position.next_offset, available[partition]))
+        _log.info("resumes from the last CTI of each channel", topic=partition[0], partition=partition[1], offset=position.next_offset)
+    check_complete(plan, facts_by_number, {partition: at.next_offset for partition, at in starts.items()})
+    return Resumption(starts, promises, start, plan.joins)
 
 
 def _with_journal(
-    plan: IngestPlan, admin: Admin, journal: RedisJournal, made: Made, promises: Promises
-) -> tuple[IngestPlan, Mapping[int, Told]]:
+    plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin, promises: Promises
+) -> tuple[IngestPlan, Mapping[int, TopicFacts]]:
     """Return the plan with the roster of the ordered topic, and what the topic told of the facts that the journal has lost."""
-    if made.start is not None:
-        there = _with_roster_of(plan, journal, made, promises)
-        judged = {there.partitions[number]: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
-        if not has_lost(there, journal, judged):
-            return there, {}
-    told = bring_back(plan, admin, journal)
-    if not made.starts:
+    if origin.start is not None:
+        known_plan = _with_roster_of(plan, journal, origin, promises)
+        judged = {known_plan.partitions[number]: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
+        if not has_lost(known_plan, journal, judged):
+            return known_plan, {}
+    facts_by_number = rebuild_journal(plan, admin, journal)
+    if not origin.starts:
         # A journal that was rebuilt knows who joined, but not from where the others began.
-        known = members(plan.partitions, told) or plan.partitions
-        joins = joins_of(plan, journal, ())
-        made = replace(made, starts={partition: 0 for partition in known if partition not in joins})
-    return _with_roster_of(plan, journal, made, promises), told
+        founders = roster_members(plan.partitions, facts_by_number) or plan.partitions
+        joins = read_joins(plan, journal, ())
+        origin = replace(origin, starts={partition: 0 for partition in founders if partition not in joins})
+    return _with_roster_of(plan, journal, origin, promises), facts_by_number
 
 
-def keep_whole(plan: IngestPlan, admin: Admin, journal: RedisJournal, planned: Mapping[Partition, Planned]) -> None:
+def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, positions: Mapping[Partition, PlannedPosition]) -> None:
     """Bring back what the journal has lost of what a checkpoint knows to be judged: others may need it."""
-    judged = {partition: at.next_offset for partition, at in planned.items() if at != plan.starts.get(partition) and not at.unclosed}
+    judged = {
+        partition: position.next_offset
+        for partition, position in positions.items()
+        if position != plan.starts.get(partition) and not position.is_unclosed
+    }
     if has_lost(plan, journal, judged):
-        bring_back(plan, admin, journal)
+        rebuild_journal(plan, admin, journal)
 
 
-def _with_roster_of(plan: IngestPlan, journal: RedisJournal, made: Made, promises: Promises) -> IngestPlan:
+def _with_roster_of(plan: IngestPlan, journal: RedisJournal, origin: TopicOrigin, promises: Promises) -> IngestPlan:
     """Return the plan with the roster of the ordered topic; one whose joining no CTI tells of joins again while the job runs."""
-    founders = made.starts or dict.fromkeys(plan.partitions, 0)
-    joins = joins_of(plan, journal, founders)
+    founders = origin.starts or dict.fromkeys(plan.partitions, 0)
+    joins = read_joins(plan, journal, founders)
     ctis = [cti for channels in promises.values() for cti in channels.values()]
     newest = max((cti.roster for cti in ctis), key=lambda roster: roster.version, default=plan.roster_of(len(founders), 0))
     if newest.spread != plan.roster.spread or not len(founders) <= newest.inputs <= len(founders) + len(joins):
@@ -179,5 +183,5 @@ def _with_roster_of(plan: IngestPlan, journal: RedisJournal, made: Made, promise
             where=plan.settings.ordered_topic,
             fix="set the input as it was, or set ordered_topic to a topic that is not there yet",
         )
-    joined = {partition: each for partition, each in joins.items() if each.number in promises}
+    joined = {partition: join for partition, join in joins.items() if join.number in promises}
     return with_roster(plan, {*founders, *joined}, joined)

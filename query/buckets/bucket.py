@@ -45,7 +45,7 @@ from query.engine.lead import shift_slices
 from query.engine.pending_events import events_of, sort_by_time, table_of
 from query.engine.program import Program
 from query.engine.retention import Changes, Retention, encode_table
-from query.reference.lookup import LATE, Known, Referring
+from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
@@ -207,11 +207,11 @@ class Bucket(ABC):
         self._ended = False
         self.totals: dict[str, int] = {}
         self._bad = Bad()
-        self._referring, self._referred = Referring(), 0
+        self._referring, self._referred = ReferenceLookup(), 0
 
-    def update_references(self, known: Known) -> None:
+    def update_references(self, known: KnownReferences) -> None:
         """Look rows up in the reference data that the run knows by now. Called before each batch whose run has taken some up."""
-        self._count(LATE, self._referring.take(known))
+        self._count(LATE, self._referring.accept_versions(known))
         if self._referred != len(known.added):
             self._referred = len(known.added)
             self._program.replace_references(self._referring.tables(known))
@@ -232,7 +232,7 @@ class Bucket(ABC):
     @property
     def looks_up_from(self) -> tuple[int, int]:
         """From which instant on (microseconds) rows may still be looked up in reference data, and how many added versions are known."""
-        return self._referring.asked_from_us(self.frontier_us), self._referring.count
+        return self._referring.lookup_from_us(self.frontier_us), self._referring.count
 
     @property
     def duplicates(self) -> int:
@@ -359,7 +359,7 @@ class Bucket(ABC):
     def _finish(self, closing: pa.Table) -> list[pa.Table]:
         """Return each output's results in *closing* (sub, from_us, to_us), unordered between substreams."""
         results = self._program.finish(self._retention, closing)
-        self._referring.finish(shift_slices(closing, self._program.looked_up_ahead_us))
+        self._referring.observe_finished(shift_slices(closing, self._program.looked_up_ahead_us))
         for system_us, value, reason in self._program.bad:
             self._bad.add(_between(system_us, value), -1, reason)
         self._count("bad_rows", len(self._program.bad))
@@ -453,7 +453,7 @@ class Bucket(ABC):
         self._position, self._ended, self.totals = fields["position"], fields["ended"], fields["totals"]
         self._retention = Retention.restore(fields["chunks"], chunks)
         if "referring" in fields:
-            self._referring = Referring.restore(fields["referring"])
+            self._referring = ReferenceLookup.restore(fields["referring"])
         self._restore_own(fields)
         for output, (numbering, saved, span_us) in enumerate(zip(self._numbering, fields["numbering"], self._spans_us, strict=True)):
             self._keep_ahead(output, saved[4])

@@ -19,7 +19,7 @@ KEEP_LONGER = "a start may need what is deleted by then: keep events longer (ret
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class PlanReport:
     """
     A script's plans and what is known of them.
 
@@ -45,7 +45,7 @@ class Shown:
         """Yield it for people, a line at a time."""
         for plan in self.plans:
             yield plan.explain()
-            yield f"keys: {', '.join(keys_of(plan)) or 'none'}"
+            yield f"keys: {', '.join(describe_keys(plan)) or 'none'}"
             if plan.output in self.paces:
                 yield f"pace: {self.paces[plan.output]}"
         yield f"parallelism: {self.parallelism}"
@@ -66,16 +66,16 @@ class Shown:
 
     def as_dict(self) -> dict[str, Any]:
         """Return it for programs."""
-        known = self.forecast
+        forecast = self.forecast
         return {
-            "outputs": [_of_plan(plan, self.paces.get(plan.output)) for plan in self.plans],
-            "parallelism": {"buckets": known.buckets if known else None, "why": self.parallelism},
-            "state": [kept.as_dict() for kept in known.kept] if known else None,
-            "reading": known.reading.as_dict() if known and known.reading else None,
+            "outputs": [_plan_fields(plan, self.paces.get(plan.output)) for plan in self.plans],
+            "parallelism": {"buckets": forecast.buckets if forecast else None, "why": self.parallelism},
+            "state": [kept.as_dict() for kept in forecast.kept] if forecast else None,
+            "reading": forecast.reading.as_dict() if forecast and forecast.reading else None,
             "references": [
                 {
                     "name": table.name,
-                    "versions": [{"valid_from": _instant(begins), "file": str(path)} for begins, path in versions_of(table)],
+                    "versions": [{"valid_from": _format_instant(begins), "file": str(path)} for begins, path in versions_of(table)],
                     "taken_up": "while it runs" if table.has_pattern else "at a start",
                 }
                 for table in self.references
@@ -87,26 +87,26 @@ class Shown:
 
 def _reference_in_words(table: ReferenceSettings) -> str:
     versions = versions_of(table)
-    (newest_us, newest), others = versions[-1], len(versions) - 1
-    since = f"{others + 1} version{'s' * bool(others)}, the newest valid from {_instant(newest_us)} on"
+    (newest_us, newest), older_count = versions[-1], len(versions) - 1
+    since = f"{older_count + 1} version{'s' * bool(older_count)}, the newest valid from {_format_instant(newest_us)} on"
     if table.has_pattern:
         return f"reference {table.name}: {since}; files of {table.path} that come are taken up while it runs"
-    what = f"{newest}, always valid" if newest_us == NEVER else since
-    return f"reference {table.name}: {what}; files are read at a start, and must not change"
+    validity = f"{newest}, always valid" if newest_us == NEVER else since
+    return f"reference {table.name}: {validity}; files are read at a start, and must not change"
 
 
-def _instant(us: int) -> str | None:
+def _format_instant(us: int) -> str | None:
     return None if us == NEVER else format_tick(us)
 
 
-def _of_plan(plan: Plan, pace: str | None) -> dict[str, Any]:
+def _plan_fields(plan: Plan, pace: str | None) -> dict[str, Any]:
     lookback_us = plan.lookback_us
     return {
         "output": plan.output,
         "inputs": list(plan.inputs),
         "references": list(plan.references),
-        "operators": list(_operators(plan.root, 0)),
-        "keys": keys_of(plan),
+        "operators": list(_operator_fields(plan.root, 0)),
+        "keys": describe_keys(plan),
         "over": str(plan.over) if plan.over else None,
         "lookback": None if lookback_us == UNBOUNDED else format_duration(lookback_us),
         "lookback_us": None if lookback_us == UNBOUNDED else lookback_us,
@@ -115,20 +115,20 @@ def _of_plan(plan: Plan, pace: str | None) -> dict[str, Any]:
     }
 
 
-def _operators(node: Node, depth: int) -> Iterator[dict[str, Any]]:
+def _operator_fields(node: Node, depth: int) -> Iterator[dict[str, Any]]:
     yield {"depth": depth, "operator": type(node).__name__, "in_words": node.describe()}
     for child in node.children:
-        yield from _operators(child, depth + 1)
+        yield from _operator_fields(child, depth + 1)
 
 
-def keys_of(plan: Plan) -> list[str]:
+def describe_keys(plan: Plan) -> list[str]:
     """Return by what the operators of a plan keep rows apart, or match them, each once."""
-    found = [f"substreams of {plan.over}"] if plan.over else []
+    keys = [f"substreams of {plan.over}"] if plan.over else []
     for node in walk(plan.root):
         if isinstance(node, WindowedAggregate):
-            found += [f"groups of {', '.join(map(str, node.keys))}"] if node.keys else []
+            keys += [f"groups of {', '.join(map(str, node.keys))}"] if node.keys else []
         elif isinstance(node, Analyze):
-            found += [f"partitions of {', '.join(map(str, one.partition))}" for one in node.analytics if one.partition]
+            keys += [f"partitions of {', '.join(map(str, analytic.partition))}" for analytic in node.analytics if analytic.partition]
         elif isinstance(node, (Join, ReferenceJoin)):
-            found += [f"matches of {left} = {right}" for left, right in node.keys]
-    return list(dict.fromkeys(found))
+            keys += [f"matches of {left} = {right}" for left, right in node.keys]
+    return list(dict.fromkeys(keys))

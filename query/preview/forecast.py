@@ -18,7 +18,7 @@ from query import extensions, job
 from query.columns.decode import decode
 from query.config import Feed, Partition, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
-from query.start.read_positions import positions
+from query.start.read_positions import read_positions
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import MAX_TIMESTAMP, Admin, Topic
 from tidegate.kafka.ranges import RangeReader
@@ -27,12 +27,12 @@ from tidegate.observe.recovery_report import Recovery, Replay, in_words
 from tidegate.settings.load import Settings
 
 SAMPLE_RECORDS = 1_000
-ASSUMED = Replay(100_000, 1.0, 10.0)
+ASSUMED_REPLAY = Replay(100_000, 1.0, 10.0)
 """How fast a job catches up where no run of it has told: 100,000 records a second, after ten seconds to start."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptRows:
     """
     What a query keeps of one input, at most: everything that its look-back reaches.
 
@@ -63,11 +63,11 @@ class Kept:
             return f"none of {self.input}: nothing is looked back on"
         span = "all events" if self.lookback_us == UNBOUNDED else f"the events of {format_duration(self.lookback_us)}"
         each = "" if self.row_bytes is None else f", {self.row_bytes:,.0f} B each"
-        return f"at most {self.rows:,} rows, {_size(self.bytes)} of {self.input}: {span}{each} (an estimate from the newest records)"
+        return f"at most {self.rows:,} rows, {_format_size(self.bytes)} of {self.input}: {span}{each} (an estimate from the newest records)"
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PlannedRead:
     """
     What a start will read.
 
@@ -142,9 +142,9 @@ class Forecast:
     """
 
     buckets: int
-    kept: tuple[Kept, ...]
+    kept: tuple[KeptRows, ...]
     warnings: tuple[str, ...]
-    reading: Reading | None
+    reading: PlannedRead | None
 
 
 def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: Start | None) -> Forecast:
@@ -162,80 +162,82 @@ def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: S
         RefusedError: An ordered topic is missing, or a job that was started like this would be refused.
     """
     extensions.load()
-    whole, ordered = job.laid_out(settings, plans, admin)
-    kept = tuple(_kept(admin, whole, feed) for feed in whole.feeds)
-    reading = None if start is None else _reading(settings, whole, ordered, admin, start)
-    return Forecast(whole.buckets, kept, tuple(retention_warnings(plans, _retentions(whole.feeds, ordered))), reading)
+    layout, ordered = job.plan_layout(settings, plans, admin)
+    kept = tuple(_estimate_kept(admin, layout, feed) for feed in layout.feeds)
+    reading = None if start is None else _plan_read(settings, layout, ordered, admin, start)
+    return Forecast(layout.buckets, kept, tuple(retention_warnings(plans, _retentions_us(layout.feeds, ordered))), reading)
 
 
 def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:
     """Return in words where the topic of an input keeps events for less time than a plan looks back, microseconds by input."""
     short = [(plan, name) for plan in plans for name in plan.inputs if retentions_us.get(name, UNBOUNDED) < plan.lookback_us]
-    return [f"{plan.output} looks {_back(plan)}, {name} keeps {format_duration(retentions_us[name])}" for plan, name in short]
+    return [f"{plan.output} looks {_describe_lookback(plan)}, {name} keeps {format_duration(retentions_us[name])}" for plan, name in short]
 
 
-def _back(plan: Plan) -> str:
+def _describe_lookback(plan: Plan) -> str:
     return "back without limit" if plan.lookback_us == UNBOUNDED else f"{format_duration(plan.lookback_us)} back"
 
 
-def _retentions(feeds: Sequence[Feed], ordered: Sequence[Topic]) -> dict[str, int]:
+def _retentions_us(feeds: Sequence[Feed], ordered: Sequence[Topic]) -> dict[str, int]:
     """Return how long the topic of each input keeps events, as the brokers say; those without an end are left out."""
     kept_ms = {feed.input: int(topic.config.get("retention.ms", "-1")) for feed, topic in zip(feeds, ordered, strict=True)}
     return {name: kept * MILLISECOND_US for name, kept in kept_ms.items() if kept >= 0}
 
 
-def _reading(settings: Settings, whole: QueryPlan, ordered: Sequence[Topic], admin: Admin, start: Start) -> Reading:
-    planned, began = job.begun(settings, whole, ordered, admin, start)
-    planned = replace(planned, starts=positions(admin, planned))
+def _plan_read(settings: Settings, layout: QueryPlan, ordered: Sequence[Topic], admin: Admin, start: Start) -> PlannedRead:
+    planned, resolved = job.resolve_start(settings, layout, ordered, admin, start)
+    planned = replace(planned, starts=read_positions(admin, planned))
     recovery = job.recovery(planned)
-    replay = _replayed(settings, whole.outputs[0].topic or whole.name)
+    replay = _measured_replay(settings, layout.outputs[0].topic or layout.name)
     goes_on = recovery.batch is not None
-    return Reading(began.start.said, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED, replay is not None)
+    return PlannedRead(
+        resolved.start.said, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED_REPLAY, replay is not None
+    )
 
 
-def _replayed(settings: Settings, told_under: str) -> Replay | None:
+def _measured_replay(settings: Settings, published_as: str) -> Replay | None:
     """Return how fast a run has caught up before, as it has told Redis; None where nobody knows."""
     store = ProgressStore(settings.redis)
     try:
-        found = store.read(told_under)
+        stored = store.read(published_as)
     except TidegateError:
         # Redis is of use here and no more: a rate is assumed then.
         return None
     finally:
         store.close()
-    return None if found is None else found.replay
+    return None if stored is None else stored.replay
 
 
-def _kept(admin: Admin, whole: QueryPlan, feed: Feed) -> Kept:
-    lookback_us = max(plan.lookback_us for plan in whole.plans if feed.input in plan.inputs)
+def _estimate_kept(admin: Admin, layout: QueryPlan, feed: Feed) -> KeptRows:
+    lookback_us = max(plan.lookback_us for plan in layout.plans if feed.input in plan.inputs)
     if not lookback_us:
-        return Kept(feed.input, 0, 0, None)
+        return KeptRows(feed.input, 0, 0, None)
     partitions = [(feed.topic, number) for number in range(feed.partitions)]
     ends = admin.ends(partitions)
-    newest_us = max(found.timestamp for found in admin.offsets(partitions, MAX_TIMESTAMP).values()) * MILLISECOND_US
+    newest_us = max(offset.timestamp for offset in admin.offsets(partitions, MAX_TIMESTAMP).values()) * MILLISECOND_US
     since_us = 0 if lookback_us == UNBOUNDED else max(newest_us - lookback_us, 0)
     starts = admin.offsets_from(partitions, since_us) if newest_us >= 0 else ends
     rows = {partition: end - starts[partition] for partition, end in ends.items()}
     fullest = max(partitions, key=lambda partition: rows[partition])
-    return Kept(feed.input, lookback_us, sum(rows.values()), _row_bytes(whole, feed, fullest, starts[fullest], ends[fullest]))
+    return KeptRows(feed.input, lookback_us, sum(rows.values()), _measure_row_bytes(layout, feed, fullest, starts[fullest], ends[fullest]))
 
 
-def _row_bytes(whole: QueryPlan, feed: Feed, partition: Partition, start: int, end: int) -> float | None:
+def _measure_row_bytes(layout: QueryPlan, feed: Feed, partition: Partition, start: int, end: int) -> float | None:
     """Return how many bytes operators keep of a record, measured on the newest ones; None where there is none."""
-    reader = RangeReader(whole.kafka, *partition, headers=True)
-    first, count, octets, program = max(end - SAMPLE_RECORDS, start), 0, 0, whole.program()
+    reader = RangeReader(layout.kafka, *partition, headers=True)
+    start_offset, count, total_bytes, program = max(end - SAMPLE_RECORDS, start), 0, 0, layout.program()
     try:
-        for records in reader.read(first, end) if first < end else ():
+        for records in reader.read(start_offset, end) if start_offset < end else ():
             _, events = decode(records, *partition)
             count += len(records.offset)
             prepared, _ = program.prepare(feed.input, events.rows())
-            octets += sum(rows.nbytes for _, rows in prepared)
+            total_bytes += sum(rows.nbytes for _, rows in prepared)
     finally:
         reader.close()
-    return octets / count if count else None
+    return total_bytes / count if count else None
 
 
-def _size(octets: int) -> str:
+def _format_size(octets: int) -> str:
     for unit in ("B", "kB", "MB", "GB"):
         if octets < 1_000 or unit == "GB":
             break

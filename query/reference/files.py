@@ -58,8 +58,8 @@ def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[s
     Raises:
         RefusedError: As :func:`load_reference`.
     """
-    wanted = {name.lower() for name in names}
-    return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted}
+    wanted_names = {name.lower() for name in names}
+    return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted_names}
 
 
 def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]] | None = None) -> ReferenceTable:
@@ -88,7 +88,7 @@ def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]
     fields = {**settings.fields, **{name: kind for name, kind in known.items() if name.lower() not in declared}}
     schema = InputSchema(settings.name, fields=fields, closed=closed, is_reference=True)
     for read in reads:
-        _check(schema, settings.fields, read)
+        _check_types(schema, settings.fields, read)
     return ReferenceTable(
         schema, tuple(Version(begins, read.texts.cast(pa.binary())) for (begins, _), read in zip(files, reads, strict=True))
     )
@@ -101,65 +101,67 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
     Raises:
         RefusedError: There is no file, or two begin at the same instant.
     """
-    found = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
+    versions = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
     if settings.path is not None:
-        found = _matching(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
-    if not found:
-        what, fix = f"no file is called {settings.path}", "put one there, or correct the pattern: {date} is YYYY-MM-DD, {time} HH-mm"
-        raise RefusedError(what, code="TG-REFERENCE-FILE", where=f"references.{settings.name}.path", fix=fix)
-    found.sort()
-    for (begins, first), (other, second) in pairwise(found):
-        if begins == other:
-            what = f"{first} and {second} are valid from the same instant on"
-            raise RefusedError(what, code="TG-REFERENCE-FILE", where=f"references.{settings.name}", fix="remove one of them")
-    return found
+        versions = _match_pattern(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]
+    if not versions:
+        reason, fix = f"no file is called {settings.path}", "put one there, or correct the pattern: {date} is YYYY-MM-DD, {time} HH-mm"
+        raise RefusedError(reason, code="TG-REFERENCE-FILE", where=f"references.{settings.name}.path", fix=fix)
+    versions.sort()
+    for (first_us, first), (second_us, second) in pairwise(versions):
+        if first_us == second_us:
+            reason = f"{first} and {second} are valid from the same instant on"
+            raise RefusedError(reason, code="TG-REFERENCE-FILE", where=f"references.{settings.name}", fix="remove one of them")
+    return versions
 
 
-def _matching(pattern: str) -> list[tuple[int, Path]]:
+def _match_pattern(pattern: str) -> list[tuple[int, Path]]:
     """Return the files of a pattern, with the instants that their names say."""
     parts = re.split(r"(\{date\}|\{time\})", pattern)
     names = re.compile("".join({"{date}": _DATE, "{time}": _TIME}.get(part, re.escape(part)) for part in parts))
     folder = Path(parts[0]) if parts[0].endswith("/") else Path(parts[0]).parent
-    found = []
+    versions = []
     for path in sorted(folder.rglob("*")):
         name = names.fullmatch(path.as_posix())
         if name is None or not path.is_file():
             continue
-        given = {key: text or "00" for key, text in {"hour": "", "minute": "", "second": "", **name.groupdict()}.items()}
-        text = "{year}-{month}-{day}T{hour}:{minute}:{second}Z".format(**given)
+        parts_of_time = {key: text or "00" for key, text in {"hour": "", "minute": "", "second": "", **name.groupdict()}.items()}
+        text = "{year}-{month}-{day}T{hour}:{minute}:{second}Z".format(**parts_of_time)
         try:
-            found.append((parse_tick(text), path))
+            versions.append((parse_tick(text), path))
         except TickRangeError as error:
             fix = "rename it: the name says from when on it is valid"
             raise RefusedError(error.what, code="TG-REFERENCE-FILE", where=str(path), fix=fix) from None
-    return found
+    return versions
 
 
 def _read(settings: ReferenceSettings, path: Path) -> _Read:
     kind = _ENDINGS.get(path.suffix.lower(), "") if settings.format == "auto" else settings.format
     try:
         if kind == "parquet":
-            return _parquet(path)
+            return _read_parquet(path)
         if kind == "ndjson":
-            return _ndjson(path)
+            return _read_ndjson(path)
         if kind == "csv":
-            return _csv(path, settings)
+            return _read_csv(path, settings)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
-        what = f"the reference data cannot be read: {error}"
-        raise RefusedError(what, code="TG-REFERENCE-FILE", where=str(path), fix="give the path of a file that is there and whole") from None
+        reason = f"the reference data cannot be read: {error}"
+        raise RefusedError(
+            reason, code="TG-REFERENCE-FILE", where=str(path), fix="give the path of a file that is there and whole"
+        ) from None
     fix = f"set references.{settings.name}.format"
-    what = f"nobody can tell from its name what {path.name} is written in"
-    raise RefusedError(what, code="TG-REFERENCE-FILE", where=str(path), fix=fix, example='format = "csv"')
+    reason = f"nobody can tell from its name what {path.name} is written in"
+    raise RefusedError(reason, code="TG-REFERENCE-FILE", where=str(path), fix=fix, example='format = "csv"')
 
 
-def _bad_record(what: str, where: str) -> RefusedError:
-    return RefusedError(what, code="TG-REFERENCE-RECORD", where=where, fix="correct the record, or the settings")
+def _bad_record(reason: str, where: str) -> RefusedError:
+    return RefusedError(reason, code="TG-REFERENCE-RECORD", where=where, fix="correct the record, or the settings")
 
 
 # CSV
 
 
-def _csv(path: Path, settings: ReferenceSettings) -> _Read:
+def _read_csv(path: Path, settings: ReferenceSettings) -> _Read:
     texts, lines = [], []
     as_text = {name.lower() for name in settings.fields}
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -192,7 +194,7 @@ def _csv_value(text: str, declared: bool) -> str:
 # JSON
 
 
-def _ndjson(path: Path) -> _Read:
+def _read_ndjson(path: Path) -> _Read:
     texts, lines = [], []
     for number, line in enumerate(path.read_text("utf-8-sig").split("\n"), start=1):
         if not line.strip():
@@ -211,9 +213,9 @@ def _ndjson(path: Path) -> _Read:
 # Parquet
 
 
-def _parquet(path: Path) -> _Read:
+def _read_parquet(path: Path) -> _Read:
     table = pq.read_table(path)
-    columns = [_of_arrow(table[name].combine_chunks(), f"{path}: column {name}") for name in table.column_names]
+    columns = [_from_arrow(table[name].combine_chunks(), f"{path}: column {name}") for name in table.column_names]
     texts = encode_objects(table.column_names, [column for _, column in columns], table.num_rows).cast(pa.string())
     kinds = {name: kind.asa_name if kind else ANY for name, (kind, _) in zip(table.column_names, columns, strict=True)}
     return _Read(texts, lambda row: f"{path}: record {row + 1}", kinds)
@@ -235,7 +237,7 @@ _PLAIN: Sequence[tuple[Callable[[pa.DataType], bool], Kind]] = (
 )
 
 
-def _of_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
+def _from_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
     """Return the type of a column of a Parquet file, and its values."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -243,7 +245,7 @@ def _of_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
     if kind is None and not pa.types.is_null(column.type):
         raise _bad_record(f"values of type {column.type} have no meaning here", where)
     if kind in (Kind.RECORD, Kind.ARRAY):
-        column = pa.array([None if value is None else _json(value) for value in column.to_pylist()], pa.string())
+        column = pa.array([None if value is None else _to_json(value) for value in column.to_pylist()], pa.string())
     elif kind is Kind.DATETIME:
         column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
     elif kind is Kind.FLOAT:
@@ -251,7 +253,7 @@ def _of_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
     return kind, Variant.of(len(column), {kind: column.cast(kind.arrow)} if kind else {})
 
 
-def _json(value: Any) -> str:
+def _to_json(value: Any) -> str:
     value = dict(value) if isinstance(value, list) and value and all(isinstance(pair, tuple) for pair in value) else value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
@@ -259,7 +261,7 @@ def _json(value: Any) -> str:
 # Declared types
 
 
-def _check(schema: InputSchema, declared: Iterable[str], read: _Read) -> None:
+def _check_types(schema: InputSchema, declared: Iterable[str], read: _Read) -> None:
     """Refuse a record in which a value is not of its declared type."""
     names = InputNames(Source(""), schema)
     exprs: list[Expr] = [names.field(tuple(name.split("."))) for name in declared]
@@ -267,8 +269,8 @@ def _check(schema: InputSchema, declared: Iterable[str], read: _Read) -> None:
     extracted = reader_of(JSON).extract(read.texts.cast(pa.binary()), leaves)
     columns: dict[Expr, Variant] = {leaf: extracted.columns[leaf] for leaf in leaves}
     _, failures = evaluate(exprs, columns, len(read.texts))
-    found = [(int(failure.rows.min()), failure.reason) for failure in failures if len(failure.rows)]
-    found += [(int(row), reason) for row, reason in zip(extracted.bad, extracted.reasons, strict=True)]
-    if found:
-        row, reason = min(found)
+    failures_found = [(int(failure.rows.min()), failure.reason) for failure in failures if len(failure.rows)]
+    failures_found += [(int(row), reason) for row, reason in zip(extracted.bad, extracted.reasons, strict=True)]
+    if failures_found:
+        row, reason = min(failures_found)
         raise _bad_record(reason, read.place(row))

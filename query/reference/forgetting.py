@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ordering.ticks import NEVER
-from query.reference.watch import FOLDER, LIST, Taken
+from query.reference.watch import FOLDER, LIST_FILE, TakenVersions
 from tidegate.checkpoint.binding import replace_text
 
 FILE = "asked_from.json"
@@ -27,7 +27,7 @@ WRITE_S = 60.0
 """Least time between two writes: it is for later starts."""
 
 
-class AskedFrom:
+class LookupFloor:
     """
     Writes down from which instant on a job may still look rows up; in the driver, which hears all reports.
 
@@ -39,38 +39,38 @@ class AskedFrom:
 
     def __init__(self, checkpoint: Path, buckets: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._file, self._buckets, self._clock_s = checkpoint / FOLDER / FILE, buckets, clock_s
-        self._told: dict[int, tuple[int, int]] = {}
+        self._lookups: dict[int, tuple[int, int]] = {}
         self._next_s = clock_s()
 
-    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Take the reports of a batch: those before it are of batches that are not run again."""
-        told = list(self._told.values()) if len(self._told) == self._buckets else []
-        self._told |= {int(report["bucket"]): tuple(report[LOOKS_UP_FROM]) for report in reports}
-        if told and self._clock_s() >= self._next_s:
-            certain = {"us": min(us for us, _ in told), "added": min(added for _, added in told)}
+        lookups = list(self._lookups.values()) if len(self._lookups) == self._buckets else []
+        self._lookups |= {int(report["bucket"]): tuple(report[LOOKS_UP_FROM]) for report in reports}
+        if lookups and self._clock_s() >= self._next_s:
+            certain = {"us": min(us for us, _ in lookups), "added": min(added for _, added in lookups)}
             replace_text(self._file, json.dumps(certain))
             self._next_s = self._clock_s() + WRITE_S
 
 
-def forget(checkpoint: Path) -> None:
+def forget_past_versions(checkpoint: Path) -> None:
     """Delete the copies that the run of a checkpoint needs no more. Called at a start, before anything reads them."""
-    taken = Taken.of(checkpoint)
-    if taken is None:
+    versions = TakenVersions.read(checkpoint)
+    if versions is None:
         return
-    file = taken.folder / FILE
+    file = versions.folder / FILE
     if file.exists():
-        asked = json.loads(file.read_text())
-        known = without_past(taken, asked["us"], asked["added"])
-        if known != taken:
-            known.save()
-            taken = known
-    kept = {FILE, LIST, *(version.copy for version in taken.versions if taken.is_kept(version))}
-    for copy in taken.folder.iterdir():
+        floor = json.loads(file.read_text())
+        remaining = drop_past_versions(versions, floor["us"], floor["added"])
+        if remaining != versions:
+            remaining.save()
+            versions = remaining
+    kept = {FILE, LIST_FILE, *(version.copy for version in versions.versions if versions.is_kept(version))}
+    for copy in versions.folder.iterdir():
         if copy.name not in kept:
             copy.unlink()
 
 
-def without_past(taken: Taken, asked_us: int, added: int) -> Taken:
+def drop_past_versions(versions: TakenVersions, lookup_from_us: int, added: int) -> TakenVersions:
     """
     Return what a run has taken up without what nobody asks for.
 
@@ -79,8 +79,8 @@ def without_past(taken: Taken, asked_us: int, added: int) -> Taken:
         asked_us: From this instant on rows are looked up, microseconds.
         added: In what it was begun with and the first so many versions that came since; others may be too new to count.
     """
-    kept_from = dict(taken.kept_from)
-    for version in taken.versions[: taken.begun + added]:
-        if version.effective_us <= asked_us:
+    kept_from = dict(versions.kept_from)
+    for version in versions.versions[: versions.initial_count + added]:
+        if version.effective_us <= lookup_from_us:
             kept_from[version.table] = max(kept_from.get(version.table, NEVER), version.effective_us)
-    return replace(taken, kept_from=kept_from)
+    return replace(versions, kept_from=kept_from)

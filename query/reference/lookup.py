@@ -1,5 +1,5 @@
 """
-Referring: which versions of reference data a bucket looks rows up in, where some come while it works.
+ReferenceLookup: which versions of reference data a bucket looks rows up in, where some come while it works.
 
 Law: a version that comes before anything at or after its instant is finished counts from that instant on, so results are those
 of a run that had it from the beginning. One that comes too late counts from where the bucket has finished by then, is told
@@ -25,7 +25,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownReferences:
     """
     The reference data that a run knows when a batch begins.
 
@@ -39,41 +39,41 @@ class Known:
 
 
 @dataclass
-class Referring:
+class ReferenceLookup:
     """What a bucket remembers of it: how many added versions it knows, from when on late ones count, and up to where it has finished."""
 
     count: int = 0
     since_us: dict[str, dict[int, int]] = field(default_factory=dict)
     finished_us: int = NEVER
 
-    def finish(self, closing: pa.Table) -> None:
+    def observe_finished(self, closing: pa.Table) -> None:
         """Take note of what is finished: *closing* as in :meth:`query.engine.program.Program.finish`."""
         if closing.num_rows:
             self.finished_us = max(self.finished_us, int(pc.max(closing["to_us"]).as_py()))
 
-    def take(self, known: Known) -> int:
+    def accept_versions(self, known: KnownReferences) -> int:
         """Take up what is new; return how many versions came too late."""
         late = 0
         for table, effective_us in known.added[self.count :]:
             if effective_us < self.finished_us:
                 late += 1
                 self.since_us.setdefault(table, {})[effective_us] = self.finished_us
-                self._tell(table, effective_us)
+                self._report_late(table, effective_us)
         self.count = max(self.count, len(known.added))
         return late
 
-    def _tell(self, table: str, effective_us: int) -> None:
+    def _report_late(self, table: str, effective_us: int) -> None:
         valid_from, used_from = format_tick(effective_us), format_tick(self.finished_us)
         fix = "write the file before its time comes; a run that is begun anew uses it from its own instant on"
         _log.warning(
             "reference data came too late", code="TG-REFERENCE-LATE", table=table, valid_from=valid_from, used_from=used_from, fix=fix
         )
 
-    def tables(self, known: Known) -> dict[str, ReferenceTable]:
+    def tables(self, known: KnownReferences) -> dict[str, ReferenceTable]:
         """Return the tables as this bucket looks rows up in them."""
-        return {name: table.delayed(self.since_us.get(name, {})) for name, table in known.tables.items()}
+        return {name: table.with_delays(self.since_us.get(name, {})) for name, table in known.tables.items()}
 
-    def asked_from_us(self, c: int) -> int:
+    def lookup_from_us(self, c: int) -> int:
         """Return an instant below which no version is asked for where no later row lies below *c*, both microseconds."""
         # Until a late version counts, the one before it does.
         late = [effective_us - 1 for begins in self.since_us.values() for effective_us, since_us in begins.items() if since_us > c]
@@ -84,7 +84,7 @@ class Referring:
         return [self.count, {table: [*begins.items()] for table, begins in self.since_us.items()}, self.finished_us]
 
     @classmethod
-    def restore(cls, saved: list[Any]) -> Referring:
+    def restore(cls, saved: list[Any]) -> ReferenceLookup:
         """Return what was saved."""
         count, since, finished_us = saved
         return cls(count, {table: dict(map(tuple, begins)) for table, begins in since.items()}, finished_us)

@@ -55,7 +55,7 @@ class ReferenceTable:
         begins = np.array([version.effective_us for version in self.versions], dtype=np.int64)
         return np.searchsorted(begins, system_us, side="right") - 1
 
-    def delayed(self, since_us: Mapping[int, int]) -> ReferenceTable:
+    def with_delays(self, since_us: Mapping[int, int]) -> ReferenceTable:
         """
         Return the table in which some versions count only from later instants on.
 
@@ -63,13 +63,16 @@ class ReferenceTable:
             since_us: From when on by when they would have begun, microseconds. A version is left out that another one, which
                 would have begun after it, precedes or meets there.
         """
-        begins = [(max(since_us.get(each.effective_us, NEVER), each.effective_us), each.effective_us, each) for each in self.versions]
+        begins = [
+            (max(since_us.get(version.effective_us, NEVER), version.effective_us), version.effective_us, version)
+            for version in self.versions
+        ]
         begins.sort(key=lambda begin: begin[:2])
-        left: list[tuple[int, int, Version]] = []
+        valid: list[tuple[int, int, Version]] = []
         for begin in begins:
-            if not left or begin[1] > left[-1][1]:
-                left = [*(each for each in left if each[0] < begin[0]), begin]
-        return ReferenceTable(self.schema, tuple(Version(since, version.values) for since, _, version in left))
+            if not valid or begin[1] > valid[-1][1]:
+                valid = [*(each for each in valid if each[0] < begin[0]), begin]
+        return ReferenceTable(self.schema, tuple(Version(since, version.values) for since, _, version in valid))
 
     @property
     def records(self) -> pa.Table:

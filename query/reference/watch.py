@@ -28,7 +28,7 @@ from tidegate.checkpoint.binding import replace_text
 from tidegate.observe.logs import get_logger
 from tidegate.settings.references import ReferenceSettings
 
-FOLDER, LIST = "references", "taken.json"
+FOLDER, LIST_FILE = "references", "taken.json"
 LOOK_S = 1.0
 """Least time between two looks at the files."""
 _SHARE = 0.05
@@ -39,7 +39,7 @@ _log = get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class TakenVersion:
+class ReferenceVersion:
     """
     A version that a run has taken up.
 
@@ -64,7 +64,7 @@ class TakenVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class TakenVersions:
     """
     All versions that a run has taken up.
 
@@ -77,74 +77,76 @@ class Taken:
     """
 
     folder: Path
-    versions: tuple[TakenVersion, ...] = ()
-    begun: int = 0
+    versions: tuple[ReferenceVersion, ...] = ()
+    initial_count: int = 0
     kept_from: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, checkpoint: Path) -> Taken | None:
+    def read(cls, checkpoint: Path) -> TakenVersions | None:
         """Return what the run of a checkpoint has taken up, None if it has not begun with any."""
-        file = checkpoint / FOLDER / LIST
+        file = checkpoint / FOLDER / LIST_FILE
         if not file.exists():
             return None
         fields = json.loads(file.read_text())
-        return cls(file.parent, tuple(TakenVersion(**each) for each in fields["versions"]), fields["begun"], fields.get("kept_from", {}))
+        return cls(
+            file.parent, tuple(ReferenceVersion(**each) for each in fields["versions"]), fields["begun"], fields.get("kept_from", {})
+        )
 
     @property
-    def added(self) -> tuple[TakenVersion, ...]:
+    def added(self) -> tuple[ReferenceVersion, ...]:
         """The versions that were taken up since the run was begun."""
-        return self.versions[self.begun :]
+        return self.versions[self.initial_count :]
 
-    def version(self, table: str, effective_us: int) -> TakenVersion | None:
+    def version(self, table: str, effective_us: int) -> ReferenceVersion | None:
         """Return the version of a table that is valid from this instant on, None if it has not been taken up."""
         return next((each for each in self.versions if (each.table, each.effective_us) == (table, effective_us)), None)
 
-    def is_kept(self, version: TakenVersion) -> bool:
+    def is_kept(self, version: ReferenceVersion) -> bool:
         """Tell whether there is a copy of a version still."""
         return version.effective_us >= self.kept_from.get(version.table, NEVER)
 
-    def with_file(self, table: str, effective_us: int, path: Path) -> Taken:
+    def with_file(self, table: str, effective_us: int, path: Path) -> TakenVersions:
         """Copy a file; return what has been taken up with it. Nothing is in the list yet."""
         draft = self.folder / f"{os.getpid()}.draft"
         shutil.copyfile(path, draft)
-        version = TakenVersion(table, effective_us, str(path), draft.stat().st_size, _hash(draft))
+        version = ReferenceVersion(table, effective_us, str(path), draft.stat().st_size, _hash(draft))
         draft.replace(self.folder / version.copy)
         return replace(self, versions=(*self.versions, version))
 
     def save(self) -> None:
         """Write the list, wholly or not at all."""
-        fields = {"begun": self.begun, "kept_from": dict(self.kept_from), "versions": [asdict(each) for each in self.versions]}
-        replace_text(self.folder / LIST, json.dumps(fields, indent=1))
+        fields = {"begun": self.initial_count, "kept_from": dict(self.kept_from), "versions": [asdict(each) for each in self.versions]}
+        replace_text(self.folder / LIST_FILE, json.dumps(fields, indent=1))
 
     def tables(self, settings: ReferenceTables, added: int) -> dict[str, ReferenceTable]:
         """Return the tables with the versions that the run was begun with and the first *added* that came afterwards."""
         return {name: load_reference(table, self._files(name, added)) for name, table in settings.items()}
 
     def _files(self, table: str, added: int) -> list[tuple[int, Path]]:
-        known = self.versions[: self.begun + added]
-        return sorted((each.effective_us, self.folder / each.copy) for each in known if each.table == table and self.is_kept(each))
+        known_versions = self.versions[: self.initial_count + added]
+        return sorted((each.effective_us, self.folder / each.copy) for each in known_versions if each.table == table and self.is_kept(each))
 
 
-def begin(checkpoint: Path, settings: ReferenceTables) -> Taken:
+def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersions:
     """
     Take up the versions that there are when a job starts; return all that its run has taken up.
 
     Raises:
         RefusedError: A file cannot be read.
     """
-    known = Taken.of(checkpoint)
-    taken = known or Taken(checkpoint / FOLDER)
-    taken.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for table, effective_us, path in _found(settings):
-        if taken.version(table, effective_us) is None:
-            taken = taken.with_file(table, effective_us, path)
-    if known is None:
-        taken = replace(taken, begun=len(taken.versions))
-    if taken != known:
+    known_versions = TakenVersions.read(checkpoint)
+    versions = known_versions or TakenVersions(checkpoint / FOLDER)
+    versions.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for table, effective_us, path in _present_versions(settings):
+        if versions.version(table, effective_us) is None:
+            versions = versions.with_file(table, effective_us, path)
+    if known_versions is None:
+        versions = replace(versions, initial_count=len(versions.versions))
+    if versions != known_versions:
         # What cannot be read is refused before it is in the list.
-        taken.tables(settings, len(taken.added))
-        taken.save()
-    return taken
+        versions.tables(settings, len(versions.added))
+        versions.save()
+    return versions
 
 
 def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
@@ -154,16 +156,16 @@ def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
     Raises:
         RefusedError: One was changed (TG-REFERENCE-CHANGED).
     """
-    taken = Taken.of(checkpoint)
-    if taken is None:
+    versions = TakenVersions.read(checkpoint)
+    if versions is None:
         return
-    for table, effective_us, path in _found(settings):
-        version = taken.version(table, effective_us)
-        if version is not None and taken.is_kept(version) and _hash(path) != version.sha256:
-            raise _changed(version, path, checkpoint)
+    for table, effective_us, path in _present_versions(settings):
+        version = versions.version(table, effective_us)
+        if version is not None and versions.is_kept(version) and _hash(path) != version.sha256:
+            raise _changed_error(version, path, checkpoint)
 
 
-def _changed(version: TakenVersion, path: Path, checkpoint: Path) -> RefusedError:
+def _changed_error(version: ReferenceVersion, path: Path, checkpoint: Path) -> RefusedError:
     always = version.effective_us == NEVER
     since = "" if always else f" from {format_tick(version.effective_us)} on"
     anew = (
@@ -182,7 +184,7 @@ def _changed(version: TakenVersion, path: Path, checkpoint: Path) -> RefusedErro
     )
 
 
-def _found(settings: ReferenceTables) -> Iterator[tuple[str, int, Path]]:
+def _present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, Path]]:
     """Yield the versions that there are by now: table, from when on each is valid, and its file."""
     for name, table in settings.items():
         for effective_us, path in versions_of(table):
@@ -198,7 +200,7 @@ Stamp = tuple[int, int]
 """Size and time of last change of a file."""
 
 
-class ReferenceLookout:
+class ReferenceWatch:
     """
     Looks for new versions while a job runs; in the planner, which alone adds to the list then.
 
@@ -209,12 +211,12 @@ class ReferenceLookout:
     """
 
     def __init__(self, checkpoint: Path, settings: ReferenceTables, clock_s: Callable[[], float] = time.monotonic) -> None:
-        taken = Taken.of(checkpoint)
-        assert taken is not None, "a run with reference data begins with some"
-        self._taken, self._settings, self._clock_s = taken, settings, clock_s
+        versions = TakenVersions.read(checkpoint)
+        assert versions is not None, "a run with reference data begins with some"
+        self._versions, self._settings, self._clock_s = versions, settings, clock_s
         self._next_s = clock_s()
         self._seen: dict[tuple[str, int], Stamp] = {}
-        self._told: set[tuple[Path, Stamp]] = set()
+        self._reported: set[tuple[Path, Stamp]] = set()
 
     def look(self) -> int:
         """Return how many versions were taken up since the run was begun, after a look at the files if it is time for one."""
@@ -223,45 +225,45 @@ class ReferenceLookout:
             self._look()
             ended_s = self._clock_s()
             self._next_s = ended_s + max(LOOK_S, (ended_s - began_s) / _SHARE)
-        return len(self._taken.added)
+        return len(self._versions.added)
 
     def _look(self) -> None:
         try:
-            found = list(_found(self._settings))
+            present_versions = list(_present_versions(self._settings))
         except TidegateError as error:
-            self._tell(Path(error.where), (0, 0), error)
+            self._report_once(Path(error.where), (0, 0), error)
             return
-        for table, effective_us, path in found:
+        for table, effective_us, path in present_versions:
             try:
                 stat = path.stat()
                 stamp = stat.st_size, stat.st_mtime_ns
-                settled = self._seen.get((table, effective_us)) == stamp
+                is_settled = self._seen.get((table, effective_us)) == stamp
                 self._seen[table, effective_us] = stamp
-                version = self._taken.version(table, effective_us)
+                version = self._versions.version(table, effective_us)
                 if version is not None:
-                    if not settled and self._taken.is_kept(version):
+                    if not is_settled and self._versions.is_kept(version):
                         self._compare(version, path, stamp)
-                elif settled and (path, stamp) not in self._told:
-                    self._take(table, effective_us, path)
+                elif is_settled and (path, stamp) not in self._reported:
+                    self._take_up(table, effective_us, path)
             except TidegateError as error:
-                self._tell(path, stamp, error)
+                self._report_once(path, stamp, error)
             except OSError:
                 # It is gone again, or will be there at the next look.
                 continue
 
-    def _take(self, table: str, effective_us: int, path: Path) -> None:
-        taken = self._taken.with_file(table, effective_us, path)
+    def _take_up(self, table: str, effective_us: int, path: Path) -> None:
+        versions = self._versions.with_file(table, effective_us, path)
         # Read before it is in the list: what a record of it may be wrong with is told now, and the job goes on without it.
         load_reference(self._settings[table], [(effective_us, path)])
-        taken.save()
-        self._taken = taken
+        versions.save()
+        self._versions = versions
         _log.info("reference data taken up", table=table, file=str(path), valid_from=format_tick(effective_us))
 
-    def _compare(self, version: TakenVersion, path: Path, stamp: Stamp) -> None:
+    def _compare(self, version: ReferenceVersion, path: Path, stamp: Stamp) -> None:
         if _hash(path) != version.sha256:
-            self._tell(path, stamp, _changed(version, path, self._taken.folder.parent))
+            self._report_once(path, stamp, _changed_error(version, path, self._versions.folder.parent))
 
-    def _tell(self, path: Path, stamp: Stamp, error: TidegateError) -> None:
-        if (path, stamp) not in self._told:
-            self._told.add((path, stamp))
+    def _report_once(self, path: Path, stamp: Stamp, error: TidegateError) -> None:
+        if (path, stamp) not in self._reported:
+            self._reported.add((path, stamp))
             _log.warning("reference data not taken up", code=error.code, file=str(path), reason=error.what, fix=error.fix)

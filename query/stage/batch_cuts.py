@@ -21,13 +21,13 @@ _STEP_MS = 1_000
 _LATEST_MS = 2**53
 
 
-def shares(here: Positions, ends: Positions, records_max: int) -> dict[int, int]:
+def even_shares(positions: Positions, ends: Positions, records_max: int) -> dict[int, int]:
     """Return how far each log is read if all are read by as many records; *ends*: where those end that have something left."""
     share = max(records_max // max(len(ends), 1), 1)
-    return {log: min(end, here[log] + share) for log, end in ends.items()}
+    return {log: min(end, positions[log] + share) for log, end in ends.items()}
 
 
-class Cutter:
+class BatchCutter:
     """
     Cuts one batch after the other.
 
@@ -38,10 +38,10 @@ class Cutter:
     """
 
     def __init__(self, offsets_at: Callable[[int], Positions], records_max: int) -> None:
-        self._offsets_at, self._most = offsets_at, records_max
-        self._reached_ms, self._step_ms = 0, _STEP_MS
+        self._offsets_at, self._records_max = offsets_at, records_max
+        self._cut_ms, self._step_ms = 0, _STEP_MS
 
-    def cut(self, here: Positions, ends: Positions) -> dict[int, int]:
+    def cut(self, positions: Positions, ends: Positions) -> dict[int, int]:
         """
         Return how far each log is read.
 
@@ -49,35 +49,35 @@ class Cutter:
             here: Where logs are read on.
             ends: Where those end that have something left.
         """
-        if sum(end - here[log] for log, end in ends.items()) <= self._most:
+        if sum(end - positions[log] for log, end in ends.items()) <= self._records_max:
             return dict(ends)
-        asked: dict[int, dict[int, int]] = {}
+        offsets_by_ms: dict[int, dict[int, int]] = {}
 
-        def there(ms: int) -> dict[int, int]:
-            if ms not in asked:
-                found = self._offsets_at(ms)
-                asked[ms] = {log: max(min(found.get(log, end), end), here[log]) for log, end in ends.items()}
-            return asked[ms]
+        def offsets_until(ms: int) -> dict[int, int]:
+            if ms not in offsets_by_ms:
+                offsets = self._offsets_at(ms)
+                offsets_by_ms[ms] = {log: max(min(offsets.get(log, end), end), positions[log]) for log, end in ends.items()}
+            return offsets_by_ms[ms]
 
         def count(ms: int) -> int:
-            return sum(at - here[log] for log, at in there(ms).items())
+            return sum(offset - positions[log] for log, offset in offsets_until(ms).items())
 
-        since_ms = self._reached_ms if count(self._reached_ms) <= self._most else 0
-        until_ms = self._furthest(count, since_ms)
-        self._reached_ms, self._step_ms = until_ms, max(until_ms - since_ms, 1) if since_ms else _STEP_MS
+        since_ms = self._cut_ms if count(self._cut_ms) <= self._records_max else 0
+        until_ms = self._find_cut(count, since_ms)
+        self._cut_ms, self._step_ms = until_ms, max(until_ms - since_ms, 1) if since_ms else _STEP_MS
         if count(until_ms):
-            return there(until_ms)
+            return offsets_until(until_ms)
         # More records have one stamp than a batch reads.
-        return shares(here, ends, self._most)
+        return even_shares(positions, ends, self._records_max)
 
-    def _furthest(self, count: Callable[[int], int], since_ms: int) -> int:
+    def _find_cut(self, count: Callable[[int], int], since_ms: int) -> int:
         """Return an instant up to which a batch is not too large, and full if that can be."""
         low_ms, step_ms = since_ms, self._step_ms
-        while count(high_ms := min(low_ms + step_ms, _LATEST_MS)) <= self._most and high_ms < _LATEST_MS:
+        while count(high_ms := min(low_ms + step_ms, _LATEST_MS)) <= self._records_max and high_ms < _LATEST_MS:
             low_ms, step_ms = high_ms, 2 * step_ms
-        while high_ms - low_ms > 1 and count(low_ms) < FULL * self._most:
+        while high_ms - low_ms > 1 and count(low_ms) < FULL * self._records_max:
             middle_ms = (low_ms + high_ms) // 2
-            if count(middle_ms) <= self._most:
+            if count(middle_ms) <= self._records_max:
                 low_ms = middle_ms
             else:
                 high_ms = middle_ms

@@ -34,13 +34,13 @@ class Offset:
     """
 
     positions: Mapping[int, int]
-    final: bool = False
+    is_final: bool = False
     references: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark stores it."""
-        referred = {"references": self.references} if self.references else {}
-        return {"final": int(self.final), "positions": {str(log): self.positions[log] for log in sorted(self.positions)}, **referred}
+        references = {"references": self.references} if self.references else {}
+        return {"final": int(self.is_final), "positions": {str(log): self.positions[log] for log in sorted(self.positions)}, **references}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:

@@ -18,8 +18,8 @@ from pyspark.sql.datasource import InputPartition
 
 from ordering.errors import TidegateError
 from query.config import Partition, QueryPlan
-from query.reference.watch import ReferenceLookout
-from query.stage.batch_cuts import Cutter, shares
+from query.reference.watch import ReferenceWatch
+from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import Offset
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.failures import beyond_waiting
@@ -43,18 +43,18 @@ class Planner(RangePlanner):
         return Admin(self._plan.kafka, _ANSWER_S)
 
     @cached_property
-    def _cutter(self) -> Cutter | None:
+    def _cutter(self) -> BatchCutter | None:
         """What cuts batches; None where no log waits for another."""
         if all(len(self._plan.logs_of(bucket)) == 1 for bucket in range(self._plan.buckets)):
             return None
-        return Cutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)), self._plan.events_per_batch)
+        return BatchCutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)), self._plan.events_per_batch)
 
     @cached_property
-    def _references(self) -> ReferenceLookout | None:
+    def _references(self) -> ReferenceWatch | None:
         if not self._plan.references:
             return None
         quiet_worker()
-        return ReferenceLookout(Path(self._plan.checkpoint), self._plan.reference_settings)
+        return ReferenceWatch(Path(self._plan.checkpoint), self._plan.reference_settings)
 
     def initialOffset(self) -> dict[str, Any]:
         """Return where the job starts."""
@@ -67,7 +67,7 @@ class Planner(RangePlanner):
     def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return where the next batch ends; *start* itself when there is nothing to do."""
         here = Offset.from_json(start)
-        if here.final:
+        if here.is_final:
             return start
         references = self._references.look() if self._references is not None else 0
         try:
@@ -81,14 +81,14 @@ class Planner(RangePlanner):
             time.sleep(_RETRY_S)
             return start
         if not behind:
-            return Offset(here.positions, final=True, references=references).to_json() if self._frozen is not None else start
+            return Offset(here.positions, is_final=True, references=references).to_json() if self._frozen is not None else start
         return Offset({**here.positions, **there}, references=references).to_json()
 
     def _cut(self, here: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
         """Return how far logs are read in the next batch; *ends* are those of logs that have something left."""
         if self._cutter is not None:
             return self._cutter.cut(here, ends)
-        return shares(here, ends, self._plan.events_per_batch)
+        return even_shares(here, ends, self._plan.events_per_batch)
 
     def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
         return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}
@@ -98,9 +98,9 @@ class Planner(RangePlanner):
         here, there = Offset.from_json(start), Offset.from_json(end)
         rows = []
         for log, until in sorted(there.positions.items()):
-            if until > here.positions[log] or there.final:
+            if until > here.positions[log] or there.is_final:
                 rows += [
-                    (self._plan.labels[bucket], bucket, log, here.positions[log], until, there.final, there.references)
+                    (self._plan.labels[bucket], bucket, log, here.positions[log], until, there.is_final, there.references)
                     for bucket in self._plan.readers_of(log)
                 ]
         return [Ranges(rows)]

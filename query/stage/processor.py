@@ -26,8 +26,8 @@ from query.columns.decode import decode
 from query.config import QueryPlan
 from query.engine.exchange import Router
 from query.reference.forgetting import LOOKS_UP_FROM
-from query.reference.lookup import Known
-from query.reference.watch import Taken
+from query.reference.lookup import KnownReferences
+from query.reference.watch import TakenVersions
 from sinks.base import Sink
 from sinks.registry import sinks_of
 from tidegate.fault_points import reached
@@ -49,7 +49,7 @@ class QueryStage:
     def reports(self, ranges: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
         """Take the ranges of one bucket; yield its report."""
         ordered = sorted(ranges, key=lambda planned: planned.log)
-        names = [self._plan.partitions[int(each.log)] for each in ordered]
+        names = [self._plan.partitions[int(planned.log)] for planned in ordered]
         topics = ", ".join(dict.fromkeys(topic for topic, _ in names))
         place = {"topic": topics, "bucket": int(ordered[0].bucket), "partition": [partition for _, partition in names]}
         span = {"offset": [int(each.start) for each in ordered], "until": [int(each.end) for each in ordered]}
@@ -60,7 +60,7 @@ class QueryStage:
     def _run(self, ranges: list[Any], store: StateStore[Bucket]) -> str:
         number = int(ranges[0].bucket)
         plan = self._plan
-        bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restored_bucket(plan, number, head, chunks))
+        bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
         try:
             report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
         except BaseException:
@@ -84,20 +84,21 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     spans_us = [output.file_span_us if output.has_sheets else None for output in plan.outputs]
     read = plan.logs_of(number)
     logs = [
-        {log: partition for log, (at, partition) in enumerate(plan.logs) if at == feed and log in read} for feed in range(len(plan.feeds))
+        {log: partition for log, (feed_index, partition) in enumerate(plan.logs) if feed_index == feed and log in read}
+        for feed in range(len(plan.feeds))
     ]
-    sources = [Source(feed.input, feed.partitions, mine) for feed, mine in zip(plan.feeds, logs, strict=True)]
-    promises = [promised.get(number) for promised in plan.promises]
-    since = plan.first_us(number), plan.read_from_us
-    rest = plan.program(), sources, number, plan.roster, *since, spans_us, plan.outputs[0].pace(), promises, plan.until_us
+    sources = [Source(feed.input, feed.partitions, feed_logs) for feed, feed_logs in zip(plan.feeds, logs, strict=True)]
+    promises = [promises.get(number) for promises in plan.promises]
+    first_instants = plan.first_us(number), plan.read_from_us
+    arguments = plan.program(), sources, number, plan.roster, *first_instants, spans_us, plan.outputs[0].pace(), promises, plan.until_us
     if plan.exchange is not None:
-        return ExchangedBucket(Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}), *rest)
+        return ExchangedBucket(Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}), *arguments)
     if plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result):
-        return KeyedBucket(plan.result_keys, *rest)
-    return SubstreamBucket(*rest) if plan.over else MergedBucket(*rest)
+        return KeyedBucket(plan.result_keys, *arguments)
+    return SubstreamBucket(*arguments) if plan.over else MergedBucket(*arguments)
 
 
-def restored_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
+def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
     """Return the bucket that was saved as *head* and *chunks*."""
     bucket = new_bucket(plan, number)
     bucket.restore(head, chunks)
@@ -115,19 +116,19 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
     return _SINKS[key]
 
 
-_KNOWN: dict[str, tuple[int, Known]] = {}
+_REFERENCES: dict[str, tuple[int, KnownReferences]] = {}
 
 
-def _known(plan: QueryPlan, added: int) -> Known:
+def _known_references(plan: QueryPlan, added: int) -> KnownReferences:
     """Return the reference data with so many versions that the run has taken up since it was begun, read once in a worker."""
-    count, known = _KNOWN.get(plan.checkpoint, (-1, None))
-    if count != added or known is None:
-        taken = Taken.of(Path(plan.checkpoint))
-        assert taken is not None, "a run with reference data begins with some"
-        versions = [(each.table, each.effective_us) for each in taken.added[:added]]
-        known = Known(versions, taken.tables(plan.reference_settings, added))
-        _KNOWN[plan.checkpoint] = added, known
-    return known
+    count, references = _REFERENCES.get(plan.checkpoint, (-1, None))
+    if count != added or references is None:
+        versions_taken = TakenVersions.read(Path(plan.checkpoint))
+        assert versions_taken is not None, "a run with reference data begins with some"
+        versions = [(each.table, each.effective_us) for each in versions_taken.added[:added]]
+        references = KnownReferences(versions, versions_taken.tables(plan.reference_settings, added))
+        _REFERENCES[plan.checkpoint] = added, references
+    return references
 
 
 class BucketRun:
@@ -137,20 +138,20 @@ class BucketRun:
         self._plan, self._bucket, self._number, self._producer = plan, bucket, number, producer
         self._writers = [ChannelWriter(producer, output.topic) if output.topic else None for output in plan.outputs]
         # What errors of flushing name where nothing but dead letters is written.
-        self._written = next((output.topic for output in plan.outputs if output.topic), plan.dead_letter_topic)
+        self._flush_topic = next((output.topic for output in plan.outputs if output.topic), plan.dead_letter_topic)
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
 
     def run(self, ranges: list[Any]) -> str:
         """Take the ranges; return the report as JSON."""
         if ranges[0].references:
-            self._bucket.update_references(_known(self._plan, int(ranges[0].references)))
+            self._bucket.update_references(_known_references(self._plan, int(ranges[0].references)))
         for planned in ranges:
             self._read(int(planned.log), int(planned.start), int(planned.end))
-        self._settle(self._bucket.settle())
+        self._write_settled(self._bucket.settle())
         if ranges[0].final:
-            self._settle(self._bucket.end())
-        self._producer.flush(self._written)
+            self._write_settled(self._bucket.end())
+        self._producer.flush(self._flush_topic)
         reached("events acknowledged")
         # A CTI says that what lies before it is written, in files too: a run that has lost its checkpoint begins there.
         self._publish()
@@ -158,7 +159,7 @@ class BucketRun:
             if cti is not None and writer is not None:
                 writer.ctis([cti])
         reached("ctis sent")
-        self._producer.flush(self._written)
+        self._producer.flush(self._flush_topic)
         reached("walked")
         self._spent("acknowledge")
         return self._report()
@@ -167,7 +168,7 @@ class BucketRun:
         if end == start:
             return
         plan, bucket = self._plan, self._bucket
-        pieces = partial(self._pieces, log, start, end)
+        pieces = partial(self._read_pieces, log, start, end)
         shared_by = range(0) if plan.exchange is None else plan.exchange.buckets_of_task(self._number)
         for piece in share_range(plan.checkpoint, log, start, end, self._number, shared_by, pieces):
             if isinstance(bucket, ExchangedBucket):
@@ -178,7 +179,7 @@ class BucketRun:
             self._write(released)
             reached("piece written")
 
-    def _pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
+    def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
         reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
         for records in reader.read(start, end, CHUNK_EVENTS):
@@ -188,7 +189,7 @@ class BucketRun:
             to = self._bucket.route_events(log, events) if isinstance(self._bucket, ExchangedBucket) else None
             yield DecodedRange(read, events, int(records.offset[-1]) + 1, to)
 
-    def _settle(self, released: list[Released]) -> None:
+    def _write_settled(self, released: list[Released]) -> None:
         self._write(released)
         while not self._bucket.is_settled:
             self._write(self._bucket.settle())
@@ -214,9 +215,9 @@ class BucketRun:
                     sink.publish(start_us, self._number, rows)
 
     def _spent(self, on: str) -> None:
-        now = time.perf_counter()
-        self._seconds[on] += now - self._clock
-        self._clock = now
+        now_s = time.perf_counter()
+        self._seconds[on] += now_s - self._clock
+        self._clock = now_s
 
     def _report(self) -> str:
         bucket = self._bucket

@@ -38,13 +38,13 @@ class Split:
     exchange: Exchange | None = None
 
 
-def split_of(
+def plan_split(
     settings: Settings,
     plans: Sequence[Plan],
     outputs: Sequence[OutputSettings],
     feeds: Sequence[Feed],
     admin: Admin,
-    known: Mapping[str, str] | None,
+    binding: Mapping[str, str] | None,
 ) -> Split:
     """
     Return how the work of a job is split.
@@ -71,16 +71,16 @@ def split_of(
                 fix="give inputs the same output_partitions, outputs the same partitions, and write their topics anew; or leave OVER out",
             )
         return Split(feeds[0].partitions)
-    spreading = spreading_of(plans, overs_of(settings, partitions), partitions)
+    spreading = spreading_of(plans, substream_keys(settings, partitions), partitions)
     topics = (admin.find(output.topic) for output in outputs if output.topic)
-    asked = [output.partitions for output in outputs if output.partitions] + [topic.partitions for topic in topics if topic]
-    buckets = asked[0] if asked else feeds[0].partitions if spreading.by_partition else max(partitions.values())
+    partition_counts = [output.partitions for output in outputs if output.partitions] + [topic.partitions for topic in topics if topic]
+    buckets = partition_counts[0] if partition_counts else feeds[0].partitions if spreading.by_partition else max(partitions.values())
     if buckets == 1:
         return Split(1)
     if spreading.by_partition and buckets == feeds[0].partitions:
         return Split(buckets, by_partition=True)
     # What was begun before there was an exchange goes on without one.
-    if spreading.keys and (known is None or "exchange" in known):
+    if spreading.keys and (binding is None or "exchange" in binding):
         return Split(buckets, exchange=Exchange(spreading.keys, buckets, settings.spark.shuffle_partitions))
     return Split(feeds[0].partitions, by_partition=True) if spreading.by_partition else Split(1)
 
@@ -110,7 +110,7 @@ def check_over(plans: Sequence[Plan], where: str) -> None:
     )
 
 
-def split_bound(exchange: Exchange | None) -> dict[str, str]:
+def exchange_binding(exchange: Exchange | None) -> dict[str, str]:
     """Return what a checkpoint remembers of an exchange; nothing where there is none, as before there were any."""
     return {} if exchange is None else {"exchange": f"{told(exchange.keys)} into {exchange.buckets}"}
 
@@ -134,7 +134,7 @@ def check_partitions(output: OutputSettings, buckets: int) -> None:
     )
 
 
-def overs_of(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]:
+def substream_keys(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]:
     """Return the substream key of each input, as expressions name it; None where it has none, or is the result of a query."""
     overs: dict[str, Expr | None] = dict.fromkeys(names)
     for name in overs:
@@ -145,18 +145,20 @@ def overs_of(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]
     return overs
 
 
-def parallelism_of(settings: Settings, plans: Sequence[Plan]) -> str:
+def describe_parallelism(settings: Settings, plans: Sequence[Plan]) -> str:
     """Return into how many buckets the work of a query is split and why, as far as settings tell, in words."""
     if plans[0].over is not None and len({scan.input for plan in plans for scan in plan.scans}) > 1:
         return "one bucket for the same partition of all ordered topics: time advances key by key, as far as each input has come"
     if plans[0].over is not None:
         return "one bucket for each partition of the ordered topic: time advances substream by substream"
     names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
-    spreading = spreading_of(plans, overs_of(settings, names), dict.fromkeys(names, 1))
-    asked = next((number for plan in plans if (output := settings.outputs.get(plan.output)) and (number := output.partitions)), None)
-    if asked == 1 and (spreading.by_partition or spreading.keys):
+    spreading = spreading_of(plans, substream_keys(settings, names), dict.fromkeys(names, 1))
+    partitions_asked = next(
+        (number for plan in plans if (output := settings.outputs.get(plan.output)) and (number := output.partitions)), None
+    )
+    if partitions_asked == 1 and (spreading.by_partition or spreading.keys):
         return f"one bucket, as partitions = 1 of the output asks for; else {spreading.why}"
     if spreading.by_partition or not spreading.keys:
         return spreading.why
-    count = str(asked or "as many as the ordered topic has partitions, or as partitions of the output says")
+    count = str(partitions_asked or "as many as the ordered topic has partitions, or as partitions of the output says")
     return f"{spreading.why}; buckets: {count}; each reads all partitions and their CTIs, and keeps the rows whose keys fall to it"

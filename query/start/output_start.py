@@ -35,22 +35,22 @@ Promises = tuple[Mapping[int, Promise], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Beginning:
+class ResolvedStart:
     """How a run began: its output start, and what the channels had promised before."""
 
     start: Start
     promises: Promises
 
 
-def beginning(
-    asked: Start | None,
+def resolve_output_start(
+    requested: Start | None,
     folder: Path,
     outputs: Sequence[OutputSettings],
     kafka: Mapping[str, str],
     redis: RedisSettings,
     *,
     by_key: bool = False,
-) -> Beginning:
+) -> ResolvedStart:
     """
     Return how a job begins, or has begun; nothing is written.
 
@@ -65,52 +65,52 @@ def beginning(
     Raises:
         RefusedError: The run began in another way (TG-START-BOUND), nobody knows where it stopped, or a result topic has ended.
     """
-    known = bound(folder)
-    if known is not None:
-        began = _began(known)
-        if not goes_on(asked, began):
-            assert asked is not None, "no wish goes on"
+    binding = bound(folder)
+    if binding is not None:
+        start = _bound_start(binding)
+        if not goes_on(requested, start):
+            assert requested is not None, "no wish goes on"
             raise RefusedError(
-                f"the run into {outputs[0].name} was begun with --start {began.said}; "
-                f"--start {asked.said} would leave a hole in it or repeat what is written",
+                f"the run into {outputs[0].name} was begun with --start {start.said}; "
+                f"--start {requested.said} would leave a hole in it or repeat what is written",
                 code="TG-START-BOUND",
                 where=str(folder),
                 fix="leave --start out (or --start last-stopped) to go on; to begin anew write INTO an output that is not there yet, "
                 "or delete the result topic and the checkpoint folder",
                 example="--start last-stopped",
             )
-        return Beginning(began, _found(folder, len(outputs)))
-    if asked is None or asked.said != LAST_STOPPED:
-        return Beginning(asked or BEGINNING, tuple({} for _ in outputs))
-    promises = tuple(_promises(kafka, output, by_key=by_key) for output in outputs)
+        return ResolvedStart(start, _read_promises(folder, len(outputs)))
+    if requested is None or requested.said != LAST_STOPPED:
+        return ResolvedStart(requested or BEGINNING, tuple({} for _ in outputs))
+    promises = tuple(_read_result_promises(kafka, output, by_key=by_key) for output in outputs)
     start = Start(LAST_STOPPED) if any(promises) else last_stopped(redis, outputs[0].topic or outputs[0].name)
-    return Beginning(start, promises)
+    return ResolvedStart(start, promises)
 
 
-def remember(folder: Path, began: Beginning) -> None:
+def write_promises(folder: Path, resolved: ResolvedStart) -> None:
     """Write down what the channels had promised when a run begins; a run that goes on has done so."""
     if bound(folder) is not None:
         return
-    if any(began.promises):
-        _write(folder, began.promises)
+    if any(resolved.promises):
+        _write_promises(folder, resolved.promises)
     else:
         (folder / FILE).unlink(missing_ok=True)
 
 
-def _began(known: Mapping[str, str]) -> Start:
-    start_us = int(known["start"]) if known["start"] else None
-    said = known.get("start_said", BEGINNING.said if start_us is None else format_tick(start_us))
+def _bound_start(binding: Mapping[str, str]) -> Start:
+    start_us = int(binding["start"]) if binding["start"] else None
+    said = binding.get("start_said", BEGINNING.said if start_us is None else format_tick(start_us))
     return Start(said, start_us)
 
 
-def start_bound(start: Start) -> dict[str, str]:
+def start_binding(start: Start) -> dict[str, str]:
     """Return what a checkpoint remembers of its start."""
     plain = BEGINNING.said if start.start_us is None else format_tick(start.start_us)
-    said = {} if start.said == plain else {"start_said": start.said}
-    return {"start": "" if start.start_us is None else str(start.start_us), **said}
+    fields = {} if start.said == plain else {"start_said": start.said}
+    return {"start": "" if start.start_us is None else str(start.start_us), **fields}
 
 
-def _promises(kafka: Mapping[str, str], output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:
+def _read_result_promises(kafka: Mapping[str, str], output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:
     admin = Admin(kafka)
     if output.topic is None or (topic := admin.find(output.topic)) is None:
         return {}
@@ -118,40 +118,44 @@ def _promises(kafka: Mapping[str, str], output: OutputSettings, *, by_key: bool)
     ends = admin.ends(partitions)
     if not any(ends.values()):
         return {}
-    found = last_promises(kafka, topic.name, admin.starts(partitions), ends, ELSEWHERE)
-    _check_channels(topic, {cti.roster.inputs for channels in found.values() for cti in channels.values()})
-    promises = {number: Promise(cti.c, cti.n, cti.ahead, cti.largest_us) for number, channels in found.items() for cti in channels.values()}
+    promises_by_number = last_promises(kafka, topic.name, admin.starts(partitions), ends, ELSEWHERE)
+    _check_channels(topic, {cti.roster.inputs for channels in promises_by_number.values() for cti in channels.values()})
+    promises = {
+        number: Promise(cti.c, cti.n, cti.ahead, cti.largest_us)
+        for number, channels in promises_by_number.items()
+        for cti in channels.values()
+    }
     if not by_key:
         return promises
-    counted = {}
+    promises_by_key = {}
     for number in (number for (_, number), end in ends.items() if end):
         # A run that was lost before its first CTI may have written results all the same.
         promise, place = promises.get(number, Promise(TICK_MIN, 0, 0, TICK_MIN)), (topic.name, number)
         first = admin.offsets_from([place], promise.c)[place]
-        counted[number] = read_promise_by_key(kafka, *place, first, ends[place], promise)
-    return counted
+        promises_by_key[number] = read_promise_by_key(kafka, *place, first, ends[place], promise)
+    return promises_by_key
 
 
 def _check_channels(topic: Topic, written: Collection[int]) -> None:
     """Refuse to go on in a topic that has been given partitions since: keys would have moved."""
-    others = [count for count in written if count != topic.partitions]
-    if others:
+    other_counts = [count for count in written if count != topic.partitions]
+    if other_counts:
         raise RefusedError(
-            f"result topic {topic.name} has {topic.partitions} partitions, and its results were written into {max(others)}",
+            f"result topic {topic.name} has {topic.partitions} partitions, and its results were written into {max(other_counts)}",
             code="TG-TOPIC-PARTITIONS",
             where=topic.name,
             fix=f"{ELSEWHERE}: a result topic keeps the number of partitions that it was made with, since keys would move",
         )
 
 
-def _write(folder: Path, promises: Promises) -> None:
+def _write_promises(folder: Path, promises: Promises) -> None:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fields = [{str(bucket): promise.save() for bucket, promise in each.items()} for each in promises]
+    fields = [{str(bucket): promise.save() for bucket, promise in by_bucket.items()} for by_bucket in promises]
     replace_text(folder / FILE, json.dumps(fields))
 
 
-def _found(folder: Path, outputs: int) -> Promises:
+def _read_promises(folder: Path, outputs: int) -> Promises:
     if not (folder / FILE).exists():
         return tuple({} for _ in range(outputs))
     fields = json.loads((folder / FILE).read_text())
-    return tuple({int(bucket): Promise.restore(promise) for bucket, promise in each.items()} for each in fields)
+    return tuple({int(bucket): Promise.restore(promise) for bucket, promise in by_bucket.items()} for by_bucket in fields)

@@ -36,14 +36,14 @@ _GROWTH = 8
 WAYS_OUT = "start from a time that is still there, and give the topic a longer retention"
 
 
-def walked(plan: QueryPlan) -> dict[Partition, int]:
+def finished_positions(plan: QueryPlan) -> dict[Partition, int]:
     """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
     folder = Path(plan.checkpoint)
     stored = offset_of(folder, last_batches(folder)[1])
-    return {} if stored is None else {plan.partitions[log]: at for log, at in Offset.from_json(stored).positions.items()}
+    return {} if stored is None else {plan.partitions[log]: offset for log, offset in Offset.from_json(stored).positions.items()}
 
 
-def positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
+def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
     """
     Return where the job begins to read each partition, or goes on.
 
@@ -51,26 +51,30 @@ def positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
         RefusedError: What it must read is gone (TG-RETENTION): which input, what is needed, what is there.
         UnreachableError: Kafka does not answer.
     """
-    kept, here = admin.starts(plan.partitions), walked(plan)
-    if here:
-        _check(plan, kept, {partition: f"offset {at:,}" for partition, at in here.items() if kept[partition] > at})
-        return {**kept, **here}
+    available, progress = admin.starts(plan.partitions), finished_positions(plan)
+    if progress:
+        _refuse_if_gone(plan, available, {partition: f"offset {at:,}" for partition, at in progress.items() if available[partition] > at})
+        return {**available, **progress}
     if plan.read_from_us is None:
-        _check(plan, kept, {partition: "offset 0" for partition, at in kept.items() if at > 0})
-        return kept
-    found, ends = admin.offsets_from(plan.partitions, plan.read_from_us), admin.ends(plan.partitions)
+        _refuse_if_gone(plan, available, {partition: "offset 0" for partition, at in available.items() if at > 0})
+        return available
+    first_offsets, ends = admin.offsets_from(plan.partitions, plan.read_from_us), admin.ends(plan.partitions)
     needed = f"everything from {format_tick(max(plan.read_from_us, 0))} on"
     uncertain = [
-        partition for partition, at in kept.items() if at > 0 and not _vouched(plan, partition, at, found[partition], ends[partition])
+        partition
+        for partition, at in available.items()
+        if at > 0 and not _is_vouched(plan, partition, at, first_offsets[partition], ends[partition])
     ]
-    _check(plan, kept, dict.fromkeys(uncertain, needed))
+    _refuse_if_gone(plan, available, dict.fromkeys(uncertain, needed))
     if plan.over:
-        found = {partition: settled_at(plan, partition, kept[partition], at) for partition, at in found.items()}
+        first_offsets = {partition: settled_position(plan, partition, available[partition], at) for partition, at in first_offsets.items()}
     # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
-    return {partition: min(found[partition], max(kept[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions}
+    return {
+        partition: min(first_offsets[partition], max(available[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions
+    }
 
 
-def settled_at(plan: QueryPlan, partition: Partition, kept: int, found: int) -> int:
+def settled_position(plan: QueryPlan, partition: Partition, available: int, first_needed: int) -> int:
     """
     Return from where on each channel that has a CTI with c of X or more before *found* is read with the last such CTI.
 
@@ -89,23 +93,23 @@ def settled_at(plan: QueryPlan, partition: Partition, kept: int, found: int) -> 
     length = TAIL_RECORDS
     try:
         while True:
-            first = max(found - length, kept)
+            start = max(first_needed - length, available)
             settled: dict[int, int] = {}
-            begun: dict[int, int] = {}
-            told = set[int]()
+            first_parts: dict[int, int] = {}
+            channels_met = set[int]()
             roster: Roster | None = None
-            for records in reader.read(first, found) if first < found else ():
+            for records in reader.read(start, first_needed) if start < first_needed else ():
                 for offset, cti in ctis_of(records, topic, number):
                     roster = cti.roster if roster is None or cti.roster.version > roster.version else roster
-                    begun |= {cti.number: offset} if cti.part == 0 else {}
-                    if cti.part < cti.parts - 1 or cti.number not in begun:
+                    first_parts |= {cti.number: offset} if cti.part == 0 else {}
+                    if cti.part < cti.parts - 1 or cti.number not in first_parts:
                         continue
-                    told.add(cti.number)
+                    channels_met.add(cti.number)
                     if cti.c >= plan.read_from_us:
-                        settled[cti.number] = begun[cti.number]
+                        settled[cti.number] = first_parts[cti.number]
             channels = roster.channels_of(number, _partitions(plan, topic)) if roster is not None else None
-            if first == kept or (channels is not None and told.issuperset(channels)):
-                return min(settled.values(), default=found)
+            if start == available or (channels is not None and channels_met.issuperset(channels)):
+                return min(settled.values(), default=first_needed)
             length *= _GROWTH
     finally:
         reader.close()
@@ -115,46 +119,46 @@ def _partitions(plan: QueryPlan, topic: str) -> int:
     return next(feed.partitions for feed in plan.feeds if feed.topic == topic)
 
 
-def _check(plan: QueryPlan, kept: Mapping[Partition, int], needed: Mapping[Partition, str]) -> None:
+def _refuse_if_gone(plan: QueryPlan, available: Mapping[Partition, int], needed: Mapping[Partition, str]) -> None:
     if not needed:
         return
     inputs = {feed.topic: feed.input for feed in plan.feeds}
-    told = [
-        f"{topic}-{number}: needed is {what}, there is offset {kept[topic, number]:,} and what follows"
-        for (topic, number), what in needed.items()
+    losses = [
+        f"{topic}-{number}: needed is {needed_from}, there is offset {available[topic, number]:,} and what follows"
+        for (topic, number), needed_from in needed.items()
     ]
     names = ", ".join(dict.fromkeys(inputs[topic] for topic, _ in needed))
     raise RefusedError(
-        f"retention has deleted what must be read of {names}: {'; '.join(told)}",
+        f"retention has deleted what must be read of {names}: {'; '.join(losses)}",
         code="TG-RETENTION",
-        where=", ".join(f"{topic}-{number}@{kept[topic, number]}" for topic, number in needed),
+        where=", ".join(f"{topic}-{number}@{available[topic, number]}" for topic, number in needed),
         fix=WAYS_OUT,
         example="--start 2001-01-02T00:00:00Z",
     )
 
 
-def _vouched(plan: QueryPlan, partition: Partition, kept: int, found: int, end: int) -> bool:
+def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_needed: int, end: int) -> bool:
     """Tell whether each channel of a partition has something between the first record that is left and the first one of X."""
     topic, number = partition
     partitions = _partitions(plan, topic)
     reader = RangeReader(plan.kafka, topic, number, headers=True)
     # Its records' timestamps all lie below X, and that of a CTI is the largest s of its channel.
-    met, promised = set[int](), set[int]()
+    channels_met, promised = set[int](), set[int]()
     roster: Roster | None = None
     try:
-        for records in reader.read(kept, end) if found > kept else ():
+        for records in reader.read(available, end) if first_needed > available else ():
             log = log_of(records, topic, number)
-            ctis = [(offset, cti) for offset, cti in log.ctis if offset < found or roster is None]
+            ctis = [(offset, cti) for offset, cti in log.ctis if offset < first_needed or roster is None]
             for offset, cti in ctis:
-                roster = cti.roster if roster is None or (offset < found and cti.roster.version > roster.version) else roster
-                promised |= {cti.number} if offset < found else set()
-            met |= {int(each) for each in np.unique(log.number[log.log_offset < found])}
+                roster = cti.roster if roster is None or (offset < first_needed and cti.roster.version > roster.version) else roster
+                promised |= {cti.number} if offset < first_needed else set()
+            channels_met |= {int(number) for number in np.unique(log.number[log.log_offset < first_needed])}
             if roster is not None:
                 channels = set(roster.channels_of(number, partitions))
                 # A channel without substreams is in order: what was deleted before an event is not younger than it.
-                if channels <= (promised if roster.substreams else promised | met):
+                if channels <= (promised if roster.substreams else promised | channels_met):
                     return True
-                if int(records.offset[-1]) >= found:
+                if int(records.offset[-1]) >= first_needed:
                     return False
     finally:
         reader.close()

@@ -9,8 +9,8 @@ import pytest
 from pyspark import cloudpickle
 
 from ingest.config import IngestPlan
-from ingest.job import in_order, source
-from ingest.offsets import Planned
+from ingest.job import order_by_imports, source
+from ingest.offsets import PlannedPosition
 from ordering.errors import SettingError
 from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import load
@@ -32,7 +32,7 @@ def test_a_source_is_unpickled_without_what_its_planner_stands_on() -> None:
         partitions=(("raw", 0),),
         topic_ids={"raw": "id"},
         tasks=1,
-        starts={("raw", 0): Planned(0)},
+        starts={("raw", 0): PlannedPosition(0)},
         output_partitions=1,
         estimates=frozenset(),
         until_end=False,
@@ -52,7 +52,7 @@ def test_an_input_that_drives_others_is_prepared_before_them() -> None:
         "inputs.other.topic": "other",
     }
     settings = load(None, tables, env={})
-    assert in_order(settings, ["other", "slow", "fast", "slow"]) == ["other", "fast", "slow"]
-    assert in_order(settings, ["slow"]) == ["slow"], "the other may run elsewhere"
+    assert order_by_imports(settings, ["other", "slow", "fast", "slow"]) == ["other", "fast", "slow"]
+    assert order_by_imports(settings, ["slow"]) == ["slow"], "the other may run elsewhere"
     with pytest.raises(SettingError):
-        in_order(settings, ["slow", "nobody"])
+        order_by_imports(settings, ["slow", "nobody"])

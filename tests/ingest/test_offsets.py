@@ -8,12 +8,12 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.offsets import RANGE_SCHEMA, Joined, Offset, Partition, Planned
+from ingest.offsets import RANGE_SCHEMA, Join, Offset, Partition, PlannedPosition
 
 _LONG = st.integers(0, 2**62)
 PARTITIONS = st.tuples(st.sampled_from(["flights", "flights.eu", "a-b_c", "0"]), st.integers(0, 12))
 _MARKS = st.lists(st.tuples(_LONG, _LONG), max_size=3).map(tuple)
-PLANNED = st.builds(Planned, _LONG, _LONG, _MARKS, _LONG, _LONG, _MARKS)
+PLANNED = st.builds(PlannedPosition, _LONG, _LONG, _MARKS, _LONG, _LONG, _MARKS)
 
 
 @st.composite
@@ -22,7 +22,7 @@ def offsets(draw: st.DrawFn) -> Offset:
     partitions = draw(st.dictionaries(PARTITIONS, PLANNED, max_size=6))
     joined = draw(st.lists(st.sampled_from(sorted(partitions)), unique=True)) if partitions else []
     first = len(partitions) - len(joined)
-    return Offset(partitions, draw(st.booleans()), {each: Joined(first + place, draw(_LONG)) for place, each in enumerate(joined)})
+    return Offset(partitions, draw(st.booleans()), {each: Join(first + place, draw(_LONG)) for place, each in enumerate(joined)})
 
 
 OFFSETS = offsets()
@@ -47,7 +47,7 @@ def test_equal_offsets_are_equal_texts_of_integers(offset: Offset, chance: rando
     """The order in which partitions were planned does not show; keys stand sorted; nothing but integers is in it."""
     shuffled = list(offset.partitions.items())
     chance.shuffle(shuffled)
-    assert text_of(Offset(dict(shuffled), offset.final, dict(reversed(offset.joined.items())))) == text_of(offset)
+    assert text_of(Offset(dict(shuffled), offset.is_final, dict(reversed(offset.joins.items())))) == text_of(offset)
     stored = offset.to_json()
     assert list(stored) == sorted(stored)
     assert all(list(planned) == sorted(planned) for planned in stored["partitions"].values())
@@ -56,26 +56,29 @@ def test_equal_offsets_are_equal_texts_of_integers(offset: Offset, chance: rando
 
 
 @given(st.dictionaries(PARTITIONS, st.tuples(PLANNED, PLANNED), min_size=1, max_size=6))
-def test_ranges_are_what_changed(pairs: dict[Partition, tuple[Planned, Planned]]) -> None:
+def test_ranges_are_what_changed(pairs: dict[Partition, tuple[PlannedPosition, PlannedPosition]]) -> None:
     """Between two offsets lie the partitions that differ, in a fixed order, each with where it starts and ends."""
     here = Offset({partition: start for partition, (start, _) in pairs.items()})
     there = Offset({partition: end for partition, (_, end) in pairs.items()})
     expected = [(partition, start, end) for partition, (start, end) in sorted(pairs.items()) if start != end]
-    assert list(here.ranges(there)) == expected
-    assert list(here.ranges(here)) == []
+    assert list(here.ranges_to(there)) == expected
+    assert list(here.ranges_to(here)) == []
 
 
 @given(OFFSETS)
 def test_the_end_of_the_input_concerns_every_partition(offset: Offset) -> None:
     """The final offset starts a last batch in which each partition is closed, also those with nothing to read."""
-    here, there = Offset(offset.partitions), Offset(offset.partitions, final=True)
-    assert [partition for partition, _, _ in here.ranges(there)] == sorted(offset.partitions)
+    here, there = Offset(offset.partitions), Offset(offset.partitions, is_final=True)
+    assert [partition for partition, _, _ in here.ranges_to(there)] == sorted(offset.partitions)
 
 
 def test_an_estimate_alone_makes_a_range() -> None:
     """A raised frontier at the same position is a batch without data: that is how time moves in silence."""
-    here, there = Offset({("f", 0): Planned(5), ("f", 1): Planned(9, 3)}), Offset({("f", 0): Planned(5, 77), ("f", 1): Planned(9, 3)})
-    assert list(here.ranges(there)) == [(("f", 0), Planned(5), Planned(5, 77))]
+    here, there = (
+        Offset({("f", 0): PlannedPosition(5), ("f", 1): PlannedPosition(9, 3)}),
+        Offset({("f", 0): PlannedPosition(5, 77), ("f", 1): PlannedPosition(9, 3)}),
+    )
+    assert list(here.ranges_to(there)) == [(("f", 0), PlannedPosition(5), PlannedPosition(5, 77))]
 
 
 def test_ranges_are_handed_over_by_name() -> None:
@@ -88,22 +91,22 @@ def test_an_offset_without_imports_is_written_as_before_there_were_any() -> None
     """A checkpoint of the first version starts: its offset is read, and its text stays the same."""
     text = '{"final": 0, "partitions": {"f/0": {"frontier": 77, "marks": [[3, 70]], "next": 5, "planned_ms": 9}}}'
     offset = Offset.from_json(json.loads(text))
-    assert offset == Offset({("f", 0): Planned(5, 77, ((3, 70),), 9)})
+    assert offset == Offset({("f", 0): PlannedPosition(5, 77, ((3, 70),), 9)})
     assert text_of(offset) == text
 
 
 def test_estimates_and_imports_are_kept_apart() -> None:
     """Both stand inside the range and at its end, each in its own list; in silence only what is in force travels on."""
-    planned = Planned(5, 77, ((3, 70),), 9, 60, ((4, 50),))
-    assert planned.all_marks() == ((3, 70), (5, 77))
-    assert planned.all_imports() == ((4, 50), (5, 60))
-    assert planned.silent(frontier_us=80) == Planned(5, 80, import_us=60)
-    assert planned.silent(import_us=61) == Planned(5, 77, import_us=61)
+    planned = PlannedPosition(5, 77, ((3, 70),), 9, 60, ((4, 50),))
+    assert planned.marks_with_end() == ((3, 70), (5, 77))
+    assert planned.imports_with_end() == ((4, 50), (5, 60))
+    assert planned.raise_time(frontier_us=80) == PlannedPosition(5, 80, import_us=60)
+    assert planned.raise_time(import_us=61) == PlannedPosition(5, 77, import_us=61)
 
 
 def test_what_the_journal_had_to_do_with_a_range_stands_in_the_offset() -> None:
     """When its records were first planned, and whether the journal knows: for whoever drives the job next."""
-    planned = Planned(9, spans=((3, 50), (7, 60)), unclosed=True, base_us=40, conflicts=2, clamped=1)
+    planned = PlannedPosition(9, spans=((3, 50), (7, 60)), is_unclosed=True, base_us=40, conflicts=2, clamped=1)
     stored = planned.to_json()
     assert stored | {"frontier": 0, "marks": [], "next": 9, "planned_ms": 0} == stored
     assert {name: stored[name] for name in ("unclosed", "base", "conflicts", "clamped")} == {
@@ -112,19 +115,19 @@ def test_what_the_journal_had_to_do_with_a_range_stands_in_the_offset() -> None:
         "conflicts": 2,
         "clamped": 1,
     }
-    assert Planned.from_json(stored) == planned
-    assert planned.silent() == Planned(9)
+    assert PlannedPosition.from_json(stored) == planned
+    assert planned.raise_time() == PlannedPosition(9)
 
 
 def test_a_partition_that_joins_makes_a_range_where_it_ends() -> None:
     """A batch of its own: nothing is read, and its number follows on those of all others."""
-    here = Offset({("f", 1): Planned(5), ("f", 0): Planned(9)})
-    there = Offset({**here.partitions, ("a", 0): Planned(3)}, joined={("a", 0): Joined(2, 60)})
-    assert list(here.ranges(there)) == [(("a", 0), Planned(3), Planned(3))]
+    here = Offset({("f", 1): PlannedPosition(5), ("f", 0): PlannedPosition(9)})
+    there = Offset({**here.partitions, ("a", 0): PlannedPosition(3)}, joins={("a", 0): Join(2, 60)})
+    assert list(here.ranges_to(there)) == [(("a", 0), PlannedPosition(3), PlannedPosition(3))]
     assert there.roster == (("f", 0), ("f", 1), ("a", 0))
-    assert there.moved(there.partitions) == there
+    assert there.advance(there.partitions) == there
 
 
 def test_an_offset_in_which_nobody_joined_is_written_as_before_anybody_could() -> None:
     """The text has no word of it."""
-    assert list(Offset({("f", 0): Planned(5)}).to_json()) == ["final", "partitions"]
+    assert list(Offset({("f", 0): PlannedPosition(5)}).to_json()) == ["final", "partitions"]

@@ -30,7 +30,7 @@ def test_a_batch_of_a_new_partition_may_be_told_while_totals_are_counted() -> No
     def report(number: int) -> dict[str, Any]:
         return {"number": number, "seconds": {}, "totals": {"events_in": 5}}
 
-    progress.take([Interrupted(report(0), lambda: progress.take([report(1)]))])
+    progress.accept_reports([Interrupted(report(0), lambda: progress.accept_reports([report(1)]))])
     assert progress.totals()["events_in"] == 10
 
 
@@ -41,5 +41,5 @@ def test_a_batch_of_a_new_bucket_may_be_told_while_totals_are_counted() -> None:
     def report(bucket: int) -> dict[str, Any]:
         return {"bucket": bucket, "waiting": [], "totals": {"events": 5}}
 
-    progress.take([report(2), Interrupted(report(0), lambda: progress.take([report(1)]))])
+    progress.accept_reports([report(2), Interrupted(report(0), lambda: progress.accept_reports([report(1)]))])
     assert progress.totals()["events"] == 15

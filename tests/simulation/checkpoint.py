@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from ingest.planner.stage_progress import Reached
+from ingest.planner.stage_progress import StageProgress
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
@@ -91,7 +91,7 @@ class Checkpoint:
     committed: int = 0
     states: dict[int, dict[int, Saved]] = field(default_factory=dict)
     promises: dict[int, dict[int, Cti]] | None = None
-    reached: dict[int, Reached] = field(default_factory=dict)
+    reached: dict[int, StageProgress] = field(default_factory=dict)
 
     def copy(self) -> Checkpoint:
         """Return the folder as a backup of now would bring it back."""

@@ -15,7 +15,7 @@ from simulation.scenario import START_US
 from simulation.stage import Memory, Task
 from simulation.world import Producer, World
 
-from ingest.planner.stage_progress import Reached
+from ingest.planner.stage_progress import StageProgress
 from ordering.model.step import Model
 from ordering.protocol.punctuation import Roster, Spread
 
@@ -51,7 +51,7 @@ class Driver:
         self._clock = world.machine_clock()
         self._until_end, self._lost = until_end, lost
         self._memory = Memory()
-        self._reached: dict[int, Reached] = {}
+        self._reached: dict[int, StageProgress] = {}
         self.tasks: list[Task] = []
         self.orphans: list[Task] = []
         """Attempts given up since they were last looked at: they may go on as zombies."""

@@ -17,7 +17,7 @@ from simulation.resuming import moment_of_joining
 from simulation.world import World, join_key, journal_key
 
 from ingest.planner.idle import Silences
-from ingest.planner.stage_progress import Reached
+from ingest.planner.stage_progress import StageProgress
 from ordering.errors import UnreachableError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Hush, MemoryJournal, Read, Settle, Silence
@@ -70,7 +70,7 @@ class Planner:
         if self.there != here:
             return
         ends = self._frozen or [raw.visible_end(committed=True) for raw in self._world.raw[: len(here.partitions)]]
-        self._silences.observe({("raw", number): end for number, end in enumerate(ends)}, self._clock())
+        self._silences.observe_ends({("raw", number): end for number, end in enumerate(ends)}, self._clock())
         yield "ends known"
         planned: dict[int, Planned] = {}
         yield from self._plan_ranges(here, ends, planned)
@@ -167,7 +167,7 @@ class Planner:
         """Add the silent partitions at raised frontiers, each raise journaled first."""
         world = self._world
         late_us = world.settings.policies.late_us
-        due = self._silences.due({("raw", number): at.next_offset for number, at in enumerate(here.partitions)}, asked_us)
+        due = self._silences.select_due({("raw", number): at.next_offset for number, at in enumerate(here.partitions)}, asked_us)
         numbers = [number for _, number in due if number not in planned]
         if not numbers or late_us is None:
             return
@@ -186,7 +186,7 @@ class Planner:
             for number, at in enumerate(here.partitions):
                 known = found.get(number)
                 if known is not None and known.next_offset == at.next_offset and known.has_arrived and at.frontier_us < TICK_MIN:
-                    self._silences.heard(("raw", number), known.next_offset, known.arrival_us)
+                    self._silences.observe_arrival(("raw", number), known.next_offset, known.arrival_us)
         elsewhere_us = self._silences.time_elsewhere(asked_us)
         spoken = [max(at.arrival_us, here.partitions[n].frontier_us) for n, at in found.items() if not _never_spoke(here.partitions[n], at)]
         slowest_us = min(spoken, default=None)
@@ -204,7 +204,7 @@ class Planner:
             if known is None or known.next_offset != at.next_offset or raised_us - late_us > known.c_us:
                 rising.append((number, ends[number], raised_us))
         held = any(each.held for each in found.values())
-        self._silences.looked(asked_us, quiet=not held and len(numbers) == len(here.partitions))
+        self._silences.schedule_next(asked_us, is_quiet=not held and len(numbers) == len(here.partitions))
         agreed = self._agree("estimate", rising)
         self._nudged |= {number: here.partitions[number].next_offset for number in unreported}
         if rising:
@@ -248,7 +248,7 @@ class Planner:
         self._world.happened[f"{kind} refused"] += agreed.count(None)
         return agreed
 
-    def _learn(self, silent: list[int], here: Offset, found: dict[int, Reached], slowest_us: int | None, asked_us: int) -> list[int]:
+    def _learn(self, silent: list[int], here: Offset, found: dict[int, StageProgress], slowest_us: int | None, asked_us: int) -> list[int]:
         """Tell the silences from which arrival they count; return the partitions whose report was lost."""
         unreported, own = [], {}
         for number in silent:
@@ -264,7 +264,7 @@ class Planner:
                 base_us = self._ask(lambda journal, key=key: journal.base(key, slowest_us))  # type: ignore[misc]
                 self._silences.count_from(partition, base_us, asked_us)
             elif known is not None and known.next_offset == at.next_offset:
-                self._silences.last_arrival(partition, self._last_arrival(number, known))
+                self._silences.set_last_arrival(partition, self._last_arrival(number, known))
             else:
                 if self._nudged.get(number) != at.next_offset:
                     unreported.append(number)
@@ -283,7 +283,7 @@ class Planner:
                 self._silences.count_from(("raw", number), known.arrival_us, known.since_us)
                 self._world.happened["a silence outlived its driver"] += 1
 
-    def _last_arrival(self, number: int, known: Reached) -> int:
+    def _last_arrival(self, number: int, known: StageProgress) -> int:
         if "absurd arrivals are believed" not in self._broken:
             return known.arrival_us
         newest = self._world.raw[number].newest(INFINITY)
@@ -335,7 +335,7 @@ class Planner:
             raise
 
 
-def _never_spoke(at: Planned, found: Reached | None) -> bool:
+def _never_spoke(at: Planned, found: StageProgress | None) -> bool:
     """Return whether nothing has ever arrived in a partition, as far as is known."""
     if at.next_offset == 0:
         return True

@@ -17,7 +17,7 @@ import pyarrow as pa
 from simulation.checkpoint import Checkpoint, Planned, Saved
 from simulation.world import Producer, RawRecord, World
 
-from ingest.planner.stage_progress import Reached
+from ingest.planner.stage_progress import StageProgress
 from ingest.stage.pending_ctis import PendingCtis
 from ordering.model.state import State
 from ordering.model.step import Batch, Counts, Model
@@ -69,7 +69,7 @@ class Task:
         self.own_way = Producer(world.topic, self._chance) if "CTIs do not wait" in broken else self.producer
         self._ctis = PendingCtis(model.generation)
         self._chunks: dict[int, bytes] = {}
-        self.reached = Reached(-1, NEVER, NEVER, 0)
+        self.reached = StageProgress(-1, NEVER, NEVER, 0)
         self.steps = self.run()
 
     def run(self) -> Steps:
@@ -95,7 +95,7 @@ class Task:
         if not self._broken & {"CTIs do not wait", "nothing waits for acknowledgements"}:
             self.producer.flush()
         yield "events acknowledged"
-        ctis.ctis(self._ctis.take())
+        ctis.ctis(self._ctis.pop_all())
         self.own_way.trickle()
         yield "CTIs sent"
         if "nothing waits for acknowledgements" not in self._broken:
@@ -103,7 +103,7 @@ class Task:
             self.producer.flush()
         yield "CTIs acknowledged"
         self._save(state)
-        self.reached = Reached(state.next_offset, state.arrival_us, state.c, state.held_count)
+        self.reached = StageProgress(state.next_offset, state.arrival_us, state.c, state.held_count)
         yield "state saved"
 
     def _load(self) -> State:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from query.reference.watch import Taken
+from query.reference.watch import TakenVersions
 from tidegate.settings.references import ReferenceSettings
 
 
@@ -19,6 +19,6 @@ class ReferenceJob:
 
     def begins(self, added: int) -> list[int]:
         """From when on the versions are valid that a batch knows, which was planned when so many had been added."""
-        taken = Taken.of(self.checkpoint)
+        taken = TakenVersions.read(self.checkpoint)
         assert taken is not None
         return [each.effective_us for each in taken.tables(self.settings, added)["r"].versions]

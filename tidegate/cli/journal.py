@@ -20,7 +20,7 @@ from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan, Partition
-    from ingest.journal.rebuild import Rebuilt
+    from ingest.journal.rebuild import RebuildReport
     from ingest.journal.redis_journal import RedisJournal
     from tidegate.kafka.admin import Admin
     from tidegate.settings.load import Settings
@@ -52,15 +52,15 @@ def journal(
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
     """Show the facts that the journal holds of an input, or rebuild it from the ordered topic."""
-    from ingest.journal.rebuild import give_back, told_by
+    from ingest.journal.rebuild import read_topic_facts, restore_facts
 
     settings, admin, redis_journal = open_services(config, assign)
     if action is Action.SHOW:
         print_facts(plan_for_journal(settings, name, admin), redis_journal, format)
         return
     plan = plan_for_journal(settings, name, admin)
-    told = told_by(plan, admin)
-    print_rebuilt(give_back(_with_journaled_members(plan, told), redis_journal, told, dry_run), dry_run, format)
+    told = read_topic_facts(plan, admin)
+    print_rebuilt(restore_facts(_with_journaled_members(plan, told), redis_journal, told, dry_run), dry_run, format)
 
 
 def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
@@ -82,15 +82,15 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     """Return the job as far as keys of the journal need it, its partitions in the order of the roster where a checkpoint knows it."""
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
-    from ingest.planner.joining_partitions import last_offset, topics_of, with_roster, written_by_us
+    from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
     from tidegate.spark.session import checkpoint_folder
 
     input_settings = settings.input(name)
     folder = checkpoint_folder(settings, f"ingest-{input_settings.ordered_topic}")
-    planned = last_offset(folder)
+    planned = read_planned_offset(folder)
     counts = admin.partition_counts()
     known_topics = {topic for topic, _ in planned.partitions} if planned is not None else set()
-    raw = [admin.require(topic) for topic in sorted({*topics_of(input_settings, counts, written_by_us(settings)), *known_topics})]
+    raw = [admin.require(topic) for topic in sorted({*match_topics(input_settings, counts, own_topics(settings)), *known_topics})]
     ordered = admin.require(input_settings.ordered_topic, f"start tidegate ingest {name} first: it makes the topic")
     driver = input_settings.import_ctis_from
     plan = IngestPlan(
@@ -108,15 +108,15 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
         imported=None if driver is None else ImportedInput(driver, settings.input(driver).ordered_topic, 1),
         ordered_topic_id=ordered.topic_id,
     )
-    return plan if planned is None else with_roster(plan, planned.partitions, planned.joined)
+    return plan if planned is None else with_roster(plan, planned.partitions, planned.joins)
 
 
 def _with_journaled_members(plan: IngestPlan, rebuilt: Any) -> IngestPlan:
     from dataclasses import replace
 
-    from ingest.journal.rebuild import members
+    from ingest.journal.rebuild import roster_members
 
-    return plan if plan.joined else replace(plan, partitions=members(plan.partitions, rebuilt))
+    return plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, rebuilt))
 
 
 def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -> None:
@@ -140,12 +140,12 @@ def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -
 
 
 def _read_facts(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> list[Fact]:
-    from ingest.journal.rebuild import keys_of
+    from ingest.journal.rebuild import journal_keys
 
     return [
         fact
-        for key, kinds in keys_of(plan, partition).items()
-        if redis_journal.knows(key)
+        for key, kinds in journal_keys(plan, partition).items()
+        if redis_journal.has_facts(key)
         for fact in redis_journal.dump(key)
         if fact.kind in kinds
     ]
@@ -153,7 +153,7 @@ def _read_facts(plan: IngestPlan, redis_journal: RedisJournal, partition: Partit
 
 def _silence_rows(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition) -> list[tuple[str, str, str]]:
     key = plan.journal_key(partition)
-    silence = redis_journal.silence(key) if redis_journal.knows(key) else None
+    silence = redis_journal.read_silence(key) if redis_journal.has_facts(key) else None
     if silence is None:
         return []
     since = f"after {format_tick(silence.arrival_us)}, since {format_duration(silence.since_us)} after boot {silence.boot_id}"
@@ -172,7 +172,7 @@ def _format_value(fact: Fact) -> str:
 
 def _as_dict(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition, facts: list[Fact]) -> dict[str, Any]:
     key = plan.journal_key(partition)
-    silence = redis_journal.silence(key) if redis_journal.knows(key) else None
+    silence = redis_journal.read_silence(key) if redis_journal.has_facts(key) else None
     fact_dicts = [{"kind": FactKind(fact.kind).name.lower(), "position": fact.position, "value_us": fact.value} for fact in facts]
     return {
         "topic": partition[0],
@@ -182,7 +182,7 @@ def _as_dict(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition
     }
 
 
-def print_rebuilt(rebuilt: Rebuilt, dry_run: bool, format: Format) -> None:
+def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:
     """Print what was given back, or would be, of each input partition."""
     from rich.console import Console
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ingest.fields.values import ByReader, Values
+from ingest.fields.values import ReaderSource, Values
 from ordering.columns import payload_columns
 from ordering.model.step import Batch, Counts, Model, Released
 from ordering.policies import Policies, Shape
@@ -131,7 +131,7 @@ class FileInput:
         self.has_partition = find_well_known(names, [PARTITION]) is not None
         self._changed_us = self._file_change_us()
         self._exprs = self._needed_exprs()
-        self._reader = ByReader(reader_of(JSON), self._exprs)
+        self._reader = ReaderSource(reader_of(JSON), self._exprs)
         self._policies = self._effective_policies()
         self._partitions: dict[int, _Partition] = {}
         self.frontier: Frontier[int] = Frontier(self._find_partitions(block_bytes))
@@ -203,7 +203,7 @@ class FileInput:
         if not self.file.can_be_read_twice:
             return {_UNKNOWN}
         partitions: set[int] = set()
-        reader = ByReader(reader_of(JSON), {"partition": Field((PARTITION,))})
+        reader = ReaderSource(reader_of(JSON), {"partition": Field((PARTITION,))})
         with open_file_records(self.file, block_bytes) as records:
             for block in records.blocks():
                 numbers, valid = parse_partitions(_extract(reader, block, "partition"))
@@ -247,7 +247,7 @@ class _Rows:
         self._reason: list[str] = [fault.value if fault else "" for fault in block.fault]
         self._is_bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
         self._value = _payloads(block)
-        extracted = source._reader.take(self._value)
+        extracted = source._reader.extract(self._value)
         columns: dict[str, Values] = dict(extracted.columns)  # type: ignore[arg-type]
         self._mark_bad(~extracted.well_formed, "malformed")
         self._partition = np.zeros(size, dtype=np.int64)
@@ -283,7 +283,7 @@ class _Rows:
             self._mark_bad(~valid, "end")
             self._end_us = ticks
             return
-        ends = end.given()
+        ends = end.present()
         self._mark_bad(ends & ~valid, "end")
         self._start_us = np.where(ends, self._event_us, NEVER)
         self._event_us = np.where(ends, ticks, self._event_us)
@@ -339,8 +339,8 @@ def _without_type(expr: Expr | None) -> Expr | None:
     return expr if path is None else Field(path)
 
 
-def _extract(reader: ByReader, block: Block, name: str) -> Variant:
-    column = reader.take(_payloads(block)).columns[name]
+def _extract(reader: ReaderSource, block: Block, name: str) -> Variant:
+    column = reader.extract(_payloads(block)).columns[name]
     assert isinstance(column, Values)
     return column.variant
 

@@ -17,9 +17,9 @@ from support.valkey_server import Server
 
 from ingest.config import IngestPlan, Partition
 from ingest.cti_imports import ImportedInput
-from ingest.journal.client import FactDesk
+from ingest.journal.client import JournalClient
 from ingest.journal.redis_journal import RedisJournal
-from ingest.offsets import Joined, Planned
+from ingest.offsets import Join, PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Close, Moment, Silence
@@ -54,7 +54,7 @@ def plan_of(server: Server, imported: bool = False, **settings: Any) -> IngestPl
         partitions=(RAW,),
         topic_ids={"raw": f"id{next(_ids)}"},
         tasks=1,
-        starts={RAW: Planned(10)},
+        starts={RAW: PlannedPosition(10)},
         output_partitions=1,
         estimates=frozenset({"raw"}),
         until_end=False,
@@ -86,14 +86,14 @@ def what_desks_say() -> Iterator[list[EventDict]]:
 class Driver:
     """A planner of a job as the desk sees it: it plans ranges and hears facts, and Spark's offset remembers."""
 
-    def __init__(self, plan: IngestPlan, at: Planned | None = None) -> None:
+    def __init__(self, plan: IngestPlan, at: PlannedPosition | None = None) -> None:
         self.plan, self.at = plan, at or plan.starts[RAW]
-        self.desk = FactDesk(plan, _LOG)
+        self.desk = JournalClient(plan, _LOG)
         self.first = 0
 
     def begin(self) -> None:
         """Begin a pass."""
-        self.desk.begin({RAW: self.at}, self._starts)
+        self.desk.begin_pass({RAW: self.at}, self._starts)
 
     def _starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         return dict.fromkeys(partitions, self.first)
@@ -101,18 +101,20 @@ class Driver:
     def plan_to(self, end: int) -> bool:
         """Plan up to *end*; return whether that was possible."""
         self.begin()
-        here = self.desk.plannable({RAW: self.at})
-        found = self.desk.close(here, {RAW: end}) if here else {}
+        here = self.desk.select_plannable({RAW: self.at})
+        found = self.desk.close_ranges(here, {RAW: end}) if here else {}
         for known in found.values():
-            spent = self.desk.conflicts(RAW)
-            self.at = Planned(end, 0, known.marks, 1, 0, known.imports, known.spans, known.unclosed, conflicts=spent, clamped=known.clamped)
+            spent = self.desk.pop_conflicts(RAW)
+            self.at = PlannedPosition(
+                end, 0, known.marks, 1, 0, known.imports, known.spans, known.unclosed, conflicts=spent, clamped=known.clamped
+            )
         return bool(found)
 
     def estimate(self, us: int) -> bool:
         """Raise the frontier where the job stands; return whether the journal took it."""
         self.begin()
-        raised = self.desk.estimate([(RAW, self.at.next_offset, us)])
-        self.at = self.at.silent(frontier_us=raised[RAW]) if raised else self.at
+        raised = self.desk.journal_estimates([(RAW, self.at.next_offset, us)])
+        self.at = self.at.raise_time(frontier_us=raised[RAW]) if raised else self.at
         return bool(raised)
 
     def journal(self) -> list[Fact]:
@@ -138,9 +140,9 @@ def test_a_range_is_told_what_is_in_force_in_it_and_when_it_was_first_planned(se
     """What stands at its start comes from Spark's offset or the journal; a second job gets the first one's moments."""
     first = Driver(plan_of(server, imported=True))
     assert first.estimate(5_000)
-    assert first.desk.imported([(RAW, 10, 700)]) == {RAW: 700}
+    assert first.desk.journal_imports([(RAW, 10, 700)]) == {RAW: 700}
     assert first.plan_to(20)
-    assert (first.at.marks, first.at.imports, first.at.unclosed) == (((10, 5_000),), ((10, 700),), False)
+    assert (first.at.marks, first.at.imports, first.at.is_unclosed) == (((10, 5_000),), ((10, 700),), False)
     ((position, moment_us),) = first.at.spans
     assert position == 0
     assert abs(moment_us - time.time_ns() // 1000) < 60_000_000
@@ -151,20 +153,20 @@ def test_a_range_is_told_what_is_in_force_in_it_and_when_it_was_first_planned(se
 
 
 def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(own_server: Server) -> None:
-    """Known facts count; nothing is estimated; once it is back the journal is told first thing, and no facts were lost."""
+    """KnownReferences facts count; nothing is estimated; once it is back the journal is told first thing, and no facts were lost."""
     driver = Driver(plan_of(own_server))
     assert driver.estimate(5_000)
     own_server.kill()
     with what_desks_say() as logs:
         assert driver.plan_to(20)
-        assert (driver.at.marks, driver.at.unclosed) == (((10, 5_000),), True)
+        assert (driver.at.marks, driver.at.is_unclosed) == (((10, 5_000),), True)
         assert not driver.estimate(6_000)
     assert [log["event"] for log in logs] == ["the journal does not answer: no idle estimates until it does"]
     own_server.start()
     with what_desks_say() as logs:
-        until_true(lambda: driver.begin() or driver.desk.reach())
+        until_true(lambda: driver.begin() or driver.desk.is_available())
         assert driver.plan_to(30)
-    assert not driver.at.unclosed
+    assert not driver.at.is_unclosed
     assert not [log for log in logs if log["log_level"] == "warning"]
     facts = driver.journal()
     assert kinds(facts, FactKind.ESTIMATE, FactKind.CLOSED) == [(10, 5_000), (30, 0)]
@@ -180,7 +182,7 @@ def test_where_an_answer_was_lost_nothing_is_planned_until_the_journal_tells(own
     own_server.kill()
     assert not driver.plan_to(20)
     own_server.start()
-    until_true(lambda: driver.begin() or driver.desk.reach())
+    until_true(lambda: driver.begin() or driver.desk.is_available())
     assert driver.plan_to(20)
     assert driver.at.marks in (((10, 5_000),), ((10, 6_000),))
     assert driver.at.marks == tuple(kinds(driver.journal(), FactKind.ESTIMATE))
@@ -192,12 +194,12 @@ def test_the_next_driver_tells_the_journal_what_was_judged_during_an_outage(own_
     driver.estimate(5_000)
     own_server.kill()
     assert driver.plan_to(20)
-    heir = Driver(driver.plan, Planned.from_json(driver.at.to_json()))
-    assert heir.at.unclosed
+    heir = Driver(driver.plan, PlannedPosition.from_json(driver.at.to_json()))
+    assert heir.at.is_unclosed
     assert not heir.plan_to(25)
     own_server.start()
     with what_desks_say() as logs:
-        until_true(lambda: heir.desk.reach() or heir.begin())
+        until_true(lambda: heir.desk.is_available() or heir.begin())
         heir.begin()
     assert not [log for log in logs if log["log_level"] == "warning"]
     facts = heir.journal()
@@ -230,7 +232,7 @@ def test_facts_of_another_where_records_were_judged_without_them_are_reported(ow
         assert driver.plan_to(20)
         own_server.start()
         RedisJournal.open(driver.plan.redis).estimate(driver.plan.journal_key(RAW), 15, 9_000)
-        until_true(lambda: driver.begin() or driver.desk.reach())
+        until_true(lambda: driver.begin() or driver.desk.is_available())
         assert driver.plan_to(30)
     assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-CONFLICT"], logs
     assert driver.at.conflicts == 1
@@ -253,7 +255,7 @@ def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_serv
     redis.Redis(port=own_server.port, protocol=2).flushall()
     own_server.kill()
     own_server.start()
-    until_true(lambda: driver.begin() or driver.desk.reach())
+    until_true(lambda: driver.begin() or driver.desk.is_available())
     assert driver.plan_to(30)
     after = driver.journal()
     assert [fact for fact in before if fact.kind != FactKind.CLOSED] == [fact for fact in after if fact in before]
@@ -265,7 +267,7 @@ def test_a_new_driver_gives_back_what_stands_in_its_offset(own_server: Server) -
     driver.plan_to(20)
     driver.estimate(7_000)
     redis.Redis(port=own_server.port, protocol=2).flushall()
-    heir = Driver(driver.plan, Planned.from_json(driver.at.to_json()))
+    heir = Driver(driver.plan, PlannedPosition.from_json(driver.at.to_json()))
     with what_desks_say() as logs:
         heir.begin()
     assert [log["event"] for log in logs] == ["the journal had lost facts and was given back all that this job knows"]
@@ -319,21 +321,21 @@ def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> Non
 def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:
     """Whoever settled first counts."""
     desk = Driver(plan_of(server)).desk
-    assert desk.known_joins({("raw", 1): "id"}) == {}
-    assert desk.joined(("raw", 1), "id", Joined(1, 500))
-    assert desk.known_joins({("raw", 1): "id"}) == {("raw", 1): Joined(1, 500)}
-    assert (desk.base(RAW, 40), desk.base(RAW, 50)) == (40, 40)
-    assert desk.hush({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
+    assert desk.read_joins({("raw", 1): "id"}) == {}
+    assert desk.journal_join(("raw", 1), "id", Join(1, 500))
+    assert desk.read_joins({("raw", 1): "id"}) == {("raw", 1): Join(1, 500)}
+    assert (desk.settle_base(RAW, 40), desk.settle_base(RAW, 50)) == (40, 40)
+    assert desk.share_silences({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
 
 
 def test_joins_are_given_back_too_and_what_was_only_asked_for_is_asked_again(own_server: Server) -> None:
     """An emptied journal knows of a joining again; a partition of which it never knew anything is no obstacle."""
     desk = Driver(plan_of(own_server)).desk
-    assert desk.joined(("raw", 1), "id", Joined(1, 500))
-    assert desk.known_joins({("raw", 2): "id"}) == {}
+    assert desk.journal_join(("raw", 1), "id", Join(1, 500))
+    assert desk.read_joins({("raw", 2): "id"}) == {}
     redis.Redis(port=own_server.port, protocol=2).flushall()
-    assert desk.known_joins({("raw", 2): "id"}) == {}
-    assert desk.known_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Joined(1, 500)}
+    assert desk.read_joins({("raw", 2): "id"}) == {}
+    assert desk.read_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Join(1, 500)}
 
 
 def test_a_newcomer_that_stamped_an_emptied_journal_first_is_reported(own_server: Server) -> None:

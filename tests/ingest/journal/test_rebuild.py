@@ -13,8 +13,8 @@ from structlog.testing import capture_logs
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
 from ingest.journal.fact_memory import FACTS_MAX, FactMemory
-from ingest.journal.rebuild import Told, check_complete, give_back, has_lost, members
-from ingest.offsets import Planned
+from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore_facts, roster_members
+from ingest.offsets import PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, topic_mark
 from ordering.protocol.journal import MemoryJournal
@@ -35,7 +35,7 @@ def plan_of(imported: bool = False, **settings: Any) -> IngestPlan:
         partitions=(RAW,),
         topic_ids={"raw": f"id{next(_ids)}"},
         tasks=1,
-        starts={RAW: Planned(0)},
+        starts={RAW: PlannedPosition(0)},
         output_partitions=1,
         estimates=frozenset(),
         until_end=False,
@@ -49,11 +49,11 @@ def cti(next_offset: int, partition: int = 0, arrival_us: int = 5_000) -> Cti:
     return Cti(0, partition, next_offset, 0, 0, next_offset, arrival_us, 1_000, Roster(1, 1, Spread.ONE, False), Cause.EVENT)
 
 
-def told(*ctis: tuple[Cti, list[Fact] | None], beginning_gone: bool = False) -> Told:
+def told(*ctis: tuple[Cti, list[Fact] | None], beginning_gone: bool = False) -> TopicFacts:
     """What CTIs with facts tell."""
-    found = Told()
+    found = TopicFacts()
     for each, facts in ctis:
-        found.take(each, None if facts is None else encode_facts(facts), beginning_gone, "t-0@0")
+        found.accept_cti(each, None if facts is None else encode_facts(facts), beginning_gone, "t-0@0")
     return found
 
 
@@ -62,15 +62,15 @@ def test_a_journal_is_given_what_the_topic_tells_and_a_second_time_nothing() -> 
     plan, journal = plan_of(imported=True), MemoryJournal()
     facts = [Fact(FactKind.VERDICT, 0, 900), Fact(FactKind.ESTIMATE, 4, 700), Fact(FactKind.IMPORT, 4, 600), Fact(FactKind.JOIN, 0, 500)]
     found = {0: told((cti(4), facts[:1]), (cti(4), facts[1:]), (cti(9), []))}
-    would = give_back(plan, journal, found, dry_run=True)
+    would = restore_facts(plan, journal, found, dry_run=True)
     assert journal.dump(plan.journal_key(RAW)) == []
-    done = give_back(plan, journal, found)
+    done = restore_facts(plan, journal, found)
     assert done.missing == would.missing == {RAW: Counter(verdict=1, estimate=1, **{"import": 1}, join=1, closed=2)}
     assert (done.contradicted, would.contradicted) == ({RAW: 0}, {RAW: 0})
     assert journal.dump(plan.journal_key(RAW)) == [facts[0], facts[1], Fact(FactKind.CLOSED, 9, 0)]
     assert journal.dump(plan.import_key(RAW)) == [facts[2], Fact(FactKind.CLOSED, 9, 0)]
     assert journal.dump(plan.join_key(RAW, plan.topic_ids["raw"])) == [facts[3]]
-    assert give_back(plan, journal, found).missing == {RAW: Counter()}
+    assert restore_facts(plan, journal, found).missing == {RAW: Counter()}
     assert has_lost(plan, journal, {RAW: 10})
     assert not has_lost(plan, journal, {RAW: 9})
 
@@ -80,7 +80,7 @@ def test_what_another_journaled_in_the_meantime_stays_and_is_counted() -> None:
     plan, journal = plan_of(arrival="ingest"), MemoryJournal()
     journal.restore(plan.journal_key(RAW), [Fact(FactKind.STAMP, 0, 2_000), Fact(FactKind.CLOSED, 3, 0)])
     found = {0: told((cti(9), [Fact(FactKind.STAMP, 0, 1_000), Fact(FactKind.STAMP, 5, 3_000)]))}
-    would, done = give_back(plan, journal, found, dry_run=True), give_back(plan, journal, found)
+    would, done = restore_facts(plan, journal, found, dry_run=True), restore_facts(plan, journal, found)
     assert would.contradicted == done.contradicted == {RAW: 1}
     assert journal.stamps(plan.journal_key(RAW), 0, 9) == [(0, 2_000), (5, 3_000)]
 
@@ -120,21 +120,21 @@ def test_whose_channel_it_is_is_told_by_the_topic_alone() -> None:
     names = [("a", 0), ("b", 0), ("a", 1), ("0new", 0)]
     found = {number: told((cti(1), [Fact(ORIGIN, partition, topic_mark(topic))])) for number, (topic, partition) in enumerate(names)}
     there = sorted([*names, ("0newer", 0)])
-    assert members(there, found) == tuple(names)
+    assert roster_members(there, found) == tuple(names)
     early = {number: told((cti(1), None)) for number in range(3)}
-    assert members([("b", 0), ("a", 1), ("a", 0), ("c", 0)], early) == (("a", 0), ("a", 1), ("b", 0))
-    assert members(there, {}) == ()
+    assert roster_members([("b", 0), ("a", 1), ("a", 0), ("c", 0)], early) == (("a", 0), ("a", 1), ("b", 0))
+    assert roster_members(there, {}) == ()
 
 
 def test_a_planner_remembers_the_newest_facts_and_forgets_what_nobody_can_need() -> None:
     """Beyond its bound the oldest go, and it knows that they did; of moments the one in force stays."""
     memory = FactMemory(FactKind.STAMP)
-    memory.hear(FactKind.ESTIMATE, [(at, at) for at in range(FACTS_MAX + 2)])
-    assert memory.incomplete
+    memory.remember(FactKind.ESTIMATE, [(at, at) for at in range(FACTS_MAX + 2)])
+    assert memory.is_incomplete
     assert memory.between(FactKind.ESTIMATE, 0, 4) == ((2, 2), (3, 3))
-    memory.hear(FactKind.ESTIMATE, [(3, 9), (3, 5)])
-    memory.hear(FactKind.STAMP, [(0, 10), (4, 20), (8, 30)])
-    memory.hear(FactKind.BASE, [(0, 7)])
+    memory.remember(FactKind.ESTIMATE, [(3, 9), (3, 5)])
+    memory.remember(FactKind.STAMP, [(0, 10), (4, 20), (8, 30)])
+    memory.remember(FactKind.BASE, [(0, 7)])
     memory.forget_below(5)
     assert memory.between(FactKind.ESTIMATE, 0, 6) == ((5, 5),)
     assert memory.between(FactKind.STAMP, 6, 8) == ((4, 20),)

@@ -165,10 +165,10 @@ def test_imports_and_estimates_are_kept_apart(journal: RedisJournal) -> None:
 
 def test_what_a_topic_is_made_of_is_said_once(journal: RedisJournal) -> None:
     """The first word counts, also against a later start with other settings, unless nothing was written under it."""
-    assert journal.made_of("t.ordered", "id", "late=5s", anew=False) == ("late=5s", True)
-    assert journal.made_of("t.ordered", "id", "late=6s", anew=False) == ("late=5s", False)
-    assert journal.made_of("t.ordered", "made again", "late=6s", anew=False) == ("late=6s", True)
-    assert journal.made_of("t.ordered", "id", "late=7s", anew=True) == ("late=7s", True)
+    assert journal.read_or_set_fingerprint("t.ordered", "id", "late=5s", begins_anew=False) == ("late=5s", True)
+    assert journal.read_or_set_fingerprint("t.ordered", "id", "late=6s", begins_anew=False) == ("late=5s", False)
+    assert journal.read_or_set_fingerprint("t.ordered", "made again", "late=6s", begins_anew=False) == ("late=6s", True)
+    assert journal.read_or_set_fingerprint("t.ordered", "id", "late=7s", begins_anew=True) == ("late=7s", True)
 
 
 def test_of_two_writers_both_go_on_with_the_larger_estimate(server: Server, journal: RedisJournal) -> None:
@@ -241,7 +241,7 @@ def test_an_emptied_server_is_noticed_and_given_everything_back(tmp_path: Path) 
             journal.do([Close(KEY, 12, Moment(FactKind.STAMP, 2_000))])
         assert found.value.code == "TG-JOURNAL-WIPED"
         newcomer = RedisJournal.open(server.settings())
-        assert not newcomer.knows(KEY)
+        assert not newcomer.has_facts(KEY)
         assert journal.restore(KEY, facts) == 0
         assert newcomer.dump(KEY) == journal.dump(KEY) == facts
         with pytest.raises(ForgetfulJournalError):

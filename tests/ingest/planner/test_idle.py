@@ -74,11 +74,11 @@ class Observer:
         self.true_us += self._chance.choice([1_000, 200_000, SECOND_US, 40 * SECOND_US, 20 * MINUTE_US])
         asked_us = self._clock()
         ends = self._ends(list(self._planned))
-        self.silences.observe(ends, self._clock())
+        self.silences.observe_ends(ends, self._clock())
         if ends != self._planned:
             self._planned = ends
             return
-        due = self.silences.due(self._planned, asked_us)
+        due = self.silences.select_due(self._planned, asked_us)
         again = self._ends(due)
         for partition in due:
             if again[partition] == self._planned[partition]:
@@ -87,13 +87,13 @@ class Observer:
         for partition in due if elsewhere_us is not None else ():
             if again[partition] == self._planned[partition]:
                 self.estimates.append((partition[1], self._planned[partition], elsewhere_us))
-        self.silences.looked(asked_us, quiet=self._chance.random() < 0.5)
+        self.silences.schedule_next(asked_us, is_quiet=self._chance.random() < 0.5)
 
     def restart(self) -> None:
         """Begin anew, as another planner of the same boot that knows since when the partitions are silent."""
         known = self.silences
         self.silences = Silences(CADENCE_US, self._margin_us, PATIENCE_US)
-        self.silences.observe(self._ends(list(self._planned)), self._clock())
+        self.silences.observe_ends(self._ends(list(self._planned)), self._clock())
         for partition in self._planned:
             position, since_us = known.silent_since(partition)
             if self.silences.silent_since(partition)[0] == position and not known.needs_last_arrival(partition):
@@ -104,8 +104,8 @@ class Observer:
         self._wait()
         if self.silences.needs_last_arrival(partition) and position > 0:
             arrival_us = self._broker.frontier_us(number, position)
-            self.silences.last_arrival(partition, arrival_us)
-            self.silences.heard(partition, position, arrival_us)
+            self.silences.set_last_arrival(partition, arrival_us)
+            self.silences.observe_arrival(partition, position, arrival_us)
         estimate_us = self.silences.estimate(partition, asked_us)
         if estimate_us is not None:
             self.estimates.append((number, position, estimate_us))
@@ -173,9 +173,9 @@ def _watch(observer: Observer) -> None:
 def watching(seen_us: int = 0, last_us: int | None = 100 * SECOND_US, patience_us: int = PATIENCE_US) -> Silences:
     """A partition seen at offset 7 whose last record arrived at *last_us*."""
     silences = Silences(CADENCE_US, MARGIN_US, patience_us)
-    silences.observe({P: 7}, seen_us)
+    silences.observe_ends({P: 7}, seen_us)
     if last_us is not None:
-        silences.last_arrival(P, last_us)
+        silences.set_last_arrival(P, last_us)
     return silences
 
 
@@ -200,11 +200,11 @@ def test_without_the_last_arrival_nothing_is_told() -> None:
 def test_the_silence_counts_from_when_its_end_was_first_seen() -> None:
     """Seeing the same end again does not begin the silence anew; another end does, and its last arrival must be learned."""
     silences = watching()
-    silences.observe({P: 7}, 5 * SECOND_US)
+    silences.observe_ends({P: 7}, 5 * SECOND_US)
     assert silences.estimate(P, 10 * SECOND_US) == watching().estimate(P, 10 * SECOND_US)
-    silences.observe({P: 8}, 11 * SECOND_US)
+    silences.observe_ends({P: 8}, 11 * SECOND_US)
     assert silences.needs_last_arrival(P)
-    silences.last_arrival(P, 111 * SECOND_US)
+    silences.set_last_arrival(P, 111 * SECOND_US)
     assert silences.estimate(P, 12 * SECOND_US) == 112 * SECOND_US - MARGIN_US - MILLISECOND_US
 
 
@@ -218,12 +218,12 @@ def test_what_an_earlier_planner_measured_goes_on() -> None:
 def test_where_ingest_stamps_a_silence_begins_no_sooner_than_the_stamp() -> None:
     """Level 1: records seen a minute before they could be planned arrive when they are planned; that minute is not counted twice."""
     silences = watching(last_us=None)
-    silences.stamped({P: 5}, 30 * SECOND_US)
-    silences.stamped({P: 7}, 60 * SECOND_US)
-    silences.last_arrival(P, 1_060 * SECOND_US)
+    silences.observe_stamped({P: 5}, 30 * SECOND_US)
+    silences.observe_stamped({P: 7}, 60 * SECOND_US)
+    silences.set_last_arrival(P, 1_060 * SECOND_US)
     told_us = (1_060 + 10) * SECOND_US - MARGIN_US - 10 * MILLISECOND_US
     assert silences.estimate(P, 70 * SECOND_US) == told_us
-    silences.heard(P, 7, 1_060 * SECOND_US)
+    silences.observe_arrival(P, 7, 1_060 * SECOND_US)
     assert silences.time_elsewhere(70 * SECOND_US) == told_us
 
 
@@ -231,30 +231,30 @@ def test_all_that_are_silent_are_due_together_once_a_cadence() -> None:
     """Each time that any partition moves costs a batch; who has been silent for less than the margin waits for the next time."""
     silences = watching()
     other, last = ("other", 0), ("last", 0)
-    silences.observe({other: 3}, 300 * MILLISECOND_US)
-    assert silences.due({P: 7, other: 3}, CADENCE_US - 1) == []
-    assert silences.due({P: 7, other: 3}, CADENCE_US) == [P, other]
-    assert silences.due({P: 6, other: 3, last: 1}, CADENCE_US) == [other], "not where records are still to be planned"
-    silences.looked(CADENCE_US, quiet=False)
-    silences.observe({last: 1}, CADENCE_US + MARGIN_US)
-    assert silences.due({P: 7}, 2 * CADENCE_US - 1) == []
-    assert silences.due({P: 7, last: 1}, 2 * CADENCE_US) == [P]
-    assert silences.due({P: 7, last: 1}, 2 * CADENCE_US + 1) == [P, last]
+    silences.observe_ends({other: 3}, 300 * MILLISECOND_US)
+    assert silences.select_due({P: 7, other: 3}, CADENCE_US - 1) == []
+    assert silences.select_due({P: 7, other: 3}, CADENCE_US) == [P, other]
+    assert silences.select_due({P: 6, other: 3, last: 1}, CADENCE_US) == [other], "not where records are still to be planned"
+    silences.schedule_next(CADENCE_US, is_quiet=False)
+    silences.observe_ends({last: 1}, CADENCE_US + MARGIN_US)
+    assert silences.select_due({P: 7}, 2 * CADENCE_US - 1) == []
+    assert silences.select_due({P: 7, last: 1}, 2 * CADENCE_US) == [P]
+    assert silences.select_due({P: 7, last: 1}, 2 * CADENCE_US + 1) == [P, last]
 
 
 def test_a_silence_older_than_the_planner_is_told_by_who_speaks_meanwhile() -> None:
     """Of those in which a record was seen to arrive lately, the slowest counts; who was only found there tells nothing."""
     silences = watching(last_us=100 * SECOND_US)
     assert silences.time_elsewhere(5 * SECOND_US) is None
-    silences.heard(P, 7, 100 * SECOND_US)
+    silences.observe_arrival(P, 7, 100 * SECOND_US)
     assert silences.time_elsewhere(5 * SECOND_US) is None, "nobody knows when the end came to where it was found"
     for name, ahead in (("one", 5_000), ("two", 5_003)):
-        silences.observe({(name, 0): 1}, 5 * SECOND_US)
-        silences.observe({(name, 0): 2}, 10 * SECOND_US)
-        silences.heard((name, 0), 2, (10 + ahead) * SECOND_US)
+        silences.observe_ends({(name, 0): 1}, 5 * SECOND_US)
+        silences.observe_ends({(name, 0): 2}, 10 * SECOND_US)
+        silences.observe_arrival((name, 0), 2, (10 + ahead) * SECOND_US)
     assert silences.time_elsewhere(20 * SECOND_US) == (20 + 5_000) * SECOND_US - MARGIN_US - 10 * MILLISECOND_US
-    silences.observe({("two", 0): 3}, 100 * SECOND_US)
-    silences.heard(("two", 0), 3, (100 + 5_002) * SECOND_US)
+    silences.observe_ends({("two", 0): 3}, 100 * SECOND_US)
+    silences.observe_arrival(("two", 0), 3, (100 + 5_002) * SECOND_US)
     assert silences.time_elsewhere(100 * SECOND_US) == (100 + 5_002) * SECOND_US - MARGIN_US, "the other spoke too long ago"
 
 
@@ -263,8 +263,8 @@ def waits_s(patience_us: int, looks: int) -> list[int]:
     silences = watching(patience_us=patience_us)
     now_us, waits = CADENCE_US, []
     for _ in range(looks):
-        silences.looked(now_us, quiet=True)
-        waits.append(next(wait for wait in range(1, 30) if silences.due({P: 7}, now_us + wait * SECOND_US)))
+        silences.schedule_next(now_us, is_quiet=True)
+        waits.append(next(wait for wait in range(1, 30) if silences.select_due({P: 7}, now_us + wait * SECOND_US)))
         now_us += waits[-1] * SECOND_US
     return waits
 
@@ -279,12 +279,12 @@ def test_where_nothing_waits_estimates_come_less_often_up_to_the_patience() -> N
 def test_a_record_anywhere_or_an_event_that_is_held_brings_the_cadence_back() -> None:
     """Time is wanted again."""
     silences = watching()
-    silences.looked(CADENCE_US, quiet=True)
-    silences.observe({("other", 0): 1}, 2 * CADENCE_US)
-    assert silences.due({P: 7}, 3 * CADENCE_US) == [P]
-    silences.looked(3 * CADENCE_US, quiet=True)
-    silences.looked(3 * CADENCE_US, quiet=False)
-    assert silences.due({P: 7}, 4 * CADENCE_US) == [P]
+    silences.schedule_next(CADENCE_US, is_quiet=True)
+    silences.observe_ends({("other", 0): 1}, 2 * CADENCE_US)
+    assert silences.select_due({P: 7}, 3 * CADENCE_US) == [P]
+    silences.schedule_next(3 * CADENCE_US, is_quiet=True)
+    silences.schedule_next(3 * CADENCE_US, is_quiet=False)
+    assert silences.select_due({P: 7}, 4 * CADENCE_US) == [P]
 
 
 def test_estimates_that_make_all_that_was_heard_final_do_not_wait_for_company() -> None:
@@ -292,11 +292,13 @@ def test_estimates_that_make_all_that_was_heard_final_do_not_wait_for_company() 
     for behind_us in (1, 500 * MILLISECOND_US, 2 * SECOND_US, 2_500 * MILLISECOND_US, 60 * SECOND_US):
         silences = watching(patience_us=3_600 * SECOND_US)
         for look in range(3):
-            silences.looked(look, quiet=True)
+            silences.schedule_next(look, is_quiet=True)
         before_us = silences.estimate(P, 10 * SECOND_US)
         assert before_us is not None
-        silences.looked(10 * SECOND_US, quiet=True, behind_us=behind_us)
-        wait_us = next(wait for wait in range(CADENCE_US, 20 * SECOND_US, MILLISECOND_US) if silences.due({P: 7}, 10 * SECOND_US + wait))
+        silences.schedule_next(10 * SECOND_US, is_quiet=True, behind_us=behind_us)
+        wait_us = next(
+            wait for wait in range(CADENCE_US, 20 * SECOND_US, MILLISECOND_US) if silences.select_due({P: 7}, 10 * SECOND_US + wait)
+        )
         after_us = silences.estimate(P, 10 * SECOND_US + wait_us)
         assert after_us is not None
         assert wait_us == 10 * SECOND_US if behind_us == 60 * SECOND_US else after_us >= before_us + behind_us

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ingest.config import IngestPlan, Partition
-from ingest.offsets import Joined, Offset, Planned
-from ingest.planner.joining_partitions import joins_of, last_offset, topics_of, with_roster, written_by_us
+from ingest.offsets import Join, Offset, PlannedPosition
+from ingest.planner.joining_partitions import match_topics, own_topics, read_joins, read_planned_offset, with_roster
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import MemoryJournal, Settle
 from ordering.ticks import NEVER, SECOND_US
@@ -17,7 +17,7 @@ from tidegate.settings.load import Settings
 from tidegate.settings.tables import RedisSettings
 
 FOUNDERS: tuple[Partition, ...] = (("raw", 0), ("raw", 1))
-JOINED = {("raw", 2): Joined(2, 5 * SECOND_US), ("aaa", 0): Joined(3, 9 * SECOND_US)}
+JOINED = {("raw", 2): Join(2, 5 * SECOND_US), ("aaa", 0): Join(3, 9 * SECOND_US)}
 
 
 def settings(**fields: object) -> Settings:
@@ -34,7 +34,7 @@ def plan_of(*partitions: Partition) -> IngestPlan:
         partitions=partitions,
         topic_ids={"raw": "id of raw", "aaa": "id of aaa"},
         tasks=2,
-        starts={partition: Planned(0) for partition in partitions},
+        starts={partition: PlannedPosition(0) for partition in partitions},
         output_partitions=2,
         estimates=frozenset(),
         until_end=False,
@@ -46,9 +46,9 @@ def test_an_input_is_the_topics_it_lists_and_those_its_pattern_matches_as_a_whol
     """What is listed belongs to it, there or not; Kafka's own topics and those that Tidegate writes never match."""
     made = settings(topic="other", topic_pattern="flights-.*|__.*", ordered_topic="flights-ordered")
     names = ["flights-eu", "flights", "my-flights-eu", "flights-counts", "flights-ordered", "flights-ordered.dead", "__consumer_offsets"]
-    excluded = written_by_us(made)
-    assert topics_of(made.input("all"), names, excluded) == ["flights-eu", "other"]
-    assert topics_of(settings(topic=["b", "a"]).input("all"), names, excluded) == ["a", "b"]
+    excluded = own_topics(made)
+    assert match_topics(made.input("all"), names, excluded) == ["flights-eu", "other"]
+    assert match_topics(settings(topic=["b", "a"]).input("all"), names, excluded) == ["a", "b"]
 
 
 def test_a_pattern_alone_names_no_topic_and_the_ordered_topic_is_named_by_the_input() -> None:
@@ -74,8 +74,8 @@ def test_without_a_checkpoint_the_journal_tells_who_joined_this_ordered_topic() 
     for partition, joined in JOINED.items():
         journal.do([Settle(FactKind.JOIN, plan.join_key(partition, plan.topic_ids[partition[0]]), *joined)])
     journal.do([Settle(FactKind.JOIN, plan.join_key(("raw", 2), "id of raw"), 7, 1)])
-    assert joins_of(plan, journal, FOUNDERS) == JOINED
-    assert joins_of(plan, journal, [*FOUNDERS, *JOINED]) == {}
+    assert read_joins(plan, journal, FOUNDERS) == JOINED
+    assert read_joins(plan, journal, [*FOUNDERS, *JOINED]) == {}
     other = plan.join_key(("raw", 2), "another id")
     assert journal.dump(other) == []
 
@@ -86,7 +86,9 @@ def test_the_last_offset_is_that_of_the_last_batch_planned(tmp_path: Path, batch
     folder = tmp_path / "spark" / "offsets"
     folder.mkdir(parents=True)
     for batch in range(batches):
-        offset = Offset({("raw", 0): Planned(batch), ("raw", 1): Planned(0)}, joined={("raw", 1): Joined(1, 77)})
+        offset = Offset({("raw", 0): PlannedPosition(batch), ("raw", 1): PlannedPosition(0)}, joins={("raw", 1): Join(1, 77)})
         (folder / str(batch)).write_text("v1\n{}\n" + json.dumps(offset.to_json()))
-    expected = Offset({("raw", 0): Planned(2), ("raw", 1): Planned(0)}, joined={("raw", 1): Joined(1, 77)}) if batches else None
-    assert last_offset(tmp_path) == expected
+    expected = (
+        Offset({("raw", 0): PlannedPosition(2), ("raw", 1): PlannedPosition(0)}, joins={("raw", 1): Join(1, 77)}) if batches else None
+    )
+    assert read_planned_offset(tmp_path) == expected

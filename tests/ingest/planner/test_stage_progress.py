@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ingest.planner.stage_progress import Leaving, Reached, find
+from ingest.planner.stage_progress import StageProgress, StageProgressWriter, read_stage_progress
 from ordering.ticks import NEVER, TICK_MIN
 
 
@@ -16,21 +16,21 @@ def report(partition: int, next_offset: int, arrival_us: int) -> dict[str, Any]:
 
 def test_the_last_report_of_each_partition_is_found_by_the_next_driver_too(tmp_path: Path) -> None:
     """Those without a batch in this life are still what an earlier one left."""
-    Leaving(tmp_path).take([report(0, 7, TICK_MIN), report(1, 3, NEVER)])
-    Leaving(tmp_path).take([report(1, 9, 80_000)])
-    assert find(tmp_path) == {("raw", 0): Reached(7, TICK_MIN, 5, 2), ("raw", 1): Reached(9, 80_000, 5, 2)}
-    assert find(tmp_path)["raw", 0].has_arrived
+    StageProgressWriter(tmp_path).accept_reports([report(0, 7, TICK_MIN), report(1, 3, NEVER)])
+    StageProgressWriter(tmp_path).accept_reports([report(1, 9, 80_000)])
+    assert read_stage_progress(tmp_path) == {("raw", 0): StageProgress(7, TICK_MIN, 5, 2), ("raw", 1): StageProgress(9, 80_000, 5, 2)}
+    assert read_stage_progress(tmp_path)["raw", 0].has_arrived
 
 
 def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     """A file that is missing, cut off or of another version: the stage is asked again."""
-    assert find(tmp_path) == {}
+    assert read_stage_progress(tmp_path) == {}
     for text in ('{"raw/0": [7, 8', '{"raw/0": [7]}', "[]"):
         (tmp_path / "reached.json").write_text(text)
-        assert find(tmp_path) == {}
+        assert read_stage_progress(tmp_path) == {}
 
 
 def test_nothing_has_arrived_below_the_first_time_there_is() -> None:
     """An estimate that only asks for a report leaves A below every tick."""
-    assert not Reached(4, NEVER, NEVER, 0).has_arrived
-    assert not Reached(4, 1, NEVER, 0).has_arrived
+    assert not StageProgress(4, NEVER, NEVER, 0).has_arrived
+    assert not StageProgress(4, 1, NEVER, 0).has_arrived

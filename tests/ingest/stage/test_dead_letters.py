@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from ingest.fields import FieldReader
-from ingest.stage.dead_letters import source_ctis, unusable
+from ingest.stage.dead_letters import source_ctis, unusable_rows
 from ordering.policies import Shape
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import encode_cti, encode_source_cti
@@ -28,8 +28,8 @@ def told(*rows: Row, headers: bool = True) -> tuple[list[int] | None, dict[int, 
     ints = np.arange(len(rows), dtype=np.int64)
     records = Records(ints, ints, pa.nulls(len(rows), pa.binary()), value, header if headers else None)
     fields, ctis = FieldReader("t", "us", None, Shape.INTERVAL, "e").read(value), source_ctis(records)
-    fields.readable &= ctis.absent
-    return None if ctis.c_us is None else ctis.c_us.tolist(), dict(unusable(records, fields, ctis))
+    fields.readable &= ctis.is_no_cti
+    return None if ctis.c_us is None else ctis.c_us.tolist(), dict(unusable_rows(records, fields, ctis))
 
 
 def test_a_record_with_the_header_of_a_cti_is_one() -> None:

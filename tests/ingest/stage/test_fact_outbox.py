@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingest.stage.fact_outbox import FACTS_AT_ONCE, Telling, facts_of
+from ingest.stage.fact_outbox import FACTS_AT_ONCE, FactOutbox, range_facts
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies
 from ordering.proof.oracle import Record
@@ -30,26 +30,26 @@ def test_facts_go_with_the_first_cti_of_each_channel() -> None:
     model = Model(Policies(late_us=10, reorder_us=0), True, 2)
     state = model.new_state()
     ctis = model.step(state, batch_of([Record(0, 2_000, 2_000, b"a")], over=True)).ctis
-    telling = Telling(model, state, [fact(1), fact(2)])
+    telling = FactOutbox(model, state, [fact(1), fact(2)])
     later = [replace(cti, c=cti.c + 1) for cti in ctis]
-    laden = telling.onto([*ctis, *later], last=True)
+    laden = telling.attach([*ctis, *later], is_last=True)
     assert [cti.facts for cti in laden] == [(fact(1), fact(2))] * 2 + [()] * 2
     assert state.untold == ()
-    assert [cti.facts for cti in telling.onto(ctis, last=True)] == [(), ()]
+    assert [cti.facts for cti in telling.attach(ctis, is_last=True)] == [(), ()]
 
 
 def test_where_no_cti_is_due_the_last_promise_is_repeated_and_before_the_first_facts_wait() -> None:
     """They are saved with the state, so that a restart does not lose them."""
     state = MODEL.new_state()
-    assert Telling(MODEL, state, [fact(1)]).onto([], last=True) == []
+    assert FactOutbox(MODEL, state, [fact(1)]).attach([], is_last=True) == []
     state = MODEL.restore(*saved(state))
     assert state.untold == (fact(1),)
     ctis = MODEL.step(state, batch_of([Record(0, 2_000, 2_000)])).ctis
-    assert [cti.facts for cti in Telling(MODEL, state, []).onto(ctis, last=False)] == [(fact(1),)]
+    assert [cti.facts for cti in FactOutbox(MODEL, state, []).attach(ctis, is_last=False)] == [(fact(1),)]
     state = MODEL.restore(*saved(state))
-    telling = Telling(MODEL, state, [fact(3), fact(3)])
-    assert telling.onto([], last=False) == []
-    (again,) = telling.onto([], last=True)
+    telling = FactOutbox(MODEL, state, [fact(3), fact(3)])
+    assert telling.attach([], is_last=False) == []
+    (again,) = telling.attach([], is_last=True)
     assert (again.facts, again.c, again.n, again.ahead) == ((fact(3),), ctis[-1].c, ctis[-1].n, ctis[-1].ahead)
 
 
@@ -63,7 +63,7 @@ def test_too_many_facts_go_with_several_promises() -> None:
     """A record stays small enough for every topic."""
     state = MODEL.new_state()
     ctis = MODEL.step(state, batch_of([Record(0, 2_000, 2_000)])).ctis
-    laden = Telling(MODEL, state, map(fact, range(2 * FACTS_AT_ONCE + 1))).onto(ctis, last=True)
+    laden = FactOutbox(MODEL, state, map(fact, range(2 * FACTS_AT_ONCE + 1))).attach(ctis, is_last=True)
     assert [len(cti.facts or ()) for cti in laden] == [FACTS_AT_ONCE, FACTS_AT_ONCE, 1]
 
 
@@ -102,6 +102,6 @@ def test_the_facts_of_a_range_are_those_it_rests_on(first: bool) -> None:
     spans = [Fact(FactKind.STAMP, 4, 1)] * first + [Fact(FactKind.STAMP, 15, 2)]
     told = [Fact(FactKind.BASE, 0, 40), Fact(FactKind.ESTIMATE, 10, 5), Fact(FactKind.ESTIMATE, 20, 6), Fact(FactKind.IMPORT, 12, 7)]
     origin = [Fact(ORIGIN, 3, topic_mark("raw"))] * first
-    assert list(facts_of(planned, FactKind.STAMP, first)) == origin + told + spans
+    assert list(range_facts(planned, FactKind.STAMP, first)) == origin + told + spans
     joining = SimpleNamespace(**{**vars(planned), "end": 10, "joined": 99, "base": 0, "marks": [], "imports": [], "spans": []})
-    assert list(facts_of(joining, FactKind.STAMP, first)) == [*origin, Fact(FactKind.JOIN, 2, 99)]
+    assert list(range_facts(joining, FactKind.STAMP, first)) == [*origin, Fact(FactKind.JOIN, 2, 99)]

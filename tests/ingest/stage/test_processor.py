@@ -9,7 +9,7 @@ import pytest
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader
-from ingest.offsets import Planned
+from ingest.offsets import PlannedPosition
 from ingest.stage.processor import RangeWalk
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.kafka.writer import GaplessProducer
@@ -24,7 +24,7 @@ PLAN = IngestPlan(
     partitions=(RAW,),
     topic_ids={"raw": "id"},
     tasks=1,
-    starts={RAW: Planned(10)},
+    starts={RAW: PlannedPosition(10)},
     output_partitions=1,
     estimates=frozenset({"raw"}),
     until_end=False,

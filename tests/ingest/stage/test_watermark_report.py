@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ingest.stage.watermark_report import details, standing
+from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.model.state import State
 from ordering.model.step import Model
 from ordering.policies import Policies
@@ -26,7 +26,7 @@ def walked(model: Model, rows: Sequence[tuple[int, int, bytes]]) -> State:
 
 def cause(state: State, over: bool = False) -> str:
     """What drives the watermark."""
-    return str(standing(state, POLICIES, over)["cause"])
+    return str(watermark_report(state, POLICIES, over)["cause"])
 
 
 def test_an_event_drives_time_until_arrival_leaves_it_behind() -> None:
@@ -34,9 +34,13 @@ def test_an_event_drives_time_until_arrival_leaves_it_behind() -> None:
     model = Model(POLICIES, False, 1, 0)
     assert cause(model.new_state()) == "nothing"
     state = walked(model, [(100, 100, b"")])
-    assert standing(state, POLICIES, False) == {"watermark_us": 90 * SECOND_US, "largest_us": 100 * SECOND_US, "cause": "event"}
+    assert watermark_report(state, POLICIES, False) == {"watermark_us": 90 * SECOND_US, "largest_us": 100 * SECOND_US, "cause": "event"}
     state = walked(model, [(100, 100, b""), (141, 200, b"")])
-    assert standing(state, POLICIES, False) == {"watermark_us": 140 * SECOND_US, "largest_us": 141 * SECOND_US, "cause": "late floor"}
+    assert watermark_report(state, POLICIES, False) == {
+        "watermark_us": 140 * SECOND_US,
+        "largest_us": 141 * SECOND_US,
+        "cause": "late floor",
+    }
 
 
 def test_an_estimate_an_import_and_the_end_are_told_apart() -> None:
@@ -44,7 +48,7 @@ def test_an_estimate_an_import_and_the_end_are_told_apart() -> None:
     model = Model(POLICIES, False, 1, 0)
     state = walked(model, [(100, 100, b"")])
     model.step(state, model.without_records(1, estimates=((1, 300 * SECOND_US),)))
-    assert standing(state, POLICIES, False)["watermark_us"] == 240 * SECOND_US
+    assert watermark_report(state, POLICIES, False)["watermark_us"] == 240 * SECOND_US
     assert cause(state) == "estimate"
     model.step(state, model.without_records(1, imports=((1, 250 * SECOND_US),)))
     assert cause(state) == "import"
@@ -58,9 +62,9 @@ def test_what_is_held_is_told_by_substream_the_fullest_first() -> None:
     rows = [(100, 100, b"a"), (105, 105, b"b"), (99, 106, b"a"), (98, 107, b"a"), (130, 130, b"c")]
     state = walked(model, rows)
     before = state.save()
-    assert standing(state, POLICIES, True)["watermark_us"] == state.floor_us == 70 * SECOND_US
+    assert watermark_report(state, POLICIES, True)["watermark_us"] == state.floor_us == 70 * SECOND_US
     assert cause(state, over=True) == "late floor"
-    told = details(state, POLICIES, True, 2)
+    told = watermark_details(state, POLICIES, True, 2)
     assert told["held_from_us"] == 98 * SECOND_US
     first, second = told["top"]
     assert first == {
@@ -72,12 +76,12 @@ def test_what_is_held_is_told_by_substream_the_fullest_first() -> None:
         "held_from_us": 98 * SECOND_US,
     }
     assert second["key"] == "c"
-    assert "top" not in details(state, POLICIES, True, 0)
+    assert "top" not in watermark_details(state, POLICIES, True, 0)
     assert state.save().head == replace(before).head, "looking changes nothing"
 
 
 def test_a_partition_that_holds_nothing_says_so() -> None:
     """There is no next release then."""
     model = Model(POLICIES, False, 1, 0)
-    assert details(model.new_state(), POLICIES, False, 0) == {"held_from_us": None}
-    assert standing(model.new_state(), POLICIES, True)["largest_us"] == NEVER
+    assert watermark_details(model.new_state(), POLICIES, False, 0) == {"held_from_us": None}
+    assert watermark_report(model.new_state(), POLICIES, True)["largest_us"] == NEVER

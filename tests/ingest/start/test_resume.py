@@ -17,8 +17,8 @@ from support.valkey_server import Server
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
 from ingest.journal.redis_journal import RedisJournal
-from ingest.journal.topic_fingerprint import Made, check_made_of
-from ingest.offsets import Planned
+from ingest.journal.topic_fingerprint import TopicOrigin, check_fingerprint
+from ingest.offsets import PlannedPosition
 from ingest.start.read_positions import first_position
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
@@ -54,14 +54,14 @@ def test_an_import_may_have_moved_spans_up_to_it() -> None:
 
 def test_where_a_job_resumed_is_found_again(tmp_path: Path) -> None:
     """A job that is killed before its first batch ends starts from the same place with the same promises."""
-    assert Resumption.find(tmp_path) is None
+    assert Resumption.read(tmp_path) is None
     promises = {
         0: {0: Cti(0, 0, 5_000, 7, 2, 9, 6_000, 5_500, ROSTER, Cause.IDLE)},
         2: {1: Cti(2, 1, 1, 0, 0, 0, 1, 1, ROSTER, Cause.EVENT)},
     }
-    written = Resumption({("raw", 0): Planned(40, 700, import_us=800), ("raw", 2): Planned(0)}, promises)
+    written = Resumption({("raw", 0): PlannedPosition(40, 700, import_us=800), ("raw", 2): PlannedPosition(0)}, promises)
     written.write(tmp_path)
-    assert Resumption.find(tmp_path) == written
+    assert Resumption.read(tmp_path) == written
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def plan_of(imported: ImportedInput | None = None) -> IngestPlan:
         partitions=(("raw", 0),),
         topic_ids={"raw": f"id{next(_ids)}"},
         tasks=1,
-        starts={("raw", 0): Planned(17)},
+        starts={("raw", 0): PlannedPosition(17)},
         output_partitions=1,
         estimates=frozenset({"raw"}),
         until_end=False,
@@ -101,9 +101,9 @@ def said_of(
 
 def made_of(
     plan: IngestPlan, journal: RedisJournal, settings: dict[str, str], topic_id: str, start: Start = BEGINNING, **state: bool
-) -> Made:
+) -> TopicOrigin:
     """Start a job on an ordered topic; return how it was made."""
-    return check_made_of(plan, journal, Topic("raw.ordered", topic_id, 1, {}), settings, start, **state)
+    return check_fingerprint(plan, journal, Topic("raw.ordered", topic_id, 1, {}), settings, start, **state)
 
 
 def test_a_topic_without_checkpoint_is_gone_on_with_under_its_own_settings_only(journal: RedisJournal) -> None:
@@ -111,7 +111,7 @@ def test_a_topic_without_checkpoint_is_gone_on_with_under_its_own_settings_only(
     plan = plan_of()
     assert said_of(plan, journal, "4s", "topic", has_events=False, has_checkpoint=False) == {("raw", 0): 17}
     assert said_of(plan, journal, "5s", "topic", has_events=False, has_checkpoint=False) == {("raw", 0): 17}
-    later = replace(plan, starts={("raw", 0): Planned(30)})
+    later = replace(plan, starts={("raw", 0): PlannedPosition(30)})
     assert said_of(later, journal, "5s", "topic", has_events=True, has_checkpoint=False) == {("raw", 0): 17}
     with pytest.raises(RefusedError) as refusal:
         said_of(later, journal, "6s", "topic", has_events=True, has_checkpoint=False)

@@ -14,7 +14,7 @@ from support.stack.drawn_logs import Raw, draw, expected, logs_of
 from support.stack.jobs import Job, workspace
 from support.stack.topics import Channel, Event, Ordered, check_promises, create, exists, fresh, produce, read_ordered, widen
 
-from ingest.planner.joining_partitions import last_offset
+from ingest.planner.joining_partitions import read_planned_offset
 from ordering.policies import Policies
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US, parse_tick
@@ -123,19 +123,19 @@ def test_partitions_and_topics_join_while_the_job_runs_dies_and_rests(stack: Sta
         growing.send(0.8)
         job.stop()
         folder = space.folder / ".tidegate" / "checkpoints" / f"ingest-{growing.topic}.ordered"
-        before = last_offset(folder)
+        before = read_planned_offset(folder)
         shutil.rmtree(folder)
         growing.widen(growing.second, 2)
         growing.send(1.0)
         space.start("ingest", "events", "--until-end").finish()
         assert query.finish()["finished"]
-        offset = last_offset(folder)
+        offset = read_planned_offset(folder)
         results = _counted(stack, growing.topic, query)
     assert before is not None
     assert offset is not None
     assert list(offset.roster) == growing.members
-    assert before.joined.items() < offset.joined.items(), "without its checkpoint the job knows from the journal who joined and when"
-    joined_us = {number: offset.joined[partition].at_us for number, partition in enumerate(growing.members) if number >= 2}
+    assert before.joins.items() < offset.joins.items(), "without its checkpoint the job knows from the journal who joined and when"
+    joined_us = {number: offset.joins[partition].joined_us for number, partition in enumerate(growing.members) if number >= 2}
     found = growing.look()
     check_promises(found)
     for number, at_us in joined_us.items():

@@ -175,7 +175,7 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
     """The raw topic made again, the ordered topic deleted or made again: refused by name; partitions may be added."""
     scene = Scene(stack, tmp_path)
     plan, _ = scene.prepare()
-    look = job.look(plan)
+    look = job.make_end_lookup(plan)
     assert look(plan.partitions) == {(scene.topic, 0): EVENTS, (scene.topic, 1): EVENTS}
     widen(stack.bootstrap, scene.topic, 3)
     assert len(look(plan.partitions)) == 2
@@ -186,7 +186,7 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
         assert refusal.code == "TG-TOPIC-RECREATED"
         assert scene.ordered in refusal.what
     plan = replace(plan, ordered_topic_id=topic_id(stack.bootstrap, scene.ordered))
-    look = job.look(plan)
+    look = job.make_end_lookup(plan)
     delete(stack.bootstrap, scene.ordered)
     assert "deleted (" in scene.refused().what
     for _ in range(LOOKS - 1):
@@ -197,7 +197,7 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
     plan, _ = scene.prepare()
     delete(stack.bootstrap, scene.topic)
     create(stack.bootstrap, scene.topic, 3)
-    for refusal in (scene.refused(), refused_look(job.look(plan), plan)):
+    for refusal in (scene.refused(), refused_look(job.make_end_lookup(plan), plan)):
         assert refusal.code == "TG-TOPIC-RECREATED"
         assert f"topic {scene.topic} has been deleted and made again" in refusal.what
 

@@ -82,7 +82,7 @@ def test_the_second_example_of_the_specification() -> None:
     ],
 )
 def test_murmur2_gives_the_known_hashes_of_kafka(key: bytes, hashed: int) -> None:
-    """Known answers of the Java client, there as signed numbers."""
+    """KnownReferences answers of the Java client, there as signed numbers."""
     assert murmur2(key) == hashed & 0xFFFFFFFF
     assert partition_of(key, 7) == (hashed & 0x7FFFFFFF) % 7
 

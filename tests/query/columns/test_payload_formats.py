@@ -13,7 +13,7 @@ from support.query_runs import SECOND, answers, event_table
 
 from ordering.errors import QueryError
 from query.engine.compile import CompiledQuery, compile_plan
-from query.job import payloads_of
+from query.job import payload_format
 from query.sql.bind import bind_script
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -93,6 +93,8 @@ def test_a_star_over_other_formats_is_refused(tmp_path: Path) -> None:
     file.write_text('[inputs.lines]\nformat = "csv"\ncsv_columns = ["at", "k"]\n')
     settings = load(file, env={})
     with pytest.raises(QueryError) as caught:
-        payloads_of(settings, [bind_script(parse_script("SELECT * INTO o FROM lines"), [InputSchema("lines")])], "lines")
+        payload_format(settings, [bind_script(parse_script("SELECT * INTO o FROM lines"), [InputSchema("lines")])], "lines")
     assert caught.value.code == "TG-QUERY-NOT-YET"
-    assert payloads_of(settings, [bind_script(parse_script("SELECT k INTO o FROM lines"), [InputSchema("lines")])], "lines").name == "csv"
+    assert (
+        payload_format(settings, [bind_script(parse_script("SELECT k INTO o FROM lines"), [InputSchema("lines")])], "lines").name == "csv"
+    )

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from ordering.ticks import INFINITY
 from query.__main__ import plan as command
-from query.preview.display import Shown, keys_of
-from query.preview.forecast import ASSUMED, Forecast, Kept, Reading, retention_warnings
+from query.preview.display import PlanReport, describe_keys
+from query.preview.forecast import ASSUMED_REPLAY, Forecast, KeptRows, PlannedRead, retention_warnings
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -131,8 +131,8 @@ def plans_of(sql: str) -> Any:
 def test_keys_are_told_by_what_they_are_for() -> None:
     """A join's, a group's, a look-back's."""
     joined = "SELECT a.k FROM a TIMESTAMP BY at JOIN b TIMESTAMP BY at ON DATEDIFF(second, a, b) BETWEEN 0 AND 5 AND a.k = b.x"
-    assert keys_of(plans_of(joined)[0]) == ["matches of a.k = b.x"]
-    assert keys_of(plans_of("SELECT k FROM a TIMESTAMP BY at")[0]) == []
+    assert describe_keys(plans_of(joined)[0]) == ["matches of a.k = b.x"]
+    assert describe_keys(plans_of("SELECT k FROM a TIMESTAMP BY at")[0]) == []
 
 
 def test_retention_shorter_than_the_look_back_is_told_for_each_input() -> None:
@@ -143,33 +143,33 @@ def test_retention_shorter_than_the_look_back_is_told_for_each_input() -> None:
     assert retention_warnings([plan], {}) == []
 
 
-def shown(reading: Reading | None, *kept: Kept) -> list[str]:
+def shown(reading: PlannedRead | None, *kept: KeptRows) -> list[str]:
     """Show a plan with what brokers tell."""
     plans = plans_of("SELECT COUNT(*) AS n FROM a TIMESTAMP BY at GROUP BY TumblingWindow(hour, 1)")
-    return list(Shown(plans, "one bucket", {}, Forecast(1, kept, (), reading), "", ()).lines())[3:]
+    return list(PlanReport(plans, "one bucket", {}, Forecast(1, kept, (), reading), "", ()).lines())[3:]
 
 
 def test_what_is_kept_is_an_estimate() -> None:
     """Rows and bytes; nothing where nothing is looked back on; no bytes where there is no record to measure."""
-    assert shown(None, Kept("a", HOUR_US, 120_000, 41.7), Kept("b", 0, 0, None), Kept("c", INFINITY, 0, None)) == [
+    assert shown(None, KeptRows("a", HOUR_US, 120_000, 41.7), KeptRows("b", 0, 0, None), KeptRows("c", INFINITY, 0, None)) == [
         "state: at most 120,000 rows, 5 MB of a: the events of 1h, 42 B each (an estimate from the newest records)",
         "state: none of b: nothing is looked back on",
         "state: at most 0 rows, 0 B of c: all events (an estimate from the newest records)",
     ]
-    assert Kept("a", HOUR_US, 999, 1).as_dict() == {"input": "a", "rows": 999, "bytes": 999, "is_estimate": True}
+    assert KeptRows("a", HOUR_US, 999, 1).as_dict() == {"input": "a", "rows": 999, "bytes": 999, "is_estimate": True}
 
 
 def test_what_is_read_and_how_long_it_takes_says_what_it_rests_on() -> None:
     """A rate that was measured, or the assumption."""
     recovery = Recovery(How.START, {("o", 0): 100, ("o", 1): 7}, {("o", 0): 500_100, ("o", 1): 7}, start_us=2 * HOUR_US)
-    assumed = Reading("1970-01-01T02:00:00Z", recovery, HOUR_US, ASSUMED, is_measured=False)
+    assumed = PlannedRead("1970-01-01T02:00:00Z", recovery, HOUR_US, ASSUMED_REPLAY, is_measured=False)
     assert shown(assumed) == [
         "reads, with --start 1970-01-01T02:00:00Z: new (output start 1970-01-01T02:00:00Z), events from 1970-01-01T01:00:00Z on",
         "  o-0 from offset 100 to 500,100: 500,000 records",
         "  o-1 from offset 7 to 7: 0 records",
         "catches up in about 15s: 500,000 records at 100,000/s after 10s to start (assumed: no run of it has told how fast it is)",
     ]
-    measured = Reading("earliest", Recovery(How.NEW, {}, {}), None, Replay(600_000, 2.0, 6.5), is_measured=True)
+    measured = PlannedRead("earliest", Recovery(How.NEW, {}, {}), None, Replay(600_000, 2.0, 6.5), is_measured=True)
     told = "catches up in about 6s: 0 records at 300,000/s after 6s to start (measured when a run of it last caught up)"
     assert shown(measured)[-1] == told
     assert measured.as_dict() == {
@@ -189,4 +189,4 @@ def test_what_is_read_and_how_long_it_takes_says_what_it_rests_on() -> None:
 @pytest.mark.parametrize(("octets", "words"), [(999, "999 B"), (1_000, "1 kB"), (41_700_000, "42 MB"), (2_000_000_000_000, "2,000 GB")])
 def test_sizes_are_told_in_their_largest_unit(octets: int, words: str) -> None:
     """No finer than that."""
-    assert f"1 rows, {words} of a" in Kept("a", 1, 1, octets).in_words()
+    assert f"1 rows, {words} of a" in KeptRows("a", 1, 1, octets).in_words()

@@ -24,10 +24,10 @@ from query.buckets.bucket import Bucket, Source
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.engine.program import Program
-from query.reference.forgetting import without_past
-from query.reference.lookup import LATE, Known
+from query.reference.forgetting import drop_past_versions
+from query.reference.lookup import LATE, KnownReferences
 from query.reference.tables import ReferenceTable, Version
-from query.reference.watch import Taken, TakenVersion
+from query.reference.watch import ReferenceVersion, TakenVersions
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -59,7 +59,7 @@ def table(*effective_us: int) -> ReferenceTable:
 )
 def test_a_late_version_counts_until_the_next_one_does(since_us: dict[int, int], begins: list[tuple[int, int]]) -> None:
     """From (when it counts, when it would have begun); one that is preceded by its successor counts nowhere."""
-    delayed = table(NEVER, 10, 20).delayed(since_us)
+    delayed = table(NEVER, 10, 20).with_delays(since_us)
     assert [(each.effective_us, json.loads(each.values[0].as_py())["n"]) for each in delayed.versions] == begins
 
 
@@ -103,14 +103,14 @@ def run(
                 bucket.restore(head, dict(chunks))
             if known:
                 kept = [each for each in (*begun, *known) if each >= kept_from.get("r", NEVER)]
-                bucket.update_references(Known([("r", each) for each in known], {"r": table(*kept)}))
+                bucket.update_references(KnownReferences([("r", each) for each in known], {"r": table(*kept)}))
             offset = batch.lines[-1][0] + 1 if batch.lines else 0
             found = [*bucket.accept_records(0, *columns_of(batch.lines), offset), *bucket.settle()]
             rows = [value for released in found for value in released.value.tolist()]
         results += rows
         if forgets:
-            versions = tuple(TakenVersion("r", each, "", 0, "") for each in (*begun, *known))
-            kept_from = dict(without_past(Taken(Path(), versions, len(begun), kept_from), *bucket.looks_up_from).kept_from)
+            versions = tuple(ReferenceVersion("r", each, "", 0, "") for each in (*begun, *known))
+            kept_from = dict(drop_past_versions(TakenVersions(Path(), versions, len(begun), kept_from), *bucket.looks_up_from).kept_from)
         head, changes = bucket.save()
         chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
     return results, bucket.totals.get(LATE, 0)

@@ -11,7 +11,7 @@ from support.reference_job import ReferenceJob
 
 from ordering.errors import RefusedError
 from ordering.ticks import NEVER, parse_tick
-from query.reference.watch import LOOK_S, ReferenceLookout, Taken, begin, check_unchanged
+from query.reference.watch import LOOK_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
 from query.stage.offsets import Offset
 from tidegate.settings.references import ReferenceSettings
 
@@ -31,11 +31,11 @@ class Job(ReferenceJob):
         file.write_text(text)
         return file
 
-    def lookout(self) -> ReferenceLookout:
+    def lookout(self) -> ReferenceWatch:
         """The planner's look-out, when the run has begun."""
-        return ReferenceLookout(self.checkpoint, self.settings, lambda: self.now_s)
+        return ReferenceWatch(self.checkpoint, self.settings, lambda: self.now_s)
 
-    def look(self, lookout: ReferenceLookout, after_s: float = LOOK_S) -> int:
+    def look(self, lookout: ReferenceWatch, after_s: float = LOOK_S) -> int:
         """Look again some time later."""
         self.now_s += after_s
         return lookout.look()
@@ -54,17 +54,17 @@ def day(*days: int) -> list[int]:
 
 def test_a_run_begins_with_the_versions_that_are_there(job: Job) -> None:
     """Those that are found at a later start are added to the list."""
-    assert Taken.of(job.checkpoint) is None
-    assert len(begin(job.checkpoint, job.settings).added) == 0
+    assert TakenVersions.read(job.checkpoint) is None
+    assert len(take_up_versions(job.checkpoint, job.settings).added) == 0
     job.write(3)
-    assert len(begin(job.checkpoint, job.settings).added) == 1
-    assert begin(job.checkpoint, job.settings) == Taken.of(job.checkpoint)
+    assert len(take_up_versions(job.checkpoint, job.settings).added) == 1
+    assert take_up_versions(job.checkpoint, job.settings) == TakenVersions.read(job.checkpoint)
     assert (job.begins(0), job.begins(1)) == (day(1), day(1, 3))
 
 
 def test_a_new_version_is_taken_up_once_it_stays_the_same(job: Job) -> None:
     """Looks are a second apart; a file that grows between two of them is still being written."""
-    begin(job.checkpoint, job.settings)
+    take_up_versions(job.checkpoint, job.settings)
     lookout = job.lookout()
     assert job.look(lookout, 0) == 0
     file = job.write(2, "k,n\n1")
@@ -85,17 +85,17 @@ def test_a_new_version_is_taken_up_once_it_stays_the_same(job: Job) -> None:
 
 def test_the_run_goes_on_with_its_copies(job: Job) -> None:
     """Whatever becomes of the files: what it has found it finds again."""
-    begin(job.checkpoint, job.settings)
+    take_up_versions(job.checkpoint, job.settings)
     job.write(2)
     (job.files / "r-2001-01-01.csv").unlink()
-    begin(job.checkpoint, job.settings)
+    take_up_versions(job.checkpoint, job.settings)
     check_unchanged(job.checkpoint, job.settings)
     assert job.begins(1) == day(1, 2)
 
 
 def test_a_changed_file_is_told_while_the_job_runs_and_refused_at_the_next_start(job: Job) -> None:
     """Told once for each change; put back as it was, the job goes on."""
-    begin(job.checkpoint, job.settings)
+    take_up_versions(job.checkpoint, job.settings)
     lookout = job.lookout()
     job.look(lookout, 0)
     file = job.write(1, "k,n\n1,other\n")
@@ -113,7 +113,7 @@ def test_a_changed_file_that_was_always_valid_has_three_ways_out(job: Job) -> No
     """Put it back; go on without the checkpoint; or say from when on what is new is valid: the copy counts until then."""
     static = job.write(1)
     as_path = {"r": ReferenceSettings.model_validate({"__name__": "r", "path": str(static)})}
-    begin(job.checkpoint, as_path)
+    take_up_versions(job.checkpoint, as_path)
     copy = static.read_text()
     static.write_text("k,n\n1,other\n")
     with pytest.raises(RefusedError, match=r"is not what rows of r were looked up in: it has been changed since") as caught:
@@ -131,7 +131,7 @@ def test_a_changed_file_that_was_always_valid_has_three_ways_out(job: Job) -> No
     effective = {"__name__": "r", "effective": {"2001-01-02T00:00:00Z": str(static)}}
     job.settings = {"r": ReferenceSettings.model_validate(effective)}
     check_unchanged(job.checkpoint, job.settings)
-    begin(job.checkpoint, job.settings)
+    take_up_versions(job.checkpoint, job.settings)
     assert (job.begins(0), job.begins(1)) == ([NEVER], [NEVER, *day(2)])
     kept.replace(static)
     check_unchanged(job.checkpoint, as_path)
@@ -139,14 +139,14 @@ def test_a_changed_file_that_was_always_valid_has_three_ways_out(job: Job) -> No
 
 def test_a_version_that_cannot_be_read_is_told_and_the_job_goes_on_without_it(job: Job) -> None:
     """Once; it is looked at again when it has been written again. At a start it is refused."""
-    begin(job.checkpoint, job.settings)
+    take_up_versions(job.checkpoint, job.settings)
     lookout = job.lookout()
     job.write(2, "k,n\nnone,x\n")
     with capture_logs() as logs:
         assert [job.look(lookout) for _ in range(4)] == [0, 0, 0, 0]
     assert [each["code"] for each in logs] == ["TG-REFERENCE-RECORD"]
     with pytest.raises(RefusedError, match="TG-REFERENCE-RECORD"):
-        begin(job.checkpoint, job.settings)
+        take_up_versions(job.checkpoint, job.settings)
     assert job.begins(0) == day(1)
     job.write(2, "k,n\n22,x\n")
     assert [job.look(lookout), job.look(lookout)] == [0, 1]

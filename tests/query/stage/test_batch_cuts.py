@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from query.stage.batch_cuts import FULL, Cutter
+from query.stage.batch_cuts import FULL, BatchCutter
 
 LOGS = st.lists(st.lists(st.integers(0, 10**6), max_size=60), min_size=1, max_size=4)
 """The stamps of each log's records, milliseconds."""
@@ -31,7 +31,7 @@ class Topic:
 
     def batches(self, most: int) -> list[dict[int, int]]:
         """Read to the end; return where each batch began, and the end."""
-        cutter, every = Cutter(self.offsets_at, most), [dict.fromkeys(range(len(self.stamps)), 0)]
+        cutter, every = BatchCutter(self.offsets_at, most), [dict.fromkeys(range(len(self.stamps)), 0)]
         while behind := {log: len(stamps) for log, stamps in enumerate(self.stamps) if every[-1][log] < len(stamps)}:
             every.append({**every[-1], **cutter.cut(every[-1], behind)})
         return every
@@ -69,7 +69,7 @@ def test_brokers_are_asked_a_few_times_a_batch() -> None:
     """A hundred batches that are alike: each but the first is found within some ten looks, among milliseconds of four months."""
     topic = Topic([range(0, 10**10, 10**5), range(7, 10**10, 10**6)])
     first = Topic(topic.stamps)
-    Cutter(first.offsets_at, 1_100).cut({0: 0, 1: 0}, {0: 10**5, 1: 10**4})
+    BatchCutter(first.offsets_at, 1_100).cut({0: 0, 1: 0}, {0: 10**5, 1: 10**4})
     every = topic.batches(1_100)
     assert first.asked < 40
     assert topic.asked - first.asked < 12 * len(every)

@@ -12,7 +12,7 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Feed
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from query.start.bucket_layout import Split, check_over, check_partitions, parallelism_of, split_bound, split_of
+from query.start.bucket_layout import Split, check_over, check_partitions, describe_parallelism, exchange_binding, plan_split
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.settings.load import Settings, load
@@ -80,7 +80,7 @@ def split(
     output = OutputSettings.model_validate({"__name__": "out", "topic": "out", **({} if asked is None else {"partitions": asked})})
     names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
     feeds = [Feed(name, name, count) for name, count in zip(names, ordered, strict=False)]
-    return split_of(settings, plans, [output], feeds, Topics(there or {}), known)  # type: ignore[arg-type]
+    return plan_split(settings, plans, [output], feeds, Topics(there or {}), known)  # type: ignore[arg-type]
 
 
 def test_partitions_are_buckets_where_keys_stay_apart(settings: Settings) -> None:
@@ -99,7 +99,7 @@ def test_other_keys_are_exchanged(settings: Settings) -> None:
     ]:
         assert found.exchange is not None
         assert (found.buckets, found.exchange.buckets, found.exchange.tasks, found.by_partition) == (buckets, buckets, 2, False)
-    assert split_bound(split(settings, BY_CITY).exchange) == {"exchange": "city into 4"}
+    assert exchange_binding(split(settings, BY_CITY).exchange) == {"exchange": "city into 4"}
 
 
 def test_one_bucket_is_one_bucket(settings: Settings) -> None:
@@ -113,7 +113,7 @@ def test_one_bucket_is_one_bucket(settings: Settings) -> None:
         split(settings, BY_CITY, ordered=(1,)),
     ]:
         assert found == Split(1)
-    assert split_bound(None) == {}
+    assert exchange_binding(None) == {}
 
 
 def test_what_was_begun_without_an_exchange_goes_on_without(settings: Settings) -> None:
@@ -167,7 +167,7 @@ def test_an_output_must_have_as_many_partitions_as_there_are_buckets() -> None:
 )
 def test_the_plan_says_how_the_work_is_split(settings: Settings, sql: str, said: str) -> None:
     """And why."""
-    assert parallelism_of(settings, plans_of(sql)) == said
+    assert describe_parallelism(settings, plans_of(sql)) == said
 
 
 def test_the_plan_counts_buckets_that_are_asked_for(settings: Settings) -> None:
@@ -177,4 +177,4 @@ def test_the_plan_counts_buckets_that_are_asked_for(settings: Settings) -> None:
         (1, "one bucket, as partitions = 1 of the output asks for; else exchange by city"),
     ]:
         settings.outputs["out"] = settings.outputs["out"].model_copy(update={"partitions": asked})
-        assert said in parallelism_of(settings, plans_of(BY_CITY))
+        assert said in describe_parallelism(settings, plans_of(BY_CITY))

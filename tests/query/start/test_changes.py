@@ -158,7 +158,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         return count_ahead_by_key(promise, brokers.held[topic, partition])
 
     monkeypatch.setattr(output_start, "read_promise_by_key", counted)
-    monkeypatch.setattr(read_positions, "settled_at", lambda plan, partition, kept, found: found)
+    monkeypatch.setattr(read_positions, "settled_position", lambda plan, partition, kept, found: found)
     return Scene(tmp_path, brokers)
 
 

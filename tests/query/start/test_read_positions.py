@@ -20,7 +20,7 @@ from query.config import Feed, Partition, Promise, QueryPlan
 from query.sql.bind import bind_outputs
 from query.stage.offsets import Offset
 from query.start import read_positions as module
-from query.start.read_positions import positions
+from query.start.read_positions import read_positions
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.ranges import Records
@@ -114,10 +114,10 @@ def left(
 def test_a_start_reads_from_its_look_back_before_it(tmp_path: Path) -> None:
     """By Kafka's time index; but always the last thousand records, where a final CTI stands."""
     brokers = Brokers(kept=0, found=500)
-    assert positions(brokers, plan_of(tmp_path)) == {ONE: 500, OTHER: 0}  # type: ignore[arg-type]
+    assert read_positions(brokers, plan_of(tmp_path)) == {ONE: 500, OTHER: 0}  # type: ignore[arg-type]
     assert brokers.asked_us == FROM_US
-    assert positions(Brokers(0, 9_900), plan_of(tmp_path))[ONE] == 9_000  # type: ignore[arg-type]
-    assert positions(Brokers(0, 9_900), plan_of(tmp_path, None)) == {ONE: 0, OTHER: 0}  # type: ignore[arg-type]
+    assert read_positions(Brokers(0, 9_900), plan_of(tmp_path))[ONE] == 9_000  # type: ignore[arg-type]
+    assert read_positions(Brokers(0, 9_900), plan_of(tmp_path, None)) == {ONE: 0, OTHER: 0}  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -136,8 +136,8 @@ def test_with_over_a_start_reads_the_ctis_that_had_come_to_it(
     """The last one of each channel before the first record of X, if its c (here relative to X) is X or more."""
     left(monkeypatch, *((number, offset, FROM_US - 1) for number, offset, _ in ctis), c_us=[FROM_US + us for _, _, us in ctis])
     plan = replace(plan_of(tmp_path), over=True)
-    assert positions(Brokers(kept=0, found=500), plan)[ONE] == begin  # type: ignore[arg-type]
-    assert positions(Brokers(kept=0, found=500), plan_of(tmp_path))[ONE] == 500  # type: ignore[arg-type]
+    assert read_positions(Brokers(kept=0, found=500), plan)[ONE] == begin  # type: ignore[arg-type]
+    assert read_positions(Brokers(kept=0, found=500), plan_of(tmp_path))[ONE] == 500  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("ctis", [(), ((0, 120, FROM_US - 9),), ((0, 120, FROM_US - 9), (1, 600, FROM_US))])
@@ -147,7 +147,7 @@ def test_where_nobody_vouches_for_what_was_deleted_the_start_is_refused(
     """With OVER an event of a channel that was further may have been among it: each channel must have a CTI from before."""
     left(monkeypatch, *ctis)
     with pytest.raises(RefusedError) as caught:
-        positions(Brokers(kept=100, found=500), plan_of(tmp_path))  # type: ignore[arg-type]
+        read_positions(Brokers(kept=100, found=500), plan_of(tmp_path))  # type: ignore[arg-type]
     assert (caught.value.code, caught.value.where) == ("TG-RETENTION", "o-0@100")
     assert "must be read of events: o-0: needed is everything from 1970-01-01T00:50:00Z on, there is offset 100" in caught.value.what
 
@@ -155,7 +155,7 @@ def test_where_nobody_vouches_for_what_was_deleted_the_start_is_refused(
 def test_a_cti_of_each_channel_from_before_vouches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What its channel had released before it, deleted or not, is older than what must be read."""
     left(monkeypatch, (0, 120, FROM_US - 9), (1, 130, FROM_US - 1))
-    assert positions(Brokers(kept=100, found=500), plan_of(tmp_path))[ONE] == 500  # type: ignore[arg-type]
+    assert read_positions(Brokers(kept=100, found=500), plan_of(tmp_path))[ONE] == 500  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("roster", "vouches"), [(IN_ORDER, True), (ROSTER, False)])
@@ -166,17 +166,17 @@ def test_in_a_channel_that_is_in_order_an_event_vouches_too(
     left(monkeypatch, (0, 700, FROM_US), events=((0, 110), (1, 499)), roster=roster)
     brokers, plan = Brokers(kept=100, found=500), plan_of(tmp_path)
     if vouches:
-        assert positions(brokers, plan)[ONE] == 500  # type: ignore[arg-type]
+        assert read_positions(brokers, plan)[ONE] == 500  # type: ignore[arg-type]
         left(monkeypatch, (0, 700, FROM_US), events=((0, 110), (1, 500)), roster=roster)
     with pytest.raises(RefusedError, match="TG-RETENTION"):
-        positions(brokers, plan)  # type: ignore[arg-type]
+        read_positions(brokers, plan)  # type: ignore[arg-type]
 
 
 def test_a_run_from_the_beginning_needs_all_of_it(tmp_path: Path) -> None:
     """So does one whose channels are not all known to have promised something."""
     for plan in (plan_of(tmp_path, None), replace(plan_of(tmp_path), promises=({1: Promise(START_US, 0, 0, 0)},), start_us=None)):
         with pytest.raises(RefusedError, match="o-0: needed is offset 0, there is offset 100"):
-            positions(Brokers(kept=100, found=500), plan)  # type: ignore[arg-type]
+            read_positions(Brokers(kept=100, found=500), plan)  # type: ignore[arg-type]
 
 
 def test_a_job_that_goes_on_needs_only_what_lies_ahead_of_its_checkpoint(tmp_path: Path) -> None:
@@ -184,6 +184,6 @@ def test_a_job_that_goes_on_needs_only_what_lies_ahead_of_its_checkpoint(tmp_pat
     for name in ("offsets", "commits"):
         (tmp_path / "spark" / name).mkdir(parents=True)
         (tmp_path / "spark" / name / "3").write_text("v1\n{}\n" + json.dumps(Offset({0: 700, 1: 20}).to_json()))
-    assert positions(Brokers(kept=700, found=0), plan_of(tmp_path, None)) == {ONE: 700, OTHER: 20}  # type: ignore[arg-type]
+    assert read_positions(Brokers(kept=700, found=0), plan_of(tmp_path, None)) == {ONE: 700, OTHER: 20}  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match="o-0: needed is offset 700, there is offset 701"):
-        positions(Brokers(kept=701, found=0), plan_of(tmp_path, None))  # type: ignore[arg-type]
+        read_positions(Brokers(kept=701, found=0), plan_of(tmp_path, None))  # type: ignore[arg-type]

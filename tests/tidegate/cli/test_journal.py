@@ -11,7 +11,7 @@ from support.valkey_server import Server
 
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
-from ingest.journal.rebuild import Rebuilt, keys_of
+from ingest.journal.rebuild import RebuildReport, journal_keys
 from ingest.journal.redis_journal import RedisJournal
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Hush, Silence
@@ -51,9 +51,9 @@ def test_every_fact_is_shown_in_words_and_as_json(
         plan, journal = plan_of(server), RedisJournal.open(server.settings())
         print_facts(plan, journal, Format.TEXT)
         assert "holds nothing of rides" in capsys.readouterr().out
-        assert not journal.knows(plan.journal_key(RAW))
+        assert not journal.has_facts(plan.journal_key(RAW))
         given = [Fact(kind, 0 if kind == FactKind.BASE else 3, NOON_US + kind) for kind in FactKind if kind != FactKind.CLOSED]
-        for key, kinds in keys_of(plan, RAW).items():
+        for key, kinds in journal_keys(plan, RAW).items():
             journal.restore(key, [fact for fact in given if fact.kind in kinds] + [Fact(FactKind.CLOSED, 9, 0)])
         journal.do([Hush(plan.journal_key(RAW), Silence(9, "boot", 60_000_000, NOON_US))])
         print_facts(plan, journal, Format.TEXT)
@@ -71,7 +71,7 @@ def test_every_fact_is_shown_in_words_and_as_json(
 
 def test_what_was_given_back_is_counted_by_kind(capsys: pytest.CaptureFixture[str]) -> None:
     """What stands otherwise is said too, and a dry run speaks of what would be."""
-    rebuilt = Rebuilt({RAW: Counter(estimate=1_200, closed=1), ("rides", 1): Counter()}, {RAW: 2, ("rides", 1): 0})
+    rebuilt = RebuildReport({RAW: Counter(estimate=1_200, closed=1), ("rides", 1): Counter()}, {RAW: 2, ("rides", 1): 0})
     print_rebuilt(rebuilt, True, Format.TEXT)
     first, second = capsys.readouterr().out.split("rides-1: ")
     summary = "rides-0: would give back 1 closed, 1,200 estimate; 2 stand otherwise in the journal and stay so: another job was faster"

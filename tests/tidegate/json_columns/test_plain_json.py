@@ -55,7 +55,7 @@ def both(payloads: pa.Array) -> list[tuple[list[object], ...]]:
     for way in ("auto", "off"):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(NATIVE_SWITCH, way)
-            taken = PATHS.take(payloads)
+            taken = PATHS.extract(payloads)
         time_us, valid = taken.columns["time"].ticks("auto")
         keys = taken.columns["over"].keys().dictionary_decode()
         found.append((taken.well_formed.tolist(), np.where(valid, time_us, 0).tolist(), valid.tolist(), keys.to_pylist()))
@@ -75,7 +75,7 @@ def test_what_is_read_of_any_payloads_is_what_the_parser_reads(payloads: list[by
 def test_two_fields_may_be_the_same_member(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """TIMESTAMP BY t OVER t: both get its value, with the native part as without it."""
     monkeypatch.setenv(NATIVE_SWITCH, way)
-    taken = JsonPaths({"time": ("t",), "over": ("t",)}).take(pa.array([b'{"t":5000}', b'{"x":1}', b'{"t":6000,"t":7}']))
+    taken = JsonPaths({"time": ("t",), "over": ("t",)}).extract(pa.array([b'{"t":5000}', b'{"x":1}', b'{"t":6000,"t":7}']))
     assert taken.columns["time"].ticks("us")[0].tolist()[::2] == [5000, 6000]
     assert taken.columns["over"].keys().dictionary_decode().to_pylist() == [b"5000", b"", b"6000"]
 
