@@ -21,7 +21,7 @@ import json
 from abc import ABC, abstractmethod
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -50,13 +50,8 @@ from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
 
-BUCKET_STATE_VERSION = 6
-"""
-1 had no pace: each CTI of the input counted. Up to 2 a query had one operator, one topic and one output, and merged windows
-from its start on only. Up to 3 each retained row had its position, and none was packed or put together with others. Up to 4 results of
-shifted rows were given when time had come to them, and such a state goes on so; nor were results that another run has written told
-by their keys. Up to 5 the head held the time of each result ahead of its CTI. 4 is said where there is nothing of all this.
-"""
+# The format of a saved bucket; it is raised if an older program could misread what this one saves.
+BUCKET_STATE_VERSION = 1
 EACH_CTI = Pace()
 
 
@@ -125,19 +120,15 @@ class ChannelNumbering:
                 self.keys.pop(name, None)
         return known
 
-    def save(self) -> list[Any]:
+    def save(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs, fit for JSON."""
-        keys = [[[key.hex(), count] for key, count in self.keys.items()]] if self.keys else []
-        # Where the list of results ahead of the CTI stood, up to version 5.
-        return [self.seq, self.c, self.largest_us, self.written, [], self.resumed_us, self.skipped, *keys]
+        return {**asdict(self), "keys": {key.hex(): count for key, count in self.keys.items()}}
 
     @classmethod
-    def restore(cls, saved: list[Any]) -> ChannelNumbering:
+    def restore(cls, saved: dict[str, Any]) -> ChannelNumbering:
         """Return the numbering that was saved."""
-        seq, c, largest_us, written, _, *resumed = saved
-        promise = None if written is None else (written[0], written[1])
-        keys = [{bytes.fromhex(key): count for key, count in each} for each in resumed[2:]]
-        return cls(seq, c, largest_us, promise, *resumed[:2], *keys)
+        written = None if saved["written"] is None else (saved["written"][0], saved["written"][1])
+        return cls(**{**saved, "written": written, "keys": {bytes.fromhex(key): count for key, count in saved["keys"].items()}})
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +192,6 @@ class Bucket(ABC):
             if promise is not None and promise.by_key is not None:
                 self._keep_ahead(output, [us for times in promise.by_key.values() for us in times])
         self._until_us = program.until_us = until_us
-        program.goes_ahead = True
         self._next_offset = dict.fromkeys(self.readers, 0)
         self._position = 0
         self._ended = False
@@ -405,10 +395,9 @@ class Bucket(ABC):
         self._save_progress()
         changes = self._retention.save(self._program.compact_rows)
         head = {
-            "version": BUCKET_STATE_VERSION if self._is_of_now else 4,
-            **({"goes_ahead": True} if self._goes_ahead else {}),
+            "version": BUCKET_STATE_VERSION,
             "readers": {str(log): reader.save().decode() for log, reader in self.readers.items()},
-            "heeding": [heeding.save() for heeding in self._pacing],
+            "pacing": [heeding.save() for heeding in self._pacing],
             "carried": {
                 str(log): b64encode(encode_table(table_of(events))).decode() for log, events in self._carried.items() if len(events)
             },
@@ -425,7 +414,7 @@ class Bucket(ABC):
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> None:
         """
-        Become the bucket that was saved, by this or an older version.
+        Become the bucket that was saved.
 
         Raises:
             ProtocolError: It was saved by a newer version.
@@ -433,13 +422,10 @@ class Bucket(ABC):
         fields = json.loads(head)
         if fields["version"] > BUCKET_STATE_VERSION:
             raise ProtocolError(
-                f"a bucket's saved state has version {fields['version']}, this program reads up to {BUCKET_STATE_VERSION}",
+                f"a bucket's saved state has version {fields['version']}, this program reads version {BUCKET_STATE_VERSION}",
                 fix="run the version that saved it",
             )
-        if fields["version"] < 3:
-            fields |= {"heeding": [fields.get("heeding")], "numbering": [fields["numbering"]]}
-        self._program.goes_ahead = "goes_ahead" in fields or not self._goes_ahead
-        for source, heeding, saved in zip(self._sources, self._pacing, fields["heeding"], strict=True):
+        for source, heeding, saved in zip(self._sources, self._pacing, fields["pacing"], strict=True):
             restored = {
                 partition: PartitionReader.restore(fields["readers"][str(log)].encode(), partition, source.partitions)
                 for log, partition in source.logs.items()
@@ -455,23 +441,11 @@ class Bucket(ABC):
         if "referring" in fields:
             self._referring = ReferenceLookup.restore(fields["referring"])
         self._restore_own(fields)
-        for output, (numbering, saved, span_us) in enumerate(zip(self._numbering, fields["numbering"], self._spans_us, strict=True)):
-            self._keep_ahead(output, saved[4])
+        for output, (numbering, span_us) in enumerate(zip(self._numbering, self._spans_us, strict=True)):
             if numbering.c > NEVER:
                 self._drop_below(_ahead_name(output), numbering.c)
                 if span_us:
                     self._drop_below(_results_name(output), _first_open_span(numbering.c, span_us))
-
-    @property
-    def _goes_ahead(self) -> bool:
-        """Whether anything is given before time has come to it."""
-        return any(self._program.ahead_us(output) for output in range(len(self._numbering))) or self._program.looked_up_ahead_us > 0
-
-    @property
-    def _is_of_now(self) -> bool:
-        """Whether versions before 5 and 6 would not know what to do with something that is saved."""
-        has_ahead = (self._retention.rows(_ahead_name(output)) is not None for output in range(len(self._numbering)))
-        return self._goes_ahead or any(each.keys for each in self._numbering) or any(has_ahead)
 
     def _keep_ahead(self, output: int, system_us: Ints | pa.ChunkedArray | list[int]) -> None:
         """Keep the times of results that its next CTI is to count as ahead of it, unless it passes them."""

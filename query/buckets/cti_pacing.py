@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ordering.protocol.frontier import Frontier, Pace, Paced, Rises
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted, PartitionReader
-from ordering.ticks import NEVER
 from query.columns.decode import Events
 
 Ints = NDArray[np.int64]
@@ -94,15 +93,10 @@ class CtiPacing:
         paced = [[*channel, paced.said, paced.events] for channel, paced in sorted(self._paced.items())]
         return {"frontier": self._frontier.value, "paced": paced}
 
-    def restore(self, saved: dict[str, Any] | None, readers: Mapping[int, PartitionReader]) -> None:
-        """Become what was saved together with *readers*; None: by a version that heeded each CTI, and left all to them."""
+    def restore(self, saved: dict[str, Any], readers: Mapping[int, PartitionReader]) -> None:
+        """Become what was saved together with *readers*."""
         for reader in readers.values():
             self._join_roster(reader.roster)
-        said = dict(self._frontier.members)
-        if saved is None:
-            said = {(partition, number): readers[partition].c(number) for partition, number in said}
-            self._paced = {channel: Paced.restore(self._pace, c, 0) for channel, c in said.items()}
-        else:
-            self._paced = {(at, number): Paced.restore(self._pace, c, events) for at, number, c, events in saved["paced"]}
-            said |= {channel: paced.said for channel, paced in self._paced.items()}
-        self._frontier = Frontier.restore(NEVER if saved is None else saved["frontier"], said)
+        self._paced = {(partition, number): Paced.restore(self._pace, c, events) for partition, number, c, events in saved["paced"]}
+        noticed = dict(self._frontier.members) | {channel: paced.said for channel, paced in self._paced.items()}
+        self._frontier = Frontier.restore(saved["frontier"], noticed)

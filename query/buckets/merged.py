@@ -64,8 +64,7 @@ class MergedBucket(Bucket):
         return {"closed_us": self._closed_us}
 
     def _restore_own(self, fields: dict[str, Any]) -> None:
-        # Up to version 2 results were closed from the start on, and events merged from before.
-        self._closed_us = fields.get("merged_us", fields["closed_us"])
+        self._closed_us = fields["closed_us"]
         closed = pa.table({"sub": [0], "to_us": [self._closed_us]})
         for at in range(len(self._sources)):
             self._retention.reduce(_pending_name(at), lambda table: _split_at(table, self._closed_us)[1])

@@ -124,7 +124,7 @@ def _select_by_keys(operator: Selective, pieces: Sequence[Sequence[Piece]], clos
     asked = []
     for side, each in enumerate(pieces):
         near = [piece for piece in each if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
-        parts.append({piece: drop_positions(piece.rows()) for piece in near})
+        parts.append({piece: piece.rows() for piece in near})
         asking = [rows.filter(pa.array(operator.asking(rows, closing, side))) for rows in parts[side].values()]
         asked.append(KeyHashes.of(operator.keys(concat_rows(asking), side)) if asking else None)
     for side, each in enumerate(pieces):
@@ -132,9 +132,7 @@ def _select_by_keys(operator: Selective, pieces: Sequence[Sequence[Piece]], clos
         for piece in each:
             if piece not in parts[side] and wanted is not None:
                 index = piece.index(lambda rows, side=side: KeyHashes.of(operator.keys(rows, side)))  # type: ignore[misc]
-                parts[side][piece] = drop_positions(
-                    piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
-                )
+                parts[side][piece] = piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
     found = [[parts[side][piece] for piece in each if piece in parts[side]] for side, each in enumerate(pieces)]
     return [_number_rows(each) if any(rows.num_rows for rows in each) else None for each in found]
 
@@ -148,11 +146,6 @@ def _split_into_portions(operator: Portioned, pieces: Sequence[Piece], count: in
             yield _number_rows(chosen)
 
 
-def drop_positions(rows: pa.Table) -> pa.Table:
-    """Leave the positions out, which rows get anew; states of the time before retained them."""
-    return rows.drop_columns(["position"]) if "position" in rows.column_names else rows
-
-
 def _number_rows(parts: Sequence[pa.Table]) -> pa.Table:
-    rows = concat_rows([drop_positions(part) for part in parts])
+    rows = concat_rows(list(parts))
     return rows.add_column(0, "position", pa.array(np.arange(rows.num_rows)))

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from query.columns.decode import Events
 from query.columns.large_tables import AT_ONCE_BYTES, combine_column, split_by_bytes, take_rows_in_parts, text_bytes
@@ -41,16 +40,12 @@ def table_of(events: Events) -> pa.Table:
 
 
 def events_of(table: pa.Table) -> Events:
-    """Return the events of a table made by :func:`table_of`, also by version 1, which kept no flags, and 2, which kept no arrival."""
+    """Return the events of a table made by :func:`table_of`."""
     key, value = (combine_column(table[name]) for name in ("key", "value"))
-    flags = np.zeros(table.num_rows, dtype=np.uint16)
-    if "flags" in table.column_names:
-        flags = pc.fill_null(table["flags"], 0).to_numpy()
-    arrival_us = table["system_us"]
-    if "arrival_us" in table.column_names:
-        arrival_us = pc.coalesce(table["arrival_us"], arrival_us)
-    number, offset, system_us = (table[name].to_numpy() for name in ("number", "offset", "system_us"))
-    return Events(number, offset, system_us, key, value, flags, arrival_us.to_numpy())
+    number, offset, system_us, flags, arrival_us = (
+        table[name].to_numpy() for name in ("number", "offset", "system_us", "flags", "arrival_us")
+    )
+    return Events(number, offset, system_us, key, value, flags, arrival_us)
 
 
 def sort_by_time(table: pa.Table) -> Iterator[pa.Table]:

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from ordering.ticks import INFINITY, NEVER
 from query.columns.encode import encode_objects
 from query.engine.compile import make_operator
-from query.engine.gathering import combine_pieces, compute_rows, drop_positions, expiring_rows, find_step_end, select_pieces
+from query.engine.gathering import combine_pieces, compute_rows, expiring_rows, find_step_end, select_pieces
 from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Retention
 from query.operators.lifetimes.offered import refuse_unfinished
@@ -79,8 +79,6 @@ class Program:
         start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
         until_us: E: nor one from here on; ``INFINITY`` for all of them.
         references: The tables of reference data that are looked up, by name.
-        goes_ahead: Whether results are given as soon as they are known, those of shifted rows before time has come to them
-            (:mod:`query.engine.lead`); else once it has.
     """
 
     plans: tuple[Plan, ...]
@@ -88,7 +86,6 @@ class Program:
     start_us: int = NEVER
     until_us: int = INFINITY
     references: Mapping[str, ReferenceTable] = field(default_factory=dict)
-    goes_ahead: bool = False
 
     def __post_init__(self) -> None:
         self._steps: list[Step] = []
@@ -107,15 +104,12 @@ class Program:
 
     def ahead_us(self, output: int) -> int:
         """Return how far ahead of what is finished an output's results are given, microseconds."""
-        return self._ahead(self._steps[self.outputs[output]])
+        return self._steps[self.outputs[output]].ahead_us
 
     @property
     def looked_up_ahead_us(self) -> int:
         """How far ahead of what is finished rows have been looked up in reference data, at most, microseconds."""
-        return max((self._ahead(stage) for stage in self._steps if isinstance(stage.node, ReferenceJoin)), default=0)
-
-    def _ahead(self, stage: Step) -> int:
-        return stage.ahead_us if self.goes_ahead else 0
+        return max((stage.ahead_us for stage in self._steps if isinstance(stage.node, ReferenceJoin)), default=0)
 
     @property
     def retained_names(self) -> tuple[str, ...]:
@@ -161,7 +155,7 @@ class Program:
         for stage in self._steps:
             if stage.input == input:
                 kept, bad = stage.operator.prepare(events)
-                prepared.append((stage.names[0], drop_positions(kept)))
+                prepared.append((stage.names[0], _drop_positions(kept)))
                 failed.append(bad)
         return prepared, each_once(failed)
 
@@ -184,7 +178,7 @@ class Program:
         for number, stage in enumerate(self._steps):
             self._accept_rows_below(stage, given, retention)
             is_taken = any(number in other.below for other in self._steps)
-            slices = shift_slices(closing, self._ahead(stage), self.until_us)
+            slices = shift_slices(closing, stage.ahead_us, self.until_us)
             rows, found = self._compute_step(stage, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
             given.append(rows)
             results.append(found)
@@ -197,7 +191,7 @@ class Program:
 
         A jump of time, after silence or at the end of the input, may make more results final than memory is for.
         """
-        rows = (each for stage in self._steps for each in expiring_rows(stage.operator, retention, stage.names, self._ahead(stage)))
+        rows = (each for stage in self._steps for each in expiring_rows(stage.operator, retention, stage.names, stage.ahead_us))
         return find_step_end(rows, from_us, to_us)
 
     def _accept_rows_below(self, stage: Step, given: Sequence[pa.Table | None], retention: Retention) -> None:
@@ -207,7 +201,7 @@ class Program:
             if rows is not None and rows.num_rows:
                 numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
                 kept, bad = stage.operator.prepare(numbered, side)
-                retention.add(name, drop_positions(kept))
+                retention.add(name, _drop_positions(kept))
                 self._record_failures(self._steps[below].node, rows.take(bad["position"]), bad["reason"])
 
     def _record_failures(self, node: Rows, failed: pa.Table, reasons: pa.ChunkedArray) -> None:
@@ -256,7 +250,7 @@ class Program:
         if not horizon.num_rows:
             return
         for stage in self._steps:
-            own = shift_slices(horizon, self._ahead(stage), self.until_us)
+            own = shift_slices(horizon, stage.ahead_us, self.until_us)
             for side, name in enumerate(stage.names):
                 self._forget(stage.operator, side, name, retention, own)
 
@@ -299,5 +293,9 @@ def _nodes_below(node: Rows) -> Sequence[Rows]:
 
 
 def _retained_name(number: int, side: int) -> str:
-    # The first one's is the name that states of the time before there were several hold.
-    return "rows" if (number, side) == (0, 0) else f"rows{number}.{side}"
+    return f"rows{number}.{side}"
+
+
+def _drop_positions(rows: pa.Table) -> pa.Table:
+    """Leave the positions out: rows get new ones each time they are computed with."""
+    return rows.drop_columns(["position"]) if "position" in rows.column_names else rows

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ordering.errors import ProtocolError
 from query.columns.key_hashes import KeyHashes
 from query.columns.large_tables import split_by_bytes
 from query.columns.packing import pack_table, read_column, unpack_table
@@ -34,6 +35,8 @@ _FINAL_LEVEL = 1_000
 """The size class of those."""
 PACKED_FROM = 4_096
 """Merged pieces of so many rows are packed."""
+# Each chunk begins with its format's name, then tables follow: length of name and body, name, body.
+_MAGIC = b"TGR1"
 _FRAME = struct.Struct("<II")
 
 Tables = dict[str, pa.Table]
@@ -310,7 +313,12 @@ class Retention:
 
     @classmethod
     def restore(cls, head: list[list[int]], chunks: Mapping[int, bytes]) -> Retention:
-        """Return the retention that was saved."""
+        """
+        Return the retention that was saved.
+
+        Raises:
+            ProtocolError: A chunk was saved by a newer version.
+        """
         retention = cls()
         for number, level in head:
             pieces = {name: Piece(table) for name, table in _decode_tables(chunks[number]).items()}
@@ -364,7 +372,7 @@ def encode_table(table: pa.Table) -> bytes:
 
 
 def _encode_tables(tables: Tables) -> bytes:
-    parts = []
+    parts = [_MAGIC]
     for name, table in sorted(tables.items()):
         body = encode_table(table)
         parts += [_FRAME.pack(len(name), len(body)), name.encode(), body]
@@ -372,8 +380,10 @@ def _encode_tables(tables: Tables) -> bytes:
 
 
 def _decode_tables(octets: bytes) -> Tables:
+    if octets[: len(_MAGIC)] != _MAGIC:
+        raise ProtocolError("a saved chunk of retained rows begins with bytes of no known version", fix="run the version that saved it")
     tables: Tables = {}
-    at = 0
+    at = len(_MAGIC)
     while at < len(octets):
         name_bytes, body_bytes = _FRAME.unpack_from(octets, at)
         at += _FRAME.size
@@ -382,8 +392,3 @@ def _decode_tables(octets: bytes) -> Tables:
         tables[name] = pa.ipc.open_stream(body).read_all()
         at += name_bytes + body_bytes
     return tables
-
-
-def largest(table: pa.Table, column: str) -> int:
-    """Return the largest value of a column of a table with rows."""
-    return int(pc.max(table[column]).as_py())

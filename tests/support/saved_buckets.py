@@ -1,8 +1,7 @@
 """
 Buckets saved in the middle of a log, as files: what a bucket's state was, what of the log follows, what it must say to that.
 
-``python tests/support/saved_buckets.py FOLDER`` writes such files with the present version of a bucket's state; those of older
-versions are kept, and every later version must read them.
+``python tests/support/saved_buckets.py FOLDER`` writes such files with the present version of a bucket's state.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from support.bucket_oracle import EVERY_CTI, Event, Question, Result, SlowPace
 from support.bucket_topics import Line, Topic, columns_of, middle_of, topic_of
 from support.query_runs import program
 
+from ordering.model.step import Released
 from ordering.policies import Policies
 from ordering.proof.oracle import Record
 from ordering.protocol.frontier import Pace
@@ -144,10 +144,16 @@ def run_to_end(bucket: Bucket, rest: dict[int, list[Line]]) -> tuple[list[Result
     results, spans = [], []
     for close in (False, True):
         pieces = [] if close else [bucket.accept_records(at, *columns_of(lines), lines[-1][0] + 1) for at, lines in rest.items() if lines]
-        for (released,) in [*pieces, bucket.end() if close else bucket.settle()]:
+        for (released,) in [*pieces, bucket.end() if close else bucket.settle(), *_rest_of(bucket)]:
             results += list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
         spans += [(start_us, sorted(rows)) for start_us, rows in bucket.pop_full_spans()]
     return results, spans
+
+
+def _rest_of(bucket: Bucket) -> Iterator[list[Released]]:
+    """Yield what a bucket gives until it has settled."""
+    while not bucket.is_settled:
+        yield bucket.settle()
 
 
 def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
@@ -163,6 +169,7 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
             if lines:
                 bucket.accept_records(at, *columns_of(lines), lines[-1][0] + 1)
         bucket.settle()
+        list(_rest_of(bucket))
         bucket.next_ctis()
         bucket.pop_full_spans()
         head, changes = bucket.save()

@@ -141,7 +141,7 @@ def test_a_finish_looks_at_nothing_that_only_later_windows_need(kind: str) -> No
     assert results == RESULTS[kind]
     # Beside its own hour, a row is at most looked at when half of what it is kept with has passed.
     assert others <= 2 * 10 * 24 * 7
-    assert not list(retention.pieces("rows"))
+    assert not list(retention.pieces("rows0.0"))
 
 
 def six_days_of(sql: str) -> tuple[list[int], list[bytes]]:

@@ -16,7 +16,7 @@ from support.query_kinds import INPUT
 from ordering.protocol.cti_transforms import shifted
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER
-from query.buckets.bucket import BUCKET_STATE_VERSION, Bucket
+from query.buckets.bucket import Bucket
 from query.engine.lead import ahead_of
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
@@ -26,7 +26,7 @@ from tidegate.expressions.syntax.parse import parse_script
 D_US = 5
 SCHEMA = InputSchema(INPUT, "t", "k")
 STEP = f"WITH s AS (SELECT k, v FROM {INPUT} TIMESTAMP BY t{{over}}) "
-AS_IT_IS = STEP + "SELECT k, v FROM s"
+UNSHIFTED = STEP + "SELECT k, v FROM s"
 LATER = STEP + f"SELECT k, v FROM shift(s, mcs, {D_US})"
 SOME = settings(max_examples=max(settings().max_examples // 6, 1))
 SEEDS = st.integers(0, 2**32)
@@ -105,26 +105,6 @@ def test_with_over_it_leaves_upon_the_record_that_moves_its_substream() -> None:
     assert heard(bucket, lines) == ([(16, b"b"), (15, b"a"), (17, b"a")], (6, 3, 3))
 
 
-def test_a_state_of_before_goes_on_as_it_was() -> None:
-    """What version 4 has finished up to 12 are rows below 12: those from there on are given when time has come to them, each once."""
-    bucket = new(over=False)
-    heard(bucket, lines_of((10, "a"), (12, "b"), 12))
-    head, changes = bucket.save()
-    assert json.loads(head)["version"] == BUCKET_STATE_VERSION
-    held = new(over=False)
-    held._program.goes_ahead = False
-    assert heard(held, lines_of((10, "a"), (12, "b"), 12)) == ([], (12, 0, 0))
-    head, changes = held.save()
-    assert json.loads(head)["version"] == 4
-    for _ in range(2):
-        bucket = new(over=False)
-        bucket.restore(head, changes.put)
-        assert json.loads(bucket.save()[0])["version"] == 4
-        assert heard(bucket, [(3, lines_of((10, "a"), (12, "b"), 16)[2][1])]) == ([(15, b"")], (16, 1, 0))
-    plain = new(over=False, sql=AS_IT_IS)
-    assert json.loads(plain.save()[0])["version"] == 4, "where nothing is shifted older programs can go on"
-
-
 @SOME
 @given(st.data(), st.booleans())
 def test_shifted_rows_leave_as_their_events_do(data: st.DataObject, over: bool) -> None:
@@ -135,7 +115,7 @@ def test_shifted_rows_leave_as_their_events_do(data: st.DataObject, over: bool) 
         lines = {at: topic.partitions[at] for at in work}
         own, later = (
             run_bucket(lambda made=made, work=work: bucket_of(made(), topic, work, over=over), lines, cuts=random.Random(seed), end=False)
-            for made in (lambda: program_of(AS_IT_IS, over=over), lambda: program_of(LATER, over=over))
+            for made in (lambda: program_of(UNSHIFTED, over=over), lambda: program_of(LATER, over=over))
         )
         (own_rows,), (later_rows,) = own.rows, later.rows
         assert later_rows == [(us + D_US, key, value) for us, key, value in own_rows]

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ordering.errors import ProtocolError
 from query.engine import retention as retention_module
-from query.engine.retention import Changes, Retention, largest
+from query.engine.retention import Changes, Retention
 
 
 def rows_of(values: Sequence[int], column: str = "at") -> pa.Table:
@@ -153,9 +154,14 @@ def test_any_column_survives(column: pa.Array) -> None:
     assert rows["value"].to_pylist() == column.to_pylist() * 2
 
 
-def test_the_largest_value_of_a_column() -> None:
-    """Over chunks, nulls left out."""
-    assert largest(pa.concat_tables([rows_of([3, 9]), rows_of([4])]), "at") == 9
+def test_a_chunk_of_a_newer_version_is_refused() -> None:
+    """Set back to an older version, a program does not misread a chunk."""
+    retention = Retention()
+    retention.add("rows", rows_of([1]))
+    (number, octets), *_ = retention.save().put.items()
+    with pytest.raises(ProtocolError, match="begins with bytes of no known version") as refusal:
+        Retention.restore(retention.head(), {number: b"TGR2" + octets[4:]})
+    assert refusal.value.fix == "run the version that saved it"
 
 
 @given(st.lists(st.lists(st.integers(0, 400), max_size=6), max_size=12), st.integers(200, 2_000))
