@@ -1,12 +1,15 @@
 # One door for everything: 'make help' lists what there is.
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-deep simulate faults planted lint format bench bench-kernel bank pictures lock clean
+.PHONY: help install demo check test test-deep simulate faults planted lint format bench bench-kernel bank pictures lock clean
 
 BIN := .venv/bin
 SEEDS ?= 0-9999
 KILLS ?= 200
+WORKERS ?= 3
 PACKAGES := ordering ingest query sinks tidegate
 NATIVE := tidegate/kafka/_native.so
+# Tests of one file stay together, the longest files come first: tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,11 +27,14 @@ $(NATIVE): tidegate/kafka/native.c $(wildcard tidegate/json_columns/*.c) hatch_b
 demo: install  ## order 100,000 real flights and query them, through a real Kafka, Valkey and Spark
 	@$(BIN)/python examples/flights/demo.py
 
-test: install  ## run every test; real services in containers if Docker answers, else the embedded ones
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+check: install lint  ## style, types and all tests that need no service (3 minutes)
+	@$(PYTEST) -m "not integration and not heavy" --hypothesis-profile=check $(ARGS)
 
-test-deep: install  ## the laws with 20,000 examples and more, and every case through Kafka and Spark (about an hour)
-	@TIDEGATE_TEST_ALL_CASES=1 $(BIN)/python -m pytest tests/ordering tests/query tests/integration/query/test_cases_on_kafka.py \
+test: install  ## all that a change must pass (10 minutes); services in containers if Docker answers, else the embedded ones
+	@$(PYTEST) $(ARGS)
+
+test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, a round of every kind of query (an hour)
+	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/query tests/integration/query/test_cases_on_kafka.py \
 	  tests/integration/query/test_query_faults.py --hypothesis-profile=deep $(ARGS)
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200

@@ -1,9 +1,9 @@
 """
-What every test shares: how hard Hypothesis tries, and how hard it did.
+What every test shares: how hard Hypothesis tries, which tests run side by side, and in which order.
 
-``pytest --hypothesis-profile=deep`` is for a night or a release, ``ci`` draws the same examples on every machine, the
-default draws others each time and prints what reproduces a failure. The summary tells how many examples were run, and how many
-of them were runs of whole queries held against each other byte by byte.
+Profiles of Hypothesis: ``check`` draws few examples, the default more, ``deep`` many, for a night or a release; ``CI=1`` draws
+the same examples on every machine. A failure prints what reproduces it. The summary says how many examples were run, and how
+many of them were runs of whole queries compared byte by byte.
 """
 
 from __future__ import annotations
@@ -11,62 +11,100 @@ from __future__ import annotations
 import logging
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+from support.durations import DURATIONS, read_durations, write_durations
+from support.repository import ROOT
 
-_SLOW_MACHINES = [HealthCheck.too_slow]  # a busy machine is no fault of a test
-
-settings.register_profile("default", max_examples=150, deadline=None, print_blob=True, suppress_health_check=_SLOW_MACHINES)
-settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
-settings.register_profile("deep", settings.get_profile("default"), max_examples=900)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+_BASE = settings(
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],  # a busy machine is no fault of a test
+    # The same examples in every run, and none remembered from an earlier one.
+    **({"derandomize": True, "database": None} if os.environ.get("CI") else {}),
+)
+for _name, _examples in (("check", 15), ("default", 50), ("deep", 900)):
+    settings.register_profile(_name, _BASE, max_examples=_examples)
+settings.load_profile("default")
 
 _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
 _EXAMPLES = pytest.StashKey[list[tuple[str, int]]]()
 _OF_QUERIES = "test_law_of_kinds.py"
+_took_s: Counter[str] = Counter()
 
 
 @pytest.fixture(autouse=True)
 def _logging_ends_with_its_test() -> Iterator[None]:
-    """Take down what a test's commands have set up for logging: it writes to the standard error of that test, which is closed by then."""
+    """Remove what a test's commands have set up for logging: it writes to the standard error of that test, which is closed by then."""
     yield
     root = logging.getLogger()
     root.handlers[:] = [handler for handler in root.handlers if type(handler) is not logging.StreamHandler]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for the order of files."""
+    parser.addoption("--write-durations", action="store_true", help=f"write how long each file took into {DURATIONS.relative_to(ROOT)}")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Begin to count the examples."""
+    """Begin to count examples."""
     config.stash[_EXAMPLES] = []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """
+    Put what takes longest first, so that no process is left alone with it in the end.
+
+    Tests of a file run in one process, because they share what is dear to make; those marked ``alone`` share nothing.
+    """
+    took_s = read_durations()
+    items.sort(key=lambda item: -took_s.get(_file_of(item), 0.0))
+    for item in items:
+        if item.get_closest_marker("alone") is None and item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(_file_of(item)))
+
+
+def _file_of(item: pytest.Item) -> str:
+    return item.path.relative_to(ROOT).as_posix()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up how long the tests of each file take."""
+    _took_s[report.nodeid.partition("::")[0]] += report.duration
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """Count the examples that a Hypothesis test ran, as Hypothesis tells them."""
+    """Count the examples that a Hypothesis test ran, from its statistics."""
     yield
     if call.when == "teardown":
-        told = _RUN.findall(getattr(item, "hypothesis_statistics", ""))
-        if told:
-            count = sum(int(passed) + int(failed) for passed, failed in told)
+        runs = _RUN.findall(getattr(item, "hypothesis_statistics", ""))
+        if runs:
+            count = sum(int(passed) + int(failed) for passed, failed in runs)
             item.config.stash[_EXAMPLES].append((item.path.name, count))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Tell the process that began this one how many examples were run."""
+    """Hand the number of examples to the process that began this one; that one writes the durations if it was asked to."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["examples"] = session.config.stash[_EXAMPLES]
+    elif session.config.getoption("write_durations"):
+        write_durations(_took_s)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Hear it from a process that ran tests."""
+    """Take them from a process that ran tests."""
     node.config.stash[_EXAMPLES].extend(getattr(node, "workeroutput", {}).get("examples", ()))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tell how many examples were run."""
+    """Say how many examples were run."""
     counts = config.stash[_EXAMPLES]
     if counts:
         total, queries = sum(count for _, count in counts), sum(count for file, count in counts if file == _OF_QUERIES)

@@ -197,10 +197,10 @@ def _run(space: Workspace, cell: Cell, given: Input, ordered_topic: str, start_u
     if start_us is not None:
         flags += ["--start", format_tick(start_us)]
     if cell.trigger is None:
-        job = space.start("ingest", "events", "--until-end", *flags)
+        job = space.start_alone("ingest", "events", "--until-end", *flags)
         code = job.wait(PATIENCE_S)
         assert code == 0, f"exit code {code}: {job.errors[-3000:]}"
         return
-    job = space.start("ingest", "events", *flags)
+    job = space.start_alone("ingest", "events", *flags)
     job.until(lambda: job.last.get("events_in", 0) >= len(given.raws), "everything read", PATIENCE_S)
     job.stop()

@@ -113,7 +113,7 @@ class QueryLives(Lives):
         self._planned = Checkpoint(self.checkpoint).planned
         master = f"local[{cores}]" if self._dice.random() < 0.5 else f"local[{cores},4]"
         drawn = settings_of(spark__master=master, spark__trigger="0s", query__max_events_per_batch=self._dice.choice(self._limits))
-        return self.space.start("query", self._script, *self._flags, *drawn, **environment)
+        return self.space.start_alone("query", self._script, *self._flags, *drawn, **environment)
 
     def until_read(self, offsets: float, timeout_s: float) -> None:
         """Wait until this life has planned a batch of its own, and batches that go so far have been planned: a sum over all logs."""

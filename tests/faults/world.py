@@ -92,7 +92,7 @@ class World(Lives):
         return self._watch
 
     def _begin(self, environment: dict[str, str]) -> Job:
-        return self.space.start("ingest", "events", *self.variant.flags(), **environment)
+        return self.space.start_alone("ingest", "events", *self.variant.flags(), **environment)
 
     def freeze(self) -> None:
         """Hold the whole job still."""
@@ -154,7 +154,7 @@ class World(Lives):
             self.job.stop()
         self.space.clear()
         self._check_orphans()
-        self.job = self.space.start("ingest", "events", "--until-end", *self.variant.flags(), **self.environment)
+        self.job = self.space.start_alone("ingest", "events", "--until-end", *self.variant.flags(), **self.environment)
         code = self.job.wait(10 * self.stall_s)
         demand(code == 0, "nothing is lost", f"the run to the end failed with exit code {code}: {self.job.errors[-2500:]}")
         summary = self.job.last

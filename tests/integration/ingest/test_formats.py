@@ -22,7 +22,7 @@ from support.stack.jobs import workspace
 from support.stack.topics import ANY_TIME, Event, check_promises, create, exists, fresh, header, produce, read_ordered, records
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 

@@ -35,9 +35,16 @@ from tidegate.kafka.admin import Admin
 from tidegate.settings.tables import RedisSettings
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", name="stack")
+def _stack(own_stack: Stack) -> Stack:
+    """These tests stop Redis."""
+    return own_stack
+
 
 PARTITIONS = 2
 SPEAKS, SILENT = (0, 0), (1, 1)

@@ -23,7 +23,7 @@ from tidegate.kafka.admin import Admin
 from tidegate.settings.tables import RedisSettings
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 

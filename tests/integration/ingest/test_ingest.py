@@ -16,7 +16,7 @@ from ordering.policies import Action, Policies
 from ordering.ticks import SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -122,7 +122,7 @@ def test_cuts_and_parallelism_change_no_event(run: Run, stack: Stack) -> None:
         spark__shuffle_partitions=3,
         spark__checkpoint_dir="again",
     )
-    summary = run.space.start("ingest", "events", "--until-end", *flags).finish()
+    summary = run.space.start_alone("ingest", "events", "--until-end", *flags).finish()
     assert summary["batches"] > run.summary["batches"] + 5
     found = read_ordered(stack.bootstrap, again, PARTITIONS)
     assert found.events == run.expected()

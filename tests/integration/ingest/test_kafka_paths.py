@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from integration.conftest import Stack
+from support.stack.servers import Stack
 from support.stack.topics import ANY_TIME, create, fresh, records
 
 from ordering.errors import RefusedError, TidegateError
@@ -28,6 +28,13 @@ from tidegate.kafka.ranges import RangeReader, Records, cached_reader, drop_read
 from tidegate.kafka.writer import Columns, GaplessProducer
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", name="stack")
+def _stack(own_stack: Stack) -> Stack:
+    """These tests stop the broker."""
+    return own_stack
+
 
 Row = tuple[int, int, bytes | None, bytes | None]
 """Offset, Kafka timestamp in milliseconds, key, value."""

@@ -26,7 +26,7 @@ from tidegate.observe.recovery_report import How, Recovery
 from tidegate.settings.load import Settings, load
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 

@@ -15,7 +15,7 @@ from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -44,7 +44,7 @@ def test_killed_and_robbed_of_its_checkpoint_ingest_goes_on_where_the_topic_ends
     topic = create(stack.bootstrap, fresh("robbed"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        job = space.start("ingest", "events")
+        job = space.start_alone("ingest", "events")
         job.until(lambda: job.batches >= BATCHES - 3, "most of the batches")
         job.kill()
         half_way = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)

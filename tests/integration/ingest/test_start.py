@@ -17,9 +17,9 @@ from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US, format_tick
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 WAIT_S_MAX = 12.0
 """Fifteen seconds, less three for starting a Python program with all that a job imports on a machine at rest."""

@@ -16,7 +16,7 @@ from ordering.proof.oracle import By, Story
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 

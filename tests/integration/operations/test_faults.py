@@ -12,9 +12,18 @@ from faults.variants import Variant
 from faults.workload import Manner
 
 if TYPE_CHECKING:
+    from support.stack.servers import Stack
+
     from tidegate.stack.embedded import EmbeddedStack
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", name="stack")
+def _stack(own_stack: Stack) -> Stack:
+    """These tests empty Redis."""
+    return own_stack
+
 
 SEED = 20240301
 

@@ -26,7 +26,7 @@ from tidegate.settings.tables import RedisSettings
 from tidegate.stack.embedded import free_port
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -94,7 +94,7 @@ def test_a_running_job_tells_its_numbers_and_takes_none_back(stack: Stack, tmp_p
     port = free_port()
     flags = settings_of(metrics__port=port)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-        job = space.start("ingest", "events", *flags)
+        job = space.start_alone("ingest", "events", *flags)
         job.until(lambda: asked(stack, f"{topic}.ordered") and read_by(port) >= len(first), "the first half")
         before = fetched(port)
         told = shown(stack, space.folder)

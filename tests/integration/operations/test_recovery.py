@@ -19,9 +19,9 @@ from ordering.policies import Policies
 from ordering.ticks import INFINITY, SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 EVENTS, BATCHES, PARTITIONS = 120_000, 16, 2
 POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)
@@ -47,7 +47,9 @@ def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack,
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
 
         def start() -> Job:
-            return space.start("ingest", "events", "--until-end", *settings_of(inputs__events__max_events_per_batch=EVENTS // BATCHES))
+            return space.start_alone(
+                "ingest", "events", "--until-end", *settings_of(inputs__events__max_events_per_batch=EVENTS // BATCHES)
+            )
 
         for batches in (2, 3):
             job = start()

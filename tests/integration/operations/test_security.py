@@ -185,7 +185,7 @@ def test_jobs_run_with_exactly_the_rights_listed_and_leave_no_secret(locked: Loc
     environment = {**secrets_of(locked), "TMPDIR": str(scratch), "SPARK_LOCAL_DIRS": str(scratch), "TIDEGATE_METRICS__PORT": str(port)}
     left: list[tuple[str, bytes]] = []
     with locked_workspace(tmp_path / "space", locked, topic) as space:
-        ingest = space.start("ingest", "events", **environment)
+        ingest = space.start_alone("ingest", "events", **environment)
         ingest.until(lambda: ingest.last.get("released", 0) >= EVENTS - 2, "all events are ordered")
         left += processes_of(ingest)
         left.append(("metrics", urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read()))
@@ -195,7 +195,7 @@ def test_jobs_run_with_exactly_the_rights_listed_and_leave_no_secret(locked: Loc
             "TIDEGATE_KAFKA__NATIVE": "off",
         }
         del environment["TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD"]
-        query = space.start("query", "counts.sql", "--into", "counts", "--until-end", "--config", "query.toml", **environment)
+        query = space.start_alone("query", "counts.sql", "--into", "counts", "--until-end", "--config", "query.toml", **environment)
         while query.running:
             left += processes_of(query)
             left += files_below(scratch)
@@ -375,8 +375,8 @@ def test_wrong_passwords_end_a_start_at_once(locked: Locked, tmp_path: Path) -> 
     with locked_workspace(tmp_path, locked, topic) as space:
         wrong = {"TIDEGATE_KAFKA__CLIENT__SASL_PASSWORD": "canary-wrong"}
         jobs = {
-            "TG-KAFKA-AUTH": space.start("ingest", "events", **{**secrets_of(locked), **wrong}),
-            "TG-REDIS-AUTH": space.start("ingest", "events", **secrets_of(locked), TIDEGATE_REDIS__PASSWORD="canary-wrong"),
+            "TG-KAFKA-AUTH": space.start_alone("ingest", "events", **{**secrets_of(locked), **wrong}),
+            "TG-REDIS-AUTH": space.start_alone("ingest", "events", **secrets_of(locked), TIDEGATE_REDIS__PASSWORD="canary-wrong"),
         }
         for code, job in jobs.items():
             assert error_code(job) == code

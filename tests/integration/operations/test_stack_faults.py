@@ -10,9 +10,15 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
+
+
+@pytest.fixture(scope="module", name="stack")
+def _stack(own_stack: Stack) -> Stack:
+    """These tests kill servers."""
+    return own_stack
 
 
 def test_a_broker_that_was_killed_comes_back_with_what_it_acknowledged(stack: Stack) -> None:

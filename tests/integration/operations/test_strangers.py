@@ -21,7 +21,7 @@ from ordering.policies import Action, Policies
 from ordering.ticks import SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -89,7 +89,7 @@ def test_strangers_neither_end_a_job_nor_change_what_it_writes(stack: Stack, tmp
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
         temporary = space.folder / "Temporary" / ("x" * 100)
         temporary.mkdir(parents=True)
-        job = space.start("ingest", "events", "--until-end", SPARK_SUBMIT_OPTS=f"-Djava.io.tmpdir={temporary}")
+        job = space.start_alone("ingest", "events", "--until-end", SPARK_SUBMIT_OPTS=f"-Djava.io.tmpdir={temporary}")
         with strangers(job) as knocked:
             job.finish()
     assert max(knocked.values(), default=0) >= len(HELLOS), "the job listened nowhere: nobody could knock"

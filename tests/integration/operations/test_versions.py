@@ -15,7 +15,7 @@ from ordering.protocol.wire import HEADER_NAME, VERSION
 from ordering.ticks import SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 

@@ -30,7 +30,7 @@ from tidegate.local.run_setup import RunSetup
 from tidegate.local.script import BoundScript, bind_script
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 CASES = ROOT / "tests" / "cases"

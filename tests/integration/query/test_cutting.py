@@ -14,7 +14,7 @@ from query.stage.planner import Planner
 from tidegate.settings.load import load
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 

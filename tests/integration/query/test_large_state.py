@@ -14,7 +14,7 @@ from support.stack.jobs import workspace
 from support.stack.topics import create, fresh, produce, read_ordered
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -46,12 +46,12 @@ def test_a_large_state_is_stored_and_restored(stack: Stack, tmp_path: Path) -> N
     produce(stack.bootstrap, topic, [Raw(0, None, event(number), START_MS + 1 + number) for number in range(EVENTS)])
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
         ingest = space.start("ingest", "notes")
-        query = space.start("query", space.script("found.sql", SCRIPT))
+        query = space.start_alone("query", space.script("found.sql", SCRIPT))
         query.until(lambda: query.last.get("events", 0) >= EVENTS - 1, "all but the last one are read")
         query.kill()
         ingest.stop()
         space.start("ingest", "notes", "--until-end").finish()
-        space.start("query", "found.sql", "--until-end").finish()
+        space.start_alone("query", "found.sql", "--until-end").finish()
     found = read_ordered(stack.bootstrap, f"{topic}.found", 1)
     rows = [json.loads(event.value) for events in found.events.values() for event in events]
     notes: dict[int, set[str]] = defaultdict(set)

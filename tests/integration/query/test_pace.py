@@ -22,7 +22,7 @@ from ordering.protocol.punctuation import Cti
 from ordering.ticks import SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 

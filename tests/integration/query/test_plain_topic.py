@@ -12,7 +12,7 @@ from sinks.base import SinkError
 from sinks.plain_topic import PlainTopicSink
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 SPAN_US = 60_000_000

@@ -24,9 +24,9 @@ from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.kafka.admin import Admin
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.alone]
 
 EVENTS, PARTITIONS = 20_000, 2
 START_US = START_MS * 1000
@@ -204,7 +204,7 @@ def test_reference_data_comes_while_a_killed_job_runs(scene: Scene) -> None:
     count = scene.produce(0, 0.4)
     ingest = space.start("ingest", "events")
     ingest.until(lambda: ingest.last.get("events_in") == count, "the first part is ordered")
-    job = space.start("query", "looked_up.sql", "--into", "found")
+    job = space.start_alone("query", "looked_up.sql", "--into", "found")
     job.until(lambda: caught_up(job), "the first part is looked up")
     reached_us = parse_tick(job.last["watermark"])
     second_us = math.ceil(reached_us / SECOND_US) * SECOND_US + 3 * SECOND_US

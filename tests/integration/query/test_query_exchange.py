@@ -22,7 +22,7 @@ from ordering.proof.oracle import partition_of
 from ordering.ticks import INFINITY, SECOND_US
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -99,7 +99,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ingest = space.start("ingest", "left", "right")
         for name in sides:
             ingest.until(lambda name=name: exists(stack.bootstrap, f"{topic}.{name}.ordered"), "the ordered topics")  # type: ignore[misc]
-        classes = space.start("query", scripts["classes"], "--into", "classes")
+        classes = space.start_alone("query", scripts["classes"], "--into", "classes")
         classes.until(lambda: classes.last.get("events", 0) > 0, "something of the first half")
         for name, (raws, _) in sides.items():
             produce(stack.bootstrap, f"{topic}.{name}", raws[EVENTS // 2 :])
@@ -188,7 +188,7 @@ def test_over_over_two_inputs_joins_their_substreams(finished: Finished) -> None
 def test_over_over_two_inputs_goes_on_without_its_checkpoint(finished: Finished) -> None:
     """Law, level 3: killed in the middle and robbed of its checkpoint, the job writes of each key what is missing, numbered on."""
     space, slowly = finished.space, settings_of(query__max_events_per_batch=700)
-    job = space.start("query", "both.sql", "--into", "resumed", *slowly)
+    job = space.start_alone("query", "both.sql", "--into", "resumed", *slowly)
     job.until(lambda: job.last.get("results", 0) > 0, "some results")
     job.kill()
     assert job.last["events"] < 2 * EVENTS, "the query was killed in the middle"

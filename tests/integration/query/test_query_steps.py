@@ -22,7 +22,7 @@ from ordering.ticks import INFINITY, SECOND_US
 from sinks.files import FileSink
 
 if TYPE_CHECKING:
-    from integration.conftest import Stack
+    from support.stack.servers import Stack
 
 pytestmark = pytest.mark.integration
 
@@ -144,7 +144,7 @@ def finished(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         ingest = space.start("ingest", "left", "right")
         for name in sides:
             ingest.until(lambda name=name: exists(stack.bootstrap, f"{topic}.{name}.ordered"), "the ordered topics")  # type: ignore[misc]
-        query = space.start("query", script)
+        query = space.start_alone("query", script)
         query.until(lambda: query.last.get("events", 0) > 0, "something of the first half")
         for name, (raws, _) in sides.items():
             produce(stack.bootstrap, f"{topic}.{name}", raws[EVENTS // 2 :])

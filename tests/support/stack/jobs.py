@@ -1,8 +1,10 @@
 """
-Running the real commands: each job is a process tree of its own in a folder of its own, as a user would start it.
+Running the real commands: each job is a process in a folder of its own, as a user would start it.
 
-A job is watched through what it prints (one JSON object a line), what it logs and what it writes to Kafka. Killing it
-takes its whole session - driver, JVM and Python workers - and nothing else.
+A job is watched through what it prints (one JSON object a line), what it logs and what it writes to Kafka. By default its
+driver and workers are forked by a warm host and share a JVM with the other jobs of the test process
+(:mod:`support.stack.warm_host`). A job that is started alone is a process tree of its own: killing it takes its whole
+session - driver, JVM and Python workers - and nothing else.
 """
 
 from __future__ import annotations
@@ -16,32 +18,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
+from support.stack.servers import Addresses
+from support.stack.warm_jobs import HOST, SPARK_TABLE
 
 JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
-_POLL_S = 0.3
-
-_SPARK_TABLE = """
-[spark]
-master = "local[2]"
-shuffle_partitions = 2
-driver_memory = "512m"
-"""
-
-
-class Addresses(Protocol):
-    """Where Kafka and Redis answer."""
-
-    @property
-    def bootstrap(self) -> str:
-        """Kafka's address."""
-
-    @property
-    def redis_url(self) -> str:
-        """Redis's address."""
+_POLL_S = 0.1
+_CHECKPOINTS = ".tidegate/checkpoints"
 
 
 class Job:
@@ -52,30 +38,36 @@ class Job:
         folder: Working directory, with its ``tidegate.toml``.
         environment: The process's environment.
         arguments: What follows ``tidegate``.
+        alone: Whether it is a process tree of its own, with a JVM of its own.
 
     Attributes:
         lines: What it has printed so far.
         took_s: Seconds from its start to its end; 0 while it runs.
     """
 
-    def __init__(self, folder: Path, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+    def __init__(self, folder: Path, environment: dict[str, str], arguments: tuple[str, ...], *, alone: bool) -> None:
         self.lines: list[dict[str, Any]] = []
         self.took_s = 0.0
         self._started_s = time.monotonic()
         self._log = folder / f"{arguments[0]}-{time.monotonic_ns()}.log"
-        command = [sys.executable, "-m", "tidegate", *arguments, "--format", "json"]
+        self._alone = alone
+        printed, written = os.pipe()
+        command = [*arguments, "--format", "json"]
         with self._log.open("wb") as errors:
-            self._process = subprocess.Popen(
-                command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=errors, start_new_session=True
+            self._process = (
+                _start_alone(folder, environment, command, written, errors.fileno())
+                if alone
+                else HOST.start_job(folder, environment, command, written, errors.fileno())
             )
-        self._follower = threading.Thread(target=self._follow, daemon=True)
+        os.close(written)
+        self._follower = threading.Thread(target=self._follow, args=(printed,), daemon=True)
         self._follower.start()
 
-    def _follow(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            if line.startswith(b"{"):
-                self.lines.append(json.loads(line))
+    def _follow(self, printed: int) -> None:
+        with os.fdopen(printed, "rb") as output:
+            for line in output:
+                if line.startswith(b"{"):
+                    self.lines.append(json.loads(line))
         self.took_s = time.monotonic() - self._started_s
 
     @property
@@ -129,7 +121,9 @@ class Job:
         return self.finish()
 
     def kill(self) -> None:
-        """End driver, JVM and Python workers at once (SIGKILL), as a power cut would."""
+        """End driver, JVM and Python workers at once (SIGKILL), as a power cut would; nothing else, if it was started alone."""
+        if not self._alone:
+            self._process.kill()
         while members := [process for process in psutil.process_iter() if _session_of(process.pid) == self._process.pid]:
             for process in members:
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -147,6 +141,11 @@ class Job:
             assert self.running, f"ended ({self.wait()}) before {what}: {self.errors[-3000:]}"
             assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}: {self.last} {self.errors[-3000:]}"
             time.sleep(_POLL_S)
+
+
+def _start_alone(folder: Path, environment: dict[str, str], command: list[str], output: int, errors: int) -> subprocess.Popen[bytes]:
+    program = [sys.executable, "-m", "tidegate", *command]
+    return subprocess.Popen(program, cwd=folder, env=environment, stdout=output, stderr=errors, start_new_session=True)
 
 
 def _session_of(pid: int) -> int:
@@ -169,14 +168,23 @@ class Workspace:
     def __init__(self, folder: Path, stack: Addresses, tables: str) -> None:
         self.folder, self.stack = folder, stack
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "tidegate.toml").write_text(tables + _SPARK_TABLE)
+        (folder / "tidegate.toml").write_text(tables + SPARK_TABLE)
         self._jobs: list[Job] = []
 
     def start(self, *arguments: str, **environment: str) -> Job:
         """Start ``tidegate`` with *arguments*; *environment* goes above the addresses of the stack."""
+        return self._start(arguments, environment, alone=False)
+
+    def start_alone(self, *arguments: str, **environment: str) -> Job:
+        """Start it as a process tree of its own: to be killed, looked at from outside, or given what concerns the JVM or workers."""
+        return self._start(arguments, environment, alone=True)
+
+    def _start(self, arguments: tuple[str, ...], environment: dict[str, str], *, alone: bool) -> Job:
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
         addresses = {"TIDEGATE_KAFKA__BOOTSTRAP": self.stack.bootstrap, "TIDEGATE_REDIS__URL": self.stack.redis_url}
-        self._jobs.append(Job(self.folder, {**inherited, **addresses, **environment}, arguments))
+        # The JVM of the warm host works in another folder.
+        place = {} if alone else {"TIDEGATE_SPARK__CHECKPOINT_DIR": str(self.folder / _CHECKPOINTS)}
+        self._jobs.append(Job(self.folder, {**inherited, **addresses, **place, **environment}, arguments, alone=alone))
         return self._jobs[-1]
 
     def script(self, name: str, text: str) -> str:

@@ -1,0 +1,124 @@
+"""
+The test process's side of the warm host (:mod:`support.stack.warm_host`): starts it with the first job, ends it at the end.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from support.repository import ROOT
+from support.stack.warm_host import SOCKET
+
+_START_S = 120.0
+_NAP_S = 0.05
+
+
+class WarmProcess:
+    """A job that the host has forked, with what :class:`subprocess.Popen` has for one."""
+
+    def __init__(self, host: WarmHost, connection: socket.socket) -> None:
+        self._host, self._connection = host, connection
+        self.pid = int(connection.recv(64))
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return the exit code, None while it runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """
+        Return the exit code once it has ended.
+
+        Raises:
+            subprocess.TimeoutExpired: It has not ended in time.
+        """
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            try:
+                self.returncode = int(self._connection.recv(64) or -signal.SIGKILL)
+            except (TimeoutError, BlockingIOError):
+                raise subprocess.TimeoutExpired("tidegate", timeout or 0.0) from None
+            except ConnectionError:
+                self.returncode = -signal.SIGKILL
+            self._connection.close()
+        return self.returncode
+
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM)."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it and all that the host has forked, the JVM too: what a job has begun there nobody else could end."""
+        self._host.end()
+        self.wait(_START_S)
+
+
+class WarmHost:
+    """The host of a test process; started when it is first asked for a job."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder = Path()
+
+    def start_job(self, folder: Path, environment: dict[str, str], arguments: list[str], output: int, errors: int) -> WarmProcess:
+        """Start ``tidegate`` with *arguments* in *folder*; it writes into the files *output* and *errors*."""
+        if self._process is None or self._process.poll() is not None:
+            self._start()
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        connection.connect(str(self._folder / SOCKET))
+        asked = {"kind": "job", "arguments": arguments, "folder": str(folder), "environment": environment}
+        with Path(os.devnull).open() as nothing:
+            socket.send_fds(connection, [json.dumps(asked).encode()], [nothing.fileno(), output, errors])
+        return WarmProcess(self, connection)
+
+    def _start(self) -> None:
+        self.end()
+        # Paths of sockets are short.
+        self._folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))
+        (self._folder / "tidegate.toml").write_text(SPARK_TABLE)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
+        # What a job sets for its children before it starts them; the host's are forked.
+        environment |= {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "MALLOC_ARENA_MAX": "2"}
+        with (self._folder / "host.log").open("wb") as log:
+            command = [sys.executable, "-m", "support.stack.warm_host", str(self._folder)]
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        deadline_s = time.monotonic() + _START_S
+        while not (self._folder / "ready").exists():
+            log_text = (self._folder / "host.log").read_text()
+            assert self._process.poll() is None, f"the host of the jobs has ended: {log_text}"
+            assert time.monotonic() < deadline_s, f"the host of the jobs does not start: {log_text}"
+            time.sleep(_NAP_S)
+
+    def end(self) -> None:
+        """End the host with all that it has forked."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait()
+            self._process = None
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+SPARK_TABLE = """
+[spark]
+master = "local[2]"
+shuffle_partitions = 2
+driver_memory = "512m"
+"""
+
+HOST = WarmHost()
+atexit.register(HOST.end)
