@@ -4,7 +4,7 @@ Extensions: what other packages add to queries, found by their entry points.
 ============================  ==================================================================================
 ``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`
 ``tidegate.aggregates``       aggregates, called in scripts as ``uda.name(...)``: :class:`AggregateFunction`
-``tidegate.operators``        operators, called in FROM as ``name(step, ...)``: :class:`query.operators.lifetimes.offered.OfferedOperator`
+``tidegate.operators``        operators, called in FROM as ``name(step, ...)``: :class:`query.plan.operator_extensions.OfferedOperator`
 ``tidegate.queries``          whole queries, run by name as ``tidegate query name``: a function that returns a
                               :class:`query.api.Query`, or a script's text
 ============================  ==================================================================================
@@ -24,8 +24,8 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.errors import QueryError
-from query.operators.lifetimes import offered as operators
-from query.operators.lifetimes.offered import OfferedOperator
+from query.plan import operator_extensions as operators
+from query.plan.operator_extensions import OfferedOperator
 from query.sql.calling import OURS
 from tidegate.expressions.binding import offered
 from tidegate.expressions.binding.offered import OfferedAggregate, Whole

@@ -17,31 +17,40 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.lifetimes.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn
-from query.operators.rows.lookback import group_numbers
-from query.plan.operator import BAD_SCHEMA, Retained, alone, by_substream, ticks
+from query.operators.rows.row_groups import group_numbers
+from query.plan.operator import Operator
+from query.plan.operator_extensions import Argument, ColumnArgument, Length, OfferedOperator, RowColumn
+from query.plan.row_tables import BAD_SCHEMA, Retained, alone, by_substream, ticks
 from tidegate.expressions.variant import from_columns
 
 
 @dataclass(frozen=True)
-class Debouncing:
+class Debouncing(Operator):
     """
     The operator.
 
     Args:
-        key: The number of the column of which each value is meant for itself.
-        reach_us: How long a row holds others back, microseconds.
+        key: The number of the column whose values are debounced separately.
+        silence_us: How long a row holds others back, microseconds.
     """
 
     key: int
-    reach_us: int
-    sides: int = 1
-    passes: bool = True
+    silence_us: int
 
     @property
-    def apart(self) -> tuple[int, ...]:
+    def reach_us(self) -> int:
+        """A row has a say in results until it holds back no more."""
+        return self.silence_us
+
+    @property
+    def key_columns(self) -> tuple[int, ...]:
         """Rows that differ in the key never meet, so the work can be spread by it."""
         return (self.key,)
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Rows pass as they are."""
+        return True
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Keep rows as they are; none is bad."""
@@ -54,7 +63,7 @@ class Debouncing:
         subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
         groups = group_numbers(subs, [from_columns(rows, f"s{self.key}")])
         order = np.argsort(groups, kind="stable")
-        held = (np.diff(groups[order]) == 0) & (np.diff(system_us[order]) <= self.reach_us)
+        held = (np.diff(groups[order]) == 0) & (np.diff(system_us[order]) <= self.silence_us)
         passing = np.ones(len(order), dtype=np.bool_)
         passing[order[1:]] = ~held
         passing &= (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
@@ -62,7 +71,7 @@ class Debouncing:
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Keep the rows that can hold back a row to come."""
-        until_us = ticks(retained, "system_us") + self.reach_us
+        until_us = ticks(retained, "system_us") + self.silence_us
         return retained.filter(pa.array(until_us >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from query.operators.analytic.analytic import Analysis
+from query.operators.analytic.analysis import Analysis
 from query.operators.joins.reference_join import ReferenceJoining
 from query.operators.joins.temporal_join import TemporalJoin
 from query.operators.rows.apply import Application
@@ -19,7 +19,8 @@ from query.operators.rows.project import EncodedProjection, Projection
 from query.operators.rows.union import Uniting
 from query.operators.windows.windowed_aggregate import WindowAggregation
 from query.plan.nodes import Analyze, Apply, Custom, Join, Plan, Project, ReferenceJoin, Rows, Union, WindowedAggregate
-from query.plan.operator import BAD_SCHEMA, RESULT_SCHEMA, Operator, concat_rows, encoded, parted
+from query.plan.operator import Operator
+from query.plan.row_tables import BAD_SCHEMA, RESULT_SCHEMA, concat_rows, encoded, parted
 from query.reference.tables import NO_REFERENCES, ReferenceTable
 from tidegate.payloads.formats import JSON, PayloadFormat
 

@@ -23,7 +23,7 @@ from ordering.columns.key_table import Keys as KeyBytes
 from ordering.protocol.partitioner import partitions_of
 from query.columns.decode import Events
 from query.columns.encode import canonicalize, encode_keys
-from query.operators.rows.rows import RowStage
+from query.operators.rows.row_stage import RowStage
 from query.plan.common_keys import Keys
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr

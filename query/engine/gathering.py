@@ -1,10 +1,10 @@
 """
 Gathering: which of the retained rows a finish looks at, and how many at once.
 
-Pieces of which no row can have a part in the results asked for are left alone. Where an operator says so (:class:`Portioned`)
+Pieces of which no row can have a part in the results asked for are left alone. Where an operator says so (``can_take_portions``)
 many rows are handed to it in portions, one after the other, each with all rows of its groups; so the memory that closing
 a long window takes does not grow with all that it holds, but with its largest group. Of what joins keep, old rows are looked
-up by their keys (:class:`Selective`); of what all results asked for hold alike, the sums are taken (:class:`Summing`).
+up by their keys (``can_look_up``); of what all results asked for hold alike, the sums are taken (``can_summarize``).
 
 Where time jumps and many rows have their last result at instants of their own, as in sliding windows and joins, a finish goes
 in steps of time (:func:`leaving`, :func:`step_of`).
@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from query.columns.key_hashes import KeyHashes
 from query.engine.retention import Piece, Retention, SpanOf
-from query.plan.operator import Operator, Periodic, Portioned, Selective, Spanning, Summing, concat_rows
+from query.plan.operator import Operator
+from query.plan.row_tables import concat_rows
 
 ROWS_AT_ONCE = 4_000_000
 """More rows than these are handed over in portions."""
@@ -37,25 +38,23 @@ INDEXED_FROM = 4_096
 
 def select_pieces(operator: Operator, retention: Retention, names: Sequence[str], from_us: int, to_us: int) -> list[list[Piece]]:
     """Return for each side the pieces that results with ``from_us <= System.Timestamp < to_us`` can need."""
-    if isinstance(operator, Periodic) and not operator.gives(from_us, to_us):
+    if not operator.may_have_results(from_us, to_us):
         return [[] for _ in names]
-    if not isinstance(operator, Spanning):
-        return [[piece for piece in retention.pieces(name) if piece.low_us < to_us] for name in names]
     selected = []
     for side, name in enumerate(names):
         span = partial(operator.span_us, side=side)
         pieces = [piece for piece in retention.pieces(name) if piece.may_count_between(span, from_us, to_us)]
-        if isinstance(operator, Summing) and operator.is_summing:
+        if operator.can_summarize:
             pieces = list(_replace_by_sums(operator, pieces, span, from_us, to_us))
         selected.append(pieces)
     return selected
 
 
-def _replace_by_sums(operator: Summing, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
+def _replace_by_sums(operator: Operator, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
     """Yield the pieces, or what stands for them; those that count in part are looked at block by block."""
     for piece in pieces:
-        if operator.holds_all(piece.ends_us, from_us, to_us):
-            yield piece.summary(operator.summed)
+        if operator.is_seen_alike(piece.ends_us, from_us, to_us):
+            yield piece.summary(operator.summarize)
         elif piece.num_rows > BLOCK_ROWS and piece.high_us < from_us:
             blocks = (block for block in piece.blocks(BLOCK_ROWS) if block.may_count_between(span, from_us, to_us))
             yield from _replace_by_sums(operator, blocks, span, from_us, to_us)
@@ -74,11 +73,10 @@ class ExpiringRows:
 
 def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str], ahead_us: int) -> Iterator[ExpiringRows]:
     """Yield what an operator keeps, by the instants that time has come to when it knows the last results; *ahead_us* sooner."""
-    if isinstance(operator, Spanning):
-        for side, name in enumerate(names):
-            for piece in retention.pieces(name):
-                first_us, last_us = piece.last_results_us(partial(operator.span_us, side=side))
-                yield ExpiringRows(first_us - ahead_us, last_us - ahead_us, piece.num_rows)
+    for side, name in enumerate(names):
+        for piece in retention.pieces(name):
+            first_us, last_us = piece.last_results_us(partial(operator.span_us, side=side))
+            yield ExpiringRows(first_us - ahead_us, last_us - ahead_us, piece.num_rows)
 
 
 def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
@@ -110,14 +108,14 @@ def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:
 def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> pa.Table:
     """Return an operator's results in *closing*, from the pieces of each side."""
     count = -(-sum(piece.num_rows for each in pieces for piece in each) // ROWS_AT_ONCE)
-    if count > 1 and isinstance(operator, Portioned):
-        return operator.rows_of(_split_into_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
-    if isinstance(operator, Selective):
+    if count > 1 and operator.can_take_portions:
+        return operator.rows_of_portions(_split_into_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
+    if operator.can_look_up:
         return operator.rows(_select_by_keys(operator, pieces, closing), closing)
     return operator.rows([combine_pieces(each) for each in pieces], closing)
 
 
-def _select_by_keys(operator: Selective, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
+def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
     """Return for each of two sides the rows that ask, or are old and have the key of one of the other side that does."""
     from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
     parts: list[dict[Piece, pa.Table]] = []
@@ -125,19 +123,19 @@ def _select_by_keys(operator: Selective, pieces: Sequence[Sequence[Piece]], clos
     for side, each in enumerate(pieces):
         near = [piece for piece in each if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
         parts.append({piece: piece.rows() for piece in near})
-        asking = [rows.filter(pa.array(operator.asking(rows, closing, side))) for rows in parts[side].values()]
-        asked.append(KeyHashes.of(operator.keys(concat_rows(asking), side)) if asking else None)
+        asking = [rows.filter(pa.array(operator.asking_rows(rows, closing, side))) for rows in parts[side].values()]
+        asked.append(KeyHashes.of(operator.lookup_keys(concat_rows(asking), side)) if asking else None)
     for side, each in enumerate(pieces):
         wanted = asked[1 - side]
         for piece in each:
             if piece not in parts[side] and wanted is not None:
-                index = piece.index(lambda rows, side=side: KeyHashes.of(operator.keys(rows, side)))  # type: ignore[misc]
+                index = piece.index(lambda rows, side=side: KeyHashes.of(operator.lookup_keys(rows, side)))  # type: ignore[misc]
                 parts[side][piece] = piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
     found = [[parts[side][piece] for piece in each if piece in parts[side]] for side, each in enumerate(pieces)]
     return [_number_rows(each) if any(rows.num_rows for rows in each) else None for each in found]
 
 
-def _split_into_portions(operator: Portioned, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
+def _split_into_portions(operator: Operator, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
     """Yield the rows of an operator's only side in portions, those of a portion in their order."""
     portion = [operator.portion_of(piece.rows(), count) for piece in pieces]
     for number in range(count):

@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 
 from ordering.ticks import INFINITY, NEVER
 from query.plan.nodes import Custom, Node
-from query.plan.operator import Ahead
 
 
 def ahead_of(node: Node) -> int:
     """Return by how much, microseconds."""
     below_us = min((ahead_of(child) for child in node.children), default=0)
-    own_us = node.operator.ahead_us if isinstance(node, Custom) and isinstance(node.operator, Ahead) else 0
+    own_us = node.operator.ahead_us if isinstance(node, Custom) else 0
     return below_us + own_us
 
 

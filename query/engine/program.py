@@ -24,20 +24,11 @@ from query.engine.compile import make_operator
 from query.engine.gathering import combine_pieces, compute_rows, expiring_rows, find_step_end, select_pieces
 from query.engine.lead import ahead_of, shift_slices
 from query.engine.retention import Retention
-from query.operators.lifetimes.offered import refuse_unfinished
 from query.operators.rows.project import EncodedProjection
 from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, lookback_of, scan_of, source_of
-from query.plan.operator import (
-    RESULT_SCHEMA,
-    Compacting,
-    Condensing,
-    Operator,
-    Spanning,
-    Summing,
-    each_once,
-    encoded,
-    parted,
-)
+from query.plan.operator import Operator
+from query.plan.operator_extensions import refuse_unfinished
+from query.plan.row_tables import RESULT_SCHEMA, each_once, encoded, parted
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.variant import from_columns
 from tidegate.payloads.formats import JSON, PayloadFormat
@@ -256,16 +247,12 @@ class Program:
 
     def _forget(self, operator: Operator, side: int, name: str, retention: Retention, horizon: pa.Table) -> None:
         expire = partial(operator.expire, horizon=horizon, side=side)
-        if isinstance(operator, Spanning):
-            span = partial(operator.span_us, side=side)
-            retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), is_one_timeline=self._is_one_timeline)
-        else:
-            retention.reduce(name, expire)
-        # What is summed up is needed, all of it.
-        if isinstance(operator, Condensing) and not (isinstance(operator, Summing) and operator.is_summing):
+        span = partial(operator.span_us, side=side)
+        retention.expire(name, expire, span, int(pc.max(horizon["to_us"]).as_py()), is_one_timeline=self._is_one_timeline)
+        if operator.can_condense:
             self._condense(operator, retention, name, horizon, side)
 
-    def _condense(self, operator: Condensing, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
+    def _condense(self, operator: Operator, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
         """Let an operator drop what it does not need; once there is twice as much as was left, else what is kept would cost every batch."""
         pieces = list(retention.pieces(name))
         if sum(piece.num_rows for piece in pieces) < 2 * self._rows_left.get(name, 0) or not pieces:
@@ -279,7 +266,7 @@ class Program:
         if name not in self._operators:
             return rows
         operator, side = self._operators[name]
-        return operator.compacted(rows, side) if isinstance(operator, Compacting) else rows
+        return operator.compact(rows, side)
 
     @property
     def _retained_sides(self) -> Iterator[tuple[Operator, int, str]]:

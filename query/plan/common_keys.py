@@ -84,9 +84,9 @@ def meetings(node: Node) -> Iterator[Meeting]:
         candidates = _candidates(pair for pair in pairs if _is_of_one_kind(pair))
         yield Meeting(inputs, candidates, node.describe(), _UNDECLARED if _candidates(pairs) and not candidates else "")
     elif isinstance(node, Custom):
-        telling: Sequence[int] | None = getattr(node.operator, "apart", ())
-        if telling is not None:
-            slots = (Slot(at, "", None) for at in telling)
+        key_columns = node.operator.key_columns
+        if key_columns is not None:
+            slots = (Slot(number, "", None) for number in key_columns)
             yield Meeting(inputs, _candidates(origins(node.child, slot) for slot in slots), node.describe())
     elif len(node.children) > 1 and not isinstance(node, Union):
         yield Meeting(inputs, (), node.describe())

@@ -406,7 +406,7 @@ class ReferenceJoin:
 @dataclass(frozen=True, slots=True)
 class Custom:
     """
-    Rows that an operator gives which scripts call by name; see :mod:`query.operators.lifetimes.offered`.
+    Rows that an operator gives which scripts call by name; see :mod:`query.plan.operator_extensions`.
 
     Args:
         child: Gives the rows it takes.

@@ -89,7 +89,7 @@ def _passed(node: Node) -> Rows | None:
     """Return the node below whose columns are this one's first."""
     if isinstance(node, ReferenceJoin):
         return node.left
-    if isinstance(node, (Analyze, Apply)) or (isinstance(node, Custom) and getattr(node.operator, "passes", False)):
+    if isinstance(node, (Analyze, Apply)) or (isinstance(node, Custom) and node.operator.keeps_columns):
         return node.child
     return None
 

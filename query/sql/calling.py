@@ -16,10 +16,10 @@ from sqlglot import exp
 
 from ordering.ticks import format_duration
 from query.operators.lifetimes.active import ACTIVE
-from query.operators.lifetimes.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word, find, names
 from query.operators.lifetimes.shift import SHIFT
 from query.plan.nodes import Column, Custom, Project, Reference, Rows, type_name
 from query.plan.operator import Operator
+from query.plan.operator_extensions import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word, find, names
 from query.sql.layout import Layout
 from query.sql.lengths import UNITS_US
 from query.sql.reading import named_table
@@ -178,6 +178,8 @@ class Calling:
             raise self.source.error(str(problem), code="FUNCTION", at=at, fix="call it as shown", example=offered.example) from None
         except Exception as error:  # a package's mistake must show where it was met
             raise self._useless(name, f"making it raised {type(error).__name__}: {error}", at) from error
+        if not isinstance(operator, Operator):
+            raise self._useless(name, f"it is a {type(operator).__name__}, not an Operator", at)
         if operator.reach_us > self.length_us_max:
             what = f"{name} looks {format_duration(operator.reach_us)} back, longer than {format_duration(self.length_us_max)}"
             fix = "shorten it, or raise query.window_max in the settings"
@@ -194,7 +196,7 @@ class Calling:
         unknown = [column.kind for column in found if column.kind != ANY and column.kind.lower() not in DECLARABLE]
         if not found or len(set(spelled)) < len(spelled) or unknown:
             raise self._useless(name, f"it says that it gives {', '.join(f'{one.name} {one.kind}' for one in found) or 'no columns'}", at)
-        if getattr(operator, "passes", False) and tuple(found[: len(below)]) != tuple(below):
+        if operator.keeps_columns and tuple(found[: len(below)]) != tuple(below):
             raise self._useless(name, "it says that it passes columns on, and does not begin with them", at)
         return tuple(
             Column(column.name, Slot(place, column.name, DECLARABLE.get(column.kind.lower()))) for place, column in enumerate(found)

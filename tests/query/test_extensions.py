@@ -23,11 +23,12 @@ from ordering.errors import QueryError
 from query import extensions
 from query.engine.program import Program
 from query.extensions import AggregateFunction
-from query.operators.lifetimes import offered as operators
-from query.operators.lifetimes.offered import OfferedOperator, RowColumn
+from query.plan import operator_extensions as operators
 from query.plan.nodes import walk
-from query.plan.operator import BAD_SCHEMA, Retained, alone
+from query.plan.operator import Operator
+from query.plan.operator_extensions import OfferedOperator, RowColumn
 from query.plan.parallelism import spreading_of
+from query.plan.row_tables import BAD_SCHEMA, Retained, alone
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding import offered as aggregates
 from tidegate.expressions.binding.catalog import InputSchema
@@ -274,10 +275,10 @@ def test_calls_stand_on_calls_through_steps() -> None:
     assert answers.values() == ['{"v":"1","n":0}']
 
 
-class Stray:
+class Stray(Operator):
     """An operator that gives rows at the wrong time."""
 
-    sides, reach_us = 1, 0
+    sides, reach_us, keeps_columns = 1, 10 * SECOND, False
 
     def __init__(self, moved_us: int) -> None:
         self._moved_us = moved_us
@@ -311,7 +312,7 @@ def test_rows_outside_of_the_slice_stop_the_query() -> None:
         (lambda columns, arguments: ([RowColumn("a", "int")], Stray(0)), "it says that it gives a int"),
         (lambda columns, arguments: 1 / 0, "making it raised ZeroDivisionError: division by zero"),
         (lambda columns, arguments: ([RowColumn("a")], _with(reach_us=-1)), "it says reach_us -1 and sides 1"),
-        (lambda columns, arguments: ([RowColumn("a")], _with(passes=True)), "it says that it passes columns on, and does not begin"),
+        (lambda columns, arguments: ([RowColumn("a")], _with(keeps_columns=True)), "it says that it passes columns on, and does not begin"),
         (lambda columns, arguments: (columns, _with(reach_us=10**15)), "bad looks 11574d1h46m40s back, longer than 7d"),
     ],
 )

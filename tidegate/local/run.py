@@ -21,7 +21,7 @@ from ordering.ticks import INFINITY, NEVER
 from query.engine.compile import EVENTS_SCHEMA
 from query.engine.program import Program
 from query.engine.retention import Retention
-from query.plan.operator import RESULT_SCHEMA
+from query.plan.row_tables import RESULT_SCHEMA
 from tidegate.local.inputs import BadRecord, FileInput
 
 Ints = NDArray[np.int64]

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from debounce import Debouncing, make
 
-from query.operators.lifetimes.offered import ColumnArgument, Length, RowColumn
+from query.plan.operator_extensions import ColumnArgument, Length, RowColumn
 
 
 def rows(*given: tuple[int, str]) -> pa.Table:

@@ -15,25 +15,23 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from query.operators.joins.joined_rows import alone, have_keys, joined, keys_of, meeting, with_keys
 from query.operators.joins.matching import Keyed, Pairs, matches
-from query.operators.joins.pairing import alone, have_keys, joined, keys_of, meeting, with_keys
-from query.operators.rows.instant_rows import Momentary
-from query.operators.rows.rows import RowStage
+from query.operators.rows.instant_rows import InstantRows
+from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import ReferenceJoin, predicates_of
-from query.plan.operator import Retained, Ticks, by_substream, concat_rows, no_rows, rows_table, ticks
-from query.plan.operator import alone as only
+from query.plan.row_tables import Retained, Ticks, by_substream, concat_rows, no_rows, rows_table, ticks
+from query.plan.row_tables import alone as only
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.tree import Expr
 
 
 @dataclass(frozen=True)
-class ReferenceJoining(Momentary):
+class ReferenceJoining(InstantRows):
     """The operator of a :class:`query.plan.nodes.ReferenceJoin`."""
 
     node: ReferenceJoin
     table: ReferenceTable
-    sides: int = 1
-    reach_us: int = 0
     _records: pa.Table = field(init=False, repr=False)
     _keyed: Keyed = field(init=False, repr=False)
 

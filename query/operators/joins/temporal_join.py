@@ -20,10 +20,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.operators.joins.joined_rows import alone, have_keys, joined, keys_of, meeting, with_keys
 from query.operators.joins.matching import Found, Keyed, Pairs, matches
-from query.operators.joins.pairing import alone, have_keys, joined, keys_of, meeting, with_keys
 from query.plan.nodes import Join
-from query.plan.operator import Retained, Ticks, by_substream, no_rows, ticks
+from query.plan.operator import Operator
+from query.plan.row_tables import Retained, Ticks, by_substream, no_rows, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr
 from tidegate.expressions.variant import from_columns
@@ -92,15 +93,19 @@ class _Found:
 
 
 @dataclass(frozen=True)
-class TemporalJoin:
+class TemporalJoin(Operator):
     """The operator of a :class:`query.plan.nodes.Join`."""
 
     node: Join
-    sides: int = 2
     _keys: tuple[tuple[Expr, ...], ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_keys", tuple(tuple(pair[side] for pair in self.node.keys) for side in (LEFT, RIGHT)))
+
+    @property
+    def sides(self) -> int:
+        """The left and the right one."""
+        return 2
 
     @property
     def reach_us(self) -> int:
@@ -136,14 +141,19 @@ class TemporalJoin:
         instant = np.array([instant_us])
         return instant_us, int(self._last(instant, instant, side)[0])
 
-    def keys(self, retained: pa.Table, side: int) -> pa.Table:
+    @property
+    def can_look_up(self) -> bool:
+        """Whether rows meet by key: always."""
+        return True
+
+    def lookup_keys(self, retained: pa.Table, side: int) -> pa.Table:
         """Return the substream and the keys of rows; keys of different kinds may be equal, but then are in other columns."""
         found = {"sub": retained["sub"]}
         for at, key in enumerate(keys_of(retained, self._keys[side])):
             found |= key.columns(f"k{at}")
         return pa.table(found)
 
-    def asking(self, retained: pa.Table, closing: pa.Table, side: int) -> Mask:
+    def asking_rows(self, retained: pa.Table, closing: pa.Table, side: int) -> Mask:
         """Tell which rows are new, and which left rows may turn out to stay alone."""
         sub, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
         from_us, to_us = (by_substream(sub, closing, name, 0) for name in ("from_us", "to_us"))

@@ -1,10 +1,12 @@
 """
 Active: how many rows are alive. ``active(flights, minute, 5, origin)`` counts for each origin the flights of the last five minutes.
 
-A row lives from its time on, for a fixed time, until an end that it says itself, or until an edge
-(:mod:`query.operators.lifetimes.lifetimes`); at its end it counts no more. Law: of each group - a substream and the values of the columns
-named; NULL is a value of its own - there is one row at each instant at which any of its rows begins or ends to live, however many do; it
-holds how many are alive then, 0 when the last one has ended. Rows of one instant are ordered by the values of the columns.
+A row lives from its time on: for a fixed time, until an end that a column says, or until an edge
+(:mod:`query.operators.lifetimes.lifetime_rules`). At its end it counts no more. A group is a substream and the values of the
+columns named; NULL is a value of its own.
+
+Law: a group has one row at each instant at which any of its rows begins or ends to live. It holds how many are alive then, 0 when
+the last one has ended. Rows of one instant are ordered by the values of the columns.
 """
 
 from __future__ import annotations
@@ -18,21 +20,26 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import sorted_places
 from query.columns.encode import canonicalize, encode_keys
-from query.operators.lifetimes.lifetimes import ForLength, Lifetime, UntilColumn, UntilEdge, alive_at
-from query.operators.lifetimes.offered import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word
-from query.operators.rows.lookback import Groups, Whole, group_numbers
-from query.plan.operator import Retained, alone, by_substream, no_rows, rows_table, ticks
+from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilColumn, UntilEdge, alive_at
+from query.operators.rows.row_groups import Groups, Whole, group_numbers
+from query.plan.operator import Operator
+from query.plan.operator_extensions import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word
+from query.plan.row_tables import Retained, alone, by_substream, no_rows, rows_table, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, from_columns
 
 
 @dataclass(frozen=True)
-class Active:
-    """The operator; *lifetime* says how long a row lives, *apart* are the columns by which rows are grouped."""
+class Active(Operator):
+    """The operator; *lifetime* says how long a row lives, *keys* are the columns by which rows are grouped."""
 
     lifetime: Lifetime
-    apart: tuple[int, ...]
-    sides: int = 1
+    keys: tuple[int, ...]
+
+    @property
+    def key_columns(self) -> tuple[int, ...]:
+        """The columns by which rows are grouped."""
+        return self.keys
 
     @property
     def reach_us(self) -> int:
@@ -42,7 +49,7 @@ class Active:
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, substream, time, the grouping columns, and what tells how long rows live."""
         below, marks, bad = self.lifetime.marked(below)
-        keys = [canonicalize(from_columns(below, f"s{index}")) for index in self.apart]
+        keys = [canonicalize(from_columns(below, f"s{index}")) for index in self.keys]
         rows = rows_table(below["sub"], below["system_us"], below["key"], keys)
         for name, column in {"position": below["position"], **marks}.items():
             rows = rows.append_column(name, column)
@@ -61,7 +68,7 @@ class Active:
         order = sorted_places(at, _ranks(owners)[group], np.arange(len(at)), len(at))
         found = owners.take(pa.array(group[order]))
         found = found.append_column("system_us", pa.array(at[order]))
-        return found.append_column(f"s{len(self.apart)}_{Kind.BIGINT.value}", pa.array(alive[order]))
+        return found.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))
 
     def _living(self, rows: pa.Table) -> tuple[pa.Table, Groups, Whole]:
         """Return the rows that live, in the order of time, their groups, and place by place when they end to live."""
@@ -75,17 +82,13 @@ class Active:
         return rows, groups, ends_us[groups.order]
 
     def _keys(self, rows: pa.Table) -> list[Variant]:
-        return [from_columns(rows, f"s{place}") for place in range(len(self.apart))]
+        return [from_columns(rows, f"s{place}") for place in range(len(self.keys))]
 
     def _owners(self, rows: pa.Table) -> pa.Table:
         """Return substream, key and grouping columns of groups; rows of a group may have differed in their own keys."""
         keys = self._keys(rows)
         key = encode_keys(keys, rows.num_rows)
         return rows_table(rows["sub"], rows["system_us"], key, keys).drop_columns(["system_us"])
-
-    def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return when a row begins and ends to live."""
-        return instant_us, instant_us + self.reach_us
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows that may end to live at or after to_us."""

@@ -13,29 +13,41 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.lifetimes.offered import Argument, Length, OfferedOperator, RowColumn
-from query.operators.rows.instant_rows import Momentary, due_rows
-from query.plan.operator import BAD_SCHEMA, Retained, alone
+from query.operators.rows.instant_rows import InstantRows, due_rows
+from query.plan.operator_extensions import Argument, Length, OfferedOperator, RowColumn
+from query.plan.row_tables import BAD_SCHEMA, Retained, alone
 
 
 @dataclass(frozen=True)
-class Shift(Momentary):
-    """The operator; *reach_us* is by how much rows are moved, microseconds."""
+class Shift(InstantRows):
+    """The operator; *shift_us* is by how much rows are moved, microseconds."""
 
-    reach_us: int
-    sides: int = 1
-    apart: None = None
-    passes: bool = True
+    shift_us: int
+
+    @property
+    def reach_us(self) -> int:
+        """The shift."""
+        return self.shift_us
 
     @property
     def ahead_us(self) -> int:
-        """Return by how much rows are moved, microseconds."""
-        return self.reach_us
+        """The shift."""
+        return self.shift_us
+
+    @property
+    def key_columns(self) -> None:
+        """No two rows meet."""
+        return None
+
+    @property
+    def keeps_columns(self) -> bool:
+        """Its columns are those of the input rows."""
+        return True
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return the rows at their new times."""
         at = below.schema.get_field_index("system_us")
-        return below.set_column(at, "system_us", pc.add(below["system_us"], self.reach_us)), BAD_SCHEMA.empty_table()
+        return below.set_column(at, "system_us", pc.add(below["system_us"], self.shift_us)), BAD_SCHEMA.empty_table()
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""

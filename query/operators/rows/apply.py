@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.rows.instant_rows import Momentary, due_rows
-from query.operators.rows.rows import RowStage
+from query.operators.rows.instant_rows import InstantRows, due_rows
+from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
-from query.plan.operator import Retained, alone
+from query.plan.row_tables import Retained, alone
 from tidegate.expressions.functions.columns import Rows
 from tidegate.expressions.functions.records import elements, properties
 from tidegate.expressions.kinds import Kind
@@ -23,12 +23,10 @@ from tidegate.expressions.variant import Variant, gather
 
 
 @dataclass(frozen=True)
-class Application(Momentary):
+class Application(InstantRows):
     """The operator of a :class:`query.plan.nodes.Apply`."""
 
     node: Apply
-    sides: int = 1
-    reach_us: int = 0
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return the rows with their elements, and the bad rows."""

@@ -1,5 +1,5 @@
 """
-Momentary rows: they give results at their own instant and have a part in no others, as those of filters and projections.
+Instant rows: each gives results at its own instant and has a part in no others, as the rows of filters and projections.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ import numpy as np
 import pyarrow as pa
 
 from query.columns.large_tables import take_rows
-from query.plan.operator import Ticks, by_substream, ticks
+from query.plan.operator import Operator
+from query.plan.row_tables import Ticks, by_substream, ticks
 
 
-class Momentary:
+class InstantRows(Operator):
     """What operators with such rows share."""
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:

@@ -11,22 +11,20 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from query.columns.encode import encode_keys, encode_objects
-from query.operators.rows.instant_rows import Momentary, due_rows
-from query.operators.rows.rows import RowStage
+from query.operators.rows.instant_rows import InstantRows, due_rows
+from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Project, predicates_of, scan_of
-from query.plan.operator import RESULT_SCHEMA, Retained, alone, rows_table
+from query.plan.row_tables import RESULT_SCHEMA, Retained, alone, rows_table
 from tidegate.expressions.variant import Variant
 from tidegate.payloads.formats import JSON, PayloadFormat
 
 
 @dataclass(frozen=True)
-class Projection(Momentary):
+class Projection(InstantRows):
     """The operator of a :class:`query.plan.nodes.Project` whose rows other operators take."""
 
     node: Project
     payloads: PayloadFormat = JSON
-    sides: int = 1
-    reach_us: int = 0
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position and the rows that pass, and the bad rows."""
@@ -41,7 +39,7 @@ class Projection(Momentary):
 
 
 @dataclass(frozen=True)
-class EncodedProjection(Momentary):
+class EncodedProjection(InstantRows):
     """
     The operator of a :class:`query.plan.nodes.Project` over events whose results leave the query; without columns the payload
     passes as it is.
@@ -49,8 +47,6 @@ class EncodedProjection(Momentary):
 
     node: Project
     payloads: PayloadFormat = JSON
-    sides: int = 1
-    reach_us: int = 0
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, sub, system_us and the encoded key and value of the rows kept, and the bad rows."""

@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.rows.instant_rows import Momentary, due_rows
+from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.plan.nodes import Union
-from query.plan.operator import BAD_SCHEMA, Retained, concat_rows
+from query.plan.row_tables import BAD_SCHEMA, Retained, concat_rows
 
 
 @dataclass(frozen=True)
-class Uniting(Momentary):
+class Uniting(InstantRows):
     """The operator of a :class:`query.plan.nodes.Union`."""
 
     node: Union
-    reach_us: int = 0
 
     @property
     def sides(self) -> int:

@@ -1,11 +1,11 @@
 """
 Compacting: retained rows of an aggregate put together long before their windows end.
 
-No result can tell apart two rows of one group between whose times no window starts or ends. Where states make all aggregates
-(:mod:`query.operators.windows.totals`), such rows become one that has their states in place of their values; it stands at the end of
-their *cell*, the longest piece of time that none of the windows divides. What lies in a cell belongs to the same windows as the
-cell's end, so all that is said of a row's time holds of it. Law: states add up exactly, so it cannot be seen in a result which
-rows were put together, or when.
+A *cell* is the longest piece of time that no window start or end divides. Rows of one group in one cell belong to the same
+windows. If states make all aggregates (:mod:`query.operators.windows.aggregate_states`), these rows become one row at the end of
+the cell that has their states in place of their values.
+
+Law: states add up exactly, so no result shows which rows were put together, or when.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from math import gcd
 import pyarrow as pa
 
 from query.operators.windows.framing import collected, grouped_rows
-from query.plan.operator import Ticks, ticks
+from query.plan.row_tables import Ticks, ticks
 from query.plan.windows import AnyWindow, Window
 from tidegate.expressions.tree import Aggregate
 

@@ -17,12 +17,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.columns.segments import sorted_places
-from query.operators.rows.lookback import group_numbers
-from query.operators.windows.panes import merged, with_row_numbers
-from query.operators.windows.runs import Cells, hopping_runs, sliding_runs
+from query.operators.rows.row_groups import group_numbers
+from query.operators.windows.aggregate_states import State, Totals, with_pieces
+from query.operators.windows.cell_runs import Cells, hopping_runs, sliding_runs
+from query.operators.windows.merged_cells import merged, with_row_numbers
 from query.operators.windows.sessions import session_ends
-from query.operators.windows.totals import State, Totals, with_pieces
-from query.plan.operator import Ticks, by_substream, ticks
+from query.plan.row_tables import Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.tree import Aggregate

@@ -1,9 +1,9 @@
 """
 Running aggregates: an aggregate for each of many runs of rows, where every row is a cell of its own.
 
-States of single rows are what :mod:`query.operators.windows.totals` would collect from groups of one row; from there on all is as with
-windows: sums of runs are differences of running sums of integers, extremes come from tables. So a value depends on the rows
-of its run alone, and is exact. A row may stand for many that all runs hold or none does: it has their states instead of its own.
+A row's states are those that :mod:`query.operators.windows.aggregate_states` collects from a group of one row. As with windows,
+sums of runs are differences of running sums of integers, and extremes come from tables. So a value is exact and depends on the
+rows of its run alone. A row may stand for many rows of which every run holds all or none: it has their states instead of its own.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from query.operators.windows.aggregate_states import State, finish_total
+from query.operators.windows.cell_runs import Runs
 from query.operators.windows.exact_sum import pieces
-from query.operators.windows.panes import merged_states
-from query.operators.windows.runs import Runs
-from query.operators.windows.totals import State, finish_total
+from query.operators.windows.merged_cells import merged_states
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask

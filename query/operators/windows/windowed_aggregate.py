@@ -25,13 +25,14 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import sorted_places
 from query.columns.encode import canonicalize, encode_keys
-from query.operators.rows.rows import RowStage
+from query.operators.rows.row_stage import RowStage
+from query.operators.windows.aggregate_states import finish_total
 from query.operators.windows.compacting import compacted, grid_of, put_together
 from query.operators.windows.framing import Framed, Framing, still_needed
 from query.operators.windows.holistic import arguments, computed, is_holistic
-from query.operators.windows.totals import finish_total
 from query.plan.nodes import WindowedAggregate, predicates_of
-from query.plan.operator import Retained, alone, concat_rows, no_rows, rows_table, ticks, with_reasons
+from query.plan.operator import Operator
+from query.plan.row_tables import Retained, alone, concat_rows, no_rows, rows_table, ticks, with_reasons
 from query.plan.windows import AnyWindow, Session, Several, Sliding, each, id_of
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
@@ -46,13 +47,12 @@ RESULTS_MAX = 2_000_000
 
 
 @dataclass(frozen=True)
-class WindowAggregation:
+class WindowAggregation(Operator):
     """The operator of a :class:`query.plan.nodes.WindowedAggregate`."""
 
     node: WindowedAggregate
     payloads: PayloadFormat = JSON
     results_max: int = RESULTS_MAX
-    sides: int = 1
     values: tuple[Expr, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,12 +80,12 @@ class WindowAggregation:
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return one row per window and group, ordered by (system_us, key bytes, keys, number of the window, sub)."""
         if isinstance(self.node.window, Several):
-            return self.rows_of([alone(retained)], closing)
+            return self.rows_of_portions([alone(retained)], closing)
         framing = self._framing(self.node.window)
         found = [self._results(framed, 0)[0] for framed in framing.windows(alone(retained), closing)]
         return concat_rows(found) if found else no_rows()
 
-    def rows_of(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
+    def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
         """Return the same of rows given in portions: no group has rows in two of them."""
         found = [
             _placed(*self._results(framed, number), number)
@@ -94,6 +94,11 @@ class WindowAggregation:
             for framed in self._framing(window).windows(rows, closing)
         ]
         return _side_by_side(found) if found else no_rows()
+
+    @property
+    def can_take_portions(self) -> bool:
+        """Whether groups can be told from keys: always."""
+        return True
 
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
         """Return which of *count* portions each row's group belongs to."""
@@ -113,7 +118,7 @@ class WindowAggregation:
         spans = [window.span(np.array([instant_us])) for window in each(self.node.window)]
         return min(int(first[0]) for first, _ in spans), max(int(last[0]) for _, last in spans)
 
-    def gives(self, from_us: int, to_us: int) -> bool:
+    def may_have_results(self, from_us: int, to_us: int) -> bool:
         """Tell whether a window can end there."""
         return any(window.ends_within(from_us, to_us) for window in each(self.node.window))
 
@@ -124,7 +129,7 @@ class WindowAggregation:
             needed |= still_needed(window, retained, horizon)
         return retained if needed.all() else retained.filter(pa.array(needed))
 
-    def compacted(self, retained: pa.Table, side: int = 0) -> pa.Table:
+    def compact(self, retained: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows put together as far as no result can tell; see :mod:`query.operators.windows.compacting`."""
         grid = grid_of(each(self.node.window))
         if grid is None or any(map(is_holistic, self.node.totals)):
@@ -133,17 +138,17 @@ class WindowAggregation:
         return compacted(retained, grid, len(self.node.keys), self.node.totals, numbers)
 
     @property
-    def is_summing(self) -> bool:
+    def can_summarize(self) -> bool:
         """Whether windows that end after each other hold nearly the same rows, and their states make all that is asked of them."""
         return isinstance(self.node.window, Sliding) and not any(map(is_holistic, self.node.totals))
 
-    def holds_all(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+    def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
         """Tell whether all sliding windows that end there hold the rows between two instants, both included."""
         low_us, high_us = ends_us
         # Before the first end all of them have come, and none leaves before the last one.
         return high_us < from_us and low_us + self.reach_us >= to_us
 
-    def summed(self, retained: pa.Table) -> pa.Table:
+    def summarize(self, retained: pa.Table) -> pa.Table:
         """Return a row of states for each group, at the time of the latest row; the rows themselves if that saves little."""
         system_us = ticks(retained, "system_us")
         numbers = [self._number_of(total) for total in self.node.totals]

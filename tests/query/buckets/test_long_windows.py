@@ -32,7 +32,6 @@ from query.engine.gathering import ExpiringRows, find_step_end
 from query.engine.program import Program
 from query.engine.retention import Piece, Retention
 from query.operators.windows.compacting import grid_of
-from query.plan.operator import Compacting, Spanning
 from query.plan.windows import Session, Window
 from tidegate.expressions.binding.catalog import InputSchema
 
@@ -78,7 +77,6 @@ def test_every_operator_knows_the_span_of_a_row(kind: str, over: bool) -> None:
     """Neither end of a span falls as instants rise, and a row is not kept beyond the end of its span."""
     program = Query(kind, over).bucket(dense(3).topic(1, 1, over=True), [0])._program
     for operator, side, _ in program._retained_sides:
-        assert isinstance(operator, Spanning)
         spans = [operator.span_us(instant, side) for instant in range(10**6, 10**6 + 60)]
         assert all(before[0] <= after[0] and before[1] <= after[1] for before, after in pairwise(spans))
 
@@ -345,6 +343,6 @@ def test_only_what_states_make_is_put_together() -> None:
     """An aggregate that needs its rows keeps them."""
     program = program_of(SQL["percentile"], [InputSchema("x")])
     ((_, rows),) = program.prepare("x", event_table(hourly(0)))[0]
-    (operator,) = [operator for operator, _, _ in program._retained_sides if isinstance(operator, Compacting)]
+    ((operator, _, _),) = program._retained_sides
     with merging_everything():
-        assert operator.compacted(rows) is rows
+        assert operator.compact(rows) is rows

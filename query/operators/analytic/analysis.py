@@ -19,13 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.analytic.columns import STANDS_FOR, AnalyticColumns, state_name
-from query.operators.rows.lookback import Candidates, Groups, Mask, Whole, group_numbers, interval_ends, taken
+from query.operators.analytic.function_columns import STANDS_FOR, AnalyticColumns, state_name
+from query.operators.rows.row_groups import Candidates, Groups, Mask, Whole, group_numbers, interval_ends, taken
 from query.operators.windows import compacting
 from query.operators.windows.holistic import computed, is_holistic
 from query.operators.windows.running_totals import cells_of, either, running, summed
 from query.plan.nodes import Analyze
-from query.plan.operator import Retained, alone, by_substream, concat_rows, ticks, with_reasons
+from query.plan.operator import Operator
+from query.plan.row_tables import Retained, alone, by_substream, concat_rows, ticks, with_reasons
 from tidegate.expressions.functions.columns import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Expr
@@ -36,12 +37,10 @@ _Shared = tuple[tuple[Expr, ...], Expr | None]
 
 
 @dataclass(frozen=True)
-class Analysis:
+class Analysis(Operator):
     """The operator of a :class:`query.plan.nodes.Analyze`."""
 
     node: Analyze
-    sides: int = 1
-    reach_us: int = 0
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return the rows with what the functions need of them, and the bad rows, which no other row sees."""
@@ -83,6 +82,11 @@ class Analysis:
             meets = self._columns.meets(retained, analytic.when)
             needed |= (_until(analytic, system_us) >= to_us) & (True if meets is None else meets)
         return retained if needed.all() else retained.filter(pa.array(needed))
+
+    @property
+    def can_condense(self) -> bool:
+        """Whether some rows hide others: of those that are summed up all are needed."""
+        return not self.can_summarize
 
     def condense(self, pieces: Sequence[pa.Table], horizon: pa.Table, side: int = 0) -> list[Mask]:
         """Tell which rows of all pieces together are needed: of LAG and LAST the last of each group, of ISFIRST the first."""
@@ -161,17 +165,17 @@ class Analysis:
     # Sums of what all rows see
 
     @property
-    def is_summing(self) -> bool:
+    def can_summarize(self) -> bool:
         """Whether states make all that is asked of the rows seen."""
         return all(analytic.total is not None and not is_holistic(analytic.total) for analytic in self.node.analytics)
 
-    def holds_all(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
+    def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
         """Tell whether of the rows between two instants, both included, each function sees all or none, whichever row asks."""
         low_us, high_us = ends_us
         limits_us = {analytic.limit_us for analytic in self.node.analytics}
         return high_us < from_us and all(low_us + limit_us >= to_us - 1 or high_us + limit_us < from_us for limit_us in limits_us)
 
-    def summed(self, retained: pa.Table) -> pa.Table:
+    def summarize(self, retained: pa.Table) -> pa.Table:
         """Return a row of states for each group whose rows are seen alike; the rows themselves if that saves little."""
         subs, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
         keys = dict.fromkeys(key for each in self.node.analytics for key in each.partition)

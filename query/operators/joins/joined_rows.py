@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.operators.joins.matching import Pairs
-from query.operators.rows.rows import RowStage
-from query.plan.operator import Ticks
+from query.operators.rows.row_stage import RowStage
+from query.plan.row_tables import Ticks
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr, Slot

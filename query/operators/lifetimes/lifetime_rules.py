@@ -21,9 +21,9 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import first_above, grouped
 from query.columns.encode import canonicalize
-from query.operators.rows.lookback import Groups, group_numbers
-from query.operators.rows.rows import RowStage
-from query.plan.operator import BAD_SCHEMA, Ticks, ticks
+from query.operators.rows.row_groups import Groups, group_numbers
+from query.operators.rows.row_stage import RowStage
+from query.plan.row_tables import BAD_SCHEMA, Ticks, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, from_columns

@@ -1,5 +1,5 @@
 """
-From cells to windows: each window's state is that of a run of cells of its group (:mod:`query.operators.windows.runs`).
+From cells to windows: each window's state is that of a run of cells of its group (:mod:`query.operators.windows.cell_runs`).
 
 A sum over a run is the difference of two running sums - exact, because every sum here is one of integers - and an extreme
 over a run comes from a table of extremes over runs of 1, 2, 4, ... cells. So the cost is that of the cells and of the
@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.windows.runs import Runs
-from query.operators.windows.totals import State
-from query.plan.operator import ticks
+from query.operators.windows.aggregate_states import State
+from query.operators.windows.cell_runs import Runs
+from query.plan.row_tables import ticks
 from tidegate.expressions.variant import valid_mask
 
 Whole = npt.NDArray[np.int64]

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.columns.segments import first_above
-from query.plan.operator import by_substream, ticks
+from query.plan.row_tables import by_substream, ticks
 from query.plan.windows import Sliding, Window
 
 Whole = npt.NDArray[np.int64]

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.rows.rows import RowStage
+from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Analyze, predicates_of
-from query.plan.operator import each_once, ticks
+from query.plan.row_tables import each_once, ticks
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.tree import Expr, Literal, Slot
 from tidegate.expressions.variant import Variant, from_columns, gather

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.encode import encode_objects
-from query.plan.operator import BAD_SCHEMA
+from query.plan.row_tables import BAD_SCHEMA
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.functions.columns import Failure
 from tidegate.expressions.kinds import Kind

@@ -21,7 +21,8 @@ import numpy as np
 import pyarrow as pa
 
 from ordering.errors import QueryError
-from query.plan.operator import Operator, by_substream, ticks
+from query.plan.operator import Operator
+from query.plan.row_tables import by_substream, ticks
 
 
 @dataclass(frozen=True, slots=True)

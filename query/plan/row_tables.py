@@ -1,0 +1,118 @@
+"""
+Tables of rows: what operators take and give, and the helpers with which they read and build them.
+
+A table of rows holds ``sub`` (dense number of the substream, 0 for all without OVER), ``system_us``, ``key`` (bytes) and the
+columns: ``s0_i`` are the bigints of column 0, ``s0_s`` its texts, and so on; a kind that does not occur has no column. Within a
+substream rows stand in the order of the operator that gave them, which is one of ``system_us`` first. A column ``reason`` says
+why an expression of a row failed; such rows go no further (:func:`split_failed`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from query.columns.encode import encode_objects
+from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
+from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.variant import Variant, from_columns
+
+Ticks = npt.NDArray[np.int64]
+Retained = Sequence[pa.Table | None]
+"""What is retained of each side; None for a side of which nothing is, which is never so of all sides."""
+
+BAD_SCHEMA = pa.schema([("position", pa.int64()), ("reason", pa.string())])
+"""Rows that failed: the row's position and why, in the order of positions."""
+RESULT_SCHEMA = pa.schema([("sub", pa.int64()), ("system_us", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
+"""Results: substream id, System.Timestamp, key bytes, value bytes."""
+_HEAD = ("sub", "system_us", "key")
+
+
+def alone(retained: Retained) -> pa.Table:
+    """Return what is retained of the only side."""
+    (rows,) = retained
+    assert rows is not None, "an operator is asked only while something is retained"
+    return rows
+
+
+def rows_table(sub: pa.Array, system_us: pa.Array, key: pa.Array, columns: Sequence[Variant]) -> pa.Table:
+    """Put rows together; see the module."""
+    table: dict[str, pa.Array] = {"sub": sub, "system_us": system_us, "key": key}
+    for at, column in enumerate(columns):
+        table |= column.columns(f"s{at}")
+    return pa.table(table)
+
+
+def with_reasons(rows: pa.Table, failures: Sequence[Failure]) -> pa.Table:
+    """Add to rows the first reason of each in which an expression failed; nothing where none did."""
+    if not failures:
+        return rows
+    reasons: list[str | None] = [None] * rows.num_rows
+    for failure in failures:
+        for row in failure.rows.tolist():
+            reasons[row] = reasons[row] or failure.reason
+    return rows.append_column("reason", pa.array(reasons, pa.string()))
+
+
+def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the rows that are results, and those that failed, with ``reason``."""
+    if "reason" not in rows.column_names:
+        return rows, rows.slice(0, 0)
+    return rows.filter(rows["reason"].is_null()).drop_columns(["reason"]), rows.filter(rows["reason"].is_valid())
+
+
+def each_once(failed: Sequence[pa.Table]) -> pa.Table:
+    """Return bad rows (``BAD_SCHEMA``) in order of positions, each with its first reason."""
+    if len(failed) == 1:
+        return failed[0]
+    reasons: dict[int, str] = {}
+    for bad in failed:
+        for position, reason in zip(bad["position"].to_pylist(), bad["reason"].to_pylist(), strict=True):
+            reasons.setdefault(position, reason)
+    return pa.table({"position": sorted(reasons), "reason": [reasons[position] for position in sorted(reasons)]}, schema=BAD_SCHEMA)
+
+
+def no_rows() -> pa.Table:
+    """Return no rows."""
+    return RESULT_SCHEMA.empty_table().select(_HEAD)
+
+
+def encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return rows as ``RESULT_SCHEMA``, each value a JSON object with these members."""
+    return pa.concat_tables([_encoded(part, names) for part in split_by_bytes(rows, AT_ONCE_BYTES)])
+
+
+def _encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+    columns = [from_columns(rows, f"s{at}") for at in range(len(names))]
+    value = encode_objects(names, columns, rows.num_rows)
+    return rows.select(_HEAD).append_column("value", value).cast(RESULT_SCHEMA)
+
+
+def by_substream(subs: Ticks, table: pa.Table, column: str, default: int) -> Ticks:
+    """Look up *column* of *table* (one row per ``sub``) for each substream id in *subs*."""
+    known = table["sub"].to_numpy()
+    size = max(int(subs.max(initial=0)), int(known.max(initial=0))) + 1
+    values = np.full(size, default, dtype=np.int64)
+    values[known] = table[column].to_numpy()
+    return values[subs]
+
+
+def ticks(table: pa.Table, column: str) -> Ticks:
+    """Return an int64 column as a numpy array."""
+    found: Ticks = table[column].to_numpy()
+    return found
+
+
+def concat_rows(tables: list[pa.Table]) -> pa.Table:
+    """
+    Concatenate retained tables in order.
+
+    They may differ in columns: a kind of value that no row of a batch has, has no column in it. The result has its
+    columns in one fixed order, whatever the order in which kinds came up.
+    """
+    joined = pa.concat_tables(tables, promote_options="default")
+    fixed = [name for name in ("position", "sub", "system_us", "key", "value") if name in joined.column_names]
+    return joined.select([*fixed, *sorted(name for name in joined.column_names if name not in fixed)])
