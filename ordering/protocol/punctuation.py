@@ -8,6 +8,7 @@ between runs, what they say may never be broken (spec section 4).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -48,7 +49,7 @@ class Roster:
     spread: Spread
     substreams: bool
 
-    def channels_of(self, output_partition: int, output_partitions: int) -> range:
+    def channels_of(self, output_partition: int, output_partitions: int) -> Sequence[int]:
         """Return the roster numbers of the input partitions that write into one output partition."""
         if self.spread is Spread.ALL:
             return range(self.inputs)

@@ -32,6 +32,7 @@ that is none. Waiting for c >= X closes that hole.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -308,7 +309,7 @@ class PartitionReader:
         collecting = self._collecting()
         return np.concatenate([channel.collected.row for channel in collecting]) if collecting else np.empty(0, dtype=np.int64)
 
-    def _numbers(self) -> range:
+    def _numbers(self) -> Sequence[int]:
         return self._roster.channels_of(self.partition, self.output_partitions) if self._roster else range(0)
 
     def _advance(

@@ -98,7 +98,7 @@ def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_byte
     with open_run(script, setup, block_bytes) as run:
         for piece in run.steps():
             for name, results in zip(outputs, piece.results, strict=True):
-                lines_by_output[name] += [value.decode() for value in results["value"].to_pylist()]
+                lines_by_output[name] += [value.decode() for value in results.values]
             dead += [dead_line(bad).decode().rstrip("\n") for bad in piece.bad]
     return lines_by_output | ({DEAD: sorted(dead)} if dead or case.dead else {})
 

@@ -12,7 +12,7 @@ Law: what leaves, and in which order, depends on the file and the settings alone
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -23,17 +23,18 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ingest.fields.values import ReaderSource, Values
-from ordering.columns import payload_columns
-from ordering.model.step import Batch, Counts, Model, Released
+from ordering.model.state import State
+from ordering.model.step import Batch, Counts, Model, Step
 from ordering.policies import Policies, Shape
 from ordering.protocol.frontier import Frontier
-from ordering.ticks import INFINITY, NEVER
+from ordering.ticks import NEVER
 from query.plan.nodes import Scan
 from tidegate.expressions.binding.configured import path_of
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant
 from tidegate.local.files import LocalFile, open_file_records
+from tidegate.local.ordered_log import FileRoster
 from tidegate.order.fields import find_well_known
 from tidegate.order.files import Block, OrderFileError, Records
 from tidegate.payloads.formats import JSON, reader_of
@@ -47,23 +48,15 @@ PARTITION_MAX = 2**31 - 1
 _UNKNOWN = -1
 """Stands for partitions that may come: it never speaks, so time waits for the end."""
 
-RELEASED_SCHEMA = pa.schema(
-    [
-        *((name, pa.int64()) for name in ("partition", "line", "system_us", "arrival_us")),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-    ]
-)
-"""
-Events that left: their partition and line, System.Timestamp and arrival (that time too where there is none), substream key
-(none without OVER) and payload as JSON.
-"""
-
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """A record that cannot be used: why, of which partition and line (None: not known), and its JSON."""
+    """
+    A record that cannot be used: of which input (None: a row between two operators), why, of which partition and line (None: not
+    known), and its JSON.
+    """
 
+    input: str | None
     reason: str
     partition: int | None
     line: int | None
@@ -91,7 +84,7 @@ class TimeRules:
 @dataclass
 class _Partition:
     model: Model
-    state: object
+    state: State
     next_line: int = 0
 
 
@@ -134,33 +127,30 @@ class FileInput:
         self._reader = ReaderSource(reader_of(JSON), self._exprs)
         self._policies = self._effective_policies()
         self._partitions: dict[int, _Partition] = {}
-        self.frontier: Frontier[int] = Frontier(self._find_partitions(block_bytes))
+        partitions = self._find_partitions(block_bytes)
+        self.roster = self._make_roster(partitions) if partitions else None
+        self.frontier: Frontier[int] = Frontier(partitions or [_UNKNOWN])
 
     @property
     def partitions(self) -> int:
         """How many partitions had records so far."""
-        return len(self._partitions)
-
-    def frontier_of(self, partition: int) -> int:
-        """Return how far a partition has come, microseconds."""
-        members = self.frontier.members
-        return members.get(partition, NEVER if _UNKNOWN in members else INFINITY)
+        return sum(partition.next_line > 0 for partition in self._partitions.values())
 
     def close(self) -> None:
         """Let go of the file."""
         self._open.close()
 
-    def read(self) -> tuple[pa.Table, list[BadRecord]]:
-        """Read on; return what left (``RELEASED_SCHEMA``; of each partition in order) and what cannot be used."""
+    def read(self) -> tuple[list[Step], list[BadRecord]]:
+        """Read on; return a step of each partition that had records, at the end of all, and the records that cannot be used."""
         block = next(self._blocks, None)
         if block is None:
             return self._finish(), []
         self.counts.records += len(block)
         rows = _Rows(self, block)
-        released = [self._step(partition, rows.batch(chosen)) for partition, chosen in rows.by_partition()]
+        steps = [self._step(partition, rows.batch(chosen)) for partition, chosen in rows.by_partition()]
         bad = rows.bad_records()
-        self.counts.bad.update(one.reason for one in bad)
-        return _concat_released(released), bad
+        self.counts.bad.update(record.reason for record in bad)
+        return steps, bad
 
     # What is read
 
@@ -196,12 +186,12 @@ class FileInput:
             )
         return Path(self.file.path).stat().st_mtime_ns // 1_000
 
-    def _find_partitions(self, block_bytes: int) -> set[int]:
-        """Return the partitions that the file has: time may pass none of them before its first record."""
+    def _find_partitions(self, block_bytes: int) -> list[int]:
+        """Return the partitions that the file has, none if that cannot be known: time may pass none of them before its first record."""
         if not self.has_partition:
-            return {0}
+            return [0]
         if not self.file.can_be_read_twice:
-            return {_UNKNOWN}
+            return []
         partitions: set[int] = set()
         reader = ReaderSource(reader_of(JSON), {"partition": Field((PARTITION,))})
         with open_file_records(self.file, block_bytes) as records:
@@ -209,33 +199,39 @@ class FileInput:
                 numbers, valid = parse_partitions(_extract(reader, block, "partition"))
                 readable = np.array([fault is None for fault in block.fault], dtype=np.bool_)
                 partitions.update(np.unique(numbers[valid & readable]).tolist())
-        return partitions
+        return sorted(partitions) or [0]
+
+    def _make_roster(self, partitions: Sequence[int]) -> FileRoster:
+        return FileRoster.of(partitions, has_over=self._over)
 
     # What leaves
 
-    def _step(self, number: int, batch: Batch) -> pa.Table:
+    def _partition(self, number: int) -> _Partition:
         partition = self._partitions.get(number)
         if partition is None:
-            model = Model(self._policies, self._over, 1, shape=self._rules.shape)
+            model = Model(self._policies, self._over, 1, number, shape=self._rules.shape)
             partition = self._partitions[number] = _Partition(model, model.new_state())
-        step = partition.model.step(partition.state, batch)  # type: ignore[arg-type]
-        partition.next_line = batch.end_offset
-        for one in fields(Counts):
-            counted = getattr(self.counts.policies, one.name)
-            setattr(self.counts.policies, one.name, counted + getattr(step.counts, one.name))
+        return partition
+
+    def _step(self, number: int, batch: Batch) -> Step:
+        partition = self._partition(number)
+        step = partition.model.step(partition.state, batch)
+        if len(batch.offset):
+            partition.next_line = batch.end_offset
+        for counter in fields(Counts):
+            counted = getattr(self.counts.policies, counter.name)
+            setattr(self.counts.policies, counter.name, counted + getattr(step.counts, counter.name))
         for cti in step.ctis:
             self.frontier.rise(number, cti.c)
-        return _released_table(number, step.released, over=self._over)
+        return step
 
-    def _finish(self) -> pa.Table:
+    def _finish(self) -> list[Step]:
         self.is_ended = True
         self.close()
-        return _concat_released(
-            [
-                self._step(number, partition.model.without_records(partition.next_line, finish=True))
-                for number, partition in sorted(self._partitions.items())
-            ]
-        )
+        self.roster = self.roster or self._make_roster(sorted(self._partitions) or [0])
+        # A partition without records ends too: readers wait for every channel of the roster.
+        ending = [(number, self._partition(number)) for number in self.roster.partitions]
+        return [self._step(number, each.model.without_records(each.next_line, finish=True)) for number, each in ending]
 
 
 class _Rows:
@@ -311,12 +307,11 @@ class _Rows:
 
     def bad_records(self) -> list[BadRecord]:
         """Return the records that cannot be used."""
-        return [
-            BadRecord(
-                self._reason[row], int(self._partition[row]) if self._is_walked[row] else None, int(self._line[row]), self._block.text[row]
-            )
-            for row in np.flatnonzero(self._is_bad).tolist()
-        ]
+        records = []
+        for row in np.flatnonzero(self._is_bad).tolist():
+            partition = int(self._partition[row]) if self._is_walked[row] else None
+            records.append(BadRecord(self._source.name, self._reason[row], partition, int(self._line[row]), self._block.text[row]))
+        return records
 
 
 def parse_partitions(values: Variant) -> tuple[Ints, Mask]:
@@ -367,17 +362,3 @@ def _replay(seen: list[Block], blocks: Iterator[Block]) -> Iterator[Block]:
     while seen:
         yield seen.pop(0)
     yield from blocks
-
-
-def _released_table(partition: int, released: Released, *, over: bool) -> pa.Table:
-    key = payload_columns.to_arrow(released.key).cast(pa.binary()) if over else pa.array([b""] * len(released), pa.binary())
-    value = payload_columns.to_arrow(released.value).cast(pa.binary()) if len(released) else pa.array([], pa.binary())
-    owner = np.full(len(released), partition, dtype=np.int64)
-    arrival_us = np.where(released.arrival_us > NEVER, released.arrival_us, released.system_us)
-    numbers = [owner, released.offset, released.system_us, arrival_us]
-    return pa.Table.from_arrays([*map(pa.array, numbers), key, value], schema=RELEASED_SCHEMA)
-
-
-def _concat_released(tables: Iterable[pa.Table]) -> pa.Table:
-    released = list(tables)
-    return pa.concat_tables(released) if released else RELEASED_SCHEMA.empty_table()

@@ -14,13 +14,12 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol, Self
 
-import numpy as np
 import orjson
-import pyarrow as pa
 
 from ordering.errors import SettingError
 from tidegate.local.files import LocalFile
-from tidegate.local.run import Bad, RunStep
+from tidegate.local.inputs import BadRecord
+from tidegate.local.run import RunStep
 from tidegate.order.output import LineWriter
 
 DEAD = "dead"
@@ -80,7 +79,7 @@ class ResultFiles:
     def write(self, step: RunStep) -> None:
         """Write the results of a step, and the records that could not be used."""
         for lines, results in zip(self._lines, step.results, strict=False):
-            lines.write([value + b"\n" for value in results["value"].to_pylist()])
+            lines.write([value + b"\n" for value in results.values])
         self._lines[-1].write([dead_line(bad) for bad in step.bad])
 
     def commit(self) -> None:
@@ -104,19 +103,18 @@ class PrintedResults:
 
     def write(self, step: RunStep) -> None:
         """Print the results of a step."""
-        values = [results["value"].to_pylist() for results in step.results]
         if not self._heads:
-            self._lines.write([value + b"\n" for value in values[0]])
+            self._lines.write([value + b"\n" for value in step.results[0].values])
             return
-        texts = [b"%b%b}\n" % (head, value) for head, of_output in zip(self._heads, values, strict=True) for value in of_output]
-        instants = pa.concat_tables([results.select(["system_us"]) for results in step.results])["system_us"].to_numpy()
-        self._lines.write([texts[at] for at in np.argsort(instants, kind="stable").tolist()])
+        texts = [b"%b%b}\n" % (head, value) for head, results in zip(self._heads, step.results, strict=True) for value in results.values]
+        instants = [system_us for results in step.results for system_us in results.system_us]
+        self._lines.write([texts[index] for index in sorted(range(len(texts)), key=instants.__getitem__)])
 
     def commit(self) -> None:
         """Nothing is held."""
 
 
-def dead_line(bad: Bad) -> bytes:
+def dead_line(bad: BadRecord) -> bytes:
     """Return the line of a record that cannot be used."""
-    head = orjson.dumps({"reason": bad.record.reason, "input": bad.input, "partition": bad.record.partition, "line": bad.record.line})
-    return b'%b,"value":%b}\n' % (head[:-1], bad.record.value)
+    head = orjson.dumps({"reason": bad.reason, "input": bad.input, "partition": bad.partition, "line": bad.line})
+    return b'%b,"value":%b}\n' % (head[:-1], bad.value)

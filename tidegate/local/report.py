@@ -49,8 +49,8 @@ class LocalReport:
     def add(self, step: RunStep) -> None:
         """Count what one step gave."""
         for number, results in enumerate(step.results):
-            self._results[number] += results.num_rows
-        self._reasons.update(bad.record.reason for bad in step.bad)
+            self._results[number] += len(results.values)
+        self._reasons.update(bad.reason for bad in step.bad)
 
     @contextmanager
     def progress(self, run: LocalRun) -> Iterator[Callable[[], None]]:

@@ -164,4 +164,4 @@ def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator
             source = FileInput(file_of[scan.input], scan, setup.rules[scan.input], block_bytes)
             stack.callback(source.close)
             inputs.append(source)
-        yield LocalRun(Program(script.plans, references=setup.references), inputs, over=script.has_over)
+        yield LocalRun(Program(script.plans, references=setup.references), inputs, has_over=script.has_over)
