@@ -9,8 +9,7 @@ watermark may stand anywhere before. Where retention has deleted that beginning,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 from ingest.config import IngestPlan, Partition
 from ingest.fields import FieldReader
@@ -23,6 +22,7 @@ from ordering.protocol.facts import Fact, FactKind
 from ordering.ticks import MILLISECOND_US, TICK_MAX
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.records import Records
+from tidegate.kafka.writer import GaplessProducer
 
 CHUNK_RECORDS = 2_000
 
@@ -43,8 +43,8 @@ class ExplainingWalk(RangeWalk):
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:
         model = plan.model(plan.partitions.index(partition))
-        no_producer: Any = None
-        super().__init__(plan, model, model.new_state(), FieldReader.of(plan.settings, plan.payloads), cast(Any, no_producer))
+        # Nothing is written, so no producer is needed.
+        super().__init__(plan, model, model.new_state(), FieldReader.of(plan.settings, plan.payloads), cast(GaplessProducer, None))
         self._partition, self._offsets = partition, offsets
         by_kind: dict[int, list[tuple[int, int]]] = {}
         for fact in sorted(facts, key=lambda fact: fact.position):
@@ -77,12 +77,11 @@ class ExplainingWalk(RangeWalk):
             on_records: Called with how many records were walked.
         """
         open_offsets = set(self._offsets)
-        planned_range = SimpleNamespace(partition=self._partition[1])
         reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)
         self._state.next_offset = start
         try:
             for records in reader.read(start, end, CHUNK_RECORDS) if start < end else ():
-                self._judge(self._partition[0], planned_range, records, self._marks)
+                self._judge(*self._partition, records, self._marks)
                 yield from self._pop_explanations(open_offsets)
                 on_records(len(records))
                 if not open_offsets - self.unusable.keys():

@@ -26,7 +26,8 @@ from ingest.fields import FieldReader
 from ingest.journal.redis_journal import RedisJournal
 from ingest.journal.topic_fingerprint import MAY_APPEAR, MAY_GROW, check_fingerprint
 from ingest.journal.topic_identity import ANSWER_S, WAYS_OUT, TopicIdentity
-from ingest.offsets import RANGE_SCHEMA, Offset, PlannedPosition
+from ingest.offsets import Offset, PlannedPosition
+from ingest.planned_range import RANGE_SCHEMA
 from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
 from ingest.start.output_start import refuse_other_start
 from ingest.start.read_positions import check_still_there

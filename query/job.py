@@ -32,7 +32,7 @@ from query.reference.watch import take_up_versions as take_up
 from query.script import read_script
 from query.sql.bind import bind_outputs
 from query.sql.reading import names_in
-from query.stage.offsets import RANGE_SCHEMA
+from query.stage.planned_range import RANGE_SCHEMA
 from query.start.bucket_layout import check_over, check_partitions, exchange_binding, plan_split
 from query.start.output_start import ResolvedStart, resolve_output_start, start_binding, write_promises
 from query.start.read_positions import finished_positions, read_positions

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
+from ingest.planned_range import IngestRange
 from ordering.model.state import State
 from ordering.model.step import Model
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_mark
@@ -65,26 +65,21 @@ def _is_first(partition: int, seen: set[int]) -> bool:
     return not is_known
 
 
-def range_facts(planned: Any, span_kind: FactKind, is_first: bool) -> Iterator[Fact]:
+def range_facts(planned: IngestRange, span_kind: FactKind, is_first: bool) -> Iterator[Fact]:
     """
     Yield the facts that take effect in a range.
 
     Args:
-        planned: The range, as the source hands it out.
+        planned: The range.
         span_kind: Whether its moments are stamps or verdicts.
-        first: Whether nobody has told yet what was in force where it starts.
+        is_first: Whether no CTI has carried yet what was in force at its start.
     """
     if is_first:
-        yield Fact(ORIGIN, int(planned.partition), topic_mark(planned.topic))
-    if planned.joined > NEVER and planned.start == planned.end:
-        yield Fact(FactKind.JOIN, int(planned.number), int(planned.joined))
-    if planned.base:
-        yield Fact(FactKind.BASE, 0, int(planned.base))
-    yield from (Fact(FactKind.ESTIMATE, *mark) for mark in pairs(planned.marks))
-    yield from (Fact(FactKind.IMPORT, *mark) for mark in pairs(planned.imports))
-    yield from (Fact(span_kind, *span) for span in pairs(planned.spans) if is_first or span[0] >= planned.start)
-
-
-def pairs(flat: Any) -> tuple[tuple[int, int], ...]:
-    """Return a flat column of a range as (position, value) pairs."""
-    return tuple((int(flat[place]), int(flat[place + 1])) for place in range(0, len(flat), 2))
+        yield Fact(ORIGIN, planned.partition, topic_mark(planned.topic))
+    if planned.joined_us > NEVER and planned.start == planned.end:
+        yield Fact(FactKind.JOIN, planned.number, planned.joined_us)
+    if planned.base_us:
+        yield Fact(FactKind.BASE, 0, planned.base_us)
+    yield from (Fact(FactKind.ESTIMATE, *mark) for mark in planned.marks)
+    yield from (Fact(FactKind.IMPORT, *mark) for mark in planned.imports)
+    yield from (Fact(span_kind, *span) for span in planned.spans if is_first or span[0] >= planned.start)

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader, Fields
+from ingest.planned_range import IngestRange
 from ingest.planner.arrival_stamps import Moments
 from ingest.stage.dead_letters import source_ctis, unusable_rows
-from ingest.stage.fact_outbox import FactOutbox, pairs, range_facts
+from ingest.stage.fact_outbox import FactOutbox, range_facts
 from ingest.stage.pending_ctis import PendingCtis
 from ingest.stage.watermark_report import watermark_details, watermark_report
 from ordering.model.state import State
@@ -37,13 +38,11 @@ from tidegate.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.detail_requests import Question
 from tidegate.observe.logs import batch_of_task, bound, get_logger, quiet_worker
+from tidegate.spark.range_rows import read_row
 from tidegate.spark.state_store import StateStore
 
-PLANNER_COUNTS = ("journal_conflicts", "moments_clamped")
-"""Counts of what the planner found: facts that came too late, and moments lifted because a clock had gone back."""
-
+# Seconds that the last task of a job in this process waited for acknowledgements: part of its next report.
 _waited_s: dict[str, float] = {}
-"""Seconds that the last task of a job in this process waited for acknowledgements: told with its next report."""
 
 _log = get_logger(__name__)
 
@@ -76,17 +75,18 @@ class IngestStage:
         self._ctis: list[Cti] = []
         quiet_worker()
 
-    def reports(self, ranges: list[Any], store: StateStore[State]) -> Iterator[str]:
-        """Walk the ranges of one input partition; yield a report of each."""
-        for planned in ranges:
-            place = {"topic": planned.topic, "partition": int(planned.partition), "offset": int(planned.start), "until": int(planned.end)}
+    def reports(self, rows: list[Any], store: StateStore[State]) -> Iterator[str]:
+        """Walk the ranges of one input partition, given as rows of Spark; yield a report of each."""
+        for row in rows:
+            planned = read_row(IngestRange, row)
+            place = {"topic": planned.topic, "partition": planned.partition, "offset": planned.start, "until": planned.end}
             with bound(input=self._plan.settings.name, **place, **batch_of_task()):
                 report = self._walk(planned, store)
             yield report
 
-    def _walk(self, planned: Any, store: StateStore[State]) -> str:
-        roster = replace(self._plan.roster, version=int(planned.roster), inputs=int(planned.inputs))
-        model = self._plan.model(int(planned.number), roster, int(planned.joined))
+    def _walk(self, planned: IngestRange, store: StateStore[State]) -> str:
+        roster = replace(self._plan.roster, version=planned.roster_version, inputs=planned.inputs)
+        model = self._plan.model(planned.number, roster, planned.joined_us)
         state = store.load(planned.number, lambda: self._plan.first_state(model), model.restore)
         producer = cached_producer(self._plan.kafka)
         try:
@@ -105,7 +105,7 @@ class IngestStage:
 
     def complete(self) -> None:
         """Wait for the events of all ranges of this task, and write the CTIs above them."""
-        begun_s = time.perf_counter()
+        start_s = time.perf_counter()
         with bound(input=self._plan.settings.name, **batch_of_task()):
             try:
                 write_ctis(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
@@ -113,7 +113,7 @@ class IngestStage:
                 drop_producer(self._plan.kafka)
                 raise
         reached("walked")
-        _waited_s[self._plan.checkpoint] = time.perf_counter() - begun_s
+        _waited_s[self._plan.checkpoint] = time.perf_counter() - start_s
 
 
 def write_ctis(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
@@ -138,35 +138,43 @@ class RangeWalk:
         self._clock = time.perf_counter()
         self._bytes = self._read = 0
 
-    def run(self, planned: Any, asked: int | None = None) -> str:
-        """Walk the range; return the report as JSON, with so many substreams as are *asked* for."""
-        settings, topic, end = self._plan.settings, planned.topic, int(planned.end)
-        marks = RangeMarks(pairs(planned.marks), pairs(planned.imports))
-        kind = settings.span_kind
-        self._moments = Moments(kind, pairs(planned.spans), int(planned.planned_ms), settings.arrival_max_ahead_us)
-        self._outbox = FactOutbox(self._model, self._state, range_facts(planned, kind, is_first=self._state.told is None))
-        for name, count in zip(PLANNER_COUNTS, planned.found, strict=True):
-            self._add(name, int(count))
+    def run(self, planned: IngestRange, substreams: int | None = None) -> str:
+        """
+        Walk the range.
+
+        Args:
+            planned: The range.
+            substreams: How many substreams the report describes; None if no client asks for details.
+
+        Returns:
+            The report, as JSON.
+        """
+        settings, end = self._plan.settings, planned.end
+        marks = RangeMarks(planned.marks, planned.imports)
+        self._moments = Moments(settings.span_kind, planned.spans, planned.planned_ms, settings.arrival_max_ahead_us)
+        self._outbox = FactOutbox(self._model, self._state, range_facts(planned, settings.span_kind, is_first=self._state.told is None))
+        self._add("journal_conflicts", planned.conflicts)
+        self._add("moments_clamped", planned.clamped)
         if end > planned.start:
-            reader = cached_reader(self._plan.kafka, topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)
-            for records in reader.read(int(planned.start), end):
-                self.now_s("read")
+            reader = cached_reader(self._plan.kafka, planned.topic, planned.partition, settings.source_ctis, self._plan.prefetch_bytes)
+            for records in reader.read(planned.start, end):
+                self._spend("read")
                 self._bytes += records.value.nbytes
                 self._read += len(records)
                 reached("piece read")
-                self._judge(topic, planned, records, marks)
-        # Also what stands among the last records where those are holes, or told no arrival.
-        met = marks.between(self._state.next_offset, end)
-        last = self._model.without_records(end, met.estimates, met.imports, bool(planned.final))
-        joins = planned.joined > NEVER and end == planned.start
-        if last.estimates or last.imports or last.finish or joins or self._state.next_offset != end:
-            self._step(last)
+                self._judge(planned.topic, planned.partition, records, marks)
+        # The range may end in offsets without a record that could be judged; facts may stand among them.
+        remaining = marks.between(self._state.next_offset, end)
+        batch = self._model.without_records(end, remaining.estimates, remaining.imports, planned.is_final)
+        joins = planned.joined_us > NEVER and end == planned.start
+        if batch.estimates or batch.imports or batch.finish or joins or self._state.next_offset != end:
+            self._step(batch)
         self.ctis = self._outbox.attach(self._pending.pop_all(), is_last=True)
-        self.now_s("write")
-        return self._report(planned, asked)
+        self._spend("write")
+        return self._report(planned, substreams)
 
-    def _judge(self, topic: str, planned: Any, records: Records, marks: RangeMarks) -> None:
-        records = self._without_absurd_arrivals(topic, planned, records)
+    def _judge(self, topic: str, partition: int, records: Records, marks: RangeMarks) -> None:
+        records = self._without_absurd_arrivals(topic, partition, records)
         if not len(records):
             return
         ctis = source_ctis(records)
@@ -175,9 +183,9 @@ class RangeWalk:
         arrival_us = self._moments.arrival_us(records)
         key = _record_keys(records, fields)
         fields.mark_unusable(_too_large(key, records.value, self._plan.record_bytes_max), "oversized")
-        self.now_s("parse")
+        self._spend("parse")
         start, end = int(records.offset[0]), int(records.offset[-1]) + 1
-        met = marks.between(self._state.next_offset, end - 1)
+        in_force = marks.between(self._state.next_offset, end - 1)
         batch = Batch(
             offset=records.offset,
             arrival_us=arrival_us,
@@ -187,15 +195,15 @@ class RangeWalk:
             key=key,
             value=records.value,
             end_offset=end,
-            estimates=met.estimates,
+            estimates=in_force.estimates,
             source_cti_us=ctis.c_us,
-            imports=met.imports,
+            imports=in_force.imports,
             end_us=fields.end_us,
             start_us=fields.start_us,
         )
         assert start >= self._state.next_offset, "a range starts where the state stands"
         for row, reason in unusable_rows(records, fields, ctis):
-            self._dead_letter(topic, planned.partition, records, row, reason)
+            self._dead_letter(topic, partition, records, row, reason)
         self._step(batch)
 
     def _step(self, batch: Batch) -> None:
@@ -203,22 +211,22 @@ class RangeWalk:
         step = self._model.step(self._state, batch)
         self._count(step.counts)
         self._pending.add(step.ctis)
-        self.now_s("order")
+        self._spend("order")
         self._writer.events(step.released)
-        self.now_s("write")
+        self._spend("write")
         reached("piece written")
         if self._pending.is_full:
             write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
-            self.now_s("acknowledge")
+            self._spend("acknowledge")
 
-    def _without_absurd_arrivals(self, topic: str, planned: Any, records: Records) -> Records:
+    def _without_absurd_arrivals(self, topic: str, partition: int, records: Records) -> Records:
         """Dead-letter records without an arrival, or with one far ahead of when their range was planned: they move no time."""
         absurd = self._moments.absurd_rows(records)
         if not absurd.any():
             return records
         for row in np.flatnonzero(absurd).tolist():
             reason = "arrival_missing" if records.timestamp_ms[row] <= 0 else "arrival_ahead"
-            self._dead_letter(topic, planned.partition, records, row, reason)
+            self._dead_letter(topic, partition, records, row, reason)
         return records.where(~absurd)
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
@@ -239,17 +247,17 @@ class RangeWalk:
         if count:
             self._state.totals[name] = self._state.totals.get(name, 0) + count
 
-    def now_s(self, on: str) -> None:
+    def _spend(self, on: str) -> None:
         now = time.perf_counter()
         self._seconds[on] += now - self._clock
         self._clock = now
 
-    def _report(self, planned: Any, asked: int | None) -> str:
+    def _report(self, planned: IngestRange, substreams: int | None) -> str:
         state = self._state
         fields = {
             "topic": planned.topic,
-            "partition": int(planned.partition),
-            "number": int(planned.number),
+            "partition": planned.partition,
+            "number": planned.number,
             "next_offset": state.next_offset,
             "arrival_us": state.arrival_us,
             "c": state.c,
@@ -262,8 +270,8 @@ class RangeWalk:
             "bytes": self._bytes,
             **watermark_report(state, self._model.policies, self._model.over),
         }
-        if asked is not None:
-            fields |= watermark_details(state, self._model.policies, self._model.over, asked)
+        if substreams is not None:
+            fields |= watermark_details(state, self._model.policies, self._model.over, substreams)
         return json.dumps(fields, separators=(",", ":"))
 
 

@@ -6,21 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql.types import BooleanType, IntegerType, LongType, StructField, StructType
-
-RANGE_SCHEMA = StructType(
-    [
-        StructField("label", IntegerType()),
-        StructField("bucket", IntegerType()),
-        StructField("log", IntegerType()),
-        StructField("start", LongType()),
-        StructField("end", LongType()),
-        StructField("final", BooleanType()),
-        StructField("references", IntegerType()),
-    ]
-)
-"""What the source hands to the stateful stage: ranges of logs, never events."""
-
 
 @dataclass(frozen=True, slots=True)
 class Offset:
@@ -39,12 +24,11 @@ class Offset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as Spark stores it."""
-        references = {"references": self.references} if self.references else {}
-        return {"final": int(self.is_final), "positions": {str(log): self.positions[log] for log in sorted(self.positions)}, **references}
+        positions = {str(log): self.positions[log] for log in sorted(self.positions)}
+        return {"final": int(self.is_final), "positions": positions, "references": self.references}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
         """Read a stored offset."""
-        return cls(
-            {int(log): position for log, position in stored["positions"].items()}, bool(stored["final"]), int(stored.get("references", 0))
-        )
+        positions = {int(log): position for log, position in stored["positions"].items()}
+        return cls(positions, bool(stored["final"]), stored["references"])

@@ -21,10 +21,12 @@ from query.config import Partition, QueryPlan
 from query.reference.watch import ReferenceWatch
 from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import Offset
+from query.stage.planned_range import QueryRange
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.failures import beyond_waiting
 from tidegate.observe.logs import get_logger, quiet_worker
 from tidegate.spark.planning import RangePlanner, Ranges
+from tidegate.spark.range_rows import write_row
 
 _RETRY_S = 1.0
 _ANSWER_S = 5.0
@@ -35,7 +37,7 @@ class Planner(RangePlanner):
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
-        self._frozen: dict[Partition, int] | None = None
+        self._frozen_ends: dict[Partition, int] | None = None
 
     @cached_property
     def _admin(self) -> Admin:
@@ -62,45 +64,45 @@ class Planner(RangePlanner):
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the present end."""
-        self._frozen = self._admin.ends(self._plan.starts)
+        self._frozen_ends = self._admin.ends(self._plan.starts)
 
     def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return where the next batch ends; *start* itself when there is nothing to do."""
-        here = Offset.from_json(start)
-        if here.is_final:
+        offset = Offset.from_json(start)
+        if offset.is_final:
             return start
         references = self._references.look() if self._references is not None else 0
         try:
-            ends = self._by_log(self._frozen or self._admin.ends(self._plan.starts))
-            behind = {log: end for log, end in ends.items() if end > here.positions[log]}
-            there = self._cut(here.positions, behind)
+            ends = self._by_log(self._frozen_ends or self._admin.ends(self._plan.starts))
+            behind = {log: end for log, end in ends.items() if end > offset.positions[log]}
+            until = self._cut(offset.positions, behind)
         except (KafkaException, TidegateError) as error:
             if beyond_waiting(error):
                 raise
             get_logger(__name__).warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
             time.sleep(_RETRY_S)
             return start
-        if not behind:
-            return Offset(here.positions, is_final=True, references=references).to_json() if self._frozen is not None else start
-        return Offset({**here.positions, **there}, references=references).to_json()
-
-    def _cut(self, here: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
-        """Return how far logs are read in the next batch; *ends* are those of logs that have something left."""
-        if self._cutter is not None:
-            return self._cutter.cut(here, ends)
-        return even_shares(here, ends, self._plan.events_per_batch)
-
-    def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
-        return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}
+        if behind:
+            return Offset({**offset.positions, **until}, references=references).to_json()
+        return start if self._frozen_ends is None else Offset(offset.positions, is_final=True, references=references).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges between two offsets."""
-        here, there = Offset.from_json(start), Offset.from_json(end)
-        rows = []
-        for log, until in sorted(there.positions.items()):
-            if until > here.positions[log] or there.is_final:
-                rows += [
-                    (self._plan.labels[bucket], bucket, log, here.positions[log], until, there.is_final, there.references)
-                    for bucket in self._plan.readers_of(log)
-                ]
-        return [Ranges(rows)]
+        return [Ranges([write_row(planned) for planned in self._ranges(Offset.from_json(start), Offset.from_json(end))])]
+
+    def _ranges(self, start: Offset, end: Offset) -> list[QueryRange]:
+        return [
+            QueryRange(self._plan.labels[bucket], bucket, log, start.positions[log], until, end.is_final, end.references)
+            for log, until in sorted(end.positions.items())
+            if until > start.positions[log] or end.is_final
+            for bucket in self._plan.readers_of(log)
+        ]
+
+    def _cut(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
+        """Return how far logs are read in the next batch; *ends* are those of logs that have something left."""
+        if self._cutter is not None:
+            return self._cutter.cut(positions, ends)
+        return even_shares(positions, ends, self._plan.events_per_batch)
+
+    def _by_log(self, offsets: Mapping[Partition, int]) -> dict[int, int]:
+        return {log: offsets[partition] for log, partition in enumerate(self._plan.partitions) if partition in offsets}

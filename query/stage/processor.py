@@ -28,12 +28,14 @@ from query.engine.exchange import Router
 from query.reference.forgetting import LOOKS_UP_FROM
 from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
+from query.stage.planned_range import QueryRange
 from sinks.base import Sink
 from sinks.registry import sinks_of
 from tidegate.fault_points import reached
 from tidegate.kafka.ranges import cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.logs import batch_of_task, bound, quiet_worker
+from tidegate.spark.range_rows import read_row
 from tidegate.spark.state_store import StateStore
 
 CHUNK_EVENTS = 100_000
@@ -46,20 +48,20 @@ class QueryStage:
         self._plan = plan
         quiet_worker()
 
-    def reports(self, ranges: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
-        """Take the ranges of one bucket; yield its report."""
-        ordered = sorted(ranges, key=lambda planned: planned.log)
-        names = [self._plan.partitions[int(planned.log)] for planned in ordered]
-        topics = ", ".join(dict.fromkeys(topic for topic, _ in names))
-        place = {"topic": topics, "bucket": int(ordered[0].bucket), "partition": [partition for _, partition in names]}
-        span = {"offset": [int(each.start) for each in ordered], "until": [int(each.end) for each in ordered]}
-        with bound(output=self._plan.name, **place, **span, **batch_of_task()):
-            report = self._run(ordered, store)
+    def reports(self, rows: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
+        """Work on the ranges of one bucket, given as rows of Spark; yield its report."""
+        # Rows come in any order; results must not depend on it.
+        ranges = sorted((read_row(QueryRange, row) for row in rows), key=lambda planned: planned.log)
+        partitions = [self._plan.partitions[planned.log] for planned in ranges]
+        topics = ", ".join(dict.fromkeys(topic for topic, _ in partitions))
+        place = {"topic": topics, "bucket": ranges[0].bucket, "partition": [number for _, number in partitions]}
+        offsets = {"offset": [planned.start for planned in ranges], "until": [planned.end for planned in ranges]}
+        with bound(output=self._plan.name, **place, **offsets, **batch_of_task()):
+            report = self._run(ranges, store)
         yield report
 
-    def _run(self, ranges: list[Any], store: StateStore[Bucket]) -> str:
-        number = int(ranges[0].bucket)
-        plan = self._plan
+    def _run(self, ranges: list[QueryRange], store: StateStore[Bucket]) -> str:
+        plan, number = self._plan, ranges[0].bucket
         bucket = store.load(number, lambda: new_bucket(plan, number), lambda head, chunks: restore_bucket(plan, number, head, chunks))
         try:
             report = BucketRun(self._plan, bucket, number, cached_producer(self._plan.kafka)).run(ranges)
@@ -68,7 +70,7 @@ class QueryStage:
             drop_producer(self._plan.kafka)
             forget_job(plan.checkpoint)
             for planned in ranges:
-                drop_reader(self._plan.kafka, *self._plan.partitions[int(planned.log)], headers=True)
+                drop_reader(self._plan.kafka, *self._plan.partitions[planned.log], headers=True)
             raise
         head, changes = bucket.save()
         store.save(number, bucket, head, changes.put, changes.delete)
@@ -142,14 +144,14 @@ class BucketRun:
         self._seconds: dict[str, float] = dict.fromkeys(("read", "compute", "write", "acknowledge"), 0.0)
         self._clock = time.perf_counter()
 
-    def run(self, ranges: list[Any]) -> str:
+    def run(self, ranges: list[QueryRange]) -> str:
         """Take the ranges; return the report as JSON."""
         if ranges[0].references:
-            self._bucket.update_references(_known_references(self._plan, int(ranges[0].references)))
+            self._bucket.update_references(_known_references(self._plan, ranges[0].references))
         for planned in ranges:
-            self._read(int(planned.log), int(planned.start), int(planned.end))
+            self._read(planned.log, planned.start, planned.end)
         self._write_settled(self._bucket.settle())
-        if ranges[0].final:
+        if ranges[0].is_final:
             self._write_settled(self._bucket.end())
         self._producer.flush(self._flush_topic)
         reached("events acknowledged")

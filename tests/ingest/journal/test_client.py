@@ -1,4 +1,4 @@
-"""The planner's desk: what it does while the journal is away, when it comes back, and when it has forgotten (level 1's premises)."""
+"""The planner's journal client while the journal is away, when it comes back, and when it has lost facts (level 1's premises)."""
 
 from __future__ import annotations
 
@@ -76,24 +76,24 @@ _LOG = structlog.wrap_logger(None, processors=[_keep])
 
 
 @contextmanager
-def what_desks_say() -> Iterator[list[EventDict]]:
-    """What the desks of all drivers log meanwhile; complete afterwards."""
+def what_clients_log() -> Iterator[list[EventDict]]:
+    """What the clients of all drivers log meanwhile; complete afterwards."""
     before, logs = len(_SAID), list[EventDict]()
     yield logs
     logs.extend(_SAID[before:])
 
 
 class Driver:
-    """A planner of a job as the desk sees it: it plans ranges and hears facts, and Spark's offset remembers."""
+    """A planner of a job as the journal client sees it: it plans ranges and receives facts, and Spark's offset remembers."""
 
     def __init__(self, plan: IngestPlan, at: PlannedPosition | None = None) -> None:
         self.plan, self.at = plan, at or plan.starts[RAW]
-        self.desk = JournalClient(plan, _LOG)
+        self.journal_client = JournalClient(plan, _LOG)
         self.first = 0
 
     def begin(self) -> None:
         """Begin a pass."""
-        self.desk.begin_pass({RAW: self.at}, self._starts)
+        self.journal_client.begin_pass({RAW: self.at}, self._starts)
 
     def _starts(self, partitions: Collection[Partition]) -> Mapping[Partition, int]:
         return dict.fromkeys(partitions, self.first)
@@ -101,19 +101,19 @@ class Driver:
     def plan_to(self, end: int) -> bool:
         """Plan up to *end*; return whether that was possible."""
         self.begin()
-        here = self.desk.select_plannable({RAW: self.at})
-        found = self.desk.close_ranges(here, {RAW: end}) if here else {}
+        here = self.journal_client.select_plannable({RAW: self.at})
+        found = self.journal_client.close_ranges({RAW: self.at.next_offset}, {RAW: end}) if here else {}
         for known in found.values():
-            spent = self.desk.pop_conflicts(RAW)
+            spent = self.journal_client.pop_conflicts(RAW)
             self.at = PlannedPosition(
-                end, 0, known.marks, 1, 0, known.imports, known.spans, known.unclosed, conflicts=spent, clamped=known.clamped
+                end, 0, known.marks, 1, 0, known.imports, known.spans, known.is_unclosed, conflicts=spent, clamped=known.clamped
             )
         return bool(found)
 
     def estimate(self, us: int) -> bool:
         """Raise the frontier where the job stands; return whether the journal took it."""
         self.begin()
-        raised = self.desk.journal_estimates([(RAW, self.at.next_offset, us)])
+        raised = self.journal_client.journal_estimates([(RAW, self.at.next_offset, us)])
         self.at = self.at.raise_time(frontier_us=raised[RAW]) if raised else self.at
         return bool(raised)
 
@@ -140,7 +140,7 @@ def test_a_range_is_told_what_is_in_force_in_it_and_when_it_was_first_planned(se
     """What stands at its start comes from Spark's offset or the journal; a second job gets the first one's moments."""
     first = Driver(plan_of(server, imported=True))
     assert first.estimate(5_000)
-    assert first.desk.journal_imports([(RAW, 10, 700)]) == {RAW: 700}
+    assert first.journal_client.journal_imports([(RAW, 10, 700)]) == {RAW: 700}
     assert first.plan_to(20)
     assert (first.at.marks, first.at.imports, first.at.is_unclosed) == (((10, 5_000),), ((10, 700),), False)
     ((position, moment_us),) = first.at.spans
@@ -157,14 +157,14 @@ def test_what_nobody_judged_is_planned_on_without_the_journal_and_told_it_later(
     driver = Driver(plan_of(own_server))
     assert driver.estimate(5_000)
     own_server.kill()
-    with what_desks_say() as logs:
+    with what_clients_log() as logs:
         assert driver.plan_to(20)
         assert (driver.at.marks, driver.at.is_unclosed) == (((10, 5_000),), True)
         assert not driver.estimate(6_000)
     assert [log["event"] for log in logs] == ["the journal does not answer: no idle estimates until it does"]
     own_server.start()
-    with what_desks_say() as logs:
-        until_true(lambda: driver.begin() or driver.desk.is_available())
+    with what_clients_log() as logs:
+        until_true(lambda: driver.begin() or driver.journal_client.is_available())
         assert driver.plan_to(30)
     assert not driver.at.is_unclosed
     assert not [log for log in logs if log["log_level"] == "warning"]
@@ -182,7 +182,7 @@ def test_where_an_answer_was_lost_nothing_is_planned_until_the_journal_tells(own
     own_server.kill()
     assert not driver.plan_to(20)
     own_server.start()
-    until_true(lambda: driver.begin() or driver.desk.is_available())
+    until_true(lambda: driver.begin() or driver.journal_client.is_available())
     assert driver.plan_to(20)
     assert driver.at.marks in (((10, 5_000),), ((10, 6_000),))
     assert driver.at.marks == tuple(kinds(driver.journal(), FactKind.ESTIMATE))
@@ -198,8 +198,8 @@ def test_the_next_driver_tells_the_journal_what_was_judged_during_an_outage(own_
     assert heir.at.is_unclosed
     assert not heir.plan_to(25)
     own_server.start()
-    with what_desks_say() as logs:
-        until_true(lambda: heir.desk.is_available() or heir.begin())
+    with what_clients_log() as logs:
+        until_true(lambda: heir.journal_client.is_available() or heir.begin())
         heir.begin()
     assert not [log for log in logs if log["log_level"] == "warning"]
     facts = heir.journal()
@@ -225,14 +225,14 @@ def test_a_replay_waits_and_so_does_all_where_outages_pause_or_ingest_stamps(own
 
 def test_facts_of_another_where_records_were_judged_without_them_are_reported(own_server: Server) -> None:
     """A second job, or a zombie, reached a journal that this one did not: the two differ there, and it is said and counted."""
-    with what_desks_say() as logs:
+    with what_clients_log() as logs:
         driver = Driver(plan_of(own_server))
         driver.begin()
         own_server.kill()
         assert driver.plan_to(20)
         own_server.start()
         RedisJournal.open(driver.plan.redis).estimate(driver.plan.journal_key(RAW), 15, 9_000)
-        until_true(lambda: driver.begin() or driver.desk.is_available())
+        until_true(lambda: driver.begin() or driver.journal_client.is_available())
         assert driver.plan_to(30)
     assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-CONFLICT"], logs
     assert driver.at.conflicts == 1
@@ -248,14 +248,14 @@ def test_an_emptied_journal_is_given_everything_back_before_it_is_asked(own_serv
     assert driver.estimate(time.time_ns() // 1000)
     before = driver.journal()
     redis.Redis(port=own_server.port, protocol=2).flushall()
-    with what_desks_say() as logs:
+    with what_clients_log() as logs:
         assert driver.estimate(1)
     assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-WIPED"]
     assert driver.journal() == before
     redis.Redis(port=own_server.port, protocol=2).flushall()
     own_server.kill()
     own_server.start()
-    until_true(lambda: driver.begin() or driver.desk.is_available())
+    until_true(lambda: driver.begin() or driver.journal_client.is_available())
     assert driver.plan_to(30)
     after = driver.journal()
     assert [fact for fact in before if fact.kind != FactKind.CLOSED] == [fact for fact in after if fact in before]
@@ -268,7 +268,7 @@ def test_a_new_driver_gives_back_what_stands_in_its_offset(own_server: Server) -
     driver.estimate(7_000)
     redis.Redis(port=own_server.port, protocol=2).flushall()
     heir = Driver(driver.plan, PlannedPosition.from_json(driver.at.to_json()))
-    with what_desks_say() as logs:
+    with what_clients_log() as logs:
         heir.begin()
     assert [log["event"] for log in logs] == ["the journal had lost facts and was given back all that this job knows"]
     assert kinds(heir.journal(), FactKind.ESTIMATE, FactKind.CLOSED) == [(20, 7_000), (20, 0)]
@@ -320,22 +320,22 @@ def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> Non
 
 def test_joins_bases_and_silences_are_asked_here_too(server: Server) -> None:
     """Whoever settled first counts."""
-    desk = Driver(plan_of(server)).desk
-    assert desk.read_joins({("raw", 1): "id"}) == {}
-    assert desk.journal_join(("raw", 1), "id", Join(1, 500))
-    assert desk.read_joins({("raw", 1): "id"}) == {("raw", 1): Join(1, 500)}
-    assert (desk.settle_base(RAW, 40), desk.settle_base(RAW, 50)) == (40, 40)
-    assert desk.share_silences({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
+    client = Driver(plan_of(server)).journal_client
+    assert client.read_joins({("raw", 1): "id"}) == {}
+    assert client.journal_join(("raw", 1), "id", Join(1, 500))
+    assert client.read_joins({("raw", 1): "id"}) == {("raw", 1): Join(1, 500)}
+    assert (client.settle_base(RAW, 40), client.settle_base(RAW, 50)) == (40, 40)
+    assert client.share_silences({RAW: Silence(1, "boot", 2, 3)}) == {RAW: Silence(1, "boot", 2, 3)}
 
 
 def test_joins_are_given_back_too_and_what_was_only_asked_for_is_asked_again(own_server: Server) -> None:
     """An emptied journal knows of a joining again; a partition of which it never knew anything is no obstacle."""
-    desk = Driver(plan_of(own_server)).desk
-    assert desk.journal_join(("raw", 1), "id", Join(1, 500))
-    assert desk.read_joins({("raw", 2): "id"}) == {}
+    client = Driver(plan_of(own_server)).journal_client
+    assert client.journal_join(("raw", 1), "id", Join(1, 500))
+    assert client.read_joins({("raw", 2): "id"}) == {}
     redis.Redis(port=own_server.port, protocol=2).flushall()
-    assert desk.read_joins({("raw", 2): "id"}) == {}
-    assert desk.read_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Join(1, 500)}
+    assert client.read_joins({("raw", 2): "id"}) == {}
+    assert client.read_joins({("raw", 1): "id", ("raw", 2): "id"}) == {("raw", 1): Join(1, 500)}
 
 
 def test_a_newcomer_that_stamped_an_emptied_journal_first_is_reported(own_server: Server) -> None:
@@ -344,7 +344,7 @@ def test_a_newcomer_that_stamped_an_emptied_journal_first_is_reported(own_server
     assert driver.plan_to(20)
     redis.Redis(port=own_server.port, protocol=2).flushall()
     assert Driver(driver.plan).plan_to(15)
-    with what_desks_say() as logs:
+    with what_clients_log() as logs:
         assert driver.plan_to(30)
     assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-WIPED", "TG-JOURNAL-CONFLICT"]
     assert driver.at.conflicts == 1

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingest.planned_range import IngestRange
 from ingest.stage.fact_outbox import FACTS_AT_ONCE, FactOutbox, range_facts
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies
 from ordering.proof.oracle import Record
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_mark
 from ordering.testing import batch_of
-from ordering.ticks import NEVER
 
 MODEL = Model(Policies(late_us=10, reorder_us=0), False, 1)
 
@@ -87,21 +86,11 @@ def test_a_repeated_promise_holds(times: list[tuple[int, int]], every: int, cut:
 @pytest.mark.parametrize("first", [True, False])
 def test_the_facts_of_a_range_are_those_it_rests_on(first: bool) -> None:
     """The moment in force at its start was told by whoever told of the range before, if anybody did."""
-    planned = SimpleNamespace(
-        topic="raw",
-        partition=3,
-        number=2,
-        start=10,
-        end=20,
-        joined=NEVER,
-        base=40,
-        marks=[10, 5, 20, 6],
-        imports=[12, 7],
-        spans=[4, 1, 15, 2],
-    )
+    marks, imports, moments = ((10, 5), (20, 6)), ((12, 7),), ((4, 1), (15, 2))
+    planned = IngestRange(0, 2, "raw", 3, 10, 20, marks=marks, imports=imports, base_us=40, spans=moments)
     spans = [Fact(FactKind.STAMP, 4, 1)] * first + [Fact(FactKind.STAMP, 15, 2)]
     told = [Fact(FactKind.BASE, 0, 40), Fact(FactKind.ESTIMATE, 10, 5), Fact(FactKind.ESTIMATE, 20, 6), Fact(FactKind.IMPORT, 12, 7)]
     origin = [Fact(ORIGIN, 3, topic_mark("raw"))] * first
     assert list(range_facts(planned, FactKind.STAMP, first)) == origin + told + spans
-    joining = SimpleNamespace(**{**vars(planned), "end": 10, "joined": 99, "base": 0, "marks": [], "imports": [], "spans": []})
+    joining = IngestRange(0, 2, "raw", 3, 10, 10, joined_us=99)
     assert list(range_facts(joining, FactKind.STAMP, first)) == [*origin, Fact(FactKind.JOIN, 2, 99)]

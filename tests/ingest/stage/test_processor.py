@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 
 import pytest
 
 from ingest.config import IngestPlan
 from ingest.fields import FieldReader
 from ingest.offsets import PlannedPosition
+from ingest.planned_range import IngestRange
 from ingest.stage.processor import RangeWalk
-from ordering.ticks import NEVER, SECOND_US
+from ordering.ticks import SECOND_US
 from tidegate.kafka.writer import GaplessProducer
 from tidegate.settings.inputs import InputSettings
 from tidegate.settings.tables import RedisSettings
@@ -41,21 +41,7 @@ def test_an_estimate_among_records_that_tell_no_arrival_is_applied_all_the_same(
     broker is needed.
     """
     raised_us = 1_000 * SECOND_US
-    planned = SimpleNamespace(
-        topic="raw",
-        partition=0,
-        number=0,
-        start=14,
-        end=14,
-        marks=[position, raised_us],
-        imports=[],
-        planned_ms=0,
-        final=False,
-        joined=NEVER,
-        spans=[],
-        base=0,
-        found=[0, 0],
-    )
+    planned = IngestRange(0, 0, "raw", 0, 14, 14, marks=((position, raised_us),))
     model = PLAN.model(0)
     state = model.new_state()
     state.next_offset = 10

@@ -87,10 +87,10 @@ class Scene:
         for name in ("offsets", "commits"):
             (self.folder / "spark" / name).mkdir(parents=True, exist_ok=True)
         for batch, ends in enumerate(batches):
-            places = ", ".join(
-                f'"{self.topic}/{at}": {{"frontier": 0, "marks": [], "next": {end}, "planned_ms": 0}}' for at, end in enumerate(ends)
+            places = ", ".join(f'"{self.topic}/{number}": {{"next_offset": {end}}}' for number, end in enumerate(ends))
+            (self.folder / "spark" / "offsets" / str(batch)).write_text(
+                f'v1\n{{}}\n{{"final": 0, "joins": {{}}, "partitions": {{{places}}}}}'
             )
-            (self.folder / "spark" / "offsets" / str(batch)).write_text(f'v1\n{{}}\n{{"final": 0, "partitions": {{{places}}}}}')
             if batch <= done:
                 (self.folder / "spark" / "commits" / str(batch)).write_text("v1\n{}")
 

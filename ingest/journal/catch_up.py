@@ -1,0 +1,166 @@
+"""
+Catching up: a journal that answers (again) learns what was judged meanwhile, and is given back the facts that it lost.
+
+Law: nothing is asked of a journal before it knows of every partition what this planner knows. Facts that another job
+journaled where records were judged without them are reported and counted; they cannot be reconciled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from structlog.typing import FilteringBoundLogger
+
+from ingest.config import IngestPlan, Partition
+from ingest.journal.known_facts import KnownFacts
+from ingest.journal.redis_journal import RedisJournal
+from ingest.offsets import PlannedPosition
+from ordering.protocol.facts import Fact, FactKind
+from ordering.protocol.journal import Call, Closed, ForgetfulJournalError, JournalKey, Read
+from ordering.ticks import INFINITY
+
+
+class JournaledFacts(NamedTuple):
+    """What the journal holds of a partition from the job's position on: the first open position, and facts as (position, value)."""
+
+    closed: int
+    estimates: list[tuple[int, int]]
+    imports: list[tuple[int, int]]
+    spans: list[tuple[int, int]]
+
+    def lacks(self, position: PlannedPosition) -> bool:
+        """Return whether an estimate or import in force by Spark's offset is missing."""
+        estimate_us, import_us = (max((us for _, us in marks), default=0) for marks in (self.estimates, self.imports))
+        return estimate_us < position.frontier_us or import_us < position.import_us
+
+
+class CatchUp:
+    """
+    Brings the journal and what a planner knows together.
+
+    Args:
+        plan: The job.
+        known: What the planner knows.
+        log: For losses and conflicts.
+    """
+
+    def __init__(self, plan: IngestPlan, known: KnownFacts, log: FilteringBoundLogger) -> None:
+        self._plan, self._known, self._log = plan, known, log
+        self._compared: set[Partition] = set()
+        self._conflicts: dict[Partition, int] = {}
+
+    def pop_conflicts(self, partition: Partition) -> int:
+        """Return how many conflicts of a partition were found since the last call."""
+        return self._conflicts.pop(partition, 0)
+
+    def forget_comparisons(self) -> None:
+        """Compare every partition again: the connection was lost."""
+        self._compared.clear()
+
+    def compare_new(self, journal: RedisJournal) -> None:
+        """Compare the partitions not compared since the journal was reached; give back what it lacks, remember what it holds."""
+        known = self._known
+        new = [partition for partition in known.positions if partition not in self._compared]
+        if not new:
+            return
+        journaled, has_forgotten = self._read(journal, new)
+        behind = [p for p in new if journaled[p].closed < known.positions[p].next_offset and not known.is_fresh(p)]
+        # Before anything is given back: afterwards our own facts could not be distinguished from those of others.
+        for partition in behind:
+            self._find_conflicts(journal, partition, journaled[partition].closed)
+        self._report_loss(behind, journaled)
+        self._give_back(journal, [p for p in new if has_forgotten or p in behind or journaled[p].lacks(known.positions[p])])
+        for partition in new:
+            memory = known.memory(partition)
+            memory.remember(FactKind.ESTIMATE, journaled[partition].estimates)
+            memory.remember(FactKind.IMPORT, journaled[partition].imports)
+            memory.remember(known.span_kind, journaled[partition].spans)
+            judged = known.positions[partition].next_offset if partition in behind else 0
+            known.closed[partition] = max(journaled[partition].closed, judged)
+        self._compared |= set(new)
+        known.uncertain -= set(new)
+
+    def give_back_all(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
+        """Give a journal that has lost facts back all that is known here; *keys* are those that it is about to be asked for."""
+        self._give_back(journal, self._known.positions)
+        self._give_back_joins(journal, keys)
+
+    def _read(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, JournaledFacts], bool]:
+        """Return what the journal holds from the job's positions on, and whether it is another one than this planner knew."""
+        known = self._known
+        calls: list[Call] = []
+        for partition in partitions:
+            start, key = known.positions[partition].next_offset, known.key(partition)
+            kinds = {FactKind.ESTIMATE: key, FactKind.IMPORT: known.import_key(partition), known.span_kind: key}
+            calls += [Closed(key), *(Read(kind, key_of_kind, start, INFINITY) for kind, key_of_kind in kinds.items())]
+        has_forgotten = False
+        try:
+            answers = journal.do(calls)
+        except ForgetfulJournalError as error:
+            self._log.warning(error.what, code=error.code)
+            has_forgotten = True
+            self._give_back_joins(journal, [call.key for call in calls])
+            answers = journal.do(calls)
+        count = len(calls) // len(partitions)
+        parts = (answers[place * count : (place + 1) * count] for place in range(len(partitions)))
+        return {partition: JournaledFacts(*part) for partition, part in zip(partitions, parts, strict=True)}, has_forgotten
+
+    def _find_conflicts(self, journal: RedisJournal, partition: Partition, closed: int) -> None:
+        """Look for facts where records were judged without them: another job, or a driver that should be gone, was at work."""
+        known = self._known
+        unclosed_from = known.unclosed.get(partition)
+        # A driver that has only Spark's offset does not know what was in force at its predecessor's position.
+        start = closed + 1 if unclosed_from is None else unclosed_from
+        end = known.positions[partition].next_offset
+        conflicts = 0
+        for kind, key in ((FactKind.ESTIMATE, known.key(partition)), (FactKind.IMPORT, known.import_key(partition))):
+            own = dict(known.memory(partition).between(kind, start, end))
+            marks = journal.do([Read(kind, key, start, end - 1)])[0] if start < end else []
+            conflicts += sum(us > own.get(position, 0) for position, us in marks)
+        self._report_conflicts(partition, conflicts)
+
+    def _report_conflicts(self, partition: Partition, conflicts: int) -> None:
+        if not conflicts:
+            return
+        self._conflicts[partition] = self._conflicts.get(partition, 0) + conflicts
+        self._log.warning(
+            "another job journaled facts where records were judged without them: the two differ there",
+            code="TG-JOURNAL-CONFLICT",
+            topic=partition[0],
+            partition=partition[1],
+            facts=conflicts,
+        )
+
+    def _report_loss(self, behind: Sequence[Partition], journaled: Mapping[Partition, JournaledFacts]) -> None:
+        known = self._known
+        lost = [p for p in behind if journaled[p].closed < known.closed.get(p, self._closed_by_offset(p))]
+        if lost:
+            is_complete = not any(known.memory(partition).is_incomplete for partition in lost)
+            returned = "all that this job knows" if is_complete else "the newest facts; tidegate journal rebuild brings back the others"
+            self._log.warning("the journal had lost facts and was given back " + returned, partitions=len(lost))
+
+    def _closed_by_offset(self, partition: Partition) -> int:
+        """Return up to where Spark's offset says that the journal has closed a partition."""
+        position = self._known.positions[partition]
+        return 0 if position.is_unclosed else position.next_offset
+
+    def _give_back(self, journal: RedisJournal, partitions: Collection[Partition]) -> None:
+        known = self._known
+        for partition in partitions:
+            memory, position = known.memory(partition), known.positions[partition]
+            below = 0 if known.is_fresh(partition) else max(position.next_offset, known.closed.get(partition, 0))
+            closing = [Fact(FactKind.CLOSED, below, 0)]
+            contradicted = journal.restore(known.key(partition), memory.facts(imports=False) + closing)
+            # Verdicts may differ by a moment without any harm; an arrival may not.
+            self._report_conflicts(partition, contradicted if known.stamps_arrivals else 0)
+            if self._plan.imported is not None:
+                journal.restore(known.import_key(partition), memory.facts(imports=True) + closing)
+            known.unclosed.pop(partition, None)
+
+    def _give_back_joins(self, journal: RedisJournal, keys: Iterable[JournalKey]) -> None:
+        for key, fact in self._known.joins.items():
+            journal.restore(key, [fact])
+        # Even an empty restore makes the journal known again to this connection.
+        for key in dict.fromkeys(keys):
+            journal.restore(key, [])

@@ -1,0 +1,92 @@
+"""
+The connection of a planner to the journal: lost and found again without ending the job.
+
+Law: a journal that fails is asked again after a while. Each time it answers again it catches up before it is asked for
+anything else.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from structlog.typing import FilteringBoundLogger
+
+from ingest.journal.catch_up import CatchUp
+from ingest.journal.redis_journal import RedisJournal, SeenWrites
+from ordering.errors import TidegateError
+from ordering.protocol.journal import Call, ForgetfulJournalError
+from tidegate.settings.tables import RedisSettings
+
+_RETRY_S = 1.0
+
+
+class JournalConnection:
+    """
+    One connection, opened when it is needed.
+
+    Args:
+        settings: Where the journal is.
+        catch_up: Brings a journal that answers up to date.
+        consequence: What the job does without the journal, for the log.
+        log: For losses of the connection.
+    """
+
+    def __init__(self, settings: RedisSettings, catch_up: CatchUp, consequence: str, log: FilteringBoundLogger) -> None:
+        self._settings, self._catch_up, self._consequence, self._log = settings, catch_up, consequence, log
+        self._journal: RedisJournal | None = None
+        self._is_lost = False
+        self._retry_s = 0.0
+        # Outlives each connection, so that facts lost between two of them are noticed.
+        self._seen_writes: SeenWrites = {}
+
+    def open(self) -> RedisJournal | None:
+        """Return the journal, up to date; None if it does not answer."""
+        if self._journal is None and time.monotonic() < self._retry_s:
+            return None
+        try:
+            journal = self._journal or RedisJournal.open(self._settings, self._seen_writes)
+            self._catch_up.compare_new(journal)
+        except TidegateError as error:
+            self._lose(error)
+            return None
+        if self._is_lost:
+            self._log.info("the journal answers again", redis=self._settings.address)
+        self._journal, self._is_lost = journal, False
+        return journal
+
+    def ask(self, calls: Sequence[Call]) -> list[Any] | None:
+        """Do *calls*; None without an answer. A journal that has lost facts is given them back first."""
+        journal = self.open() if calls else None
+        if journal is None:
+            return None
+        try:
+            try:
+                return journal.do(calls)
+            except ForgetfulJournalError as error:
+                self._log.warning(error.what, code=error.code)
+                self._catch_up.give_back_all(journal, [call.key for call in calls])
+                return journal.do(calls)
+        except TidegateError as error:
+            self._lose(error)
+            return None
+
+    def is_answering(self) -> bool:
+        """Return whether the journal answers at this moment; unlike :meth:`open` this asks the server in any case."""
+        journal = self.open()
+        if journal is None:
+            return False
+        try:
+            journal.check()
+        except TidegateError as error:
+            self._lose(error)
+            return False
+        return True
+
+    def _lose(self, error: TidegateError) -> None:
+        if not self._is_lost:
+            event = f"the journal does not answer: {self._consequence} until it does"
+            self._log.warning(event, redis=self._settings.address, reason=error.what)
+        self._journal, self._is_lost, self._retry_s = None, True, time.monotonic() + _RETRY_S
+        self._catch_up.forget_comparisons()

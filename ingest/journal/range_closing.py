@@ -1,0 +1,80 @@
+"""
+Closing ranges: before records are judged, their positions are closed in the journal and the facts in force are read.
+
+Law: after a position is closed no fact below it changes, so every replay of the range finds the facts of the first run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ingest.config import IngestPlan, Partition
+from ingest.journal.known_facts import KnownFacts, RangeFacts
+from ordering.errors import RefusedError
+from ordering.protocol.facts import FactKind
+from ordering.protocol.journal import Call, Close, Moment, Read
+
+# A verdict stays in force until it is one part in so many of ``arrival_max_ahead`` old: so most ranges need no new one.
+_VERDICT_SHARE = 1000
+
+
+class RangeClosing:
+    """
+    Closes the ranges of one job.
+
+    Args:
+        plan: The job.
+        known: Receives the facts in force.
+    """
+
+    def __init__(self, plan: IngestPlan, known: KnownFacts) -> None:
+        self._plan, self._known = plan, known
+
+    def calls(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
+        """Return the calls that close a range and read its facts, equally many for each range; *now_us* is the wall clock."""
+        key, last, kind = self._known.key(partition), end - 1, self._known.span_kind
+        moment = Moment(kind, now_us, self._slack_us)
+        calls: list[Call] = [Close(key, end, moment), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
+        if self._plan.imported is not None:
+            import_key = self._known.import_key(partition)
+            calls += [Close(import_key, end), Read(FactKind.IMPORT, import_key, start, last)]
+        return calls
+
+    def accept_answers(self, partition: Partition, start: int, end: int, now_us: int, answers: Sequence[Any]) -> RangeFacts:
+        """
+        Remember the answers to :meth:`calls`; return the facts of the range.
+
+        Raises:
+            RefusedError: Ingest stamps arrivals, and the stamps of records that were judged before are gone.
+        """
+        known, memory = self._known, self._known.memory(partition)
+        estimates, spans = answers[1], answers[2]
+        memory.remember(FactKind.ESTIMATE, estimates)
+        memory.remember(known.span_kind, spans)
+        if known.stamps_arrivals and not (spans and spans[0][0] <= start):
+            raise RefusedError(
+                "the journal has lost when records arrived that were judged before",
+                code="TG-JOURNAL-LOST",
+                where=f"{partition[0]}-{partition[1]}@{start}",
+                fix="stop the job, bring the stamps back from the ordered topic, and start it again",
+                example=f"tidegate journal rebuild {self._plan.settings.name}",
+            )
+        memory.remember(FactKind.IMPORT, answers[4] if len(answers) > 4 else ())
+        is_newly_closed = known.closed.get(partition, end) < end
+        clamped = int(is_newly_closed and bool(spans) and spans[-1][1] > now_us)
+        known.closed[partition] = max(end, known.closed.get(partition, 0))
+        return known.range_facts(partition, start, end, clamped=clamped)
+
+    def close_later(self, partition: Partition, start: int, end: int, now_us: int) -> RangeFacts:
+        """Return the facts of a range that nobody has judged before, without the journal; remember that it is not closed there."""
+        known, memory = self._known, self._known.memory(partition)
+        last = memory.last(known.span_kind)
+        if last is None or last[1] < now_us - self._slack_us:
+            memory.remember(known.span_kind, [(start, now_us)])
+        known.unclosed.setdefault(partition, start)
+        return known.range_facts(partition, start, end, is_unclosed=True)
+
+    @property
+    def _slack_us(self) -> int:
+        return 0 if self._known.stamps_arrivals else self._plan.settings.arrival_max_ahead_us // _VERDICT_SHARE
