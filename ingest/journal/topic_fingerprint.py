@@ -1,5 +1,5 @@
 """
-What an ordered topic is made of: the journal remembers it, for a start that finds the topic without its checkpoint.
+The fingerprint of an ordered topic: the journal remembers it, for a start that finds the topic without its checkpoint.
 
 Law: events judged under two settings, or of two topics of one name, never mix in an ordered topic.
 """
@@ -21,10 +21,8 @@ from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import Topic
 from tidegate.observe.logs import get_logger
 
+# Partitions, and topics of a pattern, may be added to an input while its ordered topic lives.
 MAY_GROW = ("input_partitions", "topic_ids")
-"""What an ordered topic is made of at least: partitions, and topics of a pattern, may be added."""
-MAY_APPEAR = ("record_bytes_max",)
-"""What topics made by earlier versions do not tell."""
 
 _log = get_logger(__name__)
 
@@ -54,16 +52,16 @@ def check_fingerprint(
     has_checkpoint: bool,
 ) -> TopicOrigin:
     """
-    Compare what the ordered topic is made of with what the journal says; without a checkpoint nothing else tells.
+    Compare what shapes the ordered topic's events with what the journal remembers; write it if the topic is begun now.
 
     Args:
         plan: The job.
         journal: The journal.
         ordered: The ordered topic.
-        made_of: The settings that shape its events, and the ids of the topics.
+        fingerprint: The settings that shape its events, and the ids of the raw topics.
         start: The output start with which it is begun, if it is begun now.
-        has_events: Whether something was written to it.
-        has_checkpoint: Whether its checkpoint is there.
+        has_events: Whether anything was written to it.
+        has_checkpoint: Whether its checkpoint is there: then that is compared, not the journal.
 
     Returns:
         How it was begun, as far as that is known.
@@ -71,29 +69,27 @@ def check_fingerprint(
     Raises:
         RefusedError: It was made under other settings, or from topics that were deleted and made again.
     """
-    # Of a topic that was begun before nobody knows any more which offsets came first, nor where it starts to tell.
+    # The first offsets and the start of a topic that holds events already cannot be known from this plan.
     founders = [] if has_events else [partition for partition in plan.partitions if partition not in plan.joins]
-    starts = {partition_name(partition): plan.starts[partition].next_offset for partition in founders}
-    fields: dict[str, Any] = {"settings": fingerprint, "starts": starts}
-    if not has_events:
-        fields["start"] = asdict(start)
-    stored, is_first = journal.read_or_set_fingerprint(
-        ordered.name, ordered.topic_id, json.dumps(fields, sort_keys=True), begins_anew=not has_events
-    )
+    fields: dict[str, Any] = {
+        "settings": dict(fingerprint),
+        "starts": {partition_name(partition): plan.starts[partition].next_offset for partition in founders},
+        "start": None if has_events else asdict(start),
+    }
+    text = json.dumps(fields, sort_keys=True)
+    stored, is_first = journal.read_or_set_fingerprint(ordered.name, ordered.topic_id, text, begins_anew=not has_events)
     known = json.loads(stored)
     if has_events and not has_checkpoint:
         if is_first:
             _log.warning("the journal does not know the ordered topic: its settings cannot be compared", topic=ordered.name)
         _compare_settings(ordered.name, known["settings"], fingerprint)
-    # The journal of earlier versions knows of no start: there was none.
-    first_start = None if is_first and has_events else Start(**known.get("start", {}))
-    return TopicOrigin({parse_partition(name): first for name, first in known["starts"].items()}, first_start)
+    starts = {parse_partition(name): offset for name, offset in known["starts"].items()}
+    return TopicOrigin(starts, None if known["start"] is None else Start(**known["start"]))
 
 
 def _compare_settings(ordered: str, known: Mapping[str, str], current: Mapping[str, str]) -> None:
-    ids = json.loads(known.get("topic_ids", "{}")), json.loads(current.get("topic_ids", "{}"))
-    check_same_topics(*ids, ordered, WAYS_OUT)
-    changed = differences(known, current, MAY_GROW, MAY_APPEAR)
+    check_same_topics(json.loads(known.get("topic_ids", "{}")), json.loads(current.get("topic_ids", "{}")), ordered, WAYS_OUT)
+    changed = differences(known, current, MAY_GROW)
     if changed:
         raise RefusedError(
             f"ordered topic {ordered} was made under other settings: {'; '.join(changed)}",

@@ -1,24 +1,22 @@
 """
-From where the raw topic is read so that nothing with a time of S or later is missed (spec section 6), and whether that is
-still there.
+From where a raw topic is read so that no event with a time of S or later is missed (spec section 6), and whether those
+records are still there.
 
-An event's time exceeds its arrival by ``early`` at most: so it is the first record that arrived at ``S - early`` or later, by
-Kafka's time index or the journal's stamps; or the first position at which the journal had raised time that far. Without
-that bound it is the beginning.
+An event's time exceeds its arrival by ``early`` at most. So reading starts at the first record that arrived at ``S - early`` or
+later, by Kafka's time index or the journal's stamps; or earlier, at the first position at which the journal had raised time
+that far. Without an early tolerance it starts at the beginning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from ingest.config import IngestPlan, Partition
 from ingest.journal.redis_journal import RedisJournal
-from ingest.offsets import Marks, Offset, PlannedPosition
+from ingest.offsets import Marks, PlannedPosition
 from ordering.errors import RefusedError
 from ordering.policies import Shape
 from ordering.ticks import TICK_MAX, format_tick
-from tidegate.checkpoint.binding import last_batches, offset_of
 from tidegate.kafka.admin import Admin
 
 
@@ -43,16 +41,16 @@ def find_start(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition:
 def _first_arrival(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, from_us: int) -> int:
     """Return the first offset whose record arrived at *from_us*, microseconds, or later; the end where none has."""
     if plan.settings.arrival == "ingest":
-        # What nobody has planned to read yet arrives when somebody does.
+        # A record that was never planned has no stamp yet: it arrives when it is planned.
         return journal.first_stamped(plan.journal_key(partition), from_us)
     return admin.offsets_from([partition], from_us)[partition]
 
 
 def largest_earliness_us(plan: IngestPlan) -> int | None:
-    """Return by how much an event's time can exceed its arrival, microseconds; None: there is no bound to what matters."""
+    """Return by how much an event's time can exceed its arrival, microseconds; None: there is no bound."""
     policies = plan.settings.policies()
-    # One tick ahead of their time, equals may have pushed each other up from any distance.
-    # A CTI of the source judges all that comes after it, however much later, and nobody kept the largest.
+    # With a negative reorder time equal events may have pushed each other up from any distance.
+    # A source CTI judges everything after it, however much later, and the largest one is not remembered.
     if policies.reorder_us < 0 or plan.settings.source_ctis:
         return None
     # Without an event time of their own events are never ahead of their arrival.
@@ -81,20 +79,20 @@ def _largest_until(marks: list[tuple[int, int]], position: int) -> int:
 
 def check_retention(plan: IngestPlan, partition: Partition, needed: int, available: int, first_read: int, least_us: int | None) -> None:
     """
-    Check that what must be read is there.
+    Check that retention has left what must be read.
 
     Args:
         plan: The job.
         partition: An input partition.
         needed: Its first offset that must be read.
-        there: The first offset it still has.
-        began: The first offset the ordered topic was ever made from.
+        available: The first offset it still has.
+        first_read: The first offset that the ordered topic was ever made from.
         least_us: The least time of an event that is to be written, microseconds; None: there is no least.
 
     Raises:
         RefusedError: Retention has deleted some of it (TG-RETENTION).
     """
-    # Where the first record there is needed nobody knows whether those before it are not.
+    # If the first record left is needed, deleted ones before it may have been needed as well.
     if available <= first_read or needed > available:
         return
     early_us = largest_earliness_us(plan)
@@ -114,19 +112,17 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
     )
 
 
-def check_still_there(folder: Path, admin: Admin, partitions: Sequence[Partition], starts: Mapping[Partition, PlannedPosition]) -> None:
+def check_still_available(available: Mapping[Partition, int], needed: Mapping[Partition, PlannedPosition]) -> None:
     """
-    Check that what comes after a checkpoint can still be read; *starts* are where the job began.
+    Check that what comes after a checkpoint can still be read.
+
+    Args:
+        available: The first offset that each partition still has.
+        needed: Where the job goes on.
 
     Raises:
         RefusedError: Retention has deleted some of it (TG-RETENTION).
     """
-    done = last_batches(folder)[1]
-    stored = offset_of(folder, done)
-    if stored is None and done >= 0:
-        return
-    needed = starts if stored is None else Offset.from_json(stored).partitions
-    available = admin.starts(partitions)
     for partition, position in needed.items():
         first_offset = available.get(partition, position.next_offset)
         if first_offset > position.next_offset:

@@ -2,11 +2,9 @@
 Starting in the middle: at an output start time, or where a topic without its checkpoint goes on (spec section 6).
 
 Law: readers see what they would have seen of a run from the beginning. The raw topic is read from a position before which
-no event can have a time of S or later; the model walks on from there, leaves out what is below S, and numbers on. For a
-topic that was begun before, S is each channel's last c: the events ahead of it are skipped, and numbering goes on from its n,
-as if the checkpoint had not been lost.
-
-Where that position is tells :mod:`ingest.start.read_positions`; where a channel without a CTI has no start either, it is the beginning.
+no event can have a time of S or later (:mod:`ingest.start.read_positions`); the model walks on from there, leaves out what is
+below S, and numbers on. For a topic that was begun before, S is each channel's last c: the events ahead of it are skipped, and
+numbering goes on from its n, as if the checkpoint had not been lost. A channel without a CTI goes on from the start of its run.
 """
 
 from __future__ import annotations
@@ -35,8 +33,8 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import Promises, last_promises
 from tidegate.observe.logs import get_logger
 
+# In the checkpoint's folder: where the job began, for every later start from this checkpoint.
 FILE = "resumed.json"
-"""In the checkpoint's folder: where the job began, for every later start from this checkpoint."""
 
 _log = get_logger(__name__)
 
@@ -51,18 +49,18 @@ class Resumption:
     joins: Mapping[Partition, Join] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Leave it in a checkpoint's folder."""
+        """Write it to a checkpoint's folder."""
         fields = {
             "starts": Offset(self.starts, joins=self.joins).to_json(),
             "promises": [[partition, *_encode(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
-            "began": asdict(self.start),
+            "start": asdict(self.start),
         }
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         replace_text(folder / FILE, json.dumps(fields))
 
     @classmethod
     def read(cls, folder: Path) -> Resumption | None:
-        """Return what was left in a checkpoint's folder, if anything was."""
+        """Return what was written to a checkpoint's folder; None if nothing was."""
         if not (folder / FILE).exists():
             return None
         fields: Any = json.loads((folder / FILE).read_text())
@@ -70,9 +68,8 @@ class Resumption:
         for partition, header, body in fields["promises"]:
             cti = decode_cti(base64.b64decode(header), base64.b64decode(body), partition, str(folder / FILE))
             promises.setdefault(cti.number, {})[partition] = cti
-        # Before there were output start times every run began at the beginning.
         offset = Offset.from_json(fields["starts"])
-        return cls(offset.partitions, promises, Start(**fields.get("began", {})), offset.joins)
+        return cls(offset.partitions, promises, Start(**fields["start"]), offset.joins)
 
     def apply_to(self, plan: IngestPlan) -> IngestPlan:
         """Return the plan of a job that starts here."""
@@ -88,7 +85,7 @@ def _encode(cti: Cti) -> tuple[str, str]:
 
 def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
     """
-    Return where a topic that holds nothing is begun, so that it tells from *start* on.
+    Return where a topic that holds nothing is begun, so that it holds the events from *start* on.
 
     Raises:
         RefusedError: What must be read is gone (TG-RETENTION).

@@ -47,13 +47,28 @@ def check_bound(folder: Path, settings: Mapping[str, str], may_grow: Collection[
     Raises:
         RefusedError: It was made under other settings; each difference is named.
     """
-    before = bound(folder)
-    changed = [] if before is None else differences(before, settings, may_grow, may_appear)
+    check_binding(bound(folder), settings, str(folder), may_grow, may_appear)
+
+
+def check_binding(
+    binding: Mapping[str, str] | None,
+    settings: Mapping[str, str],
+    where: str,
+    may_grow: Collection[str] = (),
+    may_appear: Collection[str] = (),
+) -> None:
+    """
+    Compare *settings* with what the checkpoint folder *where* is bound to, None if to nothing. Other arguments as for :func:`bind`.
+
+    Raises:
+        RefusedError: It was made under other settings; each difference is named.
+    """
+    changed = [] if binding is None else differences(binding, settings, may_grow, may_appear)
     if changed:
         raise RefusedError(
             f"the checkpoint was made under other settings: {'; '.join(changed)}",
             code="TG-CHECKPOINT-SETTINGS",
-            where=str(folder),
+            where=where,
             fix="set them back, or write to a new topic with a new checkpoint: results under two settings must not mix",
         )
 

@@ -1,0 +1,176 @@
+"""
+The decision of a start: how an input goes on, or why it is refused, by the survey and the settings alone.
+
+Law: :func:`decide` is pure. Whatever it refuses has created, bound and written nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from ingest.config import IngestPlan, Partition
+from ingest.journal.topic_fingerprint import MAY_GROW
+from ingest.journal.topic_identity import WAYS_OUT
+from ingest.offsets import PlannedPosition
+from ingest.planner.joining_partitions import own_topics, with_roster
+from ingest.start.output_start import refuse_other_start
+from ingest.start.read_positions import check_still_available
+from ingest.start.resume import Resumption
+from ingest.start.survey import Survey
+from ordering.ticks import SECOND_US
+from tidegate.checkpoint.binding import check_binding, check_same_topics
+from tidegate.checkpoint.output_start import BEGINNING, Start
+from tidegate.kafka.admin import Topic
+from tidegate.kafka.channel_promises import ended
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.load import Settings
+
+# How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job.
+PLANNER_WAIT_US = 2 * SECOND_US
+
+
+class Action(Enum):
+    """How an input goes on."""
+
+    BEGIN = "begin an ordered topic that holds nothing"
+    RESUME = "go on from the ordered topic's CTIs: it holds events, but there is no checkpoint"
+    CONTINUE = "go on from the checkpoint"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """
+    How an input goes on.
+
+    Args:
+        action: From what.
+        plan: The job; where it is read from is found out for BEGIN and RESUME. The id of an ordered topic that is not there
+            yet is empty.
+        fingerprint: What shapes the ordered topic's events.
+        resumption: Where the job began; None if that is still to be found out.
+        start: The output start time of a run that begins.
+    """
+
+    action: Action
+    plan: IngestPlan
+    fingerprint: Mapping[str, str]
+    resumption: Resumption | None
+    start: Start
+
+    @property
+    def binding(self) -> dict[str, str]:
+        """What the checkpoint is bound to."""
+        return {
+            **self.fingerprint,
+            "ordered_topic_id": self.plan.ordered_topic_id,
+            "spark.shuffle_partitions": str(self.plan.tasks),
+        }
+
+
+def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
+    """
+    Decide how the input *name* goes on.
+
+    Args:
+        settings: All settings.
+        name: The input.
+        survey: What there is.
+        requested: What ``--start`` says, None if nothing.
+        until_end: Whether the job ends at the present end.
+
+    Raises:
+        RefusedError: The checkpoint belongs to other settings or topics, the run began at another start, has ended, or what
+            must still be read is gone.
+    """
+    chosen, known = settings.input(name), survey.binding or {}
+    check_same_topics(json.loads(known.get("topic_ids", "{}")), survey.topic_ids, str(survey.folder), WAYS_OUT)
+    _check_same_ordered_topic(chosen, survey)
+    plan = _plan(settings, chosen, survey, until_end=until_end)
+    fingerprint = {
+        **chosen.fingerprint(),
+        **survey.payloads.fingerprint(),
+        "output_partitions": str(plan.output_partitions),
+        "input_partitions": str(len(survey.partitions)),
+        "record_bytes_max": str(plan.record_bytes_max),
+        "topic_ids": json.dumps(survey.topic_ids, sort_keys=True),
+    }
+    action = Action.CONTINUE if survey.checkpoint != "empty" else Action.RESUME if survey.has_events else Action.BEGIN
+    resumption, start = _resumption(action, plan, survey, requested)
+    decision = Decision(action, plan, fingerprint, resumption, start)
+    check_binding(survey.binding, decision.binding, str(survey.folder), MAY_GROW)
+    if action is Action.CONTINUE:
+        refuse_other_start(requested, start, chosen.ordered_topic, str(survey.folder))
+        if survey.has_ended:
+            raise ended(chosen.ordered_topic)
+        _check_retention(survey, plan.starts if resumption is None else resumption.starts)
+    return decision
+
+
+def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
+    """Refuse an ordered topic that is not the one that the checkpoint was written with."""
+    if survey.binding is None:
+        return
+    bound_id, topic_id = survey.binding["ordered_topic_id"], survey.ordered.topic_id if survey.ordered is not None else ""
+    fix = f"begin anew: delete {survey.folder} too, or set ordered_topic to a topic that is not there yet"
+    check_same_topics({chosen.ordered_topic: bound_id}, {chosen.ordered_topic: topic_id}, str(survey.folder), fix)
+
+
+def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_end: bool) -> IngestPlan:
+    """Return the job as it would start on a topic that holds nothing, with the roster of its checkpoint."""
+    known = survey.binding or {}
+    # N of a topic that holds events stays, whatever has been added to the input since.
+    present_n = survey.ordered.partitions if survey.ordered is not None and survey.has_events else 0
+    plan = IngestPlan(
+        settings=chosen,
+        kafka=settings.kafka.client_properties(),
+        redis=settings.redis.model_copy(update={"connect_timeout_us": min(settings.redis.connect_timeout_us, PLANNER_WAIT_US)}),
+        partitions=survey.partitions,
+        topic_ids=survey.topic_ids,
+        tasks=settings.spark.shuffle_partitions,
+        starts={partition: PlannedPosition(first) for partition, first in survey.first_offsets.items()},
+        output_partitions=chosen.output_partitions or int(known.get("output_partitions", 0)) or present_n or len(survey.partitions),
+        estimates=frozenset(topic.name for topic in survey.raw if silence_advances_time(chosen, topic)),
+        until_end=until_end,
+        checkpoint=str(survey.folder),
+        imported=survey.imported,
+        ordered_topic_id=survey.ordered.topic_id if survey.ordered is not None else "",
+        excluded=own_topics(settings),
+        payloads=survey.payloads,
+        record_bytes_max=chosen.record_bytes_max or int(known.get("record_bytes_max", 0)) or _largest_record(survey.raw),
+    )
+    return plan if survey.planned is None else with_roster(plan, survey.planned.partitions, survey.planned.joins)
+
+
+def _largest_record(raw: tuple[Topic, ...]) -> int:
+    """Return how large a record of the raw topics may be, bytes."""
+    return max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
+
+
+def silence_advances_time(chosen: InputSettings, topic: Topic) -> bool:
+    """Return whether idle estimates are made for a raw topic."""
+    # A producer's clock may show any time; the broker's and ours go on while nothing comes.
+    return chosen.idle == "on" or (chosen.idle == "auto" and (topic.log_append_time or chosen.arrival == "ingest"))
+
+
+def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Start | None) -> tuple[Resumption | None, Start]:
+    """Return where the job began if that is known already, and its output start time."""
+    known = survey.resumption
+    if action is Action.CONTINUE:
+        return known, known.start if known is not None else BEGINNING
+    if action is Action.RESUME:
+        return None, BEGINNING
+    start = requested or (known.start if known is not None else BEGINNING)
+    if start == BEGINNING:
+        return Resumption(plan.starts), start
+    # An earlier start that wrote nothing has settled what `now` and `last-stopped` mean.
+    return (known, known.start) if known is not None and start.said == known.start.said else (None, start)
+
+
+def _check_retention(survey: Survey, starts: Mapping[Partition, PlannedPosition]) -> None:
+    """Refuse to go on if retention has deleted what the checkpoint has not come to yet."""
+    if survey.done is None and survey.last_finished >= 0:
+        return
+    check_still_available(survey.first_offsets, starts if survey.done is None else survey.done.partitions)

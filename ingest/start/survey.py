@@ -1,0 +1,139 @@
+"""
+The survey of a start: what topics, checkpoint and brokers hold, before anything is decided. It only reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ingest.config import Partition
+from ingest.cti_imports import ImportedInput
+from ingest.fields import FieldReader
+from ingest.offsets import Offset
+from ingest.planner.joining_partitions import match_topics, own_topics
+from ingest.start.resume import Resumption
+from ordering.errors import RefusedError
+from tidegate.checkpoint.binding import bound, checkpoint_state, last_batches, offset_of
+from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.tails import finished
+from tidegate.payloads.formats import PayloadFormat
+from tidegate.settings.inputs import InputSettings
+from tidegate.settings.load import Settings
+from tidegate.spark.session import checkpoint_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """
+    What there is when an input is started.
+
+    Args:
+        folder: The checkpoint's folder.
+        raw: The raw topics, sorted by name.
+        first_offsets: The first offset that each of their partitions still has.
+        payloads: How their payloads are written.
+        ordered: The ordered topic; None if it is not there.
+        has_events: Whether anything was written to it.
+        has_ended: Whether every channel of it ends in a final CTI; only looked up if the checkpoint has no batch to finish.
+        imported: The input whose CTIs are imported.
+        binding: What the checkpoint is bound to; None if to nothing.
+        checkpoint: Whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned.
+        last_planned, last_finished: Numbers of Spark's last planned and last finished batch, -1 for none.
+        planned, done: The offsets at their ends, if they can be read.
+        resumption: Where the job began, from the checkpoint's folder.
+    """
+
+    folder: Path
+    raw: tuple[Topic, ...]
+    first_offsets: Mapping[Partition, int]
+    payloads: PayloadFormat = field(default_factory=PayloadFormat)
+    ordered: Topic | None = None
+    has_events: bool = False
+    has_ended: bool = False
+    imported: ImportedInput | None = None
+    binding: Mapping[str, str] | None = None
+    checkpoint: Literal["empty", "pending", "settled"] = "empty"
+    last_planned: int = -1
+    last_finished: int = -1
+    planned: Offset | None = None
+    done: Offset | None = None
+    resumption: Resumption | None = None
+
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """The partitions of the raw topics, as they sort."""
+        return tuple((topic.name, number) for topic in self.raw for number in range(topic.partitions))
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Kafka's id of each raw topic."""
+        return {topic.name: topic.topic_id for topic in self.raw}
+
+
+def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
+    """
+    Look at everything that a start of the input *name* depends on.
+
+    Raises:
+        SettingError: A schema file, or what the event time is computed from, cannot be used.
+        UnreachableError: The brokers do not answer.
+        RefusedError: A topic is missing.
+    """
+    chosen = settings.input(name)
+    payloads = PayloadFormat.of(chosen, settings.schema_registry)
+    FieldReader.of(chosen, payloads)  # what workers could not read by is found out here
+    folder = checkpoint_folder(settings, f"ingest-{chosen.ordered_topic}")
+    (last_planned, last_finished), state = last_batches(folder), checkpoint_state(folder)
+    planned, done = _read_offset(folder, last_planned), _read_offset(folder, last_finished)
+    raw = tuple(admin.require(topic) for topic in _raw_topics(settings, chosen, admin, planned.partitions if planned else ()))
+    partitions = [(topic.name, number) for topic in raw for number in range(topic.partitions)]
+    ordered = admin.find(chosen.ordered_topic)
+    ends = admin.ends([(ordered.name, number) for number in range(ordered.partitions)]) if ordered is not None else {}
+    has_events = any(ends.values())
+    return Survey(
+        folder=folder,
+        raw=raw,
+        first_offsets=admin.starts(partitions),
+        payloads=payloads,
+        ordered=ordered,
+        has_events=has_events,
+        has_ended=state == "settled" and has_events and finished(settings.kafka.client_properties(), chosen.ordered_topic, ends),
+        imported=_imported_input(settings, admin, chosen.import_ctis_from),
+        binding=bound(folder),
+        checkpoint=state,
+        last_planned=last_planned,
+        last_finished=last_finished,
+        planned=planned,
+        done=done,
+        resumption=Resumption.read(folder),
+    )
+
+
+def _read_offset(folder: Path, batch: int) -> Offset | None:
+    stored = offset_of(folder, batch)
+    return None if stored is None else Offset.from_json(stored)
+
+
+def _raw_topics(settings: Settings, chosen: InputSettings, admin: Admin, known: Iterable[Partition]) -> list[str]:
+    """Return the topics of the input, sorted: those it lists, those its pattern matches, and those its checkpoint knows."""
+    names = admin.partition_counts() if chosen.topic_pattern is not None else {}
+    topics = sorted({*match_topics(chosen, names, own_topics(settings)), *(topic for topic, _ in known)})
+    if not topics:
+        raise RefusedError(
+            f"no topic matches {chosen.topic_pattern!r}",
+            code="TG-TOPIC-MISSING",
+            where=f"inputs.{chosen.name}.topic_pattern",
+            fix="create the first one, or change the pattern: the ordered topic needs to know what it is made of",
+            example='topic_pattern = "flights-.*"',
+        )
+    return topics
+
+
+def _imported_input(settings: Settings, admin: Admin, name: str | None) -> ImportedInput | None:
+    if name is None:
+        return None
+    topic = admin.require(settings.input(name).ordered_topic, f"start tidegate ingest {name} first: its CTIs are imported")
+    return ImportedInput(name, topic.name, topic.partitions)

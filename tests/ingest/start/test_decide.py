@@ -1,0 +1,155 @@
+"""How an input goes on, by tables: a survey and a request go in, an action or a refusal comes out. No service takes part."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingest.offsets import Join, Offset, PlannedPosition
+from ingest.start.decide import Action, decide
+from ingest.start.resume import Resumption
+from ingest.start.survey import Survey
+from ordering.errors import RefusedError
+from ordering.ticks import NEVER
+from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
+from tidegate.kafka.admin import Topic
+from tidegate.settings.load import Settings, load
+
+FOLDER = Path("checkpoints/ingest-raw.ordered")
+BROKER_CLOCK = {"message.timestamp.type": "LogAppendTime", "max.message.bytes": "5000"}
+RAW = Topic("raw", "id of raw", 2, BROKER_CLOCK)
+ORDERED = Topic("raw.ordered", "id of ordered", 2, {})
+FIRST = {("raw", 0): 7, ("raw", 1): 0}
+NEW = Survey(FOLDER, (RAW,), FIRST)
+STARTED = Start("2001-01-01T00:00:00Z", 978_307_200_000_000)
+RESUMPTION = Resumption({("raw", 0): PlannedPosition(10), ("raw", 1): PlannedPosition(20)}, start=STARTED)
+POSITIONS = {("raw", 0): PlannedPosition(40), ("raw", 1): PlannedPosition(50)}
+
+
+def settings_of(**changes: str) -> Settings:
+    """The settings of one input."""
+    fields = {"topic": "raw", "timestamp_by": "t", "late": "5s", **changes}
+    return load(None, {f"inputs.raw.{name}": value for name, value in fields.items()}, env={})
+
+
+SETTINGS = settings_of()
+
+
+def running(**changes: Any) -> Survey:
+    """The survey of an input with a checkpoint that is bound to what it was begun with."""
+    survey = replace(NEW, ordered=ORDERED, has_events=True, resumption=RESUMPTION)
+    binding = decide(SETTINGS, "raw", replace(NEW, ordered=ORDERED)).binding
+    offset = Offset(POSITIONS)
+    batches = {"checkpoint": "settled", "last_planned": 3, "last_finished": 3, "planned": offset, "done": offset}
+    return replace(survey, binding=binding, **{**batches, **changes})
+
+
+@pytest.mark.parametrize(
+    ("survey", "requested", "action", "start", "resumption"),
+    [
+        (NEW, None, Action.BEGIN, BEGINNING, Resumption({("raw", 0): PlannedPosition(7), ("raw", 1): PlannedPosition(0)})),
+        (NEW, STARTED, Action.BEGIN, STARTED, None),
+        (NEW, Start(LAST_STOPPED), Action.BEGIN, Start(LAST_STOPPED), None),
+        (replace(NEW, resumption=RESUMPTION), None, Action.BEGIN, STARTED, RESUMPTION),
+        (replace(NEW, resumption=RESUMPTION), Start(STARTED.said, 5), Action.BEGIN, STARTED, RESUMPTION),
+        (replace(NEW, resumption=RESUMPTION), Start("now", 9), Action.BEGIN, Start("now", 9), None),
+        (replace(NEW, ordered=ORDERED), None, Action.BEGIN, BEGINNING, Resumption({key: PlannedPosition(at) for key, at in FIRST.items()})),
+        (replace(NEW, ordered=ORDERED, has_events=True), STARTED, Action.RESUME, BEGINNING, None),
+        (running(), None, Action.CONTINUE, STARTED, RESUMPTION),
+        (running(), Start(LAST_STOPPED), Action.CONTINUE, STARTED, RESUMPTION),
+    ],
+)
+def test_how_an_input_goes_on(survey: Survey, requested: Start | None, action: Action, start: Start, resumption: Resumption | None) -> None:
+    """An earlier start that wrote nothing has settled what its words mean; whatever is written counts more than what is asked for."""
+    decision = decide(SETTINGS, "raw", survey, requested)
+    assert (decision.action, decision.start, decision.resumption) == (action, start, resumption)
+
+
+@pytest.mark.parametrize(
+    ("survey", "settings", "requested", "code", "named"),
+    [
+        (running(raw=(replace(RAW, topic_id="another"),)), SETTINGS, None, "TG-TOPIC-RECREATED", "topic raw has been deleted and made"),
+        (running(ordered=None), SETTINGS, None, "TG-TOPIC-RECREATED", "topic raw.ordered has been deleted ("),
+        (running(ordered=replace(ORDERED, topic_id="x")), SETTINGS, None, "TG-TOPIC-RECREATED", "raw.ordered has been deleted and"),
+        (running(), settings_of(late="6s"), None, "TG-CHECKPOINT-SETTINGS", "late: "),
+        (running(), settings_of(output_partitions="3"), None, "TG-CHECKPOINT-SETTINGS", "output_partitions: 2 -> 3"),
+        (running(), SETTINGS, BEGINNING, "TG-START-BOUND", "--start earliest"),
+        (running(has_ended=True), SETTINGS, None, "TG-TOPIC-ENDED", "has ended"),
+        (running(has_ended=True), SETTINGS, BEGINNING, "TG-START-BOUND", "--start earliest"),
+        (running(first_offsets={("raw", 0): 41, ("raw", 1): 0}), SETTINGS, None, "TG-RETENTION", "needed from offset 40, there from"),
+        (
+            running(last_finished=-1, done=None, first_offsets={("raw", 0): 0, ("raw", 1): 21}),
+            SETTINGS,
+            None,
+            "TG-RETENTION",
+            "needed from offset 20, there from offset 21",
+        ),
+    ],
+)
+def test_what_is_refused(survey: Survey, settings: Settings, requested: Start | None, code: str, named: str) -> None:
+    """By name, before anything is created, bound or written."""
+    with pytest.raises(RefusedError) as refusal:
+        decide(settings, "raw", survey, requested)
+    assert refusal.value.code == code
+    assert named in refusal.value.what
+
+
+def test_a_checkpoint_whose_last_batch_cannot_be_read_is_not_refused_for_what_it_needs() -> None:
+    """Spark deletes old offsets: what is unknown is no reason to stop."""
+    decide(SETTINGS, "raw", running(done=None, first_offsets={("raw", 0): 99, ("raw", 1): 99}))
+
+
+@pytest.mark.parametrize(
+    ("changes", "survey", "count"),
+    [
+        ({}, NEW, 2),
+        ({}, replace(NEW, ordered=replace(ORDERED, partitions=5)), 2),
+        ({}, replace(NEW, ordered=replace(ORDERED, partitions=5), has_events=True), 5),
+        ({"output_partitions": "3"}, NEW, 3),
+        ({}, replace(running(), raw=(replace(RAW, partitions=4),)), 2),
+    ],
+)
+def test_n_is_the_settings_then_the_checkpoints_then_the_topics_then_the_inputs(
+    changes: dict[str, str], survey: Survey, count: int
+) -> None:
+    """An ordered topic that holds events keeps its number of partitions, whatever is added to the input."""
+    assert decide(settings_of(**changes), "raw", survey).plan.output_partitions == count
+
+
+def test_the_plan_has_the_roster_of_the_checkpoint() -> None:
+    """A partition that joined stands behind the founders; one that is new joins while the job runs."""
+    joins = {("raw", 0): Join(1, 60)}
+    survey = running(planned=Offset({("raw", 0): PlannedPosition(40), ("raw", 1): PlannedPosition(50)}, joins=joins))
+    plan = decide(SETTINGS, "raw", survey).plan
+    assert (plan.partitions, plan.joins) == ((("raw", 1), ("raw", 0)), joins)
+    assert plan.start_us == NEVER, "the start is applied with the resumption"
+
+
+def test_what_shapes_events_is_bound_and_may_grow() -> None:
+    """Two partitions more, or larger records of the raw topic: the checkpoint's values stay, and its numbers may rise."""
+    grown = running(raw=(replace(RAW, partitions=4, config={**BROKER_CLOCK, "max.message.bytes": "9000"}),))
+    decision = decide(SETTINGS, "raw", grown)
+    assert decision.binding["input_partitions"] == "4"
+    assert decision.plan.record_bytes_max == 5000
+    assert json.loads(decision.binding["topic_ids"]) == {"raw": "id of raw"}
+
+
+@pytest.mark.parametrize(
+    ("idle", "arrival", "clock", "counts"),
+    [
+        ("auto", "broker", "LogAppendTime", True),
+        ("auto", "broker", "CreateTime", False),
+        ("auto", "ingest", "CreateTime", True),
+        ("on", "broker", "CreateTime", True),
+        ("off", "broker", "LogAppendTime", False),
+    ],
+)
+def test_silence_advances_time_by_clocks_that_go_on(idle: str, arrival: str, clock: str, counts: bool) -> None:
+    """A producer's clock may show any time."""
+    survey = replace(NEW, raw=(replace(RAW, config={"message.timestamp.type": clock}),))
+    plan = decide(settings_of(idle=idle, arrival=arrival), "raw", survey).plan
+    assert plan.estimates == ({"raw"} if counts else set())
