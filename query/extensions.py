@@ -26,11 +26,11 @@ import pyarrow as pa
 from ordering.errors import QueryError
 from query.plan import operator_extensions as operators
 from query.plan.operator_extensions import OfferedOperator
-from query.sql.calling import OURS
+from query.sql.calling import BUILT_IN_OPERATORS
 from tidegate.expressions.binding import offered
-from tidegate.expressions.binding.offered import OfferedAggregate, Whole
+from tidegate.expressions.binding.offered import ExtensionAggregate, RowNumbers
 from tidegate.expressions.functions import columns
-from tidegate.expressions.functions.columns import ColumnFunction, Failure, unfit
+from tidegate.expressions.functions.columns import ColumnFunction, Failure, wrong_kinds
 from tidegate.expressions.kinds import DECLARABLE, Kind
 from tidegate.expressions.syntax.errors import suggest
 from tidegate.expressions.variant import Variant, finite
@@ -68,13 +68,13 @@ class ScalarFunction:
         gives = _kind(f"{PREFIX}{name}", self.gives)
 
         def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
-            failures = unfit(args, kinds)
+            failures = wrong_kinds(args, kinds)
             fine = np.ones(length, dtype=np.bool_)
             for failure in failures:
                 fine[failure.rows] = False
             rows = np.flatnonzero(fine)
             values, failed = self._computed(
-                name, [arg.take(rows).only(kind) for arg, kind in zip(args, kinds, strict=True)], gives, len(rows)
+                name, [arg.take_rows(rows).of_kind(kind) for arg, kind in zip(args, kinds, strict=True)], gives, len(rows)
             )
             failures += [Failure(rows[each.rows], each.reason) for each in failed]
             places = pa.array(np.where(fine, np.cumsum(fine) - 1, 0), mask=~fine)
@@ -119,7 +119,7 @@ class AggregateFunction:
     takes: tuple[str, ...]
     gives: str
 
-    def offered(self, name: str) -> OfferedAggregate:
+    def offered(self, name: str) -> ExtensionAggregate:
         """
         Return the aggregate as queries call it.
 
@@ -132,7 +132,7 @@ class AggregateFunction:
             raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
         gives = _kind(called, self.gives)
 
-        def rule(args: Sequence[pa.Array], first: Whole, last: Whole) -> tuple[pa.Array, list[Failure]]:
+        def rule(args: Sequence[pa.Array], first: RowNumbers, last: RowNumbers) -> tuple[pa.Array, list[Failure]]:
             some = np.flatnonzero(last >= first)
             values, failed = self._computed(called, args, gives, first[some], last[some])
             places = np.full(len(first), -1, dtype=np.int64)
@@ -140,9 +140,11 @@ class AggregateFunction:
             failures = [Failure(some[each.rows], each.reason) for each in failed]
             return values.take(pa.array(places, mask=places < 0)), failures
 
-        return OfferedAggregate(tuple(_kind(called, each) for each in self.takes), gives, rule)
+        return ExtensionAggregate(tuple(_kind(called, each) for each in self.takes), gives, rule)
 
-    def _computed(self, called: str, args: Sequence[pa.Array], gives: Kind, first: Whole, last: Whole) -> tuple[pa.Array, list[Failure]]:
+    def _computed(
+        self, called: str, args: Sequence[pa.Array], gives: Kind, first: RowNumbers, last: RowNumbers
+    ) -> tuple[pa.Array, list[Failure]]:
         """Return the results; where the whole call fails, each is asked for alone, of nothing but its own rows."""
         if not len(first):
             return pa.nulls(0, gives.arrow), []
@@ -189,7 +191,7 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | OfferedO
         QueryError: It cannot be used, or an operator of ours has its name (TG-QUERY-EXTENSION).
     """
     if isinstance(extension, OfferedOperator):
-        if name.lower() in OURS:
+        if name.lower() in BUILT_IN_OPERATORS:
             what, fix = f"there is an operator {name} already", "give it another name"
             raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
         operators.register(name, extension)

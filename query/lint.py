@@ -105,7 +105,7 @@ class _Bound:
     schemas: Sequence[InputSchema]
 
     def warning(self, code: str, what: str, at: int, fix: str) -> Finding:
-        return Finding(code, self.script.source.place(at), what, fix)
+        return Finding(code, self.script.source.location(at), what, fix)
 
     def exprs(self) -> Iterator[Expr]:
         """Yield every expression of the plans, and every part of it."""
@@ -183,7 +183,7 @@ def _float(bound: _Bound) -> Iterator[Finding]:
     for part in bound.exprs():
         if isinstance(part, Call) and part.name in ("=", "<>") and Kind.FLOAT in map(static_kind, part.args):
             fix = "compare with a tolerance, or ROUND both sides"
-            yield bound.warning("TG-LINT-FLOAT", f"{part} compares floats, which seldom are equal", part.at, fix)
+            yield bound.warning("TG-LINT-FLOAT", f"{part} compares floats, which seldom are equal", part.offset, fix)
 
 
 def _key(bound: _Bound) -> Iterator[Finding]:
@@ -193,14 +193,14 @@ def _key(bound: _Bound) -> Iterator[Finding]:
             for at, key in enumerate(node.keys):
                 if at not in selected:
                     what = f"{key} is grouped by and not selected: rows of different groups look alike"
-                    yield bound.warning("TG-LINT-KEY", what, key.at, f"select {key}, or leave it out of GROUP BY")
+                    yield bound.warning("TG-LINT-KEY", what, key.offset, f"select {key}, or leave it out of GROUP BY")
 
 
 def _alias(bound: _Bound) -> Iterator[Finding]:
     for node in bound.nodes:
         for column in getattr(node, "columns", ()):
             if _UNNAMED.fullmatch(column.name) and str(column.expr).lower() != column.name.lower():
-                yield bound.warning("TG-LINT-ALIAS", f"{column.expr} is called {column.name}", column.expr.at, "give it a name with AS")
+                yield bound.warning("TG-LINT-ALIAS", f"{column.expr} is called {column.name}", column.expr.offset, "give it a name with AS")
 
 
 def _over(bound: _Bound) -> Iterator[Finding]:
@@ -218,7 +218,7 @@ def _partition(bound: _Bound) -> Iterator[Finding]:
     for part in bound.exprs():
         if isinstance(part, Analytic) and not part.partition and not is_over:
             what = f"{part} looks back on the events of all keys"
-            yield bound.warning("TG-LINT-PARTITION", what, part.at, "add PARTITION BY, where each key is meant for itself")
+            yield bound.warning("TG-LINT-PARTITION", what, part.offset, "add PARTITION BY, where each key is meant for itself")
 
 
 def _retention(bound: _Bound) -> Iterator[Finding]:
@@ -234,17 +234,17 @@ def _like(bound: _Bound) -> Iterator[Finding]:
     for part in bound.exprs():
         pattern = part.args[1] if isinstance(part, Call) and part.name == "like" else None
         if isinstance(pattern, Literal) and pattern.value is not None and not _WILDCARDS.search(str(pattern.value)):
-            yield bound.warning("TG-LINT-LIKE", f"{part} has no wildcard", part.at, "write =, or a pattern with % or _")
+            yield bound.warning("TG-LINT-LIKE", f"{part} has no wildcard", part.offset, "write =, or a pattern with % or _")
 
 
 def _null(bound: _Bound) -> Iterator[Finding]:
     for part in bound.exprs():
         if isinstance(part, Call) and part.name in _COMPARISONS and Kind.NULL in map(static_kind, part.args):
-            yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL equals nothing", part.at, "write IS NULL or IS NOT NULL")
+            yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL equals nothing", part.offset, "write IS NULL or IS NOT NULL")
         nots = part.args if isinstance(part, Call) and part.name == "not" else ()
         for inside in (one for one in nots if isinstance(one, Call) and one.name == "in" and Kind.NULL in map(static_kind, one.args)):
             fix = "leave NULL out of the list, and ask IS NOT NULL beside it"
-            yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL may be equal to anything", inside.at, fix)
+            yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL may be equal to anything", inside.offset, fix)
 
 
 def _quotes(bound: _Bound) -> Iterator[Finding]:
@@ -287,7 +287,7 @@ def _place(plan: Plan) -> int:
     """Return the offset of something that stands in the SELECT of a plan, -1 where nothing tells."""
     exprs = [column.expr for column in plan.root.columns]
     exprs += [scan.timestamp_by for scan in plan.scans if scan.timestamp_by is not None]
-    return next((expr.at for expr in exprs if expr.at >= 0), -1)
+    return next((expr.offset for expr in exprs if expr.offset >= 0), -1)
 
 
 RULES: tuple[Callable[[_Bound], Iterator[Finding]], ...] = (

@@ -23,7 +23,7 @@ from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
 from tidegate.expressions.duckdb_pool import run
 from tidegate.json_columns import plain_json
-from tidegate.json_columns.plain_json import Plain
+from tidegate.json_columns.plain_json import PlainTexts
 from tidegate.kafka.native import wanted
 
 Path = tuple[str, ...]
@@ -53,29 +53,29 @@ class JsonPaths:
         plain_rows = self._extract_plain(payloads)
         if plain_rows is None:
             ok, texts = self._parse(payloads)
-        elif not len(plain_rows.others):
-            ok, texts = plain_rows.well_formed, plain_rows.texts
+        elif not len(plain_rows.other_rows):
+            ok, texts = plain_rows.is_plain, plain_rows.texts
         else:
-            parsed_ok, parsed_texts = self._parse(payloads.take(pa.array(plain_rows.others)))
-            ok = plain_rows.well_formed
-            ok[plain_rows.others] = parsed_ok
+            parsed_ok, parsed_texts = self._parse(payloads.take(pa.array(plain_rows.other_rows)))
+            ok = plain_rows.is_plain
+            ok[plain_rows.other_rows] = parsed_ok
             mask = np.zeros(len(ok), dtype=np.bool_)
-            mask[plain_rows.others] = True
+            mask[plain_rows.other_rows] = True
             texts = [
                 pc.replace_with_mask(plain_text, pa.array(mask), parsed_text)
                 for plain_text, parsed_text in zip(plain_rows.texts, parsed_texts, strict=True)
             ]
         return ExtractedFields(ok, {name: JsonTexts(text) for name, text in zip(self._names, texts, strict=True)})
 
-    def _extract_plain(self, payloads: pa.Array) -> Plain | None:
+    def _extract_plain(self, payloads: pa.Array) -> PlainTexts | None:
         """Return what plain objects give; None where asking would not pay, or nobody can."""
         library = plain_json.library() if wanted() and self._chosen is not None else None
         if library is None or self._chosen is None:
             return None
         # Two fields may be the same member, which is taken once.
         members = list(dict.fromkeys(self._chosen))
-        plain_rows = plain_json.take(library, payloads, members)
-        if plain_rows is None or len(plain_rows.others) > len(payloads) // 4:
+        plain_rows = plain_json.read_texts(library, payloads, members)
+        if plain_rows is None or len(plain_rows.other_rows) > len(payloads) // 4:
             return None
         texts = dict(zip(members, plain_rows.texts, strict=True))
         return replace(plain_rows, texts=[texts[name] for name in self._chosen])

@@ -61,7 +61,7 @@ class Values:
 
     def present(self) -> Mask:
         """Return where there is a value that is not null."""
-        return self.variant.valid()
+        return self.variant.valid_mask()
 
 
 def _distinct(write: Callable[[object], bytes]) -> Callable[[pa.Array], pa.Array]:
@@ -106,10 +106,10 @@ class ReaderSource:
         leaves: dict[Expr, Variant] = {field: column for field, column in extracted.columns.items()}  # noqa: C416 - Expr, not Field
         computed, _ = evaluate(tuple(self._exprs.values()), leaves, len(payloads))
         ok = np.ones(len(payloads), dtype=np.bool_)
-        ok[extracted.bad] = False
+        ok[extracted.bad_rows] = False
         reasons = {
             row: _REASON_WORDS[reason]
-            for row, reason in zip(extracted.bad.tolist(), extracted.reasons, strict=True)
+            for row, reason in zip(extracted.bad_rows.tolist(), extracted.reasons, strict=True)
             if reason in _REASON_WORDS
         }
         return ExtractedFields(ok, {name: Values(variant) for name, variant in zip(self._exprs, computed, strict=True)}, reasons)

@@ -86,8 +86,8 @@ def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str,
     """Return rows of values, each with what stands *before* it, and *after* at the end."""
     native = json_rows.library()
     if native is not None and columns:
-        given = [json_rows.Values(text.encode(), *_cheapest_form(column)) for text, column in zip(prefixes, columns, strict=True)]
-        written = json_rows.written(native, given, suffix.encode(), length, lambda at: json_values(columns[at]))
+        given = [json_rows.JsonColumn(text.encode(), *_cheapest_form(column)) for text, column in zip(prefixes, columns, strict=True)]
+        written = json_rows.write_rows(native, given, suffix.encode(), length, lambda at: json_values(columns[at]))
         if written is not None:
             return written
     pieces: list[pa.Array | pa.Scalar] = []

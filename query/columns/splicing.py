@@ -62,7 +62,7 @@ def _members_of(objects: pa.Array) -> pa.Array:
 
 def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callable[[pa.Array], pa.Array]) -> Segments:
     """Return the members that each star brings, as text, without those of which something else of the same name counts."""
-    texts = [star.only(Kind.RECORD) for star in stars]
+    texts = [star.of_kind(Kind.RECORD) for star in stars]
     conflicting_rows = [_may_conflict(text, names, alone=len(stars) == 1) for text in texts]
     if not any(rows.any() for rows in conflicting_rows):
         return [_members_of(text) for text in texts]

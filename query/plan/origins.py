@@ -98,11 +98,11 @@ def _put(expr: Expr, values: Sequence[Expr]) -> Expr:
     """Return an expression over numbered columns with what these are in their places."""
     if isinstance(expr, (Slot, Key)):
         return values[expr.index]
-    return expr.rebuilt(tuple(_put(part, values) for part in expr.parts))
+    return expr.with_parts(tuple(_put(part, values) for part in expr.parts))
 
 
 def _moved(expr: Expr, by: int) -> Expr:
     """Return an expression over columns that are numbered from *by* on, numbered from 0."""
     if isinstance(expr, Slot):
         return Slot(expr.index - by, expr.title, expr.kind)
-    return expr.rebuilt(tuple(_moved(part, by) for part in expr.parts))
+    return expr.with_parts(tuple(_moved(part, by) for part in expr.parts))

@@ -86,7 +86,7 @@ def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]
             raise RefusedError(f"{settings.name} has no column {name}", code="TG-REFERENCE-FIELD", where=f"{where}.{name}", fix=fix)
     declared = {name.lower() for name in settings.fields}
     fields = {**settings.fields, **{name: kind for name, kind in known.items() if name.lower() not in declared}}
-    schema = InputSchema(settings.name, fields=fields, closed=closed, is_reference=True)
+    schema = InputSchema(settings.name, fields=fields, is_closed=closed, is_reference=True)
     for read in reads:
         _check_types(schema, settings.fields, read)
     return ReferenceTable(
@@ -270,7 +270,7 @@ def _check_types(schema: InputSchema, declared: Iterable[str], read: _Read) -> N
     columns: dict[Expr, Variant] = {leaf: extracted.columns[leaf] for leaf in leaves}
     _, failures = evaluate(exprs, columns, len(read.texts))
     failures_found = [(int(failure.rows.min()), failure.reason) for failure in failures if len(failure.rows)]
-    failures_found += [(int(row), reason) for row, reason in zip(extracted.bad, extracted.reasons, strict=True)]
+    failures_found += [(int(row), reason) for row, reason in zip(extracted.bad_rows, extracted.reasons, strict=True)]
     if failures_found:
         row, reason = min(failures_found)
         raise _bad_record(reason, read.place(row))

@@ -15,7 +15,7 @@ from query.plan.nodes import Analyze, Rows
 from query.sql.scopes import slot
 from query.sql.windowing import WINDOW_US_MAX
 from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.tree import Analytic, Expr, replaced
+from tidegate.expressions.tree import Analytic, Expr, replace_parts
 
 
 def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:
@@ -35,13 +35,13 @@ def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: in
             raise source.error(
                 f"{analytic.function.upper()} over {format_duration(analytic.limit_us)} looks back beyond {format_duration(window_us_max)}",
                 code="WINDOW",
-                at=analytic.at,
+                offset=analytic.offset,
                 fix="shorten it, or raise query.window_max in the settings",
             )
 
 
 @dataclass(frozen=True)
-class Analyzed:
+class AnalyticColumns:
     """
     Rows with a column for each analytic function.
 
@@ -52,15 +52,15 @@ class Analyzed:
     rows: Analyze
 
     @classmethod
-    def over(cls, below: Rows, exprs: Iterable[Expr]) -> Analyzed:
+    def add_to(cls, below: Rows, exprs: Iterable[Expr]) -> AnalyticColumns:
         """Add the analytic functions in *exprs*, which are computed over rows of *below*, to those rows."""
         return cls(Analyze(below, analytics_of(exprs)))
 
-    def settled(self, expr: Expr) -> Expr:
+    def over_columns(self, expr: Expr) -> Expr:
         """Return *expr* with the columns in the places of the functions."""
-        return replaced(expr, self._column)
+        return replace_parts(expr, self._column)
 
     def _column(self, part: Expr) -> Expr | None:
         if not isinstance(part, Analytic):
             return None
-        return slot(self.rows, len(self.rows.child.columns) + self.rows.analytics.index(part), part.at)
+        return slot(self.rows, len(self.rows.child.columns) + self.rows.analytics.index(part), part.offset)

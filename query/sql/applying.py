@@ -28,7 +28,7 @@ _EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"
 
 
 @dataclass(frozen=True)
-class Applied:
+class ApplyClause:
     """
     One APPLY.
 
@@ -50,31 +50,31 @@ class Applied:
 
 
 @dataclass(frozen=True)
-class Applying:
+class ApplyClauses:
     """The APPLYs of one SELECT, in the order of the script."""
 
-    applied: tuple[Applied, ...]
+    clauses: tuple[ApplyClause, ...]
 
     @property
     def relations(self) -> list[Relation]:
         """What they bring into scope."""
-        return [each.relation for each in self.applied]
+        return [clause.relation for clause in self.clauses]
 
     @property
     def exprs(self) -> list[Expr]:
         """All that has to be computed of the rows before."""
-        return [each.value for each in self.applied]
+        return [clause.value for clause in self.clauses]
 
     def rows(self, child: Rows, layout: Layout) -> Rows:
         """Return the node that gives the rows; *layout* is that of everything before, and of what they bring."""
-        for each in self.applied:
-            value = layout.settled(each.value)
+        for clause in self.clauses:
+            value = layout.over_columns(clause.value)
             assert isinstance(value, Call)
-            child = Apply(child, value, each.outer, each.name)
+            child = Apply(child, value, clause.outer, clause.name)
         return child
 
 
-def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Source) -> Applying:
+def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Source) -> ApplyClauses:
     """
     Bind the APPLYs of a SELECT over what stands before them.
 
@@ -87,28 +87,30 @@ def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Sour
     laterals = [join.this for join in joins if isinstance(join.this, exp.Lateral)]
     if laterals and not isinstance(joins[-1].this, exp.Lateral):
         fix = "write JOINs first, or APPLY in a step"
-        raise source.error("a JOIN stands after an APPLY", code="SYNTAX", at=offset_of(joins[-1]), fix=fix, example=_EXAMPLE)
-    known, applied = list(relations), []
+        raise source.error("a JOIN stands after an APPLY", code="SYNTAX", offset=offset_of(joins[-1]), fix=fix, example=_EXAMPLE)
+    relations_before, applied = list(relations), []
     for lateral in laterals:
-        applied.append(_applied(lateral, known, source))
-        known.append(applied[-1].relation)
-    return Applying(tuple(applied))
+        applied.append(_bind_apply(lateral, relations_before, source))
+        relations_before.append(applied[-1].relation)
+    return ApplyClauses(tuple(applied))
 
 
-def _applied(lateral: exp.Lateral, relations: Sequence[Relation], source: Source) -> Applied:
-    call, at = lateral.this, offset_of(lateral)
+def _bind_apply(lateral: exp.Lateral, relations: Sequence[Relation], source: Source) -> ApplyClause:
+    call, offset = lateral.this, offset_of(lateral)
     name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     if name not in _TAKES or len(call.expressions) != 1:
         fix = suggest(name, ["GetArrayElements", "GetRecordProperties"], "apply GetArrayElements(array) or GetRecordProperties(record)")
-        raise source.error("APPLY takes elements of an array or a record", code="FUNCTION", at=at, fix=fix, example=_EXAMPLE)
+        raise source.error("APPLY takes elements of an array or a record", code="FUNCTION", offset=offset, fix=fix, example=_EXAMPLE)
     alias = str(lateral.alias)
     if not alias or any(alias.lower() in relation.names for relation in relations):
-        what = f"there is already an input, step or APPLY named {alias}" if alias else f"{call.name} in APPLY needs a name"
-        raise source.error(what, code="NAME", at=at, fix="write AS and a name of its own", example=_EXAMPLE)
+        message = f"there is already an input, step or APPLY named {alias}" if alias else f"{call.name} in APPLY needs a name"
+        raise source.error(message, code="NAME", offset=offset, fix="write AS and a name of its own", example=_EXAMPLE)
     bound = ScalarBinder(source, ScopeNames(source, relations)).bind(call.expressions[0], aggregates="APPLY")
-    value = Call(_TAKES[name], (bound,), at=bound.at)
+    value = Call(_TAKES[name], (bound,), offset=bound.offset)
     try:
         check_kinds(value)
     except KindMismatch as problem:
-        raise source.error(f"{problem}: {value}", code="TYPE", at=at, fix="convert with CAST or TRY_CAST", example=_EXAMPLE) from None
-    return Applied(alias, value, not lateral.args.get("cross_apply"))
+        raise source.error(
+            f"{problem}: {value}", code="TYPE", offset=offset, fix="convert with CAST or TRY_CAST", example=_EXAMPLE
+        ) from None
+    return ApplyClause(alias, value, not lateral.args.get("cross_apply"))

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from query.plan.nodes import Node, Plan, Rows
 from query.sql.grouping import WINDOW_EXAMPLE
-from query.sql.selecting import Selecting
+from query.sql.selecting import SelectBinder
 from query.sql.windowing import WINDOW_US_MAX
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.binding.statements import apply_declarations
@@ -44,8 +44,8 @@ def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | No
     plans = bind_outputs(script, inputs, into=into, window_us_max=window_us_max)
     if len(plans) == 1:
         return plans[0]
-    at = offset_of(script.statements[1])
-    raise script.source.not_yet("a second output is", at=at, fix="run each SELECT as its own query")
+    offset = offset_of(script.statements[1])
+    raise script.source.not_yet("a second output is", offset=offset, fix="run each SELECT as its own query")
 
 
 def bind_outputs(
@@ -57,21 +57,21 @@ def bind_outputs(
     Args and raises as :func:`bind_script`.
     """
     inputs = apply_declarations(script.source, script.declarations, inputs)
-    binding = _Binding(script.source, inputs, into, window_us_max)
+    binding = _ScriptBinder(script.source, inputs, into, window_us_max)
     plans = tuple(binding.statement(statement) for statement in script.statements)
     for number, plan in enumerate(plans):
-        if plan.output in [other.output for other in plans[:number]]:
+        if plan.output in [previous.output for previous in plans[:number]]:
             raise script.source.error(
                 f"two statements write INTO {plan.output}",
                 code="OUTPUT",
-                at=offset_of(script.statements[number]),
+                offset=offset_of(script.statements[number]),
                 fix="name another output, or join the two by UNION",
             )
     return plans
 
 
 @dataclass
-class _Binding:
+class _ScriptBinder:
     source: Source
     inputs: Sequence[InputSchema]
     into: str | None
@@ -85,43 +85,45 @@ class _Binding:
     def statement(self, statement: exp.Expr) -> Plan:
         if not isinstance(statement, (exp.Select, exp.SetOperation)):
             fix, example = "write SELECT ... INTO output FROM input", f"SELECT ... {WINDOW_EXAMPLE}"
-            raise self.source.error("a script is a SELECT statement", code="SYNTAX", at=offset_of(statement), fix=fix, example=example)
+            raise self.source.error("a script is a SELECT statement", code="SYNTAX", offset=offset_of(statement), fix=fix, example=example)
         self._add_steps(statement)
         output = self._output(statement)
         return Plan(self._rows(statement), output)
 
     def _rows(self, query: exp.Expr) -> Rows:
-        rows = Selecting(self.source, self.inputs, self.steps, self.window_us_max).rows(query)
+        rows = SelectBinder(self.source, self.inputs, self.steps, self.window_us_max).bind(query)
         count, depth = self._size(rows)
         if count > OPERATORS_MAX or depth > OPERATORS_DEPTH_MAX:
-            what = f"more than {OPERATORS_MAX} operators, with each step in all places where it is read"
+            message = f"more than {OPERATORS_MAX} operators, with each step in all places where it is read"
             if depth > OPERATORS_DEPTH_MAX:
-                what = f"more than {OPERATORS_DEPTH_MAX} operators upon each other"
+                message = f"more than {OPERATORS_DEPTH_MAX} operators upon each other"
             fix = "run some of the steps as a query of their own, and read its output"
-            raise self.source.error(what, code="SIZE", at=offset_of(query), fix=fix)
+            raise self.source.error(message, code="SIZE", offset=offset_of(query), fix=fix)
         return rows
 
     def _size(self, node: Node) -> tuple[int, int]:
         """Return how many operators a node stands for, those counted each time that are read in several places, and how deep they are."""
-        known = self._sizes.get(id(node))
-        if known is None:
-            below = [self._size(child) for child in node.children]
-            known = 1 + sum(count for count, _ in below), 1 + max((depth for _, depth in below), default=0)
-            self._sizes[id(node)] = known
+        size = self._sizes.get(id(node))
+        if size is None:
+            child_sizes = [self._size(child) for child in node.children]
+            size = 1 + sum(count for count, _ in child_sizes), 1 + max((depth for _, depth in child_sizes), default=0)
+            self._sizes[id(node)] = size
             self._counted.append(node)
-        return known
+        return size
 
     def _add_steps(self, statement: exp.Expr) -> None:
         clause = statement.args.get("with_")
         for step in clause.expressions if clause else []:
-            name, at = str(step.alias), offset_of(step)
+            name, offset = str(step.alias), offset_of(step)
             # A step may well be called like an output: then the name means the step.
-            taken = [schema.name for schema in self.inputs if not schema.is_result] + [known for known, _ in self.steps.values()]
-            if name.lower() in map(str.lower, taken):
-                raise self.source.error(f"there is already an input or step {name}", code="NAME", at=at, fix="give the step another name")
+            names_in_use = [schema.name for schema in self.inputs if not schema.is_result] + [known for known, _ in self.steps.values()]
+            if name.lower() in map(str.lower, names_in_use):
+                raise self.source.error(
+                    f"there is already an input or step {name}", code="NAME", offset=offset, fix="give the step another name"
+                )
             if step.this.find(exp.Into):
                 fix = "write INTO in the statements after the steps"
-                raise self.source.error(f"step {name} has an INTO", code="OUTPUT", at=offset_of(step.this), fix=fix)
+                raise self.source.error(f"step {name} has an INTO", code="OUTPUT", offset=offset_of(step.this), fix=fix)
             self.steps[name.lower()] = name, self._rows(step.this)
 
     def _output(self, statement: exp.Expr) -> str:
@@ -129,20 +131,20 @@ class _Binding:
         while isinstance(first, exp.SetOperation):
             first = first.this
         into = first.args.get("into")
-        if (second := next((each for each in statement.find_all(exp.Into) if each is not into), None)) is not None:
+        if (second := next((into_clause for into_clause in statement.find_all(exp.Into) if into_clause is not into), None)) is not None:
             fix = "write INTO once, in the first SELECT of the UNION; for two outputs write two statements"
-            raise self.source.error("INTO in a later SELECT of a UNION", code="OUTPUT", at=offset_of(second), fix=fix)
+            raise self.source.error("INTO in a later SELECT of a UNION", code="OUTPUT", offset=offset_of(second), fix=fix)
         name = ".".join(part.name for part in into.this.parts) if into is not None else None
         if name is None and self.into is None:
             raise self.source.error(
                 "the query has no output",
                 code="OUTPUT",
-                at=offset_of(statement),
+                offset=offset_of(statement),
                 fix="write INTO name after SELECT, or give --into",
                 example="INTO out",
             )
         if into is not None and self.into is not None and name != self.into:
             raise self.source.error(
-                f"INTO {name} contradicts --into {self.into}", code="OUTPUT", at=offset_of(into), fix="give the name once"
+                f"INTO {name} contradicts --into {self.into}", code="OUTPUT", offset=offset_of(into), fix="give the name once"
             )
         return name or self.into or ""

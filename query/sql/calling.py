@@ -32,14 +32,14 @@ from tidegate.expressions.syntax.errors import Source, nearest, suggest
 from tidegate.expressions.syntax.parse import offset_of
 from tidegate.expressions.tree import Cast, Expr, Literal, Property, Slot
 
-OURS = {"active": ACTIVE, "shift": SHIFT}
+BUILT_IN_OPERATORS = {"active": ACTIVE, "shift": SHIFT}
 """The operators that need no package."""
-_Given = Expr | Length
+_BoundArgument = Expr | Length
 """An argument: a length of time, or what is bound over the rows below."""
 
 
 @dataclass(frozen=True)
-class Calling:
+class OperatorCallBinder:
     """
     Binds one call.
 
@@ -50,7 +50,7 @@ class Calling:
     """
 
     source: Source
-    relation: Callable[[exp.Table], Relation]
+    bind_relation: Callable[[exp.Table], Relation]
     length_us_max: int
 
     def bind(self, table: exp.Table) -> Custom:
@@ -60,43 +60,45 @@ class Calling:
         Raises:
             QueryError: There is none of that name, or what it is given will not do.
         """
-        name, at = ".".join(part.name for part in table.parts), offset_of(table)
-        offered = OURS.get(name.lower()) or find(name)
+        name, offset = ".".join(part.name for part in table.parts), offset_of(table)
+        offered = BUILT_IN_OPERATORS.get(name.lower()) or find(name)
         if offered is None:
-            fix = suggest(name, (*OURS, *names()), "install the package that offers it")
-            raise self.source.error(f"there is no operator {name}", code="FUNCTION", at=at, fix=fix)
-        below = self._below(table, name, offered)
-        scope = ScopeNames(self.source, [below])
-        nodes, words = self._worded(table.this.expressions[1:], name, offered)
-        given = list(self._arguments(nodes, name, offered, scope))
-        exprs = [each for each in given if not isinstance(each, (Length, Literal))]
-        layout = Layout.of([below], [scope.whole(at), *exprs] if below.schema is not None else exprs)
-        settled = [each if isinstance(each, Length) else layout.settled(each) for each in given]
+            fix = suggest(name, (*BUILT_IN_OPERATORS, *names()), "install the package that offers it")
+            raise self.source.error(f"there is no operator {name}", code="FUNCTION", offset=offset, fix=fix)
+        relation = self._input_relation(table, name, offered)
+        scope = ScopeNames(self.source, [relation])
+        nodes, words = self._separate_words(table.this.expressions[1:], name, offered)
+        bound_arguments = list(self._arguments(nodes, name, offered, scope))
+        exprs = [argument for argument in bound_arguments if not isinstance(argument, (Length, Literal))]
+        layout = Layout.of([relation], [scope.whole_row(offset), *exprs] if relation.schema is not None else exprs)
+        settled = [argument if isinstance(argument, Length) else layout.over_columns(argument) for argument in bound_arguments]
         rows, settled = self._with_members(layout.rows[0], settled)  # type: ignore[arg-type]
         columns = tuple(RowColumn(column.name, _kind_of(column)) for column in rows.columns)
-        arguments = [self._argument(each, name, offered, at) for each in settled]
+        arguments = [self._argument(argument, name, offered, offset) for argument in settled]
         worded = arguments[len(arguments) - len(words) :]
-        named = [Word(word, each.index) for word, each in zip(words, worded, strict=True) if isinstance(each, ColumnArgument)]
+        named = [Word(word, argument.index) for word, argument in zip(words, worded, strict=True) if isinstance(argument, ColumnArgument)]
         arguments = [*arguments[: len(arguments) - len(words)], *named]
-        found, operator = self._made(offered, name, columns, arguments, at)
-        shown = tuple(_shown(each, columns) for each in arguments)
-        return Custom(rows, name.lower(), shown, self._columns(found, name, operator, columns, at), operator)
+        columns_out, operator = self._make(offered, name, columns, arguments, offset)
+        shown = tuple(_argument_text(argument, columns) for argument in arguments)
+        return Custom(rows, name.lower(), shown, self._columns(columns_out, name, operator, columns, offset), operator)
 
     # What it takes
 
-    def _below(self, table: exp.Table, name: str, offered: OfferedOperator) -> Relation:
+    def _input_relation(self, table: exp.Table, name: str, offered: OfferedOperator) -> Relation:
         first = next(iter(table.this.expressions), None)
         if not isinstance(first, exp.Column) or first.find(exp.Star):
-            at = offset_of(table)
-            what = f"{name} takes the name of a step or an input first"
-            raise self.source.error(what, code="FUNCTION", at=at, fix="put what it works on into a step", example=offered.example)
-        relation = self.relation(named_table(table))
+            offset = offset_of(table)
+            message = f"{name} takes the name of a step or an input first"
+            raise self.source.error(
+                message, code="FUNCTION", offset=offset, fix="put what it works on into a step", example=offered.example
+            )
+        relation = self.bind_relation(named_table(table))
         if isinstance(relation.rows, Reference):
-            what = f"{relation.name} is reference data, and {name} needs a stream"
-            raise self.source.error(what, code="INPUT", at=offset_of(first), fix="name a step or an input")
+            message = f"{relation.name} is reference data, and {name} needs a stream"
+            raise self.source.error(message, code="INPUT", offset=offset_of(first), fix="name a step or an input")
         return relation
 
-    def _worded(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator) -> tuple[list[exp.Expr], list[str]]:
+    def _separate_words(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator) -> tuple[list[exp.Expr], list[str]]:
         """Return the arguments, columns that are given by words last, and these words."""
         words: dict[str, exp.Expr] = {}
         others = []
@@ -104,30 +106,30 @@ class Calling:
             if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and offered.words:
                 word = self._word(node, name, offered)
                 if word in words:
-                    what = f"{name} is given {word} twice"
-                    raise self.source.error(what, code="FUNCTION", at=offset_of(node), fix="leave one out", example=offered.example)
+                    message = f"{name} is given {word} twice"
+                    raise self.source.error(message, code="FUNCTION", offset=offset_of(node), fix="leave one out", example=offered.example)
                 words[word] = node.expression
             else:
                 others.append(node)
         return [*others, *words.values()], list(words)
 
     def _word(self, node: exp.EQ, name: str, offered: OfferedOperator) -> str:
-        word, at = str(node.this.name).lower(), offset_of(node)
+        word, offset = str(node.this.name).lower(), offset_of(node)
         if len(node.this.parts) > 1 or word not in offered.words:
             fix = suggest(word, offered.words, f"columns are given to it as {', '.join(offered.words)}")
             example = f"{nearest(word, offered.words) or offered.words[0]} = column"
-            raise self.source.error(f"{name} takes nothing as {node.this.name}", code="FUNCTION", at=at, fix=fix, example=example)
+            raise self.source.error(f"{name} takes nothing as {node.this.name}", code="FUNCTION", offset=offset, fix=fix, example=example)
         if not isinstance(node.expression, exp.Column):
             fix = "name one, and compute it in a step where there is none"
-            raise self.source.error(f"{name} takes a column as {word}", code="FUNCTION", at=at, fix=fix, example=f"{word} = column")
+            raise self.source.error(f"{name} takes a column as {word}", code="FUNCTION", offset=offset, fix=fix, example=f"{word} = column")
         return word
 
-    def _arguments(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator, scope: ScopeNames) -> Iterator[_Given]:
-        left = list(nodes)
-        while left:
-            node = left.pop(0)
-            if left and _is_unit(node) and _is_number(left[0]):
-                yield self._length(node, left.pop(0), name, offered)
+    def _arguments(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator, scope: ScopeNames) -> Iterator[_BoundArgument]:
+        remaining = list(nodes)
+        while remaining:
+            node = remaining.pop(0)
+            if remaining and _is_unit(node) and _is_number(remaining[0]):
+                yield self._length(node, remaining.pop(0), name, offered)
             elif isinstance(node, (exp.Column, exp.Literal, exp.National, exp.Neg, exp.Null, exp.Boolean)):
                 yield ScalarBinder(self.source, scope).bind(node, aggregates="FROM")
             else:
@@ -138,73 +140,75 @@ class Calling:
         if not 0 < us <= self.length_us_max:
             least = "above 0" if us <= 0 else f"of {format_duration(self.length_us_max)} at most"
             fix = "give a positive number" if us <= 0 else "shorten it, or raise query.window_max in the settings"
-            what = f"{name} takes lengths of time {least}"
-            raise self.source.error(what, code="WINDOW", at=offset_of(unit), fix=fix, example=offered.example)
+            message = f"{name} takes lengths of time {least}"
+            raise self.source.error(message, code="WINDOW", offset=offset_of(unit), fix=fix, example=offered.example)
         return Length(us)
 
-    def _with_members(self, rows: Rows, given: Sequence[_Given]) -> tuple[Rows, list[_Given]]:
+    def _with_members(self, rows: Rows, bound_arguments: Sequence[_BoundArgument]) -> tuple[Rows, list[_BoundArgument]]:
         """Add a column to the rows for each argument that is a member of a record, a star's above all."""
-        members = list(dict.fromkeys(each for each in given if not isinstance(each, Length) and _path(each)))
-        taken = {column.name.lower() for column in rows.columns}
-        members = [each for each in members if _path(each).lower() not in taken]
+        members = list(dict.fromkeys(argument for argument in bound_arguments if not isinstance(argument, Length) and _path(argument)))
+        names_in_use = {column.name.lower() for column in rows.columns}
+        members = [argument for argument in members if _path(argument).lower() not in names_in_use]
         if not members:
-            return rows, list(given)
-        own = tuple(Column(column.name, slot(rows, place)) for place, column in enumerate(rows.columns))
-        added = Project(rows, (*own, *(Column(_path(each), each) for each in members)))
-        places = {each: slot(added, len(own) + at) for at, each in enumerate(members)}
-        return added, [each if isinstance(each, Length) else places.get(each, each) for each in given]
+            return rows, list(bound_arguments)
+        own_columns = tuple(Column(column.name, slot(rows, place)) for place, column in enumerate(rows.columns))
+        added = Project(rows, (*own_columns, *(Column(_path(argument), argument) for argument in members)))
+        places = {argument: slot(added, len(own_columns) + index) for index, argument in enumerate(members)}
+        return added, [argument if isinstance(argument, Length) else places.get(argument, argument) for argument in bound_arguments]
 
-    def _argument(self, given: _Given, name: str, offered: OfferedOperator, at: int) -> Argument:
-        if isinstance(given, Length):
-            return given
-        if isinstance(given, Literal):
-            return given.value
-        if not isinstance(given, Slot):
-            raise self._unfit(name, offered, given.at if given.at >= 0 else at)
-        return ColumnArgument(given.index)
+    def _argument(self, bound_argument: _BoundArgument, name: str, offered: OfferedOperator, offset: int) -> Argument:
+        if isinstance(bound_argument, Length):
+            return bound_argument
+        if isinstance(bound_argument, Literal):
+            return bound_argument.value
+        if not isinstance(bound_argument, Slot):
+            raise self._unfit(name, offered, bound_argument.offset if bound_argument.offset >= 0 else offset)
+        return ColumnArgument(bound_argument.index)
 
-    def _unfit(self, name: str, offered: OfferedOperator, at: int) -> Exception:
-        what, fix = f"{name} takes columns, constants, and lengths of time", "compute it in a step, and name its column"
-        return self.source.error(what, code="FUNCTION", at=at, fix=fix, example=offered.example)
+    def _unfit(self, name: str, offered: OfferedOperator, offset: int) -> Exception:
+        message, fix = f"{name} takes columns, constants, and lengths of time", "compute it in a step, and name its column"
+        return self.source.error(message, code="FUNCTION", offset=offset, fix=fix, example=offered.example)
 
     # What it gives
 
-    def _made(
-        self, offered: OfferedOperator, name: str, columns: Sequence[RowColumn], arguments: Sequence[Argument], at: int
+    def _make(
+        self, offered: OfferedOperator, name: str, columns: Sequence[RowColumn], arguments: Sequence[Argument], offset: int
     ) -> tuple[Sequence[RowColumn], Operator]:
         try:
-            found, operator = offered.make(columns, arguments)
+            columns_out, operator = offered.make(columns, arguments)
         except ValueError as problem:
-            raise self.source.error(str(problem), code="FUNCTION", at=at, fix="call it as shown", example=offered.example) from None
+            raise self.source.error(str(problem), code="FUNCTION", offset=offset, fix="call it as shown", example=offered.example) from None
         except Exception as error:  # a package's mistake must show where it was met
-            raise self._useless(name, f"making it raised {type(error).__name__}: {error}", at) from error
+            raise self._useless(name, f"making it raised {type(error).__name__}: {error}", offset) from error
         if not isinstance(operator, Operator):
-            raise self._useless(name, f"it is a {type(operator).__name__}, not an Operator", at)
+            raise self._useless(name, f"it is a {type(operator).__name__}, not an Operator", offset)
         if operator.reach_us > self.length_us_max:
-            what = f"{name} looks {format_duration(operator.reach_us)} back, longer than {format_duration(self.length_us_max)}"
+            message = f"{name} looks {format_duration(operator.reach_us)} back, longer than {format_duration(self.length_us_max)}"
             fix = "shorten it, or raise query.window_max in the settings"
-            raise self.source.error(what, code="WINDOW", at=at, fix=fix)
+            raise self.source.error(message, code="WINDOW", offset=offset, fix=fix)
         if operator.reach_us < 0 or operator.sides != 1:
-            raise self._useless(name, f"it says reach_us {operator.reach_us} and sides {operator.sides}", at)
-        return found, operator
+            raise self._useless(name, f"it says reach_us {operator.reach_us} and sides {operator.sides}", offset)
+        return columns_out, operator
 
     def _columns(
-        self, found: Sequence[RowColumn], name: str, operator: Operator, below: Sequence[RowColumn], at: int
+        self, columns_out: Sequence[RowColumn], name: str, operator: Operator, input_columns: Sequence[RowColumn], offset: int
     ) -> tuple[Column, ...]:
         """Return what it gives as columns of a plan."""
-        spelled = [column.name.lower() for column in found]
-        unknown = [column.kind for column in found if column.kind != ANY and column.kind.lower() not in DECLARABLE]
-        if not found or len(set(spelled)) < len(spelled) or unknown:
-            raise self._useless(name, f"it says that it gives {', '.join(f'{one.name} {one.kind}' for one in found) or 'no columns'}", at)
-        if operator.keeps_columns and tuple(found[: len(below)]) != tuple(below):
-            raise self._useless(name, "it says that it passes columns on, and does not begin with them", at)
+        spelled = [column.name.lower() for column in columns_out]
+        unknown = [column.kind for column in columns_out if column.kind != ANY and column.kind.lower() not in DECLARABLE]
+        if not columns_out or len(set(spelled)) < len(spelled) or unknown:
+            raise self._useless(
+                name, f"it says that it gives {', '.join(f'{column.name} {column.kind}' for column in columns_out) or 'no columns'}", offset
+            )
+        if operator.keeps_columns and tuple(columns_out[: len(input_columns)]) != tuple(input_columns):
+            raise self._useless(name, "it says that it passes columns on, and does not begin with them", offset)
         return tuple(
-            Column(column.name, Slot(place, column.name, DECLARABLE.get(column.kind.lower()))) for place, column in enumerate(found)
+            Column(column.name, Slot(place, column.name, DECLARABLE.get(column.kind.lower()))) for place, column in enumerate(columns_out)
         )
 
-    def _useless(self, name: str, why: str, at: int) -> Exception:
+    def _useless(self, name: str, why: str, offset: int) -> Exception:
         fix = "mend or remove the package that offers it"
-        return self.source.error(f"the operator {name} cannot be used: {why}", code="EXTENSION", at=at, fix=fix)
+        return self.source.error(f"the operator {name} cannot be used: {why}", code="EXTENSION", offset=offset, fix=fix)
 
 
 def _path(expr: Expr) -> str:
@@ -227,7 +231,7 @@ def _kind_of(column: Column) -> str:
     return type_name(static_kind(column.expr))
 
 
-def _shown(argument: Argument, columns: Sequence[RowColumn]) -> str:
+def _argument_text(argument: Argument, columns: Sequence[RowColumn]) -> str:
     """Write an argument as a script does."""
     if isinstance(argument, Length):
         return format_duration(argument.us)

@@ -27,7 +27,7 @@ COLUMNS_MAX = 1_000
 
 
 @dataclass(frozen=True)
-class Choosing:
+class SelectListBinder:
     """
     Args:
         source: The script, for error places.
@@ -39,7 +39,7 @@ class Choosing:
     binder: ScalarBinder
     relations: Sequence[Relation]
 
-    def columns(self, select: exp.Select, *, grouped: bool = False) -> tuple[Column, ...]:
+    def bind(self, select: exp.Select, *, grouped: bool = False) -> tuple[Column, ...]:
         """
         Bind the columns of a SELECT.
 
@@ -47,37 +47,37 @@ class Choosing:
             QueryError: Two have one name, a star stands where it cannot, or an expression is wrong.
         """
         if len(select.expressions) > COLUMNS_MAX:
-            what = f"SELECT has {len(select.expressions)} columns, more than {COLUMNS_MAX}"
-            raise self.source.error(what, code="SIZE", at=offset_of(select), fix="select fewer, or * and what is new")
-        chosen = _Chosen(self.source)
+            message = f"SELECT has {len(select.expressions)} columns, more than {COLUMNS_MAX}"
+            raise self.source.error(message, code="SIZE", offset=offset_of(select), fix="select fewer, or * and what is new")
+        chosen = _SelectList(self.source)
         for number, node in enumerate(select.expressions, start=1):
             prefix = star_of(node)
             if prefix is None:
                 chosen.add(self._name(node, number), self.binder.bind(node.this if isinstance(node, exp.Alias) else node), node)
             elif grouped:
                 fix = "name the keys and aggregates"
-                raise self.source.error("* cannot be selected from groups", code="GROUP", at=offset_of(node), fix=fix)
+                raise self.source.error("* cannot be selected from groups", code="GROUP", offset=offset_of(node), fix=fix)
             else:
-                chosen.spread(self._star(prefix, offset_of(node)))
+                chosen.spread(self._spread_star(prefix, offset_of(node)))
         return chosen.columns
 
-    def _star(self, prefix: tuple[str, ...], at: int) -> list[tuple[str, Expr]]:
+    def _spread_star(self, prefix: tuple[str, ...], offset: int) -> list[tuple[str, Expr]]:
         if not prefix and len(self.relations) > 1:
             return [(relation.name, record_of(relation, index)) for index, relation in enumerate(self.relations)]
         for index, relation in enumerate(self.relations):
             if not prefix or (len(prefix) == 1 and prefix[0].lower() in relation.names):
-                return relation.everything(index) if relation.schema is None else [(STAR, relation.whole(index))]
-        return [(STAR, self.binder.names.find(prefix, at))]
+                return relation.all_columns(index) if relation.schema is None else [(STAR, relation.whole_row(index))]
+        return [(STAR, self.binder.names.resolve(prefix, offset))]
 
     def _name(self, node: exp.Expr, number: int) -> str:
         """Return the name of an output column: its alias, else the field's or function's own, else Column and its number."""
         if isinstance(node, exp.Alias):
             alias = node.args["alias"]
             if alias.args.get("quoted") and str(node.alias).isdigit() and not self._has_as(node):
-                what, fix = f"[{node.alias}] would only name the column", "write GetArrayElement(array, index), or AS before a name"
-                raise self.source.error(what, code="SYNTAX", at=offset_of(alias), fix=fix, example="GetArrayElement(readings, 0)")
+                message, fix = f"[{node.alias}] would only name the column", "write GetArrayElement(array, index), or AS before a name"
+                raise self.source.error(message, code="SYNTAX", offset=offset_of(alias), fix=fix, example="GetArrayElement(readings, 0)")
             if node.alias in ("", STAR):
-                raise self.source.error("a column cannot be named * or nothing", code="NAME", at=offset_of(node), fix="give it a name")
+                raise self.source.error("a column cannot be named * or nothing", code="NAME", offset=offset_of(node), fix="give it a name")
             return str(node.alias)
         inner = node.expression if isinstance(node, exp.Dot) else node
         if isinstance(inner, (exp.Column, exp.Identifier, exp.Anonymous)) and inner.name:
@@ -98,7 +98,7 @@ def star_of(node: exp.Expr) -> tuple[str, ...] | None:
 
 
 @dataclass
-class _Chosen:
+class _SelectList:
     source: Source
     _entries: list[tuple[str, Expr, bool]] = field(default_factory=list)
 
@@ -110,7 +110,7 @@ class _Chosen:
         """Add a column that the script writes."""
         if any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
             fix = f"rename it with AS, e.g. AS {name}_{len(self._entries) + 1}"
-            raise self.source.error(f"two columns are named {name}", code="NAME", at=offset_of(node), fix=fix)
+            raise self.source.error(f"two columns are named {name}", code="NAME", offset=offset_of(node), fix=fix)
         self._remove(name)
         self._entries.append((name, expr, False))
 

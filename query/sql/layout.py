@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from query.plan.nodes import Column, Filter, Project, Rows, Scan
-from query.sql.scopes import Of, Relation, slot
-from tidegate.expressions.tree import Cast, Expr, Slot, SystemTimestamp, replaced
+from query.sql.scopes import Relation, RelationLeaf, slot
+from tidegate.expressions.tree import Cast, Expr, Slot, SystemTimestamp, replace_parts
 
 
 @dataclass(frozen=True)
@@ -28,72 +28,72 @@ class Layout:
     places: dict[Expr, Slot]
 
     @classmethod
-    def alone(cls, relation: Relation) -> Layout:
+    def of_one(cls, relation: Relation) -> Layout:
         """Lay out one relation that nothing stands between."""
         return cls((relation.rows,), {})
 
     @classmethod
     def of(cls, relations: Sequence[Relation], exprs: Iterable[Expr]) -> Layout:
         """Lay out relations for all the expressions that will be computed over their rows."""
-        named = list(dict.fromkeys(part for expr in exprs for part in _named(expr)))
+        named = list(dict.fromkeys(part for expr in exprs for part in _named_columns(expr)))
         rows: list[Rows] = []
         places: dict[Expr, Slot] = {}
         shift = 0
         for index, relation in enumerate(relations):
-            below, naming = _below(index, relation, [part for part in named if _relation_of(part) == index])
+            rows_below, naming = _lay_out_relation(index, relation, [part for part in named if _relation_of(part) == index])
             of = f"{relation.name}." if len(relations) > 1 else ""
             for place, name in enumerate(naming):
-                column = slot(below, place, shift=shift)
+                column = slot(rows_below, place, shift=shift)
                 places[name] = replace(column, title=f"{of}{column.title}")
-            rows.append(below)
-            shift += len(below.columns)
+            rows.append(rows_below)
+            shift += len(rows_below.columns)
         return cls(tuple(rows), places)
 
-    def first(self, count: int) -> Layout:
+    def first_relations(self, count: int) -> Layout:
         """Return what is laid out of the first *count* relations alone."""
         width = sum(len(rows.columns) for rows in self.rows[:count] if not isinstance(rows, (Scan, Filter)))
         return Layout(self.rows[:count], {named: column for named, column in self.places.items() if column.index < width})
 
-    def settled(self, expr: Expr) -> Expr:
+    def over_columns(self, expr: Expr) -> Expr:
         """Return *expr* over the rows below."""
-        return replaced(expr, self._leaf)
+        return replace_parts(expr, self._leaf)
 
     def _leaf(self, part: Expr) -> Expr | None:
         if part in self.places:
             return self.places[part]
-        return part.leaf if isinstance(part, Of) else None
+        return part.leaf if isinstance(part, RelationLeaf) else None
 
 
-def _named(expr: Expr) -> Iterable[Expr]:
+def _named_columns(expr: Expr) -> Iterable[Expr]:
     """Yield the columns that *expr* names: a leaf of a relation, together with the conversion to its declared type."""
-    if isinstance(expr, Of) or (isinstance(expr, Cast) and expr.declared and isinstance(expr.arg, Of)):
+    if isinstance(expr, RelationLeaf) or (isinstance(expr, Cast) and expr.declared and isinstance(expr.arg, RelationLeaf)):
         yield expr
     else:
         for part in expr.parts:
-            yield from _named(part)
+            yield from _named_columns(part)
 
 
 def _relation_of(named: Expr) -> int:
     leaf = named.arg if isinstance(named, Cast) else named
-    assert isinstance(leaf, Of)
+    assert isinstance(leaf, RelationLeaf)
     return leaf.index
 
 
-def _bare(named: Expr) -> Expr:
+def _over_own_rows(named: Expr) -> Expr:
     """Return the column over its relation's own rows."""
-    return replaced(named, lambda part: part.leaf if isinstance(part, Of) else None)
+    return replace_parts(named, lambda part: part.leaf if isinstance(part, RelationLeaf) else None)
 
 
-def _below(index: int, relation: Relation, named: Sequence[Expr]) -> tuple[Rows, Sequence[Expr]]:
+def _lay_out_relation(index: int, relation: Relation, named: Sequence[Expr]) -> tuple[Rows, Sequence[Expr]]:
     """Return the node that gives a relation's rows with the columns that are named, and the expression that names each column."""
     if relation.schema is not None:
         # A projection without columns would pass whole payloads on.
-        naming = named or [Of(index, "System.Timestamp()", None, SystemTimestamp())]
-        return Project(relation.rows, tuple(Column(str(part), _bare(part)) for part in naming)), naming
+        naming = named or [RelationLeaf(index, "System.Timestamp()", None, SystemTimestamp())]
+        return Project(relation.rows, tuple(Column(str(part), _over_own_rows(part)) for part in naming)), naming
     assert not isinstance(relation.rows, (Scan, Filter))
-    own = [leaf for _, leaf in relation.everything(index)]
-    added = [part for part in named if not isinstance(_bare(part), Slot)]
+    own_leaves = [leaf for _, leaf in relation.all_columns(index)]
+    added = [part for part in named if not isinstance(_over_own_rows(part), Slot)]
     if not added:
-        return relation.rows, own
+        return relation.rows, own_leaves
     everything = [Column(column.name, slot(relation.rows, place)) for place, column in enumerate(relation.rows.columns)]
-    return Project(relation.rows, (*everything, *(Column(str(part), _bare(part)) for part in added))), [*own, *added]
+    return Project(relation.rows, (*everything, *(Column(str(part), _over_own_rows(part)) for part in added))), [*own_leaves, *added]

@@ -42,11 +42,11 @@ _TAKES = {
     "snapshot": "nothing",
 }
 _DIGITS_MAX = 18
-_CALLED = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
+_PART_NAMES = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
 
 
 @dataclass(frozen=True)
-class Lengths:
+class WindowLengths:
     """
     Args:
         source: The script, for error places.
@@ -56,7 +56,7 @@ class Lengths:
     source: Source
     window_us_max: int
 
-    def of(self, call: exp.Expr, kind: str) -> dict[str, int]:
+    def bind(self, call: exp.Expr, kind: str) -> dict[str, int]:
         """
         Return the lengths of a window of this kind, in microseconds by the name of the part.
 
@@ -91,7 +91,7 @@ class Lengths:
                 raise self.source.error(
                     f"{call.name} takes {takes}, each once" if takes else f"{call.name} takes nothing",
                     code="WINDOW",
-                    at=offset_of(arg),
+                    offset=offset_of(arg),
                     fix=suggest(part, _PARTS[kind]),
                     example=EXAMPLES[kind],
                 )
@@ -103,37 +103,41 @@ class Lengths:
     def _check(self, call: exp.Expr, kind: str, part: str, length: int) -> None:
         if length <= 0:
             raise self.source.error(
-                f"{call.name} needs lengths above 0", code="WINDOW", at=offset_of(call), fix="give positive numbers", example=EXAMPLES[kind]
+                f"{call.name} needs lengths above 0",
+                code="WINDOW",
+                offset=offset_of(call),
+                fix="give positive numbers",
+                example=EXAMPLES[kind],
             )
         if length > self.window_us_max and part != "Hop":
             raise self.source.error(
-                f"{_CALLED.get(part, 'a window')} of {format_duration(length)} is longer than {format_duration(self.window_us_max)}",
+                f"{_PART_NAMES.get(part, 'a window')} of {format_duration(length)} is longer than {format_duration(self.window_us_max)}",
                 code="WINDOW",
-                at=offset_of(call),
+                offset=offset_of(call),
                 fix="shorten it, or raise query.window_max in the settings",
             )
 
     def _wrong_arguments(self, call: exp.Expr, kind: str) -> Exception:
         return self.source.error(
-            f"{call.name} takes {_TAKES[kind]}", code="WINDOW", at=offset_of(call), fix="write it as shown", example=EXAMPLES[kind]
+            f"{call.name} takes {_TAKES[kind]}", code="WINDOW", offset=offset_of(call), fix="write it as shown", example=EXAMPLES[kind]
         )
 
     def _unit(self, node: exp.Expr) -> int:
         spelled = node.name
         if spelled.lower() not in UNITS_US:
             fix = suggest(spelled, UNITS_US, "units are day, hour, minute, second, millisecond, microsecond")
-            what = f"there is no unit {spelled or node.sql(dialect='tsql')}"
-            raise self.source.error(what, code="WINDOW", at=offset_of(node), fix=fix)
+            message = f"there is no unit {spelled or node.sql(dialect='tsql')}"
+            raise self.source.error(message, code="WINDOW", offset=offset_of(node), fix=fix)
         return UNITS_US[spelled.lower()]
 
     def _number(self, node: exp.Expr) -> int:
         sign, value = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
         if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit():
-            what = "a window's lengths are whole numbers"
-            raise self.source.error(what, code="WINDOW", at=offset_of(node), fix="write a number", example="hour, 1")
+            message = "a window's lengths are whole numbers"
+            raise self.source.error(message, code="WINDOW", offset=offset_of(node), fix="write a number", example="hour, 1")
         if len(str(value.this)) > _DIGITS_MAX:
-            what = f"a window's length has more than {_DIGITS_MAX} digits"
-            raise self.source.error(what, code="WINDOW", at=offset_of(node), fix="write a smaller number", example="hour, 1")
+            message = f"a window's length has more than {_DIGITS_MAX} digits"
+            raise self.source.error(message, code="WINDOW", offset=offset_of(node), fix="write a smaller number", example="hour, 1")
         return sign * int(str(value.this))
 
 

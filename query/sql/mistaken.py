@@ -18,49 +18,49 @@ from tidegate.expressions.syntax.parse import offset_of
 _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 
 
-def refuse_mistaken(select: exp.Select, relations: Sequence[Relation], source: Source) -> None:
+def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], source: Source) -> None:
     """
     Refuse them in one SELECT.
 
     Raises:
         QueryError: One stands in it; with its place, and how to write what was meant.
     """
-    known = {name.lower() for relation in relations for name in relation.known}
-    for name in _compared_with(select):
+    known = {name.lower() for relation in relations for name in relation.known_columns}
+    for name in _right_sides(select):
         if is_quoted(name, source) and name.name.lower() not in known:
-            what, fix = f'"{name.name}" is a name, not a text', f"write '{name.name}' for the text, [{name.name}] for the field"
-            raise source.error(what, code="FIELD", at=offset_of(name), fix=fix)
+            message, fix = f'"{name.name}" is a name, not a text', f"write '{name.name}' for the text, [{name.name}] for the field"
+            raise source.error(message, code="FIELD", offset=offset_of(name), fix=fix)
     for name in named_by_select(select):
-        if not any(relation.has((name.name,)) for relation in relations):
-            what = f"{name.name} is what SELECT calls a column, and WHERE is asked before SELECT"
+        if not any(relation.may_have((name.name,)) for relation in relations):
+            message = f"{name.name} is what SELECT calls a column, and WHERE is asked before SELECT"
             fix = "repeat the expression there, or name it in a step"
-            raise source.error(what, code="FIELD", at=offset_of(name), fix=fix)
+            raise source.error(message, code="FIELD", offset=offset_of(name), fix=fix)
 
 
 def is_quoted(column: exp.Column, source: Source) -> bool:
     """Tell whether a name stands in double quotes, alone."""
-    at = offset_of(column)
-    return len(column.parts) == 1 and at >= 0 and source.text[at] == '"'
+    offset = offset_of(column)
+    return len(column.parts) == 1 and offset >= 0 and source.text[offset] == '"'
 
 
 def named_by_select(select: exp.Select) -> Iterator[exp.Column]:
     """Yield the names in WHERE by which SELECT calls something else than the field of that name."""
     where = select.args.get("where")
-    called = {
+    aliases = {
         node.alias.lower()
         for node in select.expressions
         if isinstance(node, exp.Alias) and not any(column.name.lower() == node.alias.lower() for column in node.find_all(exp.Column))
     }
-    for column in where.find_all(exp.Column) if where and called else ():
-        if len(column.parts) == 1 and column.name.lower() in called:
+    for column in where.find_all(exp.Column) if where and aliases else ():
+        if len(column.parts) == 1 and column.name.lower() in aliases:
             yield column
 
 
-def _compared_with(select: exp.Select) -> Iterator[exp.Column]:
+def _right_sides(select: exp.Select) -> Iterator[exp.Column]:
     """Yield what stands on the right of comparisons."""
     for name in ("expressions", "where", "having", "group", "joins"):
         value = select.args.get(name)
         for node in value if isinstance(value, list) else [value] if value else []:
             for part in node.find_all(*_COMPARING, exp.In, exp.Between):
-                right = [*part.expressions, *(part.args.get(each) for each in ("expression", "low", "high"))]
-                yield from (one for one in right if isinstance(one, exp.Column))
+                right = [*part.expressions, *(part.args.get(part_name) for part_name in ("expression", "low", "high"))]
+                yield from (node for node in right if isinstance(node, exp.Column))

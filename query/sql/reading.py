@@ -14,19 +14,19 @@ from sqlglot import exp
 
 from query.plan.nodes import Reference, Scan
 from tidegate.expressions.binding.catalog import InputSchema
-from tidegate.expressions.binding.configured import bind_configured
+from tidegate.expressions.binding.configured import bind_setting
 from tidegate.expressions.binding.expressions import InputNames, ScalarBinder
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.syntax.parse import Script, offset_of
 from tidegate.expressions.tree import Expr, PartitionId, SystemTimestamp
 
-_CALLED = "called"
+_SPELLED_CALL = "called"
 """In the meta of a table that a call takes: what the script has in its place, shortened."""
 
 
 @dataclass(frozen=True)
-class Reading:
+class InputBinder:
     """
     Args:
         source: The script, for error places.
@@ -36,7 +36,7 @@ class Reading:
     source: Source
     inputs: Sequence[InputSchema]
 
-    def schema(self, table: exp.Table, steps: Sequence[str] = ()) -> InputSchema:
+    def find_schema(self, table: exp.Table, steps: Sequence[str] = ()) -> InputSchema:
         """
         Return the input that FROM names.
 
@@ -48,16 +48,16 @@ class Reading:
             QueryError: There is none.
         """
         spelled = spelled_name(table)
-        found = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
-        if found is None:
+        schema = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
+        if schema is None:
             known = [*(schema.name for schema in self.inputs), *steps]
             fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else without_inputs(spelled))
             if any(str(step.alias).lower() == spelled.lower() for step in table.root().find_all(exp.CTE)):
                 fix = f"a step can be read by what follows it: write {spelled} before this place"
-            raise self.source.error(f"there is no input {spelled}", code="INPUT", at=offset_of(table), fix=fix)
-        return found
+            raise self.source.error(f"there is no input {spelled}", code="INPUT", offset=offset_of(table), fix=fix)
+        return schema
 
-    def rows(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan | Reference:
+    def bind_rows(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan | Reference:
         """
         Return what reads an input, its TIMESTAMP BY and OVER checked.
 
@@ -67,7 +67,9 @@ class Reading:
         if schema.is_reference:
             if table.args.get(TIMESTAMP_BY) or table.args.get(OVER):
                 fix = "leave TIMESTAMP BY and OVER out"
-                raise self.source.error(f"{schema.name} is reference data and has no time", code="TIMESTAMP", at=offset_of(table), fix=fix)
+                raise self.source.error(
+                    f"{schema.name} is reference data and has no time", code="TIMESTAMP", offset=offset_of(table), fix=fix
+                )
             return Reference(schema.name)
         names_of = InputNames(self.source, schema, names)
         binder = ScalarBinder(self.source, names_of)
@@ -79,25 +81,25 @@ class Reading:
         written = binder.bind(node, aggregates="TIMESTAMP BY") if node is not None else None
         if schema.is_result:
             if written is not None and not isinstance(written, SystemTimestamp):
-                what = f"{schema.name} is the result of a query: its event time is System.Timestamp(), not {written}"
-                raise self.source.error(what, code="TIMESTAMP", at=offset_of(node or table), fix="leave TIMESTAMP BY out")
+                message = f"{schema.name} is the result of a query: its event time is System.Timestamp(), not {written}"
+                raise self.source.error(message, code="TIMESTAMP", offset=offset_of(node or table), fix="leave TIMESTAMP BY out")
             return None
         if schema.is_free:
             return written
-        wanted = self._configured(schema, "timestamp_by", schema.timestamp_by, names)
-        if written == wanted:
-            return wanted
-        read = table.meta.get(_CALLED, schema.name)
+        configured = self._configured(schema, "timestamp_by", schema.timestamp_by, names)
+        if written == configured:
+            return configured
+        read = table.meta.get(_SPELLED_CALL, schema.name)
         if written is None:
-            what = f"{schema.name} has the event time {wanted}, and the query does not say so"
-            fix, example = "add TIMESTAMP BY", f"FROM {read} TIMESTAMP BY {wanted}"
-        elif wanted is None:
-            what = f"{schema.name} is ordered by arrival, not by {written}"
+            message = f"{schema.name} has the event time {configured}, and the query does not say so"
+            fix, example = "add TIMESTAMP BY", f"FROM {read} TIMESTAMP BY {configured}"
+        elif configured is None:
+            message = f"{schema.name} is ordered by arrival, not by {written}"
             fix, example = "leave TIMESTAMP BY out, or set timestamp_by of the input and order it anew", f"FROM {read}"
         else:
-            what = f"{schema.name} is ordered by {wanted}, not by {written}"
-            fix, example = "write the input's event time", f"FROM {read} TIMESTAMP BY {wanted}"
-        raise self.source.error(what, code="TIMESTAMP", at=offset_of(node if node is not None else table), fix=fix, example=example)
+            message = f"{schema.name} is ordered by {configured}, not by {written}"
+            fix, example = "write the input's event time", f"FROM {read} TIMESTAMP BY {configured}"
+        raise self.source.error(message, code="TIMESTAMP", offset=offset_of(node if node is not None else table), fix=fix, example=example)
 
     def _over(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
         nodes = table.args.get(OVER) or []
@@ -105,13 +107,17 @@ class Reading:
         if not written:
             return None
         if len(written) > 1:
-            raise self.source.not_yet("OVER with several keys is", at=offset_of(written[1][0]))
+            raise self.source.not_yet("OVER with several keys is", offset=offset_of(written[1][0]))
         node, over = written[0]
-        wanted = self._configured(schema, "over", schema.over, names)
-        if over != wanted and not schema.is_free and not (schema.is_result and wanted is None):
-            what = f"{schema.name} is ordered over {wanted}, not over {over}" if wanted else f"{schema.name} has no substreams"
-            fix = f"write OVER {wanted}, or leave OVER out" if wanted else "leave OVER out, or set over of the input and order it anew"
-            raise self.source.error(what, code="OVER", at=offset_of(node), fix=fix)
+        configured = self._configured(schema, "over", schema.over, names)
+        if over != configured and not schema.is_free and not (schema.is_result and configured is None):
+            message = f"{schema.name} is ordered over {configured}, not over {over}" if configured else f"{schema.name} has no substreams"
+            fix = (
+                f"write OVER {configured}, or leave OVER out"
+                if configured
+                else "leave OVER out, or set over of the input and order it anew"
+            )
+            raise self.source.error(message, code="OVER", offset=offset_of(node), fix=fix)
         return over
 
     def _configured(self, schema: InputSchema, setting: str, text: str | None, names: InputNames) -> Expr | None:
@@ -119,7 +125,7 @@ class Reading:
             return None
         if setting == "over":
             return names.field(tuple(text.split(".")))
-        return replace(bind_configured(text, f"inputs.{schema.name}.{setting}", schema, names.aliases), at=-1)
+        return replace(bind_setting(text, f"inputs.{schema.name}.{setting}", schema, names.aliases), offset=-1)
 
 
 def without_inputs(name: str) -> str:
@@ -144,6 +150,6 @@ def named_table(table: exp.Table) -> exp.Table:
     first = next(iter(table.this.expressions), None)
     parts = [part.copy() for part in first.parts] if isinstance(first, exp.Column) else []
     clauses = {clause: table.args[clause] for clause in (TIMESTAMP_BY, OVER) if table.args.get(clause)}
-    found = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)), **clauses)
-    found.meta[_CALLED] = f"{table.this.name}({spelled_name(found)}, ...)"
-    return found
+    named = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)), **clauses)
+    named.meta[_SPELLED_CALL] = f"{table.this.name}({spelled_name(named)}, ...)"
+    return named

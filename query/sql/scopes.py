@@ -17,11 +17,11 @@ from tidegate.expressions.binding.expressions import InputNames
 from tidegate.expressions.evaluation.evaluate import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, suggest
-from tidegate.expressions.tree import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replaced
+from tidegate.expressions.tree import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replace_parts
 
 
 @dataclass(frozen=True, slots=True)
-class Of(Numbered):
+class RelationLeaf(Numbered):
     """A leaf of relation number ``index``; stands while a SELECT is being bound, in no plan."""
 
     leaf: Expr
@@ -52,33 +52,33 @@ class Relation:
     def is_open(self) -> bool:
         """Tell whether it may have any column."""
         schema = self.schema or self.star
-        return schema is not None and not schema.closed
+        return schema is not None and not schema.is_closed
 
     @property
-    def known(self) -> tuple[str, ...]:
+    def known_columns(self) -> tuple[str, ...]:
         """The names of its columns, as far as they are known."""
         if self.schema is not None:
             return tuple(name.split(".")[0] for name in self.schema.fields)
         assert not isinstance(self.rows, (Scan, Filter))
         return tuple(column.name for column in self.rows.columns)
 
-    def everything(self, index: int) -> list[tuple[str, Expr]]:
+    def all_columns(self, index: int) -> list[tuple[str, Expr]]:
         """Return the name and the leaf of each column of a step that is relation number *index*."""
         assert not isinstance(self.rows, (Scan, Filter))
-        return [(column.name, _of(index, slot(self.rows, place))) for place, column in enumerate(self.rows.columns)]
+        return [(column.name, _relation_leaf(index, slot(self.rows, place))) for place, column in enumerate(self.rows.columns)]
 
-    def whole(self, index: int) -> Of:
+    def whole_row(self, index: int) -> RelationLeaf:
         """Return the leaf that is a whole row of relation number *index*, as a record."""
         if isinstance(self.rows, (Scan, Filter, Reference)):
-            return Of(index, self.name, Kind.RECORD, Payload())
+            return RelationLeaf(index, self.name, Kind.RECORD, Payload())
         columns = tuple(slot(self.rows, place) for place in range(len(self.rows.columns)))
-        return Of(index, self.name, Kind.RECORD, Payload(self.known, columns))
+        return RelationLeaf(index, self.name, Kind.RECORD, Payload(self.known_columns, columns))
 
-    def has(self, path: tuple[str, ...]) -> bool:
+    def may_have(self, path: tuple[str, ...]) -> bool:
         """Tell whether it may have this column."""
         if self.schema is not None:
-            return self.schema.has(path)
-        return path[0].lower() in (name.lower() for name in self.known) or (self.star is not None and self.star.has(path))
+            return self.schema.may_have(path)
+        return path[0].lower() in (name.lower() for name in self.known_columns) or (self.star is not None and self.star.may_have(path))
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class ScopeNames:
     source: Source
     relations: Sequence[Relation]
 
-    def find(self, path: tuple[str, ...], at: int) -> Expr:
+    def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
         """
         Return the column, as a leaf of its relation.
 
@@ -104,124 +104,128 @@ class ScopeNames:
         if len(path) > 1:
             for index, relation in enumerate(self.relations):
                 if path[0].lower() in relation.names:
-                    return self._in(index, path[1:], at)
+                    return self._resolve_in(index, path[1:], offset)
         elif len(self.relations) > 1:
-            self._refuse_relation(path[0], at)
-        having = [index for index, relation in enumerate(self.relations) if relation.has(path)]
-        if len(having) > 1 or (having and self._must_be_side(path, self.relations[having[0]])):
-            self._refuse_hidden(path, at)
-            self._refuse_unknown(path, at)
-            names = [self.relations[index].name for index in having]
+            self._refuse_relation(path[0], offset)
+        candidates = [index for index, relation in enumerate(self.relations) if relation.may_have(path)]
+        if len(candidates) > 1 or (candidates and self._must_be_side(path, self.relations[candidates[0]])):
+            self._refuse_hidden(path, offset)
+            self._refuse_unknown(path, offset)
+            names = [self.relations[index].name for index in candidates]
             raise self.source.error(
                 f"{'.'.join(path)} may be a column of {' or of '.join(names)}",
                 code="FIELD",
-                at=at,
+                offset=offset,
                 fix="say which",
                 example=f"{names[0]}.{'.'.join(path)}",
             )
-        if not having and len(self.relations) > 1:
-            known = [name for relation in self.relations for name in (*relation.known, *([relation.name] if len(path) > 1 else []))]
-            fix = suggest(path[0], known, f"their columns are {', '.join(known)}")
-            raise self.source.error(f"none of the inputs has a column {path[0]}", code="FIELD", at=at, fix=fix)
-        return self._in(having[0] if having else 0, path, at)
+        if not candidates and len(self.relations) > 1:
+            known_names = [
+                name for relation in self.relations for name in (*relation.known_columns, *([relation.name] if len(path) > 1 else []))
+            ]
+            fix = suggest(path[0], known_names, f"their columns are {', '.join(known_names)}")
+            raise self.source.error(f"none of the inputs has a column {path[0]}", code="FIELD", offset=offset, fix=fix)
+        return self._resolve_in(candidates[0] if candidates else 0, path, offset)
 
-    def means_row(self, name: str) -> bool:
+    def is_row_name(self, name: str) -> bool:
         """Tell whether *name* is that of the only relation, and no column of it is called so too."""
         relation = self.relations[0]
         if len(self.relations) > 1:
             return False
         if relation.schema is None:
-            return name.lower() in relation.names and name.lower() not in map(str.lower, relation.known)
-        return InputNames(self.source, relation.schema, relation.names).means_row(name)
+            return name.lower() in relation.names and name.lower() not in map(str.lower, relation.known_columns)
+        return InputNames(self.source, relation.schema, relation.names).is_row_name(name)
 
-    def whole(self, at: int) -> Expr:
+    def whole_row(self, offset: int) -> Expr:
         """Return a row as a record, as SELECT * gives it: of several relations a record of each one's record."""
         if len(self.relations) == 1:
-            return replace(self.relations[0].whole(0), title="*", at=at)
+            return replace(self.relations[0].whole_row(0), title="*", offset=offset)
         records = tuple(record_of(relation, index) for index, relation in enumerate(self.relations))
-        return Payload(tuple(relation.name for relation in self.relations), records, at=at)
+        return Payload(tuple(relation.name for relation in self.relations), records, offset=offset)
 
-    def _refuse_hidden(self, path: tuple[str, ...], at: int) -> None:
+    def _refuse_hidden(self, path: tuple[str, ...], offset: int) -> None:
         """Refuse the name of an input that goes by another one here."""
         name = path[0].lower() if len(path) > 1 else None
         hidden = next((relation for relation in self.relations if relation.schema and relation.schema.name.lower() == name), None)
         if hidden is not None:
             example = ".".join((hidden.name, *path[1:]))
-            raise self.source.error(f"{path[0]} is called {hidden.name} here", code="FIELD", at=at, fix="write that name", example=example)
+            raise self.source.error(
+                f"{path[0]} is called {hidden.name} here", code="FIELD", offset=offset, fix="write that name", example=example
+            )
 
     def _must_be_side(self, path: tuple[str, ...], relation: Relation) -> bool:
         """Tell whether a name before a point can only be meant for a side of a join: *relation*, which may have it, does not know it."""
-        is_join = sum(not each.is_applied for each in self.relations) > 1
-        return is_join and len(path) > 1 and path[0].lower() not in map(str.lower, relation.known)
+        is_join = sum(not side.is_applied for side in self.relations) > 1
+        return is_join and len(path) > 1 and path[0].lower() not in map(str.lower, relation.known_columns)
 
-    def _refuse_unknown(self, path: tuple[str, ...], at: int) -> None:
+    def _refuse_unknown(self, path: tuple[str, ...], offset: int) -> None:
         """Refuse a name before a point that no input has, and that several may have as a record."""
         if len(path) > 1:
             names = [relation.name for relation in self.relations]
             meant = nearest(path[0], names)
             fix = f"did you mean {meant}?" if meant else f"inputs are {', '.join(names)}: before a record write whose it is"
             example = ".".join((meant, *path[1:]) if meant else (names[0], *path))
-            raise self.source.error(f"no input is called {path[0]} here", code="FIELD", at=at, fix=fix, example=example)
+            raise self.source.error(f"no input is called {path[0]} here", code="FIELD", offset=offset, fix=fix, example=example)
 
-    def _refuse_relation(self, name: str, at: int) -> None:
+    def _refuse_relation(self, name: str, offset: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
-        if relation is not None and not any(name.lower() in map(str.lower, other.known) for other in self.relations):
+        if relation is not None and not any(name.lower() in map(str.lower, other.known_columns) for other in self.relations):
             raise self.source.error(
                 f"{name} is what a side of the join is called, and no column",
                 code="FIELD",
-                at=at,
+                offset=offset,
                 fix="name a column of it; only DATEDIFF, < and > in ON take the name alone",
-                example=f"{name}.{(*relation.known, 'k')[0]}",
+                example=f"{name}.{(*relation.known_columns, 'k')[0]}",
             )
 
-    def _in(self, index: int, path: tuple[str, ...], at: int) -> Expr:
+    def _resolve_in(self, index: int, path: tuple[str, ...], offset: int) -> Expr:
         relation = self.relations[index]
         if relation.schema is not None:
-            found = InputNames(self.source, relation.schema, relation.names, in_texts=True).find(path, at)
-            return of_relation(index, found)
-        return self._column(index, relation, path, at)
+            column = InputNames(self.source, relation.schema, relation.names, reads_json_texts=True).resolve(path, offset)
+            return of_relation(index, column)
+        return self._column(index, relation, path, offset)
 
-    def _column(self, index: int, relation: Relation, path: tuple[str, ...], at: int) -> Expr:
-        names = [name.lower() for name in relation.known]
+    def _column(self, index: int, relation: Relation, path: tuple[str, ...], offset: int) -> Expr:
+        names = [name.lower() for name in relation.known_columns]
         if path[0].lower() not in names:
-            if relation.star is not None and relation.star.has(path):
-                return self._in_star(index, relation, relation.star, path, at)
-            fix = suggest(path[0], relation.known, f"its columns are {', '.join(relation.known)}")
-            raise self.source.error(f"{relation.name} has no column {path[0]}", code="FIELD", at=at, fix=fix)
+            if relation.star is not None and relation.star.may_have(path):
+                return self._resolve_in_star(index, relation, relation.star, path, offset)
+            fix = suggest(path[0], relation.known_columns, f"its columns are {', '.join(relation.known_columns)}")
+            raise self.source.error(f"{relation.name} has no column {path[0]}", code="FIELD", offset=offset, fix=fix)
         assert not isinstance(relation.rows, (Scan, Filter))
-        column = _of(index, slot(relation.rows, names.index(path[0].lower()), at))
-        return Property(column, path[1:], at=at) if len(path) > 1 else column
+        column = _relation_leaf(index, slot(relation.rows, names.index(path[0].lower()), offset))
+        return Property(column, path[1:], offset=offset) if len(path) > 1 else column
 
-    def _in_star(self, index: int, relation: Relation, schema: InputSchema, path: tuple[str, ...], at: int) -> Expr:
+    def _resolve_in_star(self, index: int, relation: Relation, schema: InputSchema, path: tuple[str, ...], offset: int) -> Expr:
         """Return what a star brings under this path, converted to the type that is declared for it."""
-        stars = [place for place, name in enumerate(relation.known) if name == STAR]
+        stars = [place for place, name in enumerate(relation.known_columns) if name == STAR]
         if len(stars) > 1:
-            what = f"{'.'.join(path)} may be a member of each * of {relation.name}"
-            raise self.source.error(what, code="FIELD", at=at, fix="name it in the step")
+            message = f"{'.'.join(path)} may be a member of each * of {relation.name}"
+            raise self.source.error(message, code="FIELD", offset=offset, fix="name it in the step")
         assert not isinstance(relation.rows, (Scan, Filter))
-        found = Property(_of(index, slot(relation.rows, stars[0], at)), path, at=at)
-        kind = schema.kind(path)
-        return found if kind is None else Cast(found, kind, declared=True, at=at)
+        member = Property(_relation_leaf(index, slot(relation.rows, stars[0], offset)), path, offset=offset)
+        kind = schema.declared_kind(path)
+        return member if kind is None else Cast(member, kind, declared=True, offset=offset)
 
 
 def record_of(relation: Relation, index: int) -> Expr:
     """Return a row of relation number *index* as a record."""
     if not relation.is_applied:
-        return relation.whole(index)
-    names, columns = zip(*relation.everything(index), strict=True)
+        return relation.whole_row(index)
+    names, columns = zip(*relation.all_columns(index), strict=True)
     return Payload(names, columns)
 
 
 def of_relation(index: int, expr: Expr) -> Expr:
     """Return an expression over the events of an input that is relation number *index*, its leaves saying so."""
-    return replaced(expr, lambda part: _of(index, part) if isinstance(part, Leaf) else None)
+    return replace_parts(expr, lambda part: _relation_leaf(index, part) if isinstance(part, Leaf) else None)
 
 
-def slot(rows: Rows, place: int, at: int = -1, shift: int = 0) -> Slot:
+def slot(rows: Rows, place: int, offset: int = -1, shift: int = 0) -> Slot:
     """Return the leaf that is column *place* of *rows*, where *shift* columns of others stand before them."""
     column = rows.columns[place]
-    return Slot(place + shift, column.name, static_kind(column.expr), at=at)
+    return Slot(place + shift, column.name, static_kind(column.expr), offset=offset)
 
 
-def _of(index: int, leaf: Expr) -> Of:
-    return Of(index, str(leaf), static_kind(leaf), leaf, at=leaf.at)
+def _relation_leaf(index: int, leaf: Expr) -> RelationLeaf:
+    return RelationLeaf(index, str(leaf), static_kind(leaf), leaf, offset=leaf.offset)

@@ -16,15 +16,15 @@ from sqlglot import exp
 from query.columns.splicing import STAR
 from query.plan.nodes import Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
 from query.plan.windows import AnyWindow, Several
-from query.sql.analyzing import Analyzed, analytics_of, refuse_long
+from query.sql.analyzing import AnalyticColumns, analytics_of, refuse_long
 from query.sql.applying import bind_applies
-from query.sql.calling import Calling
-from query.sql.choosing import Choosing
-from query.sql.grouping import WINDOW_EXAMPLE, Grouping, Lifting
-from query.sql.joining import OnBinding, joins_of, told_apart
+from query.sql.calling import OperatorCallBinder
+from query.sql.choosing import SelectListBinder
+from query.sql.grouping import WINDOW_EXAMPLE, GroupByBinder, GroupedExpressions
+from query.sql.joining import OnBinder, joins_of, name_sides
 from query.sql.layout import Layout
-from query.sql.mistaken import refuse_mistaken
-from query.sql.reading import Reading, spelled_name
+from query.sql.mistaken import refuse_misused_names
+from query.sql.reading import InputBinder, spelled_name
 from query.sql.scopes import Relation, ScopeNames, of_relation
 from query.sql.windowing import WINDOW_US_MAX
 from tidegate.expressions.binding.catalog import InputSchema
@@ -50,7 +50,7 @@ _INSTEAD = {
 
 
 @dataclass(frozen=True)
-class Selecting:
+class SelectBinder:
     """
     Args:
         source: The script, for error places.
@@ -64,7 +64,7 @@ class Selecting:
     steps: Mapping[str, tuple[str, Rows]]
     window_us_max: int = WINDOW_US_MAX
 
-    def rows(self, query: exp.Expr) -> Rows:
+    def bind(self, query: exp.Expr) -> Rows:
         """
         Bind a query.
 
@@ -77,20 +77,20 @@ class Selecting:
         if not isinstance(query, exp.Select):
             kept = "IS NULL" if isinstance(query, exp.Except) else "IS NOT NULL"
             fix = f"write a LEFT JOIN of the two, with the time between them, WHERE the right side {kept}"
-            raise self.source.not_yet(f"{query.key.upper()} is", at=offset_of(query), fix=fix)
+            raise self.source.not_yet(f"{query.key.upper()} is", offset=offset_of(query), fix=fix)
         return self._select(query)
 
     # UNION
 
     def _union(self, union: exp.Union) -> Rows:
-        parts = tuple(self.rows(side) for side in _sides(union))
+        parts = tuple(self.bind(side) for side in _sides(union))
         first = parts[0].columns
         for part, side in zip(parts, _sides(union), strict=True):
             if len(part.columns) != len(first):
                 raise self.source.error(
                     f"UNION of {len(first) or 'all'} and {len(part.columns) or 'all'} columns",
                     code="TYPE",
-                    at=offset_of(side),
+                    offset=offset_of(side),
                     fix="select as many columns on each side, in the same order",
                 )
         columns = []
@@ -105,65 +105,69 @@ class Selecting:
         self._refuse_other_clauses(select)
         joins = joins_of(select, self.source)
         relations = self._relations(select, joins)
-        joining = OnBinding(self.source, self.window_us_max).bind(joins, relations)
+        joining = OnBinder(self.source, self.window_us_max).bind(joins, relations)
         applying = bind_applies(select, relations, self.source)
-        bound = self._bound(select, [*relations, *applying.relations])
+        bound = self._bind_expressions(select, [*relations, *applying.relations])
         looking_back = analytics_of(bound.exprs)
-        through_columns = joins or applying.applied or looking_back
+        through_columns = joins or applying.clauses or looking_back
         named = [*bound.exprs, *joining.exprs, *applying.exprs]
-        layout = Layout.of([*joining.relations, *applying.relations], named) if through_columns else Layout.alone(relations[0])
-        settled = bound.changed(layout.settled)
-        child = joining.rows(layout.first(len(relations))) if joins else layout.rows[0]
-        if applying.applied:
+        layout = Layout.of([*joining.relations, *applying.relations], named) if through_columns else Layout.of_one(relations[0])
+        settled = bound.transform(layout.over_columns)
+        child = joining.rows(layout.first_relations(len(relations))) if joins else layout.rows[0]
+        if applying.clauses:
             assert not isinstance(child, (Scan, Filter))
             child = applying.rows(child, layout)
         if looking_back:
-            child, settled = self._analyzed(child, settled)
+            child, settled = self._add_analytic_columns(child, settled)
         if settled.where:
             child = Filter(child, settled.where)
         if settled.group is not None:
-            return self._grouped(settled, child, self._over(relations, layout))
+            return self._group(settled, child, self._over(relations, layout))
         return Project(child, settled.columns)
 
-    def _analyzed(self, child: Scan | Filter | Rows, bound: _Bound) -> tuple[Rows, _Bound]:
+    def _add_analytic_columns(self, child: Scan | Filter | Rows, bound: _BoundSelect) -> tuple[Rows, _BoundSelect]:
         """Add a column for each analytic function to the rows; return also the expressions over them."""
         refuse_long(analytics_of(bound.exprs), self.source, self.window_us_max)
         assert not isinstance(child, (Scan, Filter))
-        analyzed = Analyzed.over(child, bound.exprs)
-        return analyzed.rows, bound.changed(analyzed.settled)
+        analyzed = AnalyticColumns.add_to(child, bound.exprs)
+        return analyzed.rows, bound.transform(analyzed.over_columns)
 
-    def _bound(self, select: exp.Select, relations: Sequence[Relation]) -> _Bound:
+    def _bind_expressions(self, select: exp.Select, relations: Sequence[Relation]) -> _BoundSelect:
         """Bind every expression over the names of the relations."""
-        refuse_mistaken(select, relations, self.source)
+        refuse_misused_names(select, relations, self.source)
         binder = ScalarBinder(self.source, ScopeNames(self.source, relations))
         where, having, group = (select.args.get(name) for name in ("where", "having", "group"))
-        condition = binder.condition(where.this, "WHERE") if where else None
+        condition = binder.bind_condition(where.this, "WHERE") if where else None
         if group:
-            window, keys = Grouping(self.source, self.window_us_max).bind(group, binder)
-            chosen = Choosing(self.source, binder, relations).columns(select, grouped=True)
+            window, keys = GroupByBinder(self.source, self.window_us_max).bind(group, binder)
+            chosen = SelectListBinder(self.source, binder, relations).bind(select, grouped=True)
             over_groups = ScalarBinder(self.source, binder.names, _aliases(chosen, keys))
-            return _Bound(condition, group, window, keys, chosen, over_groups.condition(having.this, "HAVING") if having else None)
+            return _BoundSelect(
+                condition, group, window, keys, chosen, over_groups.bind_condition(having.this, "HAVING") if having else None
+            )
         if having:
             raise self.source.error(
-                "HAVING needs GROUP BY", code="GROUP", at=offset_of(having), fix="use WHERE, or group", example=WINDOW_EXAMPLE
+                "HAVING needs GROUP BY", code="GROUP", offset=offset_of(having), fix="use WHERE, or group", example=WINDOW_EXAMPLE
             )
         looks_back = condition is not None and bool(analytics_of([condition]))
-        return _Bound(condition, None, None, (), self._single(select, binder, relations, looks_back=looks_back), None)
+        return _BoundSelect(condition, None, None, (), self._single(select, binder, relations, looks_back=looks_back), None)
 
     def _refuse_other_clauses(self, select: exp.Select) -> None:
         for name, value in select.args.items():
             if value and name not in _CLAUSES:
                 nodes = value if isinstance(value, list) else [value]
-                at = next((at for node in nodes if isinstance(node, exp.Expr) and (at := offset_of(node)) >= 0), offset_of(select))
-                clause = self._clause(name, value, at)
+                offset = next(
+                    (offset for node in nodes if isinstance(node, exp.Expr) and (offset := offset_of(node)) >= 0), offset_of(select)
+                )
+                clause = self._clause(name, value, offset)
                 fix, example = _INSTEAD.get(clause, ("", ""))
-                raise self.source.not_yet(f"{clause} is", at=at, fix=fix, example=example)
+                raise self.source.not_yet(f"{clause} is", offset=offset, fix=fix, example=example)
 
-    def _clause(self, name: str, value: object, at: int) -> str:
+    def _clause(self, name: str, value: object, offset: int) -> str:
         """Return what the script calls a clause."""
         if isinstance(value, exp.Fetch):
             return "FETCH"
-        if name == "limit" and re.search(r"\bTOP[\s(]*$", self.source.text[: max(at, 0)], re.IGNORECASE):
+        if name == "limit" and re.search(r"\bTOP[\s(]*$", self.source.text[: max(offset, 0)], re.IGNORECASE):
             return "TOP"
         return _CLAUSE_NAMES.get(name, name.strip("_").upper())
 
@@ -173,34 +177,36 @@ class Selecting:
         clause = select.args.get("from_")
         table = clause.this if clause else None
         if table is None:
-            raise self.source.error("SELECT needs FROM", code="INPUT", at=offset_of(select), fix="name an input", example="FROM flights")
-        return told_apart([self._relation(each) for each in (table, *(join.this for join in joins))], joins, self.source, offset_of(table))
+            raise self.source.error(
+                "SELECT needs FROM", code="INPUT", offset=offset_of(select), fix="name an input", example="FROM flights"
+            )
+        return name_sides([self._relation(node) for node in (table, *(join.this for join in joins))], joins, self.source, offset_of(table))
 
     def _relation(self, table: exp.Expr) -> Relation:
         if not isinstance(table, exp.Table):
             fix, example = "write it as a step, and name that", "WITH s AS (SELECT ...) SELECT ... FROM s"
-            raise self.source.not_yet("FROM with a subquery is", at=offset_of(table), fix=fix, example=example)
+            raise self.source.not_yet("FROM with a subquery is", offset=offset_of(table), fix=fix, example=example)
         for name in ("pivots", "hints", "sample", "version", "laterals", "when"):
             if table.args.get(name):
-                raise self.source.not_yet(f"{name} after an input is", at=offset_of(table))
+                raise self.source.not_yet(f"{name} after an input is", offset=offset_of(table))
         alias = table.args.get("alias")
         if alias is not None and alias.args.get("columns"):
             fix = f"write GROUP BY ..., {alias.name}(...)" if alias.name.lower() in WINDOWS else "leave the brackets out"
-            raise self.source.error(f"{alias.name} after an input takes no brackets", code="SYNTAX", at=offset_of(alias), fix=fix)
+            raise self.source.error(f"{alias.name} after an input takes no brackets", code="SYNTAX", offset=offset_of(alias), fix=fix)
         if isinstance(table.this, exp.Anonymous):
-            return self._called(table)
+            return self._operator_call(table)
         spelled = spelled_name(table)
         names = frozenset(name.lower() for name in (spelled, table.alias) if name)
         if spelled.lower() in self.steps:
             return self._step(table, names)
-        reading = Reading(self.source, self.inputs)
-        schema = reading.schema(table, [name for name, _ in self.steps.values()])
+        reading = InputBinder(self.source, self.inputs)
+        schema = reading.find_schema(table, [name for name, _ in self.steps.values()])
         names |= {schema.name.lower()}
-        return Relation(table.alias or schema.name, names, reading.rows(table, schema, names), schema)
+        return Relation(table.alias or schema.name, names, reading.bind_rows(table, schema, names), schema)
 
-    def _called(self, table: exp.Table) -> Relation:
+    def _operator_call(self, table: exp.Table) -> Relation:
         """Bind a call of an operator that packages offer, or we do."""
-        custom = Calling(self.source, self._relation, self.window_us_max).bind(table)
+        custom = OperatorCallBinder(self.source, self._relation, self.window_us_max).bind(table)
         names = frozenset(name.lower() for name in (custom.name, table.alias) if name)
         return Relation(table.alias or custom.name, names, custom, star=self._star(custom))
 
@@ -210,7 +216,7 @@ class Selecting:
                 raise self.source.error(
                     f"{table.name} is a step: its time and substreams are those of its inputs",
                     code="TIMESTAMP",
-                    at=offset_of(table),
+                    offset=offset_of(table),
                     fix="write TIMESTAMP BY and OVER where the step names the input",
                 )
         name, step = self.steps[table.name.lower()]
@@ -241,13 +247,13 @@ class Selecting:
         is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
         if is_star and len(relations) == 1 and relations[0].schema is not None and not looks_back:
             return ()
-        chosen = Choosing(self.source, binder, relations).columns(select)
-        found = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
-        if found:
+        chosen = SelectListBinder(self.source, binder, relations).bind(select)
+        group_part = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
+        if group_part:
             raise self.source.error(
-                f"{found} needs a window: a stream has no end",
+                f"{group_part} needs a window: a stream has no end",
                 code="GROUP",
-                at=found.at,
+                offset=group_part.offset,
                 fix="add GROUP BY with a window",
                 example=WINDOW_EXAMPLE,
             )
@@ -261,21 +267,21 @@ class Selecting:
         scan = scan_of(rows) if isinstance(rows, Filter) else rows
         if not isinstance(scan, Scan) or scan.over is None:
             return None
-        return layout.settled(of_relation(0, scan.over))
+        return layout.over_columns(of_relation(0, scan.over))
 
-    def _grouped(self, bound: _Bound, child: Scan | Filter | Rows, over: Expr | None) -> WindowedAggregate:
+    def _group(self, bound: _BoundSelect, child: Scan | Filter | Rows, over: Expr | None) -> WindowedAggregate:
         assert bound.group is not None
         assert bound.window is not None
         everything = [*(column.expr for column in bound.columns), *([bound.having] if bound.having else [])]
         totals = tuple(dict.fromkeys(part for expr in everything for part in expr.walk() if isinstance(part, Aggregate)))
-        lifting = Lifting(self.source, bound.keys, totals)
+        lifting = GroupedExpressions(self.source, bound.keys, totals)
         return WindowedAggregate(
             child,
             bound.window,
             bound.keys,
             totals,
-            lifting.lift(bound.having) if bound.having else None,
-            tuple(Column(column.name, lifting.lift(column.expr, column.name)) for column in bound.columns),
+            lifting.over_groups(bound.having) if bound.having else None,
+            tuple(Column(column.name, lifting.over_groups(column.expr, column.name)) for column in bound.columns),
             self._over_key(over, bound.keys, bound.group),
         )
 
@@ -286,7 +292,7 @@ class Selecting:
             raise self.source.error(
                 f"with OVER {over} the grouping keys must include {over}",
                 code="OVER",
-                at=offset_of(group),
+                offset=offset_of(group),
                 fix=f"add {over} to GROUP BY, or leave OVER out",
                 example=f"GROUP BY {over}, TumblingWindow(hour, 1)",
             )
@@ -294,7 +300,7 @@ class Selecting:
 
 
 @dataclass(frozen=True)
-class _Bound:
+class _BoundSelect:
     """The expressions of one SELECT: first over the names of its relations, then over the rows below."""
 
     where: Expr | None
@@ -310,7 +316,7 @@ class _Bound:
         conditions = [condition for condition in (self.where, self.having) if condition is not None]
         return (*conditions, *self.keys, *(column.expr for column in self.columns))
 
-    def changed(self, change: Callable[[Expr], Expr]) -> _Bound:
+    def transform(self, change: Callable[[Expr], Expr]) -> _BoundSelect:
         """Return what *change* makes of each expression."""
         return replace(
             self,

@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from ordering.ticks import DAY_US
 from query.plan.windows import SNAPSHOT, AnyWindow, Session, Several, Sliding, Window
-from query.sql.lengths import EXAMPLES, Lengths
+from query.sql.lengths import EXAMPLES, WindowLengths
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.syntax.parse import offset_of
 from tidegate.expressions.tree import Expr
@@ -43,7 +43,7 @@ def is_window(node: exp.Expr) -> bool:
 
 
 @dataclass(frozen=True)
-class Windowing:
+class WindowBinder:
     """
     Binds the window of one GROUP BY.
 
@@ -56,7 +56,7 @@ class Windowing:
 
     source: Source
     window_us_max: int
-    key: Callable[[exp.Expr], Expr]
+    bind_key: Callable[[exp.Expr], Expr]
     keys: tuple[Expr, ...]
 
     def bind(self, node: exp.Expr) -> AnyWindow | Several:
@@ -70,14 +70,14 @@ class Windowing:
         kind = _KINDS[str(call.name).lower()]
         if over is not None and kind != "session":
             fix = "leave OVER out; grouping keys keep groups apart"
-            raise self.source.error(f"{call.name} takes no OVER", code="WINDOW", at=offset_of(node), fix=fix)
+            raise self.source.error(f"{call.name} takes no OVER", code="WINDOW", offset=offset_of(node), fix=fix)
         if kind == "window":
-            raise self.source.error("Window can stand in Windows only", code="WINDOW", at=offset_of(node), example=_SEVERAL)
+            raise self.source.error("Window can stand in Windows only", code="WINDOW", offset=offset_of(node), example=_SEVERAL)
         if kind == "windows":
             return self._several(call)
         if kind == "session":
             return self._session(call, over)
-        lengths = Lengths(self.source, self.window_us_max).of(call, kind)
+        lengths = WindowLengths(self.source, self.window_us_max).bind(call, kind)
         if kind == "snapshot":
             return SNAPSHOT
         size = lengths["Duration"]
@@ -90,15 +90,15 @@ class Windowing:
             raise self.source.error(
                 f"each event would belong to {size // hop} windows, more than {HOPS_MAX}",
                 code="WINDOW",
-                at=offset_of(call),
+                offset=offset_of(call),
                 fix="hop less often",
             )
         return Window(size, hop, offset % hop)
 
     def _session(self, call: exp.Expr, over: exp.Expr | None) -> Session:
-        lengths = Lengths(self.source, self.window_us_max).of(call, "session")
+        lengths = WindowLengths(self.source, self.window_us_max).bind(call, "session")
         partition = self._partition(over) if over is not None else ()
-        return Session(lengths["Timeout"], lengths["MaxDuration"], partition, tuple(str(self.keys[at]) for at in partition))
+        return Session(lengths["Timeout"], lengths["MaxDuration"], partition, tuple(str(self.keys[index]) for index in partition))
 
     def _partition(self, over: exp.Expr) -> tuple[int, ...]:
         """Return the numbers of the keys of OVER (PARTITION BY ...)."""
@@ -108,18 +108,18 @@ class Windowing:
             raise self.source.error(
                 "OVER of a session takes PARTITION BY and nothing else",
                 code="WINDOW",
-                at=offset_of(over),
+                offset=offset_of(over),
                 fix="name the keys that have sessions of their own",
                 example=_SESSION,
             )
         numbers = set()
         for node in nodes:
-            key = self.key(node)
+            key = self.bind_key(node)
             if key not in self.keys:
                 raise self.source.error(
                     f"sessions of each {key} need {key} among the grouping keys",
                     code="GROUP",
-                    at=offset_of(node),
+                    offset=offset_of(node),
                     fix=f"add {key} to GROUP BY",
                     example=f"GROUP BY {key}, SessionWindow(minute, 5, 60) OVER (PARTITION BY {key})",
                 )
@@ -130,8 +130,8 @@ class Windowing:
         nodes = call.expressions
         named = [isinstance(node, exp.Anonymous) and str(node.name).lower() == "window" for node in nodes]
         if not nodes or any(named) != all(named):
-            what = "either all windows of Windows have an id or none" if nodes else "Windows takes one or more windows"
-            raise self.source.error(what, code="WINDOW", at=offset_of(call), fix="write it as shown", example=_SEVERAL)
+            message = "either all windows of Windows have an id or none" if nodes else "Windows takes one or more windows"
+            raise self.source.error(message, code="WINDOW", offset=offset_of(call), fix="write it as shown", example=_SEVERAL)
         if not all(named):
             return Several(tuple(map(self._inner, nodes)))
         ids: list[str] = []
@@ -145,11 +145,11 @@ class Windowing:
         args = node.expressions
         if len(args) != 2 or not isinstance(args[0], exp.Literal) or not args[0].is_string:
             raise self.source.error(
-                "Window takes an id and a window", code="WINDOW", at=offset_of(node), fix="write it as shown", example=_SEVERAL
+                "Window takes an id and a window", code="WINDOW", offset=offset_of(node), fix="write it as shown", example=_SEVERAL
             )
         name = str(args[0].this)
         if name.lower() in map(str.lower, others):
-            raise self.source.error(f"two windows have the id {name}", code="WINDOW", at=offset_of(node), fix="give each its own")
+            raise self.source.error(f"two windows have the id {name}", code="WINDOW", offset=offset_of(node), fix="give each its own")
         return name
 
     def _inner(self, node: exp.Expr) -> AnyWindow:
@@ -158,11 +158,11 @@ class Windowing:
                 return SNAPSHOT
             spelled = str(node.name) if isinstance(node, exp.Anonymous) else node.sql(dialect="tsql")
             fix = suggest(spelled, NAMES, f"windows are {', '.join(NAMES)}")
-            raise self.source.error(f"{spelled} is no window", code="WINDOW", at=offset_of(node), fix=fix, example=_SEVERAL)
+            raise self.source.error(f"{spelled} is no window", code="WINDOW", offset=offset_of(node), fix=fix, example=_SEVERAL)
         bound = self.bind(node)
         if isinstance(bound, Several):
             fix = "write all windows side by side"
-            raise self.source.error("Windows cannot stand inside Windows", code="WINDOW", at=offset_of(node), fix=fix)
+            raise self.source.error("Windows cannot stand inside Windows", code="WINDOW", offset=offset_of(node), fix=fix)
         return bound
 
 

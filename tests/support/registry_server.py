@@ -99,12 +99,12 @@ class RegistryServer:
             return 401, {"error_code": 401, "message": "Unauthorized"}
         steps = [unquote(step) for step in path.strip("/").split("/")]
         if steps[:2] == ["schemas", "ids"] and len(steps) == 3:
-            found = self.ids.get(int(steps[2]))
-            return (200, _body(found)) if found else (404, {"error_code": 40403, "message": f"Schema {steps[2]} not found"})
+            schema = self.ids.get(int(steps[2]))
+            return (200, _body(schema)) if schema else (404, {"error_code": 40403, "message": f"Schema {steps[2]} not found"})
         if steps[0] == "subjects" and len(steps) == 4 and steps[2] == "versions":
-            found = self.versions.get((steps[1], int(steps[3])))
+            schema = self.versions.get((steps[1], int(steps[3])))
             named = {"subject": steps[1], "version": int(steps[3]), "id": 0}
-            return (200, named | _body(found)) if found else (404, {"error_code": 40402, "message": "Version not found."})
+            return (200, named | _body(schema)) if schema else (404, {"error_code": 40402, "message": "Version not found."})
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
     def _wanted(self) -> str:

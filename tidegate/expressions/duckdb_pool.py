@@ -55,12 +55,12 @@ def connection() -> duckdb.DuckDBPyConnection:
         _local.connection.execute("SET TimeZone = 'UTC'")
         _local.connection.execute(_MACROS)
         _local.pid = os.getpid()
-    found: duckdb.DuckDBPyConnection = _local.connection
-    return found
+    con: duckdb.DuckDBPyConnection = _local.connection
+    return con
 
 
 @contextmanager
-def registered(**tables: pa.Table) -> Iterator[None]:
+def register_tables(**tables: pa.Table) -> Iterator[None]:
     """Make Arrow tables known by name for a while."""
     con = connection()
     for name, table in tables.items():
@@ -79,11 +79,11 @@ def run(sql: str, **tables: pa.Table) -> pa.Table:
     Raises:
         duckdb.Error: The statement failed on some row.
     """
-    with registered(**tables):
+    with register_tables(**tables):
         return connection().sql(sql).to_arrow_table()
 
 
-def run_each(sql: str, **tables: pa.Table) -> pa.Table:
+def run_row_by_row(sql: str, **tables: pa.Table) -> pa.Table:
     """
     Run one SELECT whose expressions stand in TRY, so that what fails in a row fails in that row alone.
 
@@ -97,6 +97,6 @@ def run_each(sql: str, **tables: pa.Table) -> pa.Table:
         con.execute("RESET disabled_optimizers")
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """Write *text* as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -20,14 +20,14 @@ from tidegate.expressions.kinds import VALUE_KINDS, Kind
 class Expr:
     """Root of all expressions. ``at`` is the offset in the script, or -1."""
 
-    at: int = field(default=-1, compare=False, repr=False, kw_only=True)
+    offset: int = field(default=-1, compare=False, repr=False, kw_only=True)
 
     @property
     def parts(self) -> tuple[Expr, ...]:
         """The expressions directly inside this one."""
         return ()
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
         """Return this expression with other parts in the places of its own."""
         assert not parts, f"{type(self).__name__} has no parts"
         return self
@@ -103,7 +103,7 @@ class Payload(Leaf):
     def parts(self) -> tuple[Expr, ...]:
         return self.columns
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
         return replace(self, columns=parts)
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class WindowEnd(Leaf):
 
 
 @dataclass(frozen=True, slots=True)
-class Computed(Leaf):
+class ComputedCall(Leaf):
     """What has been computed of ``expr`` before the expression around it; stands while rows are evaluated, in no plan."""
 
     expr: Expr
@@ -217,7 +217,7 @@ class Call(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return self.args
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
         return replace(self, args=parts)
 
     def __str__(self) -> str:
@@ -244,7 +244,7 @@ class Property(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
         return replace(self, arg=parts[0])
 
     def __str__(self) -> str:
@@ -268,7 +268,7 @@ class Cast(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return (self.arg,)
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
         return replace(self, arg=parts[0])
 
     def __str__(self) -> str:
@@ -288,7 +288,7 @@ class Case(Expr):
     def parts(self) -> tuple[Expr, ...]:
         return (*(part for when in self.whens for part in when), self.otherwise)
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
         return replace(self, whens=tuple(zip(parts[:-1:2], parts[1::2], strict=True)), otherwise=parts[-1])
 
     def __str__(self) -> str:
@@ -317,17 +317,17 @@ class Aggregate(Expr):
     distinct: bool = False
     order: tuple[tuple[Expr, bool], ...] = ()
     parameter: Decimal | None = None
-    more: tuple[Expr, ...] = ()
+    more_args: tuple[Expr, ...] = ()
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        return (*([] if self.arg is None else [self.arg]), *self.more, *(key for key, _ in self.order))
+        return (*([] if self.arg is None else [self.arg]), *self.more_args, *(key for key, _ in self.order))
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Aggregate:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Aggregate:
         keys = parts[len(parts) - len(self.order) :]
         order = tuple((key, descending) for key, (_, descending) in zip(keys, self.order, strict=True))
-        more = parts[1 : 1 + len(self.more)]
-        return replace(self, arg=None if self.arg is None else parts[0], order=order, more=more)
+        more_args = parts[1 : 1 + len(self.more_args)]
+        return replace(self, arg=None if self.arg is None else parts[0], order=order, more_args=more_args)
 
     @property
     def call(self) -> str:
@@ -338,7 +338,7 @@ class Aggregate(Expr):
         else:
             # COLLECT() takes whole rows, which print as *.
             arg = [text] if (text := str(self.arg)) != "*" else []
-            arg += map(str, self.more)
+            arg += map(str, self.more_args)
         return f"{self.function.upper()}({'DISTINCT ' if self.distinct else ''}{', '.join(parameter + arg)})"
 
     @property
@@ -374,44 +374,44 @@ class Analytic(Expr):
     partition: tuple[Expr, ...]
     limit_us: int
     when: Expr | None = None
-    offset: int = 0
+    rows_back: int = 0
     default: Expr | None = None
-    total: Aggregate | None = None
+    aggregate: Aggregate | None = None
 
     @property
-    def taken(self) -> tuple[Expr, ...]:
+    def inputs(self) -> tuple[Expr, ...]:
         """What is taken of the rows that count."""
-        if self.total is not None:
-            return self.total.parts
+        if self.aggregate is not None:
+            return self.aggregate.parts
         return () if self.arg is None else (self.arg,)
 
     @property
     def parts(self) -> tuple[Expr, ...]:
-        return (*self.partition, *self.taken, *(part for part in (self.when, self.default) if part is not None))
+        return (*self.partition, *self.inputs, *(part for part in (self.when, self.default) if part is not None))
 
-    def rebuilt(self, parts: tuple[Expr, ...]) -> Expr:
+    def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
         rest = iter(parts)
         partition = tuple(next(rest) for _ in self.partition)
-        taken = tuple(next(rest) for _ in self.taken)
+        inputs = tuple(next(rest) for _ in self.inputs)
         when, default = (None if part is None else next(rest) for part in (self.when, self.default))
-        total = None if self.total is None else self.total.rebuilt(taken)
-        arg = None if self.arg is None else taken[0]
-        return replace(self, arg=arg, partition=partition, when=when, default=default, total=total)
+        aggregate = None if self.aggregate is None else self.aggregate.with_parts(inputs)
+        arg = None if self.arg is None else inputs[0]
+        return replace(self, arg=arg, partition=partition, when=when, default=default, aggregate=aggregate)
 
     def __str__(self) -> str:
-        limit = _duration(self.limit_us)
+        limit = _duration_arguments(self.limit_us)
         over = [f"PARTITION BY {', '.join(map(str, self.partition))}"] if self.partition else []
-        over += [self.total.order_by] if self.total is not None and self.total.order else []
+        over += [self.aggregate.order_by] if self.aggregate is not None and self.aggregate.order else []
         over += [] if self.function == "isfirst" else [f"LIMIT DURATION({limit})"]
         over += [f"WHEN {self.when}"] if self.when is not None else []
         return self._call + (f" OVER ({' '.join(over)})" if over else "")
 
     @property
     def _call(self) -> str:
-        if self.total is not None:
-            return self.total.call
-        arguments = [_duration(self.limit_us) if self.arg is None else str(self.arg)]
-        arguments += [str(self.offset)] if self.function == "lag" and (self.offset != 1 or self.default) else []
+        if self.aggregate is not None:
+            return self.aggregate.call
+        arguments = [_duration_arguments(self.limit_us) if self.arg is None else str(self.arg)]
+        arguments += [str(self.rows_back)] if self.function == "lag" and (self.rows_back != 1 or self.default) else []
         arguments += [str(self.default)] if self.default is not None else []
         return f"{self.function.upper()}({', '.join(arguments)})"
 
@@ -420,16 +420,16 @@ UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECON
 """How long the units of a duration are, microseconds; the largest first."""
 
 
-def _duration(duration_us: int) -> str:
+def _duration_arguments(duration_us: int) -> str:
     """Write a duration as a script does, in the largest unit that divides it."""
     unit, unit_us = next((unit, us) for unit, us in UNITS_US.items() if duration_us % us == 0)
     return f"{unit}, {duration_us // unit_us}"
 
 
-def replaced(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
+def replace_parts(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
     """Return *expr* with every outermost part for which *change* gives something replaced by it."""
-    found = change(expr)
-    if found is not None:
-        return found
-    parts = tuple(replaced(part, change) for part in expr.parts)
-    return expr if all(new is old for new, old in zip(parts, expr.parts, strict=True)) else expr.rebuilt(parts)
+    replacement = change(expr)
+    if replacement is not None:
+        return replacement
+    parts = tuple(replace_parts(part, change) for part in expr.parts)
+    return expr if all(new is old for new, old in zip(parts, expr.parts, strict=True)) else expr.with_parts(parts)

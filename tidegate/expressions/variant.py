@@ -33,10 +33,10 @@ class Variant:
     @classmethod
     def of(cls, length: int, parts: Mapping[Kind, pa.Array | pa.ChunkedArray]) -> Variant:
         """Build a variant; parts without values are left out, and kinds are put in their fixed order."""
-        kept: dict[Kind, pa.Array] = {
-            kind: _whole(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length
+        filled_parts: dict[Kind, pa.Array] = {
+            kind: _combine_chunks(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length
         }
-        return cls(length, kept)
+        return cls(length, filled_parts)
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
@@ -50,28 +50,28 @@ class Variant:
             codes[valid_mask(part)] = KIND_CODES[kind]
         return codes
 
-    def only(self, kind: Kind) -> pa.Array:
+    def of_kind(self, kind: Kind) -> pa.Array:
         """Return the array of one kind, all null when it does not occur."""
-        found = self.parts.get(kind)
-        return pa.nulls(self.length, kind.arrow) if found is None else found
+        part = self.parts.get(kind)
+        return pa.nulls(self.length, kind.arrow) if part is None else part
 
-    def valid(self) -> npt.NDArray[np.bool_]:
+    def valid_mask(self) -> npt.NDArray[np.bool_]:
         """Return which rows are not NULL."""
         mask = np.zeros(self.length, dtype=np.bool_)
         for part in self.parts.values():
             mask |= valid_mask(part)
         return mask
 
-    def take(self, rows: npt.NDArray[np.int64]) -> Variant:
+    def take_rows(self, rows: npt.NDArray[np.int64]) -> Variant:
         """Return the rows with these numbers."""
         return Variant.of(len(rows), {kind: part.take(pa.array(rows)) for kind, part in self.parts.items()})
 
-    def filter(self, mask: npt.NDArray[np.bool_]) -> Variant:
+    def filter_rows(self, mask: npt.NDArray[np.bool_]) -> Variant:
         """Return the rows where *mask* is true."""
-        kept = int(mask.sum())
-        if kept == self.length:
+        row_count = int(mask.sum())
+        if row_count == self.length:
             return self
-        return Variant.of(kept, {kind: part.filter(pa.array(mask)) for kind, part in self.parts.items()})
+        return Variant.of(row_count, {kind: part.filter(pa.array(mask)) for kind, part in self.parts.items()})
 
     def columns(self, name: str) -> dict[str, pa.Array]:
         """Return the arrays as table columns, named *name* and the letter of the kind."""
@@ -81,8 +81,8 @@ class Variant:
 def from_columns(table: pa.Table, name: str) -> Variant:
     """Read back what :meth:`Variant.columns` wrote into *table*."""
     present = set(table.column_names)
-    found: dict[Kind, pa.ChunkedArray] = {kind: table[column] for kind in VALUE_KINDS if (column := f"{name}_{kind.value}") in present}
-    return Variant.of(table.num_rows, found)
+    parts: dict[Kind, pa.ChunkedArray] = {kind: table[column] for kind in VALUE_KINDS if (column := f"{name}_{kind.value}") in present}
+    return Variant.of(table.num_rows, parts)
 
 
 def gather(length: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Variant]]) -> Variant:
@@ -91,9 +91,9 @@ def gather(length: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Variant]])
         return pieces[0][1]
     parts: dict[Kind, pa.Array] = {}
     for kind in VALUE_KINDS:
-        having = [(rows, variant.parts[kind]) for rows, variant in pieces if kind in variant.parts]
-        if having:
-            parts[kind] = _scatter(length, [rows for rows, _ in having], [part for _, part in having])
+        pieces_of_kind = [(rows, variant.parts[kind]) for rows, variant in pieces if kind in variant.parts]
+        if pieces_of_kind:
+            parts[kind] = _scatter(length, [rows for rows, _ in pieces_of_kind], [part for _, part in pieces_of_kind])
     return Variant.of(length, parts)
 
 
@@ -126,7 +126,7 @@ def _scatter(length: int, rows: Iterable[npt.NDArray[np.int64]], parts: Sequence
     return pa.concat_arrays(list(parts)).take(pa.array(source, mask=source < 0))
 
 
-def _whole(part: pa.Array | pa.ChunkedArray) -> pa.Array:
+def _combine_chunks(part: pa.Array | pa.ChunkedArray) -> pa.Array:
     if isinstance(part, pa.ChunkedArray):
         return part.chunk(0) if part.num_chunks == 1 else pa.concat_arrays(part.chunks) if part.num_chunks else pa.array([], part.type)
     return part

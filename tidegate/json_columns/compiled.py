@@ -6,7 +6,7 @@ import ctypes
 from pathlib import Path
 
 
-def opened(name: str) -> ctypes.CDLL | None:
+def open_part(name: str) -> ctypes.CDLL | None:
     """Open a part by the name of its file without the ending; None where it was not compiled or this machine cannot open it."""
     compiled = next(iter(sorted(Path(__file__).parent.glob(f"{name}*.so"))), None)
     if compiled is None:

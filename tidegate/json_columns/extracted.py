@@ -24,7 +24,7 @@ NOT_UTF8 = "payload is not UTF-8"
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
+class ExtractedFields:
     """
     Columns taken from payloads.
 
@@ -35,11 +35,11 @@ class Extracted:
     """
 
     columns: dict[Field, Variant]
-    bad: npt.NDArray[np.int64]
+    bad_rows: npt.NDArray[np.int64]
     reasons: list[str]
 
     @classmethod
-    def of(cls, columns: dict[Field, Variant], reasons: Mapping[int, str]) -> Extracted:
+    def of(cls, columns: dict[Field, Variant], reasons: Mapping[int, str]) -> ExtractedFields:
         """Put together *columns* and the reason of each bad row."""
         rows = sorted(reasons)
         return cls(columns, np.array(rows, dtype=np.int64), [reasons[row] for row in rows])
@@ -48,35 +48,37 @@ class Extracted:
 class PayloadReader(Protocol):
     """Reads the payloads of one input."""
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
         """Take *fields* out of *payloads*, a binary column; every payload is judged, whatever is asked for."""
         ...
 
 
-def texts_of(payloads: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
+def decode_texts(payloads: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
     """Return payloads as strings, null where they are missing or no UTF-8, and the reason of each such row."""
-    whole = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
-    whole = whole if pa.types.is_binary(whole.type) or pa.types.is_large_binary(whole.type) else whole.cast(pa.binary())
-    reasons = dict.fromkeys(np.flatnonzero(whole.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_PAYLOAD) if whole.null_count else {}
-    string = pa.large_string() if pa.types.is_large_binary(whole.type) else pa.string()
+    column = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
+    column = column if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) else column.cast(pa.binary())
+    reasons = (
+        dict.fromkeys(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False)).tolist(), NO_PAYLOAD) if column.null_count else {}
+    )
+    string = pa.large_string() if pa.types.is_large_binary(column.type) else pa.string()
     try:
-        texts = whole.view(string)
+        texts = column.view(string)
         texts.validate(full=True)
     except pa.ArrowInvalid:
-        decoded = [_decoded(value) for value in whole.to_pylist()]
+        decoded = [_decode(value) for value in column.to_pylist()]
         reasons |= {row: NOT_UTF8 for row, text in enumerate(decoded) if text is None and row not in reasons}
         texts = pa.array(decoded, string)
     return texts, reasons
 
 
-def _decoded(payload: bytes | None) -> str | None:
+def _decode(payload: bytes | None) -> str | None:
     try:
         return None if payload is None else payload.decode()
     except UnicodeDecodeError:
         return None
 
 
-def variant_of(values: Sequence[Any], kinds: Mapping[type, tuple[Kind, Callable[[Any], Any] | None]]) -> Variant:
+def variant_from_values(values: Sequence[Any], kinds: Mapping[type, tuple[Kind, Callable[[Any], Any] | None]]) -> Variant:
     """
     Turn Python values, None among them, into a column.
 
@@ -91,13 +93,13 @@ def variant_of(values: Sequence[Any], kinds: Mapping[type, tuple[Kind, Callable[
         if len(of_kind) == len(present) and not any(of_kind.values()):
             chosen: Sequence[Any] = values
         else:
-            chosen = [_converted(value, of_kind) for value in values]
+            chosen = [_convert(value, of_kind) for value in values]
         column = pa.array(chosen, kind.arrow)
         parts[kind] = finite(column) if kind is Kind.FLOAT else column
     return Variant.of(len(values), parts)
 
 
-def _converted(value: Any, of_kind: Mapping[type, Callable[[Any], Any] | None]) -> Any:
+def _convert(value: Any, of_kind: Mapping[type, Callable[[Any], Any] | None]) -> Any:
     if type(value) not in of_kind:
         return None
     convert = of_kind[type(value)]

@@ -14,18 +14,18 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from tidegate.json_columns.compiled import opened
+from tidegate.json_columns.compiled import open_part
 
 INTEGER, FLOAT, TEXT, QUOTED = range(4)
 """How the values of a column are written: decimals; as ``repr`` does; as they are; between quotes."""
 _BYTES_MAX = 2**31 - 1
 _NUMBER_BYTES = 24
-_AROUND_TEXT = 4
+_TEXT_EXTRA_BYTES = 4
 """Bytes a value takes besides its text at most: two quotes, or null."""
 
 
 @dataclass(slots=True)
-class Values:
+class JsonColumn:
     """
     A column of values.
 
@@ -35,20 +35,20 @@ class Values:
         part: int64, float64 or string; QUOTED ones need no escapes.
     """
 
-    before: bytes
-    how: int
-    part: pa.Array
+    prefix: bytes
+    style: int
+    values: pa.Array
 
     @property
     def bytes_max(self) -> int:
         """How many bytes all of them take at most."""
-        if self.how in (INTEGER, FLOAT):
-            return len(self.part) * (len(self.before) + _NUMBER_BYTES)
-        ends = np.frombuffer(self.part.buffers()[1], dtype=np.int32)[self.part.offset :] if len(self.part) else (0, 0)
-        return int(ends[len(self.part)] - ends[0]) + len(self.part) * (len(self.before) + _AROUND_TEXT)
+        if self.style in (INTEGER, FLOAT):
+            return len(self.values) * (len(self.prefix) + _NUMBER_BYTES)
+        ends = np.frombuffer(self.values.buffers()[1], dtype=np.int32)[self.values.offset :] if len(self.values) else (0, 0)
+        return int(ends[len(self.values)] - ends[0]) + len(self.values) * (len(self.prefix) + _TEXT_EXTRA_BYTES)
 
 
-class _Column(ctypes.Structure):
+class _CColumn(ctypes.Structure):
     _fields_ = (
         ("before", ctypes.c_char_p),
         ("before_length", ctypes.c_int64),
@@ -63,16 +63,18 @@ class _Column(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL | None:
     """Return ``json_rows.c``, None where it was not compiled or this machine cannot open it."""
-    found = opened("_json_rows")
-    if found is None:
+    part = open_part("_json_rows")
+    if part is None:
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    found.tg_json_rows.restype = number
-    found.tg_json_rows.argtypes = [ctypes.POINTER(_Column), number, ctypes.c_char_p, number, number, pointer, pointer]
-    return found
+    part.tg_json_rows.restype = number
+    part.tg_json_rows.argtypes = [ctypes.POINTER(_CColumn), number, ctypes.c_char_p, number, number, pointer, pointer]
+    return part
 
 
-def written(found: ctypes.CDLL, columns: Sequence[Values], after: bytes, rows: int, text_of: Callable[[int], pa.Array]) -> pa.Array | None:
+def write_rows(
+    library: ctypes.CDLL, columns: Sequence[JsonColumn], after: bytes, rows: int, text_of: Callable[[int], pa.Array]
+) -> pa.Array | None:
     """
     Write *rows* rows; None where they are too many for one binary column.
 
@@ -85,21 +87,21 @@ def written(found: ctypes.CDLL, columns: Sequence[Values], after: bytes, rows: i
     """
     columns = list(columns)
     while True:
-        room = sum(column.bytes_max for column in columns) + rows * len(after)
-        if room > _BYTES_MAX:
+        bytes_max = sum(column.bytes_max for column in columns) + rows * len(after)
+        if bytes_max > _BYTES_MAX:
             return None
-        out, ends = np.empty(max(room, 1), dtype=np.uint8), np.empty(rows + 1, dtype=np.int32)
-        given = (_Column * len(columns))(*map(_column, columns))
-        size = found.tg_json_rows(given, len(columns), after, len(after), rows, out.ctypes.data, ends.ctypes.data)
+        out, ends = np.empty(max(bytes_max, 1), dtype=np.uint8), np.empty(rows + 1, dtype=np.int32)
+        c_columns = (_CColumn * len(columns))(*map(_c_column, columns))
+        size = library.tg_json_rows(c_columns, len(columns), after, len(after), rows, out.ctypes.data, ends.ctypes.data)
         if size >= 0:
             return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(out[:size])])
-        other = -1 - size
-        columns[other] = Values(columns[other].before, TEXT, text_of(other))
+        not_plain = -1 - size
+        columns[not_plain] = JsonColumn(columns[not_plain].prefix, TEXT, text_of(not_plain))
 
 
-def _column(column: Values) -> _Column:
-    part = column.part
+def _c_column(column: JsonColumn) -> _CColumn:
+    part = column.values
     valid, *rest = part.buffers()
-    ends, values = (None, *rest) if column.how in (INTEGER, FLOAT) else rest
+    ends, values = (None, *rest) if column.style in (INTEGER, FLOAT) else rest
     addresses = [None if buffer is None else buffer.address for buffer in (valid if part.null_count else None, values, ends)]
-    return _Column(column.before, len(column.before), *addresses, part.offset, column.how)
+    return _CColumn(column.prefix, len(column.prefix), *addresses, part.offset, column.style)

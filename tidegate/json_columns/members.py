@@ -24,12 +24,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tidegate.expressions.duckdb_pool import quoted, run
+from tidegate.expressions.duckdb_pool import quote, run
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant, finite, gather
 from tidegate.json_columns import plain_json
-from tidegate.json_columns.extracted import NO_PAYLOAD, Extracted, texts_of
+from tidegate.json_columns.extracted import NO_PAYLOAD, ExtractedFields, decode_texts
 from tidegate.json_columns.plain_json import PlainColumn
 from tidegate.kafka.native import wanted
 
@@ -41,7 +41,7 @@ _INT64_DIGITS = 18
 """Every number of this many characters fits 64 bits."""
 _INT64_CHARACTERS = 20
 """No number of more characters does."""
-_FEW = 64
+_ROWS_ONE_BY_ONE_MAX = 64
 """So few rows are looked at one by one rather than by a pattern."""
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
 Mask = npt.NDArray[np.bool_]
@@ -50,37 +50,38 @@ Mask = npt.NDArray[np.bool_]
 class JsonReader:
     """Reads payloads that are JSON objects; a stage that takes no field parses none, and then none is bad."""
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
         """Take *fields* out of *payloads*."""
         return extract(payloads, fields)
 
 
-def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted:
+def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> ExtractedFields:
     """Take *fields* out of *payloads* (binary); with no field to take, nothing is parsed and nothing is bad."""
     length = len(payloads)
     if not fields or not length:
-        return Extracted({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
-    return _plain(payloads, fields) or _parsed(payloads, fields)
+        return ExtractedFields({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
+    return _extract_plain(payloads, fields) or _extract_parsed(payloads, fields)
 
 
-def _plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted | None:
+def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> ExtractedFields | None:
     """Return what plain objects give, and of the others what the parser makes of them; None where asking would not pay, or nobody can."""
     library = plain_json.library() if wanted() else None
     if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
         return None
-    length, found = len(payloads), plain_json.take_values(library, payloads, [field.path[0] for field in fields])
-    if found is None or len(found.others) > length // 2:
+    length, plain = len(payloads), plain_json.read_values(library, payloads, [field.path[0] for field in fields])
+    if plain is None or len(plain.other_rows) > length // 2:
         return None
-    columns = {field: _variant(column) for field, column in zip(fields, found.columns, strict=True)}
-    reasons = dict.fromkeys(np.flatnonzero(found.status == plain_json.MISSING).tolist(), NO_PAYLOAD)
-    if len(found.others):
-        rest = _parsed(payloads.take(pa.array(found.others)), fields)
-        known = np.flatnonzero(found.status)
+    columns = {field: _variant(column) for field, column in zip(fields, plain.columns, strict=True)}
+    reasons = dict.fromkeys(np.flatnonzero(plain.status == plain_json.MISSING).tolist(), NO_PAYLOAD)
+    if len(plain.other_rows):
+        rest = _extract_parsed(payloads.take(pa.array(plain.other_rows)), fields)
+        taken_rows = np.flatnonzero(plain.status)
         columns = {
-            field: gather(length, [(known, column.take(known)), (found.others, rest.columns[field])]) for field, column in columns.items()
+            field: gather(length, [(taken_rows, column.take_rows(taken_rows)), (plain.other_rows, rest.columns[field])])
+            for field, column in columns.items()
         }
-        reasons |= dict(zip(found.others[rest.bad].tolist(), rest.reasons, strict=True))
-    return Extracted.of(columns, reasons)
+        reasons |= dict(zip(plain.other_rows[rest.bad_rows].tolist(), rest.reasons, strict=True))
+    return ExtractedFields.of(columns, reasons)
 
 
 def _is_plain(field: Field) -> bool:
@@ -102,34 +103,34 @@ def _variant(column: PlainColumn) -> Variant:
     return Variant.of(length, {**parts, Kind.NVARCHAR: column.text})
 
 
-def _parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Extracted:
-    texts, reasons = texts_of(payloads)
-    texts, values = _members(texts, fields, reasons)
+def _extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> ExtractedFields:
+    texts, reasons = decode_texts(payloads)
+    texts, values = _exact_members(texts, fields, reasons)
     columns = {}
-    for field, found in zip(fields, values, strict=True):
-        columns[field] = values_of(_with_other_spellings(texts, field, found))
-    return Extracted.of(columns, reasons)
+    for field, members in zip(fields, values, strict=True):
+        columns[field] = parse_values(_fill_other_spellings(texts, field, members))
+    return ExtractedFields.of(columns, reasons)
 
 
-def _members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
+def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
     """Return the JSON text of each field's exactly spelled member, null where there is none; add what is bad to *reasons*."""
     objects = pc.fill_null(pc.starts_with(texts, "{"), False)
     if not pc.all(objects).as_py():
         objects = pc.fill_null(pc.match_substring_regex(texts, r"^[ \t\r\n]*\{"), False)
-    paths = ", ".join(quoted(_json_path(field.path)) for field in fields)
-    sql = f"SELECT {', '.join(f'm[{at + 1}]' for at in range(len(fields)))} FROM (SELECT json_extract(v, [{paths}]) AS m FROM input)"
+    paths = ", ".join(quote(_json_path(field.path)) for field in fields)
+    sql = f"SELECT {', '.join(f'm[{index + 1}]' for index in range(len(fields)))} FROM (SELECT json_extract(v, [{paths}]) AS m FROM input)"
     try:
-        found = run(sql, input=pa.table({"v": texts}))
+        members = run(sql, input=pa.table({"v": texts}))
     except duckdb.Error:
         valid = run("SELECT json_valid(v) AS ok FROM input", input=pa.table({"v": texts}))["ok"].combine_chunks()
         valid = pc.fill_null(valid, False)
         reasons |= {row: NOT_JSON for row in _rows(pc.invert(valid)) if row not in reasons}
         texts = pc.if_else(valid, texts, None)
-        found = run(sql, input=pa.table({"v": texts}))
+        members = run(sql, input=pa.table({"v": texts}))
     if not pc.all(objects).as_py():
         reasons |= {row: NOT_OBJECT for row in _rows(pc.invert(objects)) if row not in reasons}
         texts = pc.if_else(objects, texts, None)
-    return texts, [column.combine_chunks() for column in found.columns]
+    return texts, [column.combine_chunks() for column in members.columns]
 
 
 def _json_path(path: Sequence[str]) -> str:
@@ -141,57 +142,57 @@ def _rows(mask: pa.Array) -> list[int]:
     return rows
 
 
-def _with_other_spellings(texts: pa.Array, field: Field, found: pa.Array) -> pa.Array:
+def _fill_other_spellings(texts: pa.Array, field: Field, members: pa.Array) -> pa.Array:
     """Fill in members whose name differs from the field's in case only."""
-    if found.null_count == 0:
-        return found
-    absent = np.flatnonzero(pc.and_(found.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False))
+    if members.null_count == 0:
+        return members
+    absent = np.flatnonzero(pc.and_(members.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False))
     if not len(absent):
-        return found
+        return members
     # Each name must occur, in some case; an escape in a name (\\u0041) hides it from this quick test.
     pattern = "(?i)" + re.escape(f'"{field.path[-1]}"') + r"|\\u"
     candidates = absent[pc.match_substring_regex(texts.take(pa.array(absent)), pattern).to_numpy(zero_copy_only=False)]
     if not len(candidates):
-        return found
+        return members
     chosen = texts.take(pa.array(candidates))
     where = np.zeros(len(texts), dtype=np.bool_)
     where[candidates] = True
-    return pc.replace_with_mask(found, pa.array(where), _respelled(chosen, field).cast(found.type))
+    return pc.replace_with_mask(members, pa.array(where), _read_by_spelling(chosen, field).cast(members.type))
 
 
-def _respelled(texts: pa.Array, field: Field) -> pa.Array:
+def _read_by_spelling(texts: pa.Array, field: Field) -> pa.Array:
     """Return the member of each payload by the spelling it has there."""
     members = pa.nulls(len(texts), pa.string())
     groups: dict[tuple[str, ...], npt.NDArray[np.int64]] = {(): np.arange(len(texts))}
     for name in field.path:
-        groups = _next_level(texts, groups, name)
+        groups = _split_by_spelling(texts, groups, name)
     for spelling, rows in groups.items():
-        sql = f"SELECT json_extract(v, {quoted(_json_path(spelling))}) AS m FROM input"
-        found = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["m"].combine_chunks()
-        where = np.zeros(len(texts), dtype=np.bool_)
-        where[rows] = True
-        members = pc.replace_with_mask(members, pa.array(where), found.cast(pa.string()))
+        sql = f"SELECT json_extract(v, {quote(_json_path(spelling))}) AS m FROM input"
+        values = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["m"].combine_chunks()
+        mask = np.zeros(len(texts), dtype=np.bool_)
+        mask[rows] = True
+        members = pc.replace_with_mask(members, pa.array(mask), values.cast(pa.string()))
     return members
 
 
-def _next_level(
+def _split_by_spelling(
     texts: pa.Array, groups: dict[tuple[str, ...], npt.NDArray[np.int64]], name: str
 ) -> dict[tuple[str, ...], npt.NDArray[np.int64]]:
     """Split rows, grouped by the path so far, by how each spells the next *name*; rows without it are left out."""
-    found: dict[tuple[str, ...], list[npt.NDArray[np.int64]]] = {}
+    rows_by_path: dict[tuple[str, ...], list[npt.NDArray[np.int64]]] = {}
     for path, rows in groups.items():
-        sql = f"SELECT CAST(to_json(json_keys(v, {quoted(_json_path(path))})) AS VARCHAR) AS k FROM input"
+        sql = f"SELECT CAST(to_json(json_keys(v, {quote(_json_path(path))})) AS VARCHAR) AS k FROM input"
         keys = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["k"].combine_chunks().dictionary_encode()
         numbers = pc.fill_null(keys.indices, -1).to_numpy(zero_copy_only=False)
         for number, members in enumerate(keys.dictionary.to_pylist()):
             names = json.loads(members) or []
             spelled = name if name in names else next((other for other in names if other.lower() == name.lower()), None)
             if spelled is not None:
-                found.setdefault((*path, spelled), []).append(rows[numbers == number])
-    return {path: np.sort(np.concatenate(pieces)) for path, pieces in found.items()}
+                rows_by_path.setdefault((*path, spelled), []).append(rows[numbers == number])
+    return {path: np.sort(np.concatenate(pieces)) for path, pieces in rows_by_path.items()}
 
 
-def values_of(members: pa.Array) -> Variant:
+def parse_values(members: pa.Array) -> Variant:
     """Turn JSON texts of values into a column of values; no text is NULL."""
     length = len(members)
     if not length:
@@ -205,15 +206,15 @@ def values_of(members: pa.Array) -> Variant:
     for kind in (Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY, Kind.BIT):
         mask = np.isin(first, [byte for byte, named in _LITERAL_KINDS.items() if named is kind])
         if mask.any():
-            chosen = _masked(members, mask)
-            parts[kind] = _strings(chosen) if kind is Kind.NVARCHAR else pc.equal(chosen, "true") if kind is Kind.BIT else chosen
+            chosen = _keep_masked(members, mask)
+            parts[kind] = _unquote(chosen) if kind is Kind.NVARCHAR else pc.equal(chosen, "true") if kind is Kind.BIT else chosen
     return Variant.of(length, parts)
 
 
 def _first_bytes(members: pa.Array) -> npt.NDArray[np.uint8]:
     offset_type = np.int64 if pa.types.is_large_string(members.type) else np.int32
-    whole = np.frombuffer(members.buffers()[1], dtype=offset_type).astype(np.int64, copy=False)
-    offsets = whole[members.offset : members.offset + len(members) + 1]
+    all_offsets = np.frombuffer(members.buffers()[1], dtype=offset_type).astype(np.int64, copy=False)
+    offsets = all_offsets[members.offset : members.offset + len(members) + 1]
     data = members.buffers()[2]
     first = np.zeros(len(members), dtype=np.uint8)
     if data is None or data.size == 0:
@@ -224,31 +225,31 @@ def _first_bytes(members: pa.Array) -> npt.NDArray[np.uint8]:
     return first
 
 
-def _masked(values: pa.Array, mask: Mask) -> pa.Array:
+def _keep_masked(values: pa.Array, mask: Mask) -> pa.Array:
     return values if mask.all() else pc.if_else(pa.array(mask), values, None)
 
 
 def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
-    chosen = _masked(members, mask)
+    chosen = _keep_masked(members, mask)
     pointed = pc.match_substring(chosen, ".")
     # A cast that fails is slow, so it is tried only where it should succeed.
     if not pc.any(pointed).as_py() and (bigints := _as_bigints(chosen)) is not None:
         return {Kind.BIGINT: bigints}
-    whole = mask & ~pc.fill_null(pointed, True).to_numpy(zero_copy_only=False)
-    for row in np.flatnonzero(whole).tolist() if whole.sum() < _FEW else _suspicious(chosen, whole):
+    is_integer = mask & ~pc.fill_null(pointed, True).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(is_integer).tolist() if is_integer.sum() < _ROWS_ONE_BY_ONE_MAX else _rows_to_check(chosen, is_integer):
         text = chosen[row].as_py()
         # Python reads no integer of thousands of digits.
-        whole[row] = len(text) <= _INT64_CHARACTERS and text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
-    floats = _masked(members, mask & ~whole)
-    bigints = {Kind.BIGINT: _masked(members, whole).cast(pa.int64())} if whole.any() else {}
+        is_integer[row] = len(text) <= _INT64_CHARACTERS and text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
+    floats = _keep_masked(members, mask & ~is_integer)
+    bigints = {Kind.BIGINT: _keep_masked(members, is_integer).cast(pa.int64())} if is_integer.any() else {}
     return {**bigints, Kind.FLOAT: finite(floats.cast(pa.float64()))}
 
 
-def _suspicious(numbers: pa.Array, rows: Mask) -> list[int]:
+def _rows_to_check(numbers: pa.Array, rows: Mask) -> list[int]:
     """Return those of *rows* whose number, though without a point, may be no bigint: it has an exponent or many digits."""
     simple = pc.and_(pc.match_substring_regex(numbers, "^-?[0-9]+$"), pc.less_equal(pc.binary_length(numbers), _INT64_DIGITS))
-    found: list[int] = np.flatnonzero(rows & ~pc.fill_null(simple, True).to_numpy(zero_copy_only=False)).tolist()
-    return found
+    suspicious: list[int] = np.flatnonzero(rows & ~pc.fill_null(simple, True).to_numpy(zero_copy_only=False)).tolist()
+    return suspicious
 
 
 def _as_bigints(numbers: pa.Array) -> pa.Array | None:
@@ -258,7 +259,7 @@ def _as_bigints(numbers: pa.Array) -> pa.Array | None:
         return None
 
 
-def _strings(quotations: pa.Array) -> pa.Array:
+def _unquote(quotations: pa.Array) -> pa.Array:
     """Remove the quotes of JSON strings, and resolve their escapes."""
     escaped = pc.fill_null(pc.match_substring(quotations, "\\"), False)
     bare = pc.binary_slice(quotations.cast(pa.binary()), 1, -1).cast(pa.string())

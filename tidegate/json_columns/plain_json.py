@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.json_columns.compiled import opened
+from tidegate.json_columns.compiled import open_part
 
 _FIELDS_MAX, _VALUES_MAX = 8, 32
 _OTHER, _PLAIN, MISSING = 0, 1, 2
@@ -26,7 +26,7 @@ TEXT, BIGINT, FLOAT, FALSE, TRUE = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
+class PlainTexts:
     """
     What was found in a column of payloads.
 
@@ -36,8 +36,8 @@ class Plain:
         texts: For each field the JSON text of its values, null where there is none.
     """
 
-    well_formed: NDArray[np.bool_]
-    others: NDArray[np.int64]
+    is_plain: NDArray[np.bool_]
+    other_rows: NDArray[np.int64]
     texts: list[pa.Array]
 
 
@@ -53,7 +53,7 @@ class PlainValues:
     """
 
     status: NDArray[np.uint8]
-    others: NDArray[np.int64]
+    other_rows: NDArray[np.int64]
     columns: list[PlainColumn]
 
 
@@ -76,21 +76,21 @@ class PlainColumn:
 @cache
 def library() -> ctypes.CDLL | None:
     """Return ``plain_json.c``, None where it was not compiled or this machine cannot open it."""
-    found = opened("_plain_json")
-    if found is None:
+    part = open_part("_plain_json")
+    if part is None:
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int
     pointers = ctypes.POINTER(pointer)
-    asked: list[Any] = [
+    arguments: list[Any] = [
         *(pointer, pointer, number, pointer, ctypes.c_int64, ctypes.c_int64),
         *(ctypes.POINTER(ctypes.c_char_p), pointer, number),
     ]
-    for function, answers in ((found.tg_plain_json, 3), (found.tg_plain_values, 4)):
-        function.restype, function.argtypes = ctypes.c_int64, [*asked, *[pointers] * answers, pointer]
-    return found
+    for function, answers in ((part.tg_plain_json, 3), (part.tg_plain_values, 4)):
+        function.restype, function.argtypes = ctypes.c_int64, [*arguments, *[pointers] * answers, pointer]
+    return part
 
 
-def take(found: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> Plain | None:
+def read_texts(library_: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainTexts | None:
     """
     Take the fields of these *names* out of binary *payloads*; None where they are too many, or the column is too large.
 
@@ -99,42 +99,42 @@ def take(found: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> Plain 
         payloads: A binary or large_binary column.
         names: Names of members of the object, each once; printable ASCII.
     """
-    asked = _asked(payloads, names, _FIELDS_MAX)
-    if asked is None:
+    prepared = _c_arguments(payloads, names, _FIELDS_MAX)
+    if prepared is None:
         return None
-    arguments, size, rows = asked
-    texts, text_ends = _room(names, size, rows)
-    there = [np.empty((rows + 7) // 8, dtype=np.uint8) for _ in names]
+    arguments, size, rows = prepared
+    texts, text_ends = _allocate(names, size, rows)
+    valid = [np.empty((rows + 7) // 8, dtype=np.uint8) for _ in names]
     status = np.empty(rows, dtype=np.uint8)
-    others = found.tg_plain_json(*arguments, _addresses(texts), _addresses(text_ends), _addresses(there), status.ctypes.data)
-    columns = [_texts(text, ends, pa.py_buffer(bits)) for text, ends, bits in zip(texts, text_ends, there, strict=True)]
-    return Plain(status == _PLAIN, _others(status, others), columns)
+    other_count = library_.tg_plain_json(*arguments, _addresses(texts), _addresses(text_ends), _addresses(valid), status.ctypes.data)
+    columns = [_texts(text, ends, pa.py_buffer(bits)) for text, ends, bits in zip(texts, text_ends, valid, strict=True)]
+    return PlainTexts(status == _PLAIN, _other_rows(status, other_count), columns)
 
 
-def take_values(found: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainValues | None:
+def read_values(library_: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainValues | None:
     """
     Take the values of the members with these *names*, or without one of that very name those with one that differs in case.
 
     Args and what is returned otherwise: as :func:`take`.
     """
-    asked = _asked(payloads, names, _VALUES_MAX)
-    if asked is None:
+    prepared = _c_arguments(payloads, names, _VALUES_MAX)
+    if prepared is None:
         return None
-    arguments, size, rows = asked
-    texts, text_ends = _room(names, size, rows)
+    arguments, size, rows = prepared
+    texts, text_ends = _allocate(names, size, rows)
     kinds = [np.empty(rows, dtype=np.uint8) for _ in names]
     bits = [np.empty(rows, dtype=np.int64) for _ in names]
     status = np.empty(rows, dtype=np.uint8)
-    answers = (_addresses(each) for each in (texts, text_ends, kinds, bits))
-    others = found.tg_plain_values(*arguments, *answers, status.ctypes.data)
+    answers = (_addresses(arrays) for arrays in (texts, text_ends, kinds, bits))
+    other_count = library_.tg_plain_values(*arguments, *answers, status.ctypes.data)
     columns = [
         PlainColumn(kind, _texts(text, ends, valid_bits(kind == TEXT)), value)
         for kind, text, ends, value in zip(kinds, texts, text_ends, bits, strict=True)
     ]
-    return PlainValues(status, _others(status, others), columns)
+    return PlainValues(status, _other_rows(status, other_count), columns)
 
 
-def _asked(payloads: pa.Array, names: Sequence[str], fields_max: int) -> tuple[tuple[Any, ...], int, int] | None:
+def _c_arguments(payloads: pa.Array, names: Sequence[str], fields_max: int) -> tuple[tuple[Any, ...], int, int] | None:
     """Return the first arguments of both functions, how many bytes of payloads there are, and how many rows; None: too many."""
     rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
     valid, ends, octets = payloads.buffers()
@@ -142,12 +142,12 @@ def _asked(payloads: pa.Array, names: Sequence[str], fields_max: int) -> tuple[t
         return None
     lengths = (ctypes.c_int32 * len(names))(*map(len, names))
     spelled = (ctypes.c_char_p * len(names))(*(name.encode() for name in names))
-    known = valid.address if valid is not None and payloads.null_count else None
-    column = (octets.address, ends.address, wide, known, payloads.offset, rows)
+    valid_address = valid.address if valid is not None and payloads.null_count else None
+    column = (octets.address, ends.address, wide, valid_address, payloads.offset, rows)
     return (*column, spelled, ctypes.cast(lengths, ctypes.c_void_p), len(names)), octets.size, rows
 
 
-def _room(names: Sequence[str], size: int, rows: int) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int32]]]:
+def _allocate(names: Sequence[str], size: int, rows: int) -> tuple[list[NDArray[np.uint8]], list[NDArray[np.int32]]]:
     return [np.empty(size, dtype=np.uint8) for _ in names], [np.empty(rows + 1, dtype=np.int32) for _ in names]
 
 
@@ -160,8 +160,8 @@ def valid_bits(mask: NDArray[np.bool_]) -> pa.Buffer:
     return pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
-def _others(status: NDArray[np.uint8], others: int) -> NDArray[np.int64]:
-    return np.flatnonzero(status == _OTHER) if others else np.empty(0, dtype=np.int64)
+def _other_rows(status: NDArray[np.uint8], other_count: int) -> NDArray[np.int64]:
+    return np.flatnonzero(status == _OTHER) if other_count else np.empty(0, dtype=np.int64)
 
 
 def _addresses(arrays: Sequence[NDArray[Any]]) -> Any:

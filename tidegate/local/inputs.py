@@ -316,7 +316,7 @@ class _Rows:
 
 def parse_partitions(values: Variant) -> tuple[Ints, Mask]:
     """Return the partition that each value names, and where it names one: an integer of 32 bits, also as text; NULL is 0."""
-    numbers, valid = np.zeros(values.length, dtype=np.int64), ~values.valid()
+    numbers, valid = np.zeros(values.length, dtype=np.int64), ~values.valid_mask()
     for kind, part in values.parts.items():
         if kind is Kind.NVARCHAR:
             part = pc.if_else(pc.match_substring_regex(part, "^[0-9]{1,10}$"), part, None).cast(pa.int64())

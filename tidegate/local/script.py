@@ -81,7 +81,7 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
             raise script.source.error(
                 f"{_scan_with_over(scan, scans[0]).input} has OVER, and {_scan_without_over(scan, scans[0]).input} has not",
                 code="OVER",
-                at=_over_position(_scan_with_over(scan, scans[0])),
+                offset=_over_position(_scan_with_over(scan, scans[0])),
                 fix="write OVER after each input, or after none",
             )
     named = {*(scan.input for scan in scans), *(name for plan in plans for name in plan.references)}
@@ -108,15 +108,15 @@ def _check_time(scan: Scan, source: Source) -> None:
         foreign = next((part for part in expr.walk() if isinstance(part, Leaf) and not isinstance(part, Field)), None) if expr else None
         if foreign is not None:
             what = f"{clause} {expr}: {foreign} is no part of the payload"
-            raise source.error(what, code=code, at=foreign.at, fix="name a field of the payload")
+            raise source.error(what, code=code, offset=foreign.offset, fix="name a field of the payload")
 
 
 def _contradiction(before: Scan, scan: Scan, source: Source) -> Exception:
     clause, code = ("TIMESTAMP BY", "TIMESTAMP") if before.timestamp_by != scan.timestamp_by else ("OVER", "OVER")
     exprs = [one.timestamp_by if code == "TIMESTAMP" else one.over for one in (before, scan)]
     said = " and ".join(f"{clause} {expr}" if expr else f"no {clause}" for expr in exprs)
-    at = next((expr.at for expr in reversed(exprs) if expr), -1)
-    return source.error(f"{scan.input} has {said}", code=code, at=at, fix="write the same each time the input is named")
+    at = next((expr.offset for expr in reversed(exprs) if expr), -1)
+    return source.error(f"{scan.input} has {said}", code=code, offset=at, fix="write the same each time the input is named")
 
 
 def _scan_with_over(one: Scan, other: Scan) -> Scan:
@@ -129,4 +129,4 @@ def _scan_without_over(one: Scan, other: Scan) -> Scan:
 
 def _over_position(scan: Scan) -> int:
     over: Expr | None = scan.over
-    return over.at if over else -1
+    return over.offset if over else -1

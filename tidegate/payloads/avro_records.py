@@ -20,7 +20,7 @@ import pyarrow as pa
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
-from tidegate.json_columns.extracted import NO_PAYLOAD, Extracted, variant_of
+from tidegate.json_columns.extracted import NO_PAYLOAD, ExtractedFields, variant_from_values
 from tidegate.payloads.avro_schema import Moment
 
 NOT_AVRO = "payload is not one value of the Avro schema"
@@ -37,7 +37,7 @@ class AvroReader:
     def __init__(self, schema: Any) -> None:
         self._schema = schema
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
         """Take *fields* out of *payloads*."""
         reasons: dict[int, str] = {}
         values: list[Any] = [None] * len(payloads)
@@ -48,7 +48,7 @@ class AvroReader:
                 reasons[row] = NOT_AVRO
             else:
                 (values[row],) = read
-        return columns_of(values, fields, reasons)
+        return extract_columns(values, fields, reasons)
 
 
 def read_value(schema: Any, payload: bytes, start: int = 0) -> tuple[Any] | None:
@@ -62,9 +62,9 @@ def read_value(schema: Any, payload: bytes, start: int = 0) -> tuple[Any] | None
     return (value,) if source.tell() == len(payload) else None
 
 
-def columns_of(values: Sequence[Any], fields: Sequence[Field], reasons: Mapping[int, str]) -> Extracted:
+def extract_columns(values: Sequence[Any], fields: Sequence[Field], reasons: Mapping[int, str]) -> ExtractedFields:
     """Take *fields* out of the values of all rows, None where a row is bad."""
-    return Extracted.of({field: variant_of(_members(values, field.path), _KINDS) for field in fields}, reasons)
+    return ExtractedFields.of({field: variant_from_values(_members(values, field.path), _KINDS) for field in fields}, reasons)
 
 
 def _members(values: Sequence[Any], path: Sequence[str]) -> Sequence[Any]:
@@ -82,19 +82,19 @@ def _member(value: Any, name: str, folded: str) -> Any:
         return None
     if name in value:
         return value[name]
-    return next((inner for other, inner in value.items() if other.lower() == folded), None)
+    return next((inner for key, inner in value.items() if key.lower() == folded), None)
 
 
 def _json_text(value: Any) -> str:
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(_json_value(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return what stands for a value inside a record or array."""
     if isinstance(value, dict):
-        return {name: _plain(inner) for name, inner in value.items()}
+        return {name: _json_value(inner) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_plain(inner) for inner in value]
+        return [_json_value(inner) for inner in value]
     if isinstance(value, Moment):
         return format_tick(value) if TICK_MIN <= value <= TICK_MAX else int(value)
     if isinstance(value, bytes):

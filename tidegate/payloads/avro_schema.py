@@ -56,7 +56,7 @@ class UnusableSchema(ValueError):
         self.place = place
 
 
-def _moment(multiply: int, divide: int = 1) -> Callable[..., Moment | None]:
+def _datetime_reader(multiply: int, divide: int = 1) -> Callable[..., Moment | None]:
     def read(value: int, writer: Any = None, reader: Any = None) -> Moment | None:
         us = value * multiply // divide
         return Moment(us) if _YEAR_1_US <= us <= _YEAR_9999_END_US else None
@@ -71,13 +71,13 @@ def _decimal(value: bytes, writer: Any, reader: Any = None) -> float | None:
 
 
 _READERS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("long", "timestamp-millis"): _moment(1_000),
-    ("long", "timestamp-micros"): _moment(1),
-    ("long", "timestamp-nanos"): _moment(1, 1_000),
-    ("long", "local-timestamp-millis"): _moment(1_000),
-    ("long", "local-timestamp-micros"): _moment(1),
-    ("long", "local-timestamp-nanos"): _moment(1, 1_000),
-    ("int", "date"): _moment(DAY_US),
+    ("long", "timestamp-millis"): _datetime_reader(1_000),
+    ("long", "timestamp-micros"): _datetime_reader(1),
+    ("long", "timestamp-nanos"): _datetime_reader(1, 1_000),
+    ("long", "local-timestamp-millis"): _datetime_reader(1_000),
+    ("long", "local-timestamp-micros"): _datetime_reader(1),
+    ("long", "local-timestamp-nanos"): _datetime_reader(1, 1_000),
+    ("int", "date"): _datetime_reader(DAY_US),
     ("bytes", "decimal"): _decimal,
     ("fixed", "decimal"): _decimal,
 }
@@ -96,15 +96,15 @@ def parse_avro_schema(text: str, named: Mapping[str, str] | None = None) -> Any:
     Raises:
         UnusableSchema: It is none, or is refused.
     """
-    known: dict[str, Any] = {}
+    named_types: dict[str, Any] = {}
     for other in (named or {}).values():
-        _parsed(other, known)
-    schema = _parsed(text, known)
-    _Sizes(known).of(schema)
+        _parse(other, named_types)
+    schema = _parse(text, named_types)
+    _Sizes(named_types).size_of(schema)
     return schema
 
 
-def _parsed(text: str, known: dict[str, Any]) -> Any:
+def _parse(text: str, named_types: dict[str, Any]) -> Any:
     if len(text) > CHARACTERS_MAX:
         raise UnusableSchema(f"the schema has more than {CHARACTERS_MAX} characters")
     try:
@@ -115,7 +115,7 @@ def _parsed(text: str, known: dict[str, Any]) -> Any:
         raise UnusableSchema("the schema is nested too deeply") from None
     _refuse_deep(raw)
     try:
-        return fastavro.parse_schema(_with_own_readers(raw), named_schemas=known)
+        return fastavro.parse_schema(_with_own_readers(raw), named_schemas=named_types)
     except (SchemaParseException, UnknownType) as error:
         raise UnusableSchema(f"no Avro schema: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -130,13 +130,13 @@ def _refuse_deep(raw: Any) -> None:
         if depth > 4 * DEPTH_MAX:
             raise UnusableSchema("the schema is nested too deeply")
         inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        pending.extend((each, depth + 1) for each in inner)
+        pending.extend((child, depth + 1) for child in inner)
 
 
 def _with_own_readers(raw: Any) -> Any:
     """Return the schema with the logical types that are read here under names of our own, and without all others."""
     if isinstance(raw, list):
-        return [_with_own_readers(each) for each in raw]
+        return [_with_own_readers(branch) for branch in raw]
     if not isinstance(raw, dict):
         return raw
     schema = {
@@ -161,9 +161,9 @@ class _Sizes:
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         self._known = known
-        self._done: dict[str, _Size | None] = {}
+        self._sizes: dict[str, _Size | None] = {}
 
-    def of(self, schema: Any, depth: int = 0) -> _Size:
+    def size_of(self, schema: Any, depth: int = 0) -> _Size:
         """
         Return the size of *schema*.
 
@@ -173,20 +173,20 @@ class _Sizes:
         if depth > DEPTH_MAX:
             raise UnusableSchema(f"types are nested more than {DEPTH_MAX} deep")
         if isinstance(schema, list):
-            inner = [self.of(branch, depth + 1) for branch in schema]
-            return self._checked(False, inner)
+            inner = [self.size_of(branch, depth + 1) for branch in schema]
+            return self._combine(False, inner)
         if isinstance(schema, str):
-            return self.of(self._known[schema], depth) if schema in self._known else _Size(schema == "null", 1)
-        return self._of_named(schema, depth) if "name" in schema else self._of_unnamed(schema, depth)
+            return self.size_of(self._known[schema], depth) if schema in self._known else _Size(schema == "null", 1)
+        return self._size_of_named(schema, depth) if "name" in schema else self._size_of_unnamed(schema, depth)
 
-    def _of_named(self, schema: Mapping[str, Any], depth: int) -> _Size:
+    def _size_of_named(self, schema: Mapping[str, Any], depth: int) -> _Size:
         name = schema["name"]
-        if name in self._done:
-            size = self._done[name]
+        if name in self._sizes:
+            size = self._sizes[name]
             if size is None:
                 raise UnusableSchema(f"{name} contains itself: a payload could nest it without end")
             return size
-        self._done[name] = None
+        self._sizes[name] = None
         if schema["type"] == "fixed":
             if not isinstance(schema["size"], int) or schema["size"] < 0:
                 raise UnusableSchema(f"{name} has no size")
@@ -194,22 +194,22 @@ class _Sizes:
         elif schema["type"] == "enum":
             size = _Size(False, 1)
         else:
-            inner = [self.of(field["type"], depth + 1) for field in schema["fields"]]
-            size = self._checked(all(each.empty for each in inner), inner)
-        self._done[name] = size
+            inner = [self.size_of(field["type"], depth + 1) for field in schema["fields"]]
+            size = self._combine(all(size_of_field.empty for size_of_field in inner), inner)
+        self._sizes[name] = size
         return size
 
-    def _of_unnamed(self, schema: Mapping[str, Any], depth: int) -> _Size:
+    def _size_of_unnamed(self, schema: Mapping[str, Any], depth: int) -> _Size:
         kind = schema["type"]
         if kind == "array":
-            items = self.of(schema["items"], depth + 1)
+            items = self.size_of(schema["items"], depth + 1)
             if items.empty:
                 raise UnusableSchema("an array of values that take no bytes: a payload could claim any number of them")
-            return self._checked(False, [items])
-        return self._checked(False, [self.of(schema["values"], depth + 1)]) if kind == "map" else self.of(kind, depth + 1)
+            return self._combine(False, [items])
+        return self._combine(False, [self.size_of(schema["values"], depth + 1)]) if kind == "map" else self.size_of(kind, depth + 1)
 
-    def _checked(self, empty: bool, inner: Sequence[_Size]) -> _Size:
-        types = 1 + sum(each.types for each in inner)
+    def _combine(self, empty: bool, inner: Sequence[_Size]) -> _Size:
+        types = 1 + sum(inner_size.types for inner_size in inner)
         if types > TYPES_MAX:
             raise UnusableSchema(f"it is made of more than {TYPES_MAX} types, names spelled out")
         return _Size(empty, types)

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant
-from tidegate.json_columns.extracted import Extracted, texts_of
+from tidegate.json_columns.extracted import ExtractedFields, decode_texts
 
 NOT_CSV = "payload is not one CSV record"
 WRONG_COUNT = "payload has not as many values as there are columns"
@@ -43,22 +43,22 @@ class CsvReader:
         # Possessive: a payload of ten million quotes must not be remembered quote by quote.
         self._value = re.compile(rf'"([^"]*+(?:""[^"]*+)*+)"|({plain}+)')
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
         """Take *fields* out of *payloads*; a field that is no column is NULL."""
-        texts, reasons = texts_of(payloads)
+        texts, reasons = decode_texts(payloads)
         odd = pc.fill_null(pc.match_substring_regex(texts, '["\r\n]'), False).to_numpy(zero_copy_only=False)
         simple = np.flatnonzero(~odd & texts.is_valid().to_numpy(zero_copy_only=False))
         chosen, values = self._split(texts if len(simple) == len(texts) else texts.take(pa.array(simple)))
         reasons |= dict.fromkeys(np.delete(simple, chosen).tolist(), WRONG_COUNT)
         rows, parsed = simple[chosen], self._read_one_by_one(texts, np.flatnonzero(odd), reasons)
-        return Extracted.of({field: self._column(field, len(texts), rows, values, parsed) for field in fields}, reasons)
+        return ExtractedFields.of({field: self._column(field, len(texts), rows, values, parsed) for field in fields}, reasons)
 
     def index_of(self, path: Sequence[str]) -> int | None:
         """Return which column a field path means: the one of that spelling, else the first that differs in case only."""
         name = ".".join(path)
         if name in self._columns:
             return self._columns.index(name)
-        return next((at for at, column in enumerate(self._columns) if column.lower() == name.lower()), None)
+        return next((index for index, column in enumerate(self._columns) if column.lower() == name.lower()), None)
 
     def _split(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
         """Return which of *texts* have the right number of values, and all values of these, one after the other."""
@@ -83,28 +83,28 @@ class CsvReader:
         """Return the values of one record, None where it is none."""
         text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
         values: list[str | None] = []
-        at = 0
-        while (found := self._value.match(text, at)) is not None:
-            quoted, bare = found.groups()
+        position = 0
+        while (match := self._value.match(text, position)) is not None:
+            quoted, bare = match.groups()
             values.append((bare or None) if quoted is None else quoted.replace('""', '"'))
-            at = found.end()
-            if at == len(text):
+            position = match.end()
+            if position == len(text):
                 return values
-            if text[at] != self._delimiter or len(values) > len(self._columns):
-                return None if text[at] != self._delimiter else values
-            at += 1
+            if text[position] != self._delimiter or len(values) > len(self._columns):
+                return None if text[position] != self._delimiter else values
+            position += 1
         return None
 
     def _column(
         self, field: Field, length: int, rows: npt.NDArray[np.int64], values: pa.Array, parsed: dict[int, list[str | None]]
     ) -> Variant:
-        at = self.index_of(field.path)
-        if at is None:
+        index = self.index_of(field.path)
+        if index is None:
             return Variant.of(length, {})
-        column = values.take(pa.array(np.arange(at, len(values), len(self._columns))))
+        column = values.take(pa.array(np.arange(index, len(values), len(self._columns))))
         column = pc.if_else(pc.equal(column, ""), None, column)
         if parsed:
-            column = pa.concat_arrays([column, pa.array([record[at] for record in parsed.values()], column.type)])
+            column = pa.concat_arrays([column, pa.array([record[index] for record in parsed.values()], column.type)])
         if len(rows) < length:
             source = np.full(length, -1, dtype=np.int64)
             source[rows] = np.arange(len(rows))

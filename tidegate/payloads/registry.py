@@ -34,7 +34,7 @@ _FORGET_UNKNOWN_AFTER_S = 60.0
 _REMEMBERED_MAX = 10_000
 _REFERENCES_MAX = 200
 _WAIT_FIRST_S, _WAIT_MAX_S = 0.2, 5.0
-_SAY_AGAIN_AFTER_S = 10.0
+_WARN_AGAIN_AFTER_S = 10.0
 
 _log = get_logger(__name__)
 
@@ -64,62 +64,62 @@ class SchemaRegistry:
     _unknown_since_s: dict[int, float] = field(default_factory=dict)
     _client: SchemaRegistryClient | None = None
 
-    def schema(self, number: int) -> Any:
+    def schema(self, schema_id: int) -> Any:
         """Return the parsed schema with id *number*, or :class:`NoSchema`. Waits as long as the registry does not answer."""
-        found = self._schemas.get(number)
-        if isinstance(found, NoSchema) and number in self._unknown_since_s:
+        schema = self._schemas.get(schema_id)
+        if isinstance(schema, NoSchema) and schema_id in self._unknown_since_s:
             # It may have been registered since, or not yet have reached the replica that was asked.
-            found = found if self.clock() - self._unknown_since_s[number] < _FORGET_UNKNOWN_AFTER_S else None
-        if found is None:
-            found = self._insist(number)
-            self._keep(number, found)
-        return found
+            schema = schema if self.clock() - self._unknown_since_s[schema_id] < _FORGET_UNKNOWN_AFTER_S else None
+        if schema is None:
+            schema = self._ask_until_answered(schema_id)
+            self._remember(schema_id, schema)
+        return schema
 
-    def _keep(self, number: int, found: Any) -> None:
+    def _remember(self, schema_id: int, schema: Any) -> None:
         if len(self._schemas) >= _REMEMBERED_MAX:
             self._schemas.clear()
             self._unknown_since_s.clear()
-        self._schemas[number] = found
-        self._unknown_since_s.pop(number, None)
-        if isinstance(found, NoSchema) and found.reason == UNKNOWN_ID:
-            self._unknown_since_s[number] = self.clock()
+        self._schemas[schema_id] = schema
+        self._unknown_since_s.pop(schema_id, None)
+        if isinstance(schema, NoSchema) and schema.reason == UNKNOWN_ID:
+            self._unknown_since_s[schema_id] = self.clock()
 
-    def _insist(self, number: int) -> Any:
+    def _ask_until_answered(self, schema_id: int) -> Any:
         """Ask until there is an answer."""
-        wait_s, since_s, said_s = _WAIT_FIRST_S, self.clock(), -_SAY_AGAIN_AFTER_S
+        wait_s, since_s, warned_s = _WAIT_FIRST_S, self.clock(), -_WARN_AGAIN_AFTER_S
         while True:
             try:
-                found = self._ask(number)
+                schema = self._ask(schema_id)
             except _NoAnswer as outage:
-                now_s = self.clock() - since_s
-                if now_s - said_s >= _SAY_AGAIN_AFTER_S:
-                    said_s = now_s
+                waited_s = self.clock() - since_s
+                if waited_s - warned_s >= _WARN_AGAIN_AFTER_S:
+                    warned_s = waited_s
                     _log.warning(
                         "waiting for the schema registry; the records that need it are kept",
                         registry=scrub(self.settings.address),
-                        schema_id=number,
-                        waited_s=round(now_s, 1),
+                        schema_id=schema_id,
+                        waited_s=round(waited_s, 1),
                         reason=scrub(str(outage)),
                     )
                 self.pause(wait_s)
                 wait_s = min(2 * wait_s, _WAIT_MAX_S)
             else:
-                if said_s >= 0:
-                    _log.info("the schema registry answers again", schema_id=number, waited_s=round(self.clock() - since_s, 1))
-                return found
+                if warned_s >= 0:
+                    _log.info("the schema registry answers again", schema_id=schema_id, waited_s=round(self.clock() - since_s, 1))
+                return schema
 
-    def _ask(self, number: int) -> Any:
+    def _ask(self, schema_id: int) -> Any:
         """Return a schema or why there is none; raise :class:`_NoAnswer` where the registry does not tell."""
         try:
-            client = self._connected()
-            schema = client.get_schema(number)
+            client = self._connect_once()
+            schema = client.get_schema(schema_id)
             if (schema.schema_type or "AVRO") != "AVRO":
                 return NoSchema(UNUSABLE)
             named: dict[str, str] = {}
-            self._collect(client, schema, named, ())
+            self._collect_references(client, schema, named, ())
             return parse_avro_schema(schema.schema_str or "", named)
         except UnusableSchema as problem:
-            _log.warning("a schema cannot be used: its records are dead letters", schema_id=number, reason=str(problem))
+            _log.warning("a schema cannot be used: its records are dead letters", schema_id=schema_id, reason=str(problem))
             return NoSchema(UNUSABLE)
         except Exception as error:
             if getattr(error, "error_code", None) in _UNKNOWN_CODES:
@@ -128,7 +128,9 @@ class SchemaRegistry:
                 raise
             raise _NoAnswer(f"{type(error).__name__}: {error}") from error
 
-    def _collect(self, client: SchemaRegistryClient, schema: Schema, named: dict[str, str], above: tuple[tuple[str, int], ...]) -> None:
+    def _collect_references(
+        self, client: SchemaRegistryClient, schema: Schema, named: dict[str, str], above: tuple[tuple[str, int], ...]
+    ) -> None:
         """Add the schemas that *schema* refers to, each after those it refers to itself."""
         for reference in schema.references or ():
             key = (str(reference.subject), int(reference.version or 0))
@@ -138,11 +140,11 @@ class SchemaRegistry:
                 continue
             if len(named) >= _REFERENCES_MAX:
                 raise UnusableSchema(f"it refers to more than {_REFERENCES_MAX} schemas")
-            other = client.get_version(*key).schema
-            self._collect(client, other, named, (*above, key))
-            named[str(reference.name)] = other.schema_str or ""
+            referenced = client.get_version(*key).schema
+            self._collect_references(client, referenced, named, (*above, key))
+            named[str(reference.name)] = referenced.schema_str or ""
 
-    def _connected(self) -> SchemaRegistryClient:
+    def _connect_once(self) -> SchemaRegistryClient:
         if self._client is None:
             self._client = connect(self.settings)
         return self._client

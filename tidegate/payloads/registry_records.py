@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from tidegate.expressions.tree import Field
-from tidegate.json_columns.extracted import NO_PAYLOAD, Extracted
-from tidegate.payloads.avro_records import NOT_AVRO, columns_of, read_value
+from tidegate.json_columns.extracted import NO_PAYLOAD, ExtractedFields
+from tidegate.payloads.avro_records import NOT_AVRO, extract_columns, read_value
 from tidegate.payloads.registry import NoSchema, SchemaRegistry
 
 NO_FRAME = "payload has no schema-registry frame"
@@ -33,7 +33,7 @@ class RegistryReader:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> Extracted:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
         """Take *fields* out of *payloads*. Waits as long as the registry does not answer."""
         reasons: dict[int, str] = {}
         values: list[Any] = [None] * len(payloads)
@@ -55,4 +55,4 @@ class RegistryReader:
                 reasons[row] = NOT_AVRO
             else:
                 (values[row],) = read
-        return columns_of(values, fields, reasons)
+        return extract_columns(values, fields, reasons)

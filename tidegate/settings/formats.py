@@ -27,9 +27,9 @@ def _event_time(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise NotAllowed("a field path such as payload.at, or an expression over the payload such as DATEADD(second, delay, base)")
     if plain_path(value) is None:
-        from tidegate.expressions.binding.configured import problem_of  # only an expression needs what reads SQL
+        from tidegate.expressions.binding.configured import event_time_problem  # only an expression needs what reads SQL
 
-        if problem := problem_of(value):
+        if problem := event_time_problem(value):
             raise NotAllowed(f"a field path (odd names in brackets: [event time]) or an expression over the payload; {problem}")
     return value
 
@@ -104,7 +104,7 @@ def event_time_text(settings: InputSettings) -> str:
     if settings.timestamp_by is None or plain_path(settings.timestamp_by):
         return settings.timestamp_by or ""
     from tidegate.expressions.binding.catalog import InputSchema
-    from tidegate.expressions.binding.configured import canonical
+    from tidegate.expressions.binding.configured import canonical_text
 
     where = f"inputs.{settings.name}.timestamp_by"
-    return canonical(settings.timestamp_by, where, InputSchema(settings.name, fields=settings.fields))
+    return canonical_text(settings.timestamp_by, where, InputSchema(settings.name, fields=settings.fields))

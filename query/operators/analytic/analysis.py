@@ -124,8 +124,8 @@ class Analysis(Operator):
         self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole
     ) -> tuple[Variant, Sequence[Failure]]:
         """Return the values of one function in the rows *fresh*, which stand at the places *asked*, and in which of them it failed."""
-        if analytic.total is not None:
-            return self._total(analytic, analytic.total, rows, look, asked)
+        if analytic.aggregate is not None:
+            return self._total(analytic, analytic.aggregate, rows, look, asked)
         if analytic.function == "isfirst":
             first = look.first_of_interval(asked, analytic.limit_us)
             return Variant.of(len(asked), {Kind.BIGINT: pa.array(first.astype(np.int64))}), []
@@ -133,7 +133,7 @@ class Analysis(Operator):
 
     def _seen(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole) -> Variant:
         """Return the values of LAG or LAST."""
-        found, exists = look.back(asked, analytic.offset, analytic.limit_us)
+        found, exists = look.back(asked, analytic.rows_back, analytic.limit_us)
         assert analytic.arg is not None
         source = np.zeros(len(asked), dtype=np.int64)
         source[exists] = look.rows[found[exists]]
@@ -141,16 +141,16 @@ class Analysis(Operator):
         if analytic.default is None or exists.all():
             return column
         without = np.flatnonzero(~exists)
-        default = self._columns.value(rows, analytic.default).take(fresh[without])
+        default = self._columns.value(rows, analytic.default).take_rows(fresh[without])
         having = np.flatnonzero(exists)
-        return gather(len(asked), [(having, column.take(having)), (without, default)])
+        return gather(len(asked), [(having, column.take_rows(having)), (without, default)])
 
     def _total(
         self, analytic: Analytic, total: Aggregate, rows: pa.Table, look: Candidates, asked: Whole
     ) -> tuple[Variant, Sequence[Failure]]:
         """Return the aggregate over the candidates that each place sees."""
         first, last = look.within(asked, analytic.limit_us)
-        values = [self._columns.value(rows, part, analytic.when).take(look.rows) for part in total.parts]
+        values = [self._columns.value(rows, part, analytic.when).take_rows(look.rows) for part in total.parts]
         if is_holistic(total):
             return computed(total, values, first, last)
         cells = cells_of(total, values, len(look.rows))
@@ -167,7 +167,7 @@ class Analysis(Operator):
     @property
     def can_summarize(self) -> bool:
         """Whether states make all that is asked of the rows seen."""
-        return all(analytic.total is not None and not is_holistic(analytic.total) for analytic in self.node.analytics)
+        return all(analytic.aggregate is not None and not is_holistic(analytic.aggregate) for analytic in self.node.analytics)
 
     def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
         """Tell whether of the rows between two instants, both included, each function sees all or none, whichever row asks."""
@@ -191,9 +191,9 @@ class Analysis(Operator):
         table = owners.set_column(at, "system_us", pa.array(np.maximum.reduceat(groups.system_us, starts)))
         table = table.append_column(STANDS_FOR, pa.array(np.diff(groups.starts)))
         for number, analytic in enumerate(self.node.analytics):
-            assert analytic.total is not None, "only aggregates are summed up"
-            values = [self._columns.value(retained, part, analytic.when) for part in analytic.total.parts]
-            for name, states in summed(analytic.total, cells_of(analytic.total, values, len(subs)), groups.order, starts).items():
+            assert analytic.aggregate is not None, "only aggregates are summed up"
+            values = [self._columns.value(retained, part, analytic.when) for part in analytic.aggregate.parts]
+            for name, states in summed(analytic.aggregate, cells_of(analytic.aggregate, values, len(subs)), groups.order, starts).items():
                 table = table.append_column(state_name(number, name), states)
         return table
 
@@ -206,7 +206,7 @@ def _until(analytic: Analytic, system_us: Whole) -> Whole:
 def _keeping(analytic: Analytic, look: Candidates) -> Mask:
     """Tell of each place whether rows to come can see it."""
     if analytic.function in ("lag", "last"):
-        return look.newest(max(analytic.offset, 1))
+        return look.newest(max(analytic.rows_back, 1))
     if analytic.function == "isfirst":
         return look.first_of_interval(np.arange(len(look.meets)), analytic.limit_us)
     return look.meets

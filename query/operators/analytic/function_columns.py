@@ -99,7 +99,7 @@ class AnalyticColumns:
         for analytic in self.node.analytics:
             found += [(key, None) for key in analytic.partition]
             found += [(analytic.default, None)] if analytic.default is not None else []
-            found += [(part, analytic.when) for part in analytic.taken]
+            found += [(part, analytic.when) for part in analytic.inputs]
         return list(dict.fromkeys(value for value in found if not isinstance(value[0], (Slot, Literal))))
 
 

@@ -45,7 +45,7 @@ def have_keys(table: pa.Table, keys: Sequence[Expr]) -> npt.NDArray[np.bool_]:
     """Return which rows have no key that is NULL, and so equals nothing."""
     found = np.ones(table.num_rows, dtype=np.bool_)
     for key in keys_of(table, keys):
-        found &= key.valid()
+        found &= key.valid_mask()
     return found
 
 
@@ -67,7 +67,7 @@ def meeting(residual: Expr | None, left: pa.Table, right: pa.Table, pairs: Pairs
     table = joined(left, right, pairs, width, pairs[0])
     leaves: dict[Expr, Variant] = {leaf: from_columns(table, f"s{leaf.index}") for leaf in residual.leaves() if isinstance(leaf, Slot)}
     (verdict,), _ = evaluate([residual], leaves, table.num_rows)
-    met = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False)
+    met = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
     return pairs[0][met], pairs[1][met]
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import stable_order
 from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.functions.conversions import Typed, unify
+from tidegate.expressions.functions.conversions import TypedSql, unify
 from tidegate.expressions.kinds import Kind, KindMismatch
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, valid_mask
@@ -55,7 +55,7 @@ class Keyed:
         """Return some of them."""
         if len(places) == len(self.rows):
             return self
-        return Keyed(self.rows[places], self.sub[places], self.time_us[places], [key.take(places) for key in self.keys])
+        return Keyed(self.rows[places], self.sub[places], self.time_us[places], [key.take_rows(places) for key in self.keys])
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _signatures(side: Keyed) -> list[_Signature]:
 def _common(mine: Kind, theirs: Kind) -> Kind | None:
     """Return as what kind two values are compared, None where they cannot be."""
     try:
-        _, kind = unify((Typed("l", mine), Typed("r", theirs)))
+        _, kind = unify((TypedSql("l", mine), TypedSql("r", theirs)))
     except KindMismatch:
         return None
     return None if kind in (Kind.RECORD, Kind.ARRAY) else kind
@@ -165,11 +165,11 @@ def _converted(keys: Sequence[Variant], signature: _Signature, kinds: Sequence[K
     columns = []
     fine = np.ones(len(signature.rows), dtype=np.bool_)
     for key, had, wanted in zip(keys, signature.kinds, kinds, strict=True):
-        taken = key if len(signature.rows) == key.length else key.take(signature.rows)
+        taken = key if len(signature.rows) == key.length else key.take_rows(signature.rows)
         if had is not wanted:
             leaf = Slot(0, "key", had)
             (taken,), _ = evaluate([Cast(leaf, wanted, lenient=True)], {leaf: taken}, taken.length)
-        column = taken.only(wanted)
+        column = taken.of_kind(wanted)
         # The two zeros are equal.
         columns.append(pc.add(column, 0.0) if wanted is Kind.FLOAT else column)
         fine &= valid_mask(column)

@@ -201,7 +201,7 @@ class TemporalJoin(Operator):
         slot = self.node.left_time if side == LEFT else None
         if slot is None:
             return ticks(table, "system_us")
-        times = from_columns(table, f"s{slot.index}").only(Kind.DATETIME)
+        times = from_columns(table, f"s{slot.index}").of_kind(Kind.DATETIME)
         found: Ticks = pc.fill_null(times, int(_NO_TIME)).to_numpy()
         return found
 

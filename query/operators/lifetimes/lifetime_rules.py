@@ -87,7 +87,7 @@ class UntilColumn:
         kept, (said,), bad = RowStage((), (end,)).apply(below)
         begins = ticks(kept, "system_us")
         longest = pa.array(begins + self.longest_us)
-        until = pc.min_element_wise(said.only(Kind.DATETIME).cast(pa.int64()), longest, skip_nulls=True)
+        until = pc.min_element_wise(said.of_kind(Kind.DATETIME).cast(pa.int64()), longest, skip_nulls=True)
         lives = until.to_numpy() > begins
         return kept.filter(pa.array(lives)), {"until_us": until.filter(pa.array(lives))}, bad
 
@@ -106,7 +106,7 @@ class UntilEdge:
 
     def marked(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
         """Return the rows, with ``is_edge``, and the value of *span* (``g0_s``, ...)."""
-        marks: Marks = {"is_edge": pa.array(from_columns(below, f"s{self.edge}").valid())}
+        marks: Marks = {"is_edge": pa.array(from_columns(below, f"s{self.edge}").valid_mask())}
         if self.span is not None:
             marks |= canonicalize(from_columns(below, f"s{self.span}")).columns("g0")
         return below, marks, BAD_SCHEMA.empty_table()

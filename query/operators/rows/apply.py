@@ -16,7 +16,7 @@ from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
 from query.plan.row_tables import Retained, alone
-from tidegate.expressions.functions.columns import Rows
+from tidegate.expressions.functions.columns import RowNumbers
 from tidegate.expressions.functions.records import elements, properties
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, gather
@@ -38,7 +38,7 @@ class Application(InstantRows):
                 rows = rows.append_column(name, part)
         return rows, bad
 
-    def _elements(self, values: Variant) -> tuple[Rows, tuple[Variant, Variant]]:
+    def _elements(self, values: Variant) -> tuple[RowNumbers, tuple[Variant, Variant]]:
         """Return for each row to give the number of the row below, and the element's columns."""
         if self.node.value.name == "array":
             owner, index, found = elements(values)

@@ -102,8 +102,8 @@ def _classes(column: Variant) -> Iterable[tuple[Whole, Whole]]:
             rows = np.flatnonzero(valid_mask(part))
             yield rows, _dense(part.take(pa.array(rows)))
         elif kind is numbers.kinds[0]:
-            rows = np.flatnonzero(numbers.valid())
-            yield rows, _dense_numbers(numbers.take(rows))
+            rows = np.flatnonzero(numbers.valid_mask())
+            yield rows, _dense_numbers(numbers.take_rows(rows))
 
 
 def _dense(values: pa.Array) -> Whole:

@@ -22,7 +22,7 @@ from tidegate.expressions.functions.columns import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Arrival, Expr, Field, PartitionId, Payload, Slot, SystemTimestamp
 from tidegate.expressions.variant import Variant, from_columns
-from tidegate.json_columns.extracted import Extracted
+from tidegate.json_columns.extracted import ExtractedFields
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 
 
@@ -51,7 +51,7 @@ class RowStage:
             rows = np.flatnonzero(alive)
             (verdict,), failures = evaluate([predicate], _filtered(leaves, alive), len(rows))
             _note(reasons, failures, rows)
-            alive[rows] = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False)
+            alive[rows] = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
             alive[list(reasons)] = False
         rows = np.flatnonzero(alive)
         columns, failures = evaluate(self.exprs, _filtered(leaves, alive), len(rows))
@@ -59,7 +59,7 @@ class RowStage:
         if failures:
             fine = np.ones(count, dtype=np.bool_)
             fine[list(reasons)] = False
-            columns = [column.filter(fine[rows]) for column in columns]
+            columns = [column.filter_rows(fine[rows]) for column in columns]
             rows = rows[fine[rows]]
         kept = events if len(rows) == count else events.take(pa.array(rows))
         return kept, columns, _bad(events, reasons)
@@ -69,11 +69,11 @@ class RowStage:
         fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
         if Payload() in wanted:
             fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
-        extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else Extracted.of({}, {})
+        extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else ExtractedFields.of({}, {})
         leaves: dict[Expr, Variant] = {leaf: self._leaf(leaf, events, extracted) for leaf in wanted}
-        return leaves, dict(zip(extracted.bad.tolist(), extracted.reasons, strict=True))
+        return leaves, dict(zip(extracted.bad_rows.tolist(), extracted.reasons, strict=True))
 
-    def _leaf(self, leaf: Expr, events: pa.Table, extracted: Extracted) -> Variant:
+    def _leaf(self, leaf: Expr, events: pa.Table, extracted: ExtractedFields) -> Variant:
         count = events.num_rows
         if isinstance(leaf, Field):
             return extracted.columns[leaf]
@@ -112,7 +112,7 @@ def _whole(column: pa.ChunkedArray) -> pa.Array:
 
 
 def _filtered(leaves: dict[Expr, Variant], alive: npt.NDArray[np.bool_]) -> dict[Expr, Variant]:
-    return leaves if alive.all() else {leaf: column.filter(alive) for leaf, column in leaves.items()}
+    return leaves if alive.all() else {leaf: column.filter_rows(alive) for leaf, column in leaves.items()}
 
 
 def _note(reasons: dict[int, str], failures: Iterable[Failure], rows: npt.NDArray[np.int64]) -> None:

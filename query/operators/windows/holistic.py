@@ -57,9 +57,11 @@ def computed(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last
     if own is None:
         return holistic(aggregate, values, first, last), []
     some = np.flatnonzero(last >= first)
-    found, failures = own.rule([value.only(kind) for value, kind in zip(values, own.takes, strict=True)], first[some], last[some])
+    found, failures = own.compute(
+        [value.of_kind(kind) for value, kind in zip(values, own.argument_kinds, strict=True)], first[some], last[some]
+    )
     failed = [Failure(some[each.rows], f"{each.reason}: {aggregate}") for each in failures]
-    return gather(len(first), [(some, Variant.of(len(some), {own.gives: found}))]), failed
+    return gather(len(first), [(some, Variant.of(len(some), {own.result_kind: found}))]), failed
 
 
 def holistic(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last: Whole, *, rows_max: int = ROWS_MAX) -> Variant:
@@ -174,7 +176,7 @@ def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     def compute(runs: _Runs) -> Variant:
         top = runs.ordered(place).top(count)
         ranks = np.arange(1, len(top.rows) + 1) - np.repeat(top.starts[:-1], np.diff(top.starts))
-        found = json_values(values[0].take(top.rows))
+        found = json_values(values[0].take_rows(top.rows))
         numbers = pa.array(ranks).cast(pa.string())
         elements = pc.binary_join_element_wise(pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), found, pa.scalar("}"), pa.scalar(""))
         return _arrays(elements, top.starts)
@@ -187,7 +189,7 @@ def _top_one(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
 
     def compute(runs: _Runs) -> Variant:
         top = runs.ordered(place).top(1)
-        return gather(len(runs.first), [(np.flatnonzero(np.diff(top.starts)), values[0].take(top.rows))])
+        return gather(len(runs.first), [(np.flatnonzero(np.diff(top.starts)), values[0].take_rows(top.rows))])
 
     return compute
 
@@ -200,7 +202,7 @@ def _places(aggregate: Aggregate, values: Sequence[Variant]) -> Whole:
 
 def _percentile(pick: Callable[[Variant, _Runs, Decimal], Variant]) -> Callable[[Aggregate, Sequence[Variant]], _Compute]:
     def prepare(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
-        place, known = _places(aggregate, values), values[0].valid()
+        place, known = _places(aggregate, values), values[0].valid_mask()
         assert aggregate.parameter is not None
         parameter = aggregate.parameter
         return lambda runs: pick(values[0], runs.filter(known).ordered(place), parameter)
@@ -234,7 +236,7 @@ def _reached(values: Variant, runs: _Runs, part: Decimal) -> Variant:
     distinct, which = np.unique(counts, return_inverse=True)
     steps = [max(-(-above * int(count) // below) - 1, 0) for count in distinct]
     at = runs.starts[:-1][some] + np.array(steps, dtype=np.int64)[which]
-    return gather(len(runs.first), [(some, values.take(runs.rows[at]))])
+    return gather(len(runs.first), [(some, values.take_rows(runs.rows[at]))])
 
 
 def _counted(runs: _Runs) -> tuple[Whole, Whole]:

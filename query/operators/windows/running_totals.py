@@ -97,7 +97,7 @@ def _cells(function: str, values: Variant | None, count: int) -> Iterator[tuple[
     if values is None:
         yield "n", pa.array(np.ones(count, dtype=np.int64))
     elif function == "count":
-        yield "c0", pa.array(values.valid().astype(np.int64))
+        yield "c0", pa.array(values.valid_mask().astype(np.int64))
     elif function in ("sum", "avg"):
         yield from _sum_cells(values)
     else:

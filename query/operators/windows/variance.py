@@ -36,7 +36,7 @@ def variances(values: Variant, first: Whole, last: Whole, *, sample: bool) -> pa
         last: For each window the number of its last row, inclusive.
         sample: Whether to divide by one less than there are values (VAR), not by how many there are (VARP).
     """
-    counts = _of_runs(values.valid(), first, last)
+    counts = _of_runs(values.valid_mask(), first, last)
     found = np.flatnonzero(counts > int(sample))
     exact = _exact_variances(values, first[found], last[found], counts[found].astype(object), int(sample))
     results = np.full(len(first), None, dtype=object)

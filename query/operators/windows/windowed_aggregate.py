@@ -169,7 +169,7 @@ class WindowAggregation(Operator):
         framed = Framed(_in_order(framed.windows, groups), groups, framed.rows)
         (leaves, failing), windows = self._leaves(framed, number), framed.windows
         kept, refused = self._kept(leaves, failing, windows.num_rows)
-        leaves = {leaf: column.filter(kept) for leaf, column in leaves.items()}
+        leaves = {leaf: column.filter_rows(kept) for leaf, column in leaves.items()}
         windows, count = windows.filter(pa.array(kept)), int(kept.sum())
         columns, failed = evaluate([column.expr for column in self.node.columns], leaves, count)
         group = windows["group"]
@@ -182,7 +182,7 @@ class WindowAggregation(Operator):
             return np.ones(count, dtype=np.bool_), list(failing)
         (verdict,), found = evaluate([self.node.having], leaves, count)
         failures = [*failing, *found]
-        kept = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False).copy()
+        kept = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False).copy()
         for failure in failures:
             kept[failure.rows] = True
         number = np.cumsum(kept) - 1
@@ -196,7 +196,7 @@ class WindowAggregation(Operator):
         asked = [column.expr for column in self.node.columns] + ([self.node.having] if self.node.having is not None else [])
         for leaf in dict.fromkeys(leaf for expr in asked for leaf in expr.leaves()):
             if isinstance(leaf, Key):
-                leaves[leaf] = from_columns(framed.groups, f"g{leaf.index}").take(ticks(windows, "group"))
+                leaves[leaf] = from_columns(framed.groups, f"g{leaf.index}").take_rows(ticks(windows, "group"))
         failing: list[Failure] = []
         for at, total in enumerate(self.node.totals):
             leaves[Total(at, "", None)], failures = self._total(framed, total)

@@ -49,7 +49,7 @@ def test_a_csv_value_is_a_number_where_it_is_written_as_one(tmp_path: Path) -> N
         r'{"k":3,"zip":"77","name":"two\nlines","n":1}',
     ]
     assert table.versions[0].effective_us == NEVER
-    assert (table.schema.closed, table.schema.is_reference) == (True, True)
+    assert (table.schema.is_closed, table.schema.is_reference) == (True, True)
     assert table.schema.fields == {"zip": "bigint", "k": "any", "name": "any", "n": "any"}
 
 
@@ -58,7 +58,7 @@ def test_other_delimiters_and_json_lines(tmp_path: Path) -> None:
     assert values(loaded(tmp_path / "r.csv", "a;b\n1;x,y\n", csv_delimiter=";")) == ['{"a":1,"b":"x,y"}']
     table = loaded(tmp_path / "r.jsonl", '{"a": 1}\n\n {"a":{"b":2}} \n')
     assert values(table) == ['{"a": 1}', '{"a":{"b":2}}']
-    assert not table.schema.closed
+    assert not table.schema.is_closed
     assert values(loaded(tmp_path / "r.txt", '{"a":1}', format="ndjson")) == ['{"a":1}']
 
 

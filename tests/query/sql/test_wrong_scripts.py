@@ -15,7 +15,7 @@ INPUTS = [
     InputSchema("flights", timestamp_by="scheduled", over="origin", fields={"delay": "bigint", "note": "record"}),
     InputSchema("arrivals"),
     InputSchema("airports", is_reference=True),
-    InputSchema("departures", is_result=True, closed=True, fields={"origin": "any", "window_end": "datetime", "departures": "bigint"}),
+    InputSchema("departures", is_result=True, is_closed=True, fields={"origin": "any", "window_end": "datetime", "departures": "bigint"}),
 ]
 
 

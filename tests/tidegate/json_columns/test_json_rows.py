@@ -29,7 +29,7 @@ def _native() -> None:
     assert json_rows.library() is not None, "make install compiles it"
 
 
-def _written(column: json_rows.Values, rows: int) -> list[bytes]:
+def _written(column: json_rows.JsonColumn, rows: int) -> list[bytes]:
     """What the native part alone makes of a column: it may ask for no text."""
 
     def refuse(at: int) -> pa.Array:
@@ -37,7 +37,7 @@ def _written(column: json_rows.Values, rows: int) -> list[bytes]:
 
     library = json_rows.library()
     assert library is not None
-    found = json_rows.written(library, [column], b"", rows, refuse)
+    found = json_rows.write_rows(library, [column], b"", rows, refuse)
     assert found is not None
     found.validate(full=True)
     return [bytes(value) for value in found.to_pylist()]
@@ -48,7 +48,7 @@ def _written(column: json_rows.Values, rows: int) -> list[bytes]:
 def test_floats_of_few_digits_are_written_as_repr_does(values: list[float]) -> None:
     """Of up to 15 digits, with exponent or without, and the zeros."""
     plain = [value for value in values if len(repr(value).partition("e")[0].replace(".", "").strip("-0")) <= 15 and abs(value) < 1e15]
-    column = json_rows.Values(b"", json_rows.FLOAT, pa.array(plain, pa.float64()))
+    column = json_rows.JsonColumn(b"", json_rows.FLOAT, pa.array(plain, pa.float64()))
     assert _written(column, len(plain)) == [repr(value).encode() for value in plain]
 
 
@@ -63,7 +63,7 @@ def test_floats_of_all_sizes_are_written_as_repr_does() -> None:
         assert library is not None
         part = pa.array([value], pa.float64())
         text = pa.array([repr(value)])
-        found = json_rows.written(library, [json_rows.Values(b"", json_rows.FLOAT, part)], b"", 1, lambda at, text=text: text)  # type: ignore[misc]
+        found = json_rows.write_rows(library, [json_rows.JsonColumn(b"", json_rows.FLOAT, part)], b"", 1, lambda at, text=text: text)  # type: ignore[misc]
         assert found is not None
         assert found[0].as_py() == repr(value).encode()
     texts = encode_objects(["v"], [Variant.of(len(plain), {Kind.FLOAT: pa.array(plain)})], len(plain))
@@ -109,6 +109,8 @@ def test_any_bits_are_a_float_or_left_to_others(values: list[float]) -> None:
             asked.append(at)
             return text
 
-        found = json_rows.written(library, [json_rows.Values(b"", json_rows.FLOAT, pa.array([value], pa.float64()))], b"", 1, text_of)
+        found = json_rows.write_rows(
+            library, [json_rows.JsonColumn(b"", json_rows.FLOAT, pa.array([value], pa.float64()))], b"", 1, text_of
+        )
         assert found is not None
         assert found[0].as_py() == (b"left" if asked else repr(value).encode())

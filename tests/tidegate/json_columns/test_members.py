@@ -83,15 +83,15 @@ def test_bad_payloads_are_flagged_and_hurt_nobody() -> None:
     payloads = [b'{"a":1}', None, b"\xff{", b"{", b"[1]", b"7", b"", b' {"a":2} ', b'{"a":1}{"a":2}']
     field = Field(("a",))
     found = extract(pa.array(payloads, pa.binary()), [field])
-    assert found.bad.tolist() == [1, 2, 3, 4, 5, 6, 8]
+    assert found.bad_rows.tolist() == [1, 2, 3, 4, 5, 6, 8]
     assert found.reasons == [NO_PAYLOAD, NOT_UTF8, NOT_JSON, NOT_OBJECT, NOT_OBJECT, NOT_JSON, NOT_JSON]
-    assert found.columns[field].only(Kind.BIGINT).to_pylist() == [1, None, None, None, None, None, None, 2, None]
+    assert found.columns[field].of_kind(Kind.BIGINT).to_pylist() == [1, None, None, None, None, None, None, 2, None]
 
 
 def test_without_fields_nothing_is_parsed() -> None:
     """COUNT(*) needs no payload."""
     found = extract(pa.array([b"{", None], pa.binary()), [])
-    assert (found.columns, found.bad.tolist()) == ({}, [])
+    assert (found.columns, found.bad_rows.tolist()) == ({}, [])
 
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4)

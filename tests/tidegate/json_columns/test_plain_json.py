@@ -94,9 +94,9 @@ def test_plain_objects_need_no_parser(payload: bytes) -> None:
     """Unless the field itself is no short integer and no string."""
     library = plain_json.library()
     if library is not None:
-        plain = plain_json.take(library, pa.array([payload]), ["t", "k"])
+        plain = plain_json.read_texts(library, pa.array([payload]), ["t", "k"])
         assert plain is not None
-        assert len(plain.others) == (b"-12.5" in payload)
+        assert len(plain.other_rows) == (b"-12.5" in payload)
 
 
 @pytest.mark.parametrize(
@@ -128,5 +128,5 @@ def test_of_all_others_nothing_is_said(payload: bytes) -> None:
     """Whatever two parsers might read differently."""
     library = plain_json.library()
     if library is not None:
-        plain = plain_json.take(library, pa.array([payload]), ["t", "k"])
-        assert plain is None or plain.others.tolist() == [0]
+        plain = plain_json.read_texts(library, pa.array([payload]), ["t", "k"])
+        assert plain is None or plain.other_rows.tolist() == [0]

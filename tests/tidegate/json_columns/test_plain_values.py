@@ -49,7 +49,7 @@ def both(column: pa.Array) -> list[tuple[Any, ...]]:
             patch.setenv(NATIVE_SWITCH, way)
             taken = extract(column, FIELDS)
         columns = [{kind: part.to_pylist() for kind, part in taken.columns[field].parts.items()} for field in FIELDS]
-        found.append((columns, taken.bad.tolist(), taken.reasons))
+        found.append((columns, taken.bad_rows.tolist(), taken.reasons))
     return found
 
 
@@ -74,6 +74,6 @@ def test_the_native_part_was_used() -> None:
     """Else nothing above says anything."""
     library = plain_json.library()
     assert library is not None
-    found = plain_json.take_values(library, pa.array([PLAIN, b'{"a":1e5}', None]), ["a"])
+    found = plain_json.read_values(library, pa.array([PLAIN, b'{"a":1e5}', None]), ["a"])
     assert found is not None
-    assert (found.status.tolist(), found.others.tolist()) == ([1, 0, plain_json.MISSING], [1])
+    assert (found.status.tolist(), found.other_rows.tolist()) == ([1, 0, plain_json.MISSING], [1])

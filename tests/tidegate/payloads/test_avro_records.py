@@ -41,7 +41,7 @@ def field_of(schema: Any, payloads: list[bytes | None], path: str = "v") -> tupl
     for kind, part in found.columns[field].parts.items():
         for row, value in enumerate(part.to_pylist()):
             values[row] = values[row] if value is None else (kind, value)
-    return values, dict(zip(found.bad.tolist(), found.reasons, strict=True))
+    return values, dict(zip(found.bad_rows.tolist(), found.reasons, strict=True))
 
 
 def logical(kind: str, name: str, **more: Any) -> dict[str, Any]:

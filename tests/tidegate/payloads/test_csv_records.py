@@ -23,8 +23,8 @@ def rows(payloads: list[bytes | None], delimiter: str = ",") -> list[Row]:
     """The three values of each payload, or why it is bad."""
     fields = [Field((name,)) for name in COLUMNS]
     found = CsvReader(COLUMNS, delimiter).extract(pa.array(payloads, pa.binary()), fields)
-    columns = [found.columns[field].only(Kind.NVARCHAR).to_pylist() for field in fields]
-    bad = dict(zip(found.bad.tolist(), found.reasons, strict=True))
+    columns = [found.columns[field].of_kind(Kind.NVARCHAR).to_pylist() for field in fields]
+    bad = dict(zip(found.bad_rows.tolist(), found.reasons, strict=True))
     assert all(column[row] is None for column in columns for row in bad)
     told: dict[int, Row] = {**bad}
     return [told.get(row, values) for row, values in enumerate(zip(*columns, strict=True))]

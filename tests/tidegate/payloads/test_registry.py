@@ -66,7 +66,7 @@ def read(reader: RegistryReader, payloads: list[bytes | None], path: str = "at")
     """The bigints of one field, and the reasons of bad rows."""
     field = Field((path,))
     found = reader.extract(pa.array(payloads, pa.binary()), [field])
-    return found.columns[field].only(Kind.BIGINT).to_pylist(), dict(zip(found.bad.tolist(), found.reasons, strict=True))
+    return found.columns[field].of_kind(Kind.BIGINT).to_pylist(), dict(zip(found.bad_rows.tolist(), found.reasons, strict=True))
 
 
 def test_each_payload_is_read_by_the_schema_it_names(server: RegistryServer) -> None:
@@ -180,7 +180,7 @@ def test_schemas_may_refer_to_others(server: RegistryServer) -> None:
     assert read(RegistryReader(registry(server)), [payload], "middle") == ([None], {})
     field = Field(("middle", "inner", "at"))
     found = RegistryReader(registry(server)).extract(pa.array([payload]), [field])
-    assert found.columns[field].only(Kind.BIGINT).to_pylist() == [5]
+    assert found.columns[field].of_kind(Kind.BIGINT).to_pylist() == [5]
 
 
 def test_schemas_that_refer_to_each_other_without_end_are_unusable(server: RegistryServer) -> None:

@@ -24,12 +24,12 @@ from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.parse import offset_of
 from tidegate.expressions.tree import Aggregate, Call, Expr
 
-ORDERED = ("collecttop", "topone", "percentile_cont", "percentile_disc")
+ORDERED_AGGREGATES = ("collecttop", "topone", "percentile_cont", "percentile_disc")
 """The aggregates that need OVER (ORDER BY ...)."""
-LOOKING_BACK = ("partition_by", LIMIT, WHEN)
+LOOK_BACK_CLAUSES = ("partition_by", LIMIT, WHEN)
 """What OVER has where an aggregate is that of the rows before each row, not of a group (:mod:`tidegate.expressions.binding.analytic`)."""
-_CLAUSES = frozenset({"this", "over", "order", *LOOKING_BACK})
-_NUMBERS = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp"})
+_CLAUSES = frozenset({"this", "over", "order", *LOOK_BACK_CLAUSES})
+_NUMERIC = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp"})
 _PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
 _ARGUMENTS = {"collect": (0, 1), "collecttop": (1, 2), "topone": (0, 1)}
 _EXAMPLES = {
@@ -45,17 +45,17 @@ _EXAMPLES = {
 class WholeRows(Protocol):
     """What :class:`tidegate.expressions.binding.expressions.Names` knows of whole rows."""
 
-    def means_row(self, name: str) -> bool:
+    def is_row_name(self, name: str) -> bool:
         """Tell whether a name that stands alone means a whole row rather than a column."""
         ...
 
-    def whole(self, at: int) -> Expr:
+    def whole_row(self, offset: int) -> Expr:
         """Return a whole row as a record."""
         ...
 
 
 @dataclass(frozen=True)
-class AggregateBinding:
+class AggregateBinder:
     """
     Binds one aggregate.
 
@@ -68,10 +68,10 @@ class AggregateBinding:
 
     source: Source
     bind: Callable[[exp.Expr], Expr]
-    checked: Callable[[Expr, exp.Expr], Expr]
+    check_kinds: Callable[[Expr, exp.Expr], Expr]
     rows: WholeRows
 
-    def function(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
+    def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
         """
         Bind a call.
 
@@ -83,43 +83,43 @@ class AggregateBinding:
         Raises:
             QueryError: An argument or a clause is wrong or missing.
         """
-        at, args = offset_of(call), call.expressions
-        if (own := offered.find(name)) is not None:
-            return self._offered(name, own, call)
+        offset, args = offset_of(call), call.expressions
+        if (extension := offered.find(name)) is not None:
+            return self._extension(name, extension, call)
         self._check_count(name, call)
         order = self._order(name, call, over.args if over is not None else {})
         if name in _PERCENTILES:
-            return Aggregate(name, None, order=order, parameter=self._part(name, args[0]), at=at)
+            return Aggregate(name, None, order=order, parameter=self._fraction(name, args[0]), offset=offset)
         if name == "collecttop":
-            return Aggregate(name, self._taken(name, call, args[1:]), order=order, parameter=self._rows(args[0]), at=at)
+            return Aggregate(name, self._row_value(name, call, args[1:]), order=order, parameter=self._row_count(args[0]), offset=offset)
         if name in ("collect", "topone"):
-            return Aggregate(name, self._taken(name, call, args), order=order, at=at)
+            return Aggregate(name, self._row_value(name, call, args), order=order, offset=offset)
         if isinstance(args[0], exp.Distinct):
-            return Aggregate(name, self._distinct(name, args[0]), distinct=True, at=at)
+            return Aggregate(name, self._distinct(name, args[0]), distinct=True, offset=offset)
         if isinstance(args[0], exp.Star) or (name == "count" and self._is_row(args[0])):
             if name != "count":
                 raise self._error(f"{name.upper()} takes a value, not *", call, fix="name a field", example="SUM(delay)")
-            return Aggregate(name, None, at=at)
+            return Aggregate(name, None, offset=offset)
         arg = self.bind(args[0])
-        return Aggregate(name, arg if name == "count" else self._comparable(arg, call, numbers=name in _NUMBERS), at=at)
+        return Aggregate(name, arg if name == "count" else self._comparable(arg, call, numbers=name in _NUMERIC), offset=offset)
 
     # Arguments
 
-    def _offered(self, name: str, own: offered.OfferedAggregate, call: exp.Expr) -> Aggregate:
+    def _extension(self, name: str, extension: offered.ExtensionAggregate, call: exp.Expr) -> Aggregate:
         """Bind an aggregate of another package."""
-        args, wanted = call.expressions, len(own.takes)
-        if len(args) != wanted:
-            takes = f"{wanted} argument{'s' if wanted != 1 else ''}"
+        args, count = call.expressions, len(extension.argument_kinds)
+        if len(args) != count:
+            takes = f"{count} argument{'s' if count != 1 else ''}"
             raise self._error(f"{name} takes {takes}, not {len(args)}", call, fix=f"give it {takes}")
         star = next((arg for arg in args if isinstance(arg, (exp.Star, exp.Distinct))), None)
         if star is not None:
-            what = "*" if isinstance(star, exp.Star) else "DISTINCT"
-            raise self._error(f"{name} takes values, not {what}", call, fix="name fields")
-        bound = [self._only(self.bind(arg), kind, arg) for arg, kind in zip(args, own.takes, strict=True)]
-        return Aggregate(name, bound[0], more=tuple(bound[1:]), at=offset_of(call))
+            message = "*" if isinstance(star, exp.Star) else "DISTINCT"
+            raise self._error(f"{name} takes values, not {message}", call, fix="name fields")
+        bound = [self._of_kind(self.bind(arg), kind, arg) for arg, kind in zip(args, extension.argument_kinds, strict=True)]
+        return Aggregate(name, bound[0], more_args=tuple(bound[1:]), offset=offset_of(call))
 
-    def _only(self, arg: Expr, kind: Kind, node: exp.Expr) -> Expr:
-        return arg if static_kind(arg) is kind else self.checked(offered.only(arg, kind), node)
+    def _of_kind(self, arg: Expr, kind: Kind, node: exp.Expr) -> Expr:
+        return arg if static_kind(arg) is kind else self.check_kinds(offered.require_kind(arg, kind), node)
 
     def _check_count(self, name: str, call: exp.Expr) -> None:
         least, most = _ARGUMENTS.get(name, (1, 1))
@@ -128,9 +128,9 @@ class AggregateBinding:
             takes = f"{least} argument" if least == most else f"{least} or {most} arguments"
             raise self._error(f"{name.upper()} takes {takes}, not {count}", call, example=_EXAMPLES.get(name, "COUNT(*)"))
 
-    def _taken(self, name: str, call: exp.Expr, args: list[exp.Expr]) -> Expr:
+    def _row_value(self, name: str, call: exp.Expr, args: list[exp.Expr]) -> Expr:
         if not args:
-            return self.rows.whole(offset_of(call))
+            return self.rows.whole_row(offset_of(call))
         if isinstance(args[0], exp.Star):
             raise self._error(f"{name.upper()} takes a value, not *", call, fix="leave * out for whole rows", example=_EXAMPLES[name])
         return self.bind(args[0])
@@ -144,23 +144,23 @@ class AggregateBinding:
         if len(distinct.expressions) != 1 or isinstance(distinct.expressions[0], exp.Star):
             raise self._error("COUNT(DISTINCT ...) takes one value", distinct, fix="count values", example=_EXAMPLES[name])
         value = distinct.expressions[0]
-        return self.rows.whole(offset_of(value)) if self._is_row(value) else self.bind(value)
+        return self.rows.whole_row(offset_of(value)) if self._is_row(value) else self.bind(value)
 
     def _is_row(self, node: exp.Expr) -> bool:
-        return isinstance(node, exp.Column) and len(node.parts) == 1 and self.rows.means_row(node.name)
+        return isinstance(node, exp.Column) and len(node.parts) == 1 and self.rows.is_row_name(node.name)
 
     def _comparable(self, arg: Expr, node: exp.Expr, *, numbers: bool) -> Expr:
         if static_kind(arg) in (Kind.BIGINT, Kind.FLOAT):
             return arg
-        return self.checked(Call("number" if numbers else "comparable", (arg,), at=arg.at), node)
+        return self.check_kinds(Call("number" if numbers else "comparable", (arg,), offset=arg.offset), node)
 
-    def _part(self, name: str, node: exp.Expr) -> Decimal:
+    def _fraction(self, name: str, node: exp.Expr) -> Decimal:
         part = _number(node)
         if part is None or not 0 <= part <= 1:
             raise self._error(f"{name.upper()} takes a number from 0 to 1", node, fix="write the number", example=_EXAMPLES[name])
         return part
 
-    def _rows(self, node: exp.Expr) -> Decimal:
+    def _row_count(self, node: exp.Expr) -> Decimal:
         count = _number(node)
         if count is None or count < 1 or count != int(count):
             raise self._error(
@@ -171,26 +171,26 @@ class AggregateBinding:
     # OVER
 
     def _order(self, name: str, call: exp.Expr, clauses: Mapping[str, Any]) -> tuple[tuple[Expr, bool], ...]:
-        other = next((clause for clause, value in clauses.items() if value and clause not in _CLAUSES), None)
-        if other:
-            raise self.source.not_yet(f"{call.name} OVER with {other.replace('_', ' ').upper()} is", at=offset_of(call))
-        if name not in ORDERED:
+        unknown_clause = next((clause for clause, value in clauses.items() if value and clause not in _CLAUSES), None)
+        if unknown_clause:
+            raise self.source.not_yet(f"{call.name} OVER with {unknown_clause.replace('_', ' ').upper()} is", offset=offset_of(call))
+        if name not in ORDERED_AGGREGATES:
             return ()
         order = clauses.get("order")
         if order is None:
             raise self._error(f"{call.name} needs OVER (ORDER BY ...)", call, fix="say what comes first", example=_EXAMPLES[name])
         if name in _PERCENTILES and len(order.expressions) != 1:
             raise self._error(f"{call.name} is ordered by one value", order, fix="name one", example=_EXAMPLES[name])
-        return tuple(self._key(name, node) for node in order.expressions)
+        return tuple(self._order_key(name, node) for node in order.expressions)
 
-    def _key(self, name: str, node: exp.Expr) -> tuple[Expr, bool]:
+    def _order_key(self, name: str, node: exp.Expr) -> tuple[Expr, bool]:
         descending = bool(node.args.get("desc"))
         if bool(node.args.get("nulls_first")) == descending:
-            raise self.source.not_yet("NULLS FIRST or LAST is", at=offset_of(node), fix="leave it out: NULL is lowest")
+            raise self.source.not_yet("NULLS FIRST or LAST is", offset=offset_of(node), fix="leave it out: NULL is lowest")
         return self._comparable(self.bind(node.this), node, numbers=name in _PERCENTILES), descending
 
-    def _error(self, what: str, node: exp.Expr, *, fix: str = "", example: str = "") -> Exception:
-        return self.source.error(what, code="FUNCTION", at=offset_of(node), fix=fix, example=example)
+    def _error(self, message: str, node: exp.Expr, *, fix: str = "", example: str = "") -> Exception:
+        return self.source.error(message, code="FUNCTION", offset=offset_of(node), fix=fix, example=example)
 
 
 def _number(node: exp.Expr) -> Decimal | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from tidegate.expressions.binding.aggregates import ORDERED
+from tidegate.expressions.binding.aggregates import ORDERED_AGGREGATES
 from tidegate.expressions.evaluation.evaluate import static_kind
 from tidegate.expressions.functions.dates import DATE_PARTS
 from tidegate.expressions.kinds import Kind
@@ -39,7 +39,7 @@ _EXAMPLES = {
 
 
 @dataclass(frozen=True)
-class AnalyticBinding:
+class AnalyticBinder:
     """
     Binds one analytic function.
 
@@ -53,11 +53,11 @@ class AnalyticBinding:
 
     source: Source
     bind: Callable[[exp.Expr], Expr]
-    condition: Callable[[exp.Expr, str], Expr]
-    aggregate: Callable[[str, exp.Expr, exp.Expr | None], Aggregate]
-    whole: Callable[[int], Expr]
+    bind_condition: Callable[[exp.Expr, str], Expr]
+    bind_aggregate: Callable[[str, exp.Expr, exp.Expr | None], Aggregate]
+    whole_row: Callable[[int], Expr]
 
-    def function(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
+    def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
         """
         Bind a call and its OVER.
 
@@ -75,70 +75,72 @@ class AnalyticBinding:
         if name in _ARGUMENTS:
             self._check_count(name, call)
         else:
-            total = self._total(name, call, over)
-        partition = tuple(self._part(name, node) for node in clauses.get("partition_by") or ())
-        when = self.condition(clauses[WHEN], "WHEN") if clauses.get(WHEN) else None
+            total = self._aggregate(name, call, over)
+        partition = tuple(self._argument(name, node) for node in clauses.get("partition_by") or ())
+        when = self.bind_condition(clauses[WHEN], "WHEN") if clauses.get(WHEN) else None
         if when is not None:
             self._refuse_inside(name, when)
-        at = offset_of(call)
+        offset = offset_of(call)
         if name == "isfirst":
             if clauses.get(LIMIT):
                 fix = "leave it out: its arguments say how long its intervals are"
                 raise self._error(name, "ISFIRST takes no LIMIT DURATION", call, fix=fix)
-            return Analytic(name, None, partition, self._length(call.expressions, call, name), when, at=at)
-        limit_us = self._limit(name, clauses.get(LIMIT), call)
+            return Analytic(name, None, partition, self._duration_us(call.expressions, call, name), when, offset=offset)
+        limit_us = self._limit_us(name, clauses.get(LIMIT), call)
         if total is not None:
-            return Analytic(name, None, partition, limit_us, when, total=total, at=at)
-        arg = self._part(name, call.expressions[0])
-        offset = self._offset(call) if name == "lag" else 0
-        return Analytic(name, arg, partition, limit_us, when, offset, self._default(name, call, arg), at=at)
+            return Analytic(name, None, partition, limit_us, when, aggregate=total, offset=offset)
+        arg = self._argument(name, call.expressions[0])
+        rows_back = self._rows_back(call) if name == "lag" else 0
+        return Analytic(name, arg, partition, limit_us, when, rows_back, self._default(name, call, arg), offset=offset)
 
     def _refuse_other_clauses(self, name: str, clauses: dict[str, object], call: exp.Expr) -> None:
-        others = (clause for clause, value in clauses.items() if value and clause not in _CLAUSES)
-        other = next((clause for clause in others if clause != "order" or name not in ORDERED), None)
-        if other == "order":
+        other_clauses = (clause for clause, value in clauses.items() if value and clause not in _CLAUSES)
+        clause = next((clause for clause in other_clauses if clause != "order" or name not in ORDERED_AGGREGATES), None)
+        if clause == "order":
             fix = "leave it out: rows stand in the order of time"
             raise self._error(name, f"{name.upper()} takes no ORDER BY in OVER", call, code="FUNCTION", fix=fix)
-        if other:
-            raise self.source.not_yet(f"{other.replace('_', ' ').upper()} in OVER is", at=offset_of(call))
+        if clause:
+            raise self.source.not_yet(f"{clause.replace('_', ' ').upper()} in OVER is", offset=offset_of(call))
 
     def _check_count(self, name: str, call: exp.Expr) -> None:
         least, most = _ARGUMENTS[name]
         count = len(call.expressions)
         if not least <= count <= most:
             takes = str(least) if least == most else f"{least} to {most}"
-            what = f"{name.upper()} takes {takes} argument{'s' if most > 1 else ''}, not {count}"
-            raise self._error(name, what, call, code="FUNCTION", fix="write it as shown")
+            message = f"{name.upper()} takes {takes} argument{'s' if most > 1 else ''}, not {count}"
+            raise self._error(name, message, call, code="FUNCTION", fix="write it as shown")
 
     # Arguments
 
-    def _part(self, name: str, node: exp.Expr) -> Expr:
-        part = self.whole(offset_of(node)) if isinstance(node, exp.Star) else self.bind(node)
+    def _argument(self, name: str, node: exp.Expr) -> Expr:
+        part = self.whole_row(offset_of(node)) if isinstance(node, exp.Star) else self.bind(node)
         self._refuse_inside(name, part)
         return part
 
     def _refuse_inside(self, name: str, part: Expr) -> None:
-        found = next((inner for inner in part.walk() if isinstance(inner, (Aggregate, Analytic))), None)
-        if found is not None:
-            what = f"{found} cannot stand inside {name.upper()} OVER"
-            raise self.source.error(what, code="GROUP", at=found.at, fix="compute it in a step", example="WITH step AS (SELECT ...)")
+        inner_call = next((inner for inner in part.walk() if isinstance(inner, (Aggregate, Analytic))), None)
+        if inner_call is not None:
+            message = f"{inner_call} cannot stand inside {name.upper()} OVER"
+            raise self.source.error(
+                message, code="GROUP", offset=inner_call.offset, fix="compute it in a step", example="WITH step AS (SELECT ...)"
+            )
 
-    def _total(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
-        total = self.aggregate(name, call, over)
+    def _aggregate(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
+        total = self.bind_aggregate(name, call, over)
         for part in total.parts:
             self._refuse_inside(name, part)
         return total
 
-    def _offset(self, call: exp.Expr) -> int:
+    def _rows_back(self, call: exp.Expr) -> int:
         if len(call.expressions) < 2:
             return 1
-        offset = _whole(call.expressions[1])
+        offset = _whole_number(call.expressions[1])
         if offset is None or offset < 1:
             fix = "LAST gives the row itself" if offset == 0 else "write a number"
             raise self.source.error(
                 "LAG goes back a whole number of rows, 1 or more",
                 code="FUNCTION",
-                at=offset_of(call.expressions[1]),
+                offset=offset_of(call.expressions[1]),
                 fix=fix,
                 example="LAG(delay, 2) OVER (LIMIT DURATION(hour, 1))",
             )
@@ -148,29 +150,29 @@ class AnalyticBinding:
         place = 2 if name == "lag" else 1
         if len(call.expressions) <= place:
             return None
-        default = self._part(name, call.expressions[place])
+        default = self._argument(name, call.expressions[place])
         kinds = static_kind(arg), static_kind(default)
         if None not in kinds and Kind.NULL not in kinds and kinds[0] is not kinds[1]:
-            wanted, given = (kind.asa_name for kind in kinds if kind is not None)
+            expected_type, given_type = (kind.asa_name for kind in kinds if kind is not None)
             raise self.source.error(
-                f"the default of {name.upper()} is {given}, but {arg} is {wanted}",
+                f"the default of {name.upper()} is {given_type}, but {arg} is {expected_type}",
                 code="TYPE",
-                at=offset_of(call.expressions[place]),
-                fix=f"write a default of type {wanted}",
+                offset=offset_of(call.expressions[place]),
+                fix=f"write a default of type {expected_type}",
             )
         return default
 
     # Durations
 
-    def _limit(self, name: str, limit: exp.Expr | None, call: exp.Expr) -> int:
+    def _limit_us(self, name: str, limit: exp.Expr | None, call: exp.Expr) -> int:
         if limit is None:
-            what = f"{name.upper()} must say how far back it looks"
-            raise self._error(name, what, call, fix="write OVER ( ... LIMIT DURATION(unit, n))")
+            message = f"{name.upper()} must say how far back it looks"
+            raise self._error(name, message, call, fix="write OVER ( ... LIMIT DURATION(unit, n))")
         if not isinstance(limit, exp.Anonymous) or str(limit.name).lower() != "duration":
             raise self._error(name, "LIMIT takes DURATION(unit, n)", limit, fix="write it as shown")
-        return self._length(limit.expressions, limit, name)
+        return self._duration_us(limit.expressions, limit, name)
 
-    def _length(self, args: list[exp.Expr], node: exp.Expr, name: str) -> int:
+    def _duration_us(self, args: list[exp.Expr], node: exp.Expr, name: str) -> int:
         """Return the duration of a unit and a number, in microseconds."""
         if len(args) != 2:
             raise self._error(name, "DURATION takes a unit and a number", node, fix="write it as shown")
@@ -179,19 +181,19 @@ class AnalyticBinding:
         if unit_us is None:
             fix = suggest(spelled, UNITS_US, f"units are {', '.join(UNITS_US)}")
             raise self.source.error(
-                f"there is no unit {spelled or args[0].sql(dialect='tsql')}", code="WINDOW", at=offset_of(node), fix=fix
+                f"there is no unit {spelled or args[0].sql(dialect='tsql')}", code="WINDOW", offset=offset_of(node), fix=fix
             )
-        number = _whole(args[1])
+        number = _whole_number(args[1])
         if number is None or number < 1:
             raise self._error(name, "a duration is a whole number of units, 1 or more", node, fix="write a number")
         return unit_us * number
 
-    def _error(self, name: str, what: str, node: exp.Expr, *, code: str = "WINDOW", fix: str = "") -> Exception:
+    def _error(self, name: str, message: str, node: exp.Expr, *, code: str = "WINDOW", fix: str = "") -> Exception:
         example = _EXAMPLES.get(name, f"{name.upper()}(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))")
-        return self.source.error(what, code=code, at=offset_of(node), fix=fix, example=example)
+        return self.source.error(message, code=code, offset=offset_of(node), fix=fix, example=example)
 
 
-def _whole(node: exp.Expr) -> int | None:
+def _whole_number(node: exp.Expr) -> int | None:
     """Return the number that a literal is, None where it is no whole number that anybody would mean."""
     text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
     return int(text) if text.isdigit() and len(text) <= 18 else None

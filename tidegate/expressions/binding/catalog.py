@@ -26,7 +26,7 @@ _INSTEAD = {
 }
 
 
-def instead_of_type(spelled: str) -> str:
+def suggest_type(spelled: str) -> str:
     """Return what to write instead of a type that there is not."""
     word = spelled.lower().partition("(")[0].strip()
     instead = "nvarchar(max)" if word == "text" or "char" in word else _INSTEAD.get(word)
@@ -57,7 +57,7 @@ class InputSchema:
     over: str | None = None
     fields: Mapping[str, str] = field(default_factory=dict)
     is_result: bool = False
-    closed: bool = False
+    is_closed: bool = False
     is_free: bool = False
     is_reference: bool = False
 
@@ -72,13 +72,13 @@ class InputSchema:
                     example=f'{name} = "bigint"',
                 )
 
-    def kind(self, path: tuple[str, ...]) -> Kind | None:
+    def declared_kind(self, path: tuple[str, ...]) -> Kind | None:
         """Return the declared kind of a field, names compared ignoring case; None when it has none."""
-        wanted = ".".join(path).lower()
-        declared = next((kind for name, kind in self.fields.items() if name.lower() == wanted), ANY)
+        dotted = ".".join(path).lower()
+        declared = next((kind for name, kind in self.fields.items() if name.lower() == dotted), ANY)
         return DECLARABLE.get(declared.lower())
 
-    def has(self, path: tuple[str, ...]) -> bool:
+    def may_have(self, path: tuple[str, ...]) -> bool:
         """Tell whether an event may have this field."""
         first = path[0].lower()
-        return not self.closed or any(name.lower().split(".")[0] == first for name in self.fields)
+        return not self.is_closed or any(name.lower().split(".")[0] == first for name in self.fields)

@@ -17,7 +17,7 @@ from tidegate.expressions.syntax.paths import plain_path
 from tidegate.expressions.tree import Aggregate, Cast, Expr, Field, Leaf
 
 
-def bind_configured(text: str, where: str, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> Expr:
+def bind_setting(text: str, where: str, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> Expr:
     """
     Bind what a setting holds: a plain path or an expression over the payload.
 
@@ -42,18 +42,20 @@ def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:
     Bind the event time of an input as ingest computes it, from the payload alone.
 
     Raises:
-        QueryError: As :func:`bind_configured`; or it needs what is known only once events are ordered, or no field.
+        QueryError: As :func:`bind_setting`; or it needs what is known only once events are ordered, or no field.
     """
     path = plain_path(text)
     if path:
         return Field(path)
-    bound = bind_configured(text, where, schema)
+    bound = bind_setting(text, where, schema)
     source, _ = parse_expression(text, where)
     foreign = next((part for part in bound.walk() if isinstance(part, (Leaf, Aggregate)) and not isinstance(part, Field)), None)
     if foreign is not None:
-        raise source.error(f"{foreign} is no part of the payload", code="TIMESTAMP", at=foreign.at, fix="name a field of the payload")
+        raise source.error(
+            f"{foreign} is no part of the payload", code="TIMESTAMP", offset=foreign.offset, fix="name a field of the payload"
+        )
     if not bound.leaves():
-        raise source.error(f"{bound} names no field: all events would have one time", code="TIMESTAMP", at=-1, fix="name a field")
+        raise source.error(f"{bound} names no field: all events would have one time", code="TIMESTAMP", offset=-1, fix="name a field")
     return bound
 
 
@@ -68,7 +70,7 @@ def field_paths(bound: Expr) -> tuple[tuple[str, ...], ...]:
     return tuple(leaf.path for leaf in bound.leaves() if isinstance(leaf, Field))
 
 
-def canonical(text: str, where: str, schema: InputSchema) -> str:
+def canonical_text(text: str, where: str, schema: InputSchema) -> str:
     """
     Return one text for all spellings of an event time that mean the same: a dotted path, or ``=`` and the expression.
 
@@ -83,7 +85,7 @@ def canonical(text: str, where: str, schema: InputSchema) -> str:
     return " ".join([f"= {bound}", *sorted(declared)])
 
 
-def problem_of(text: str) -> str:
+def event_time_problem(text: str) -> str:
     """Return what is wrong with an event time whatever its input is, with the column; empty when nothing is."""
     try:
         bind_event_time(text, "", InputSchema("input"))

@@ -15,14 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tidegate.expressions.functions import columns
-from tidegate.expressions.functions.columns import ColumnFunction, Failure, unfit
+from tidegate.expressions.functions.columns import ColumnFunction, Failure, wrong_kinds
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 from tidegate.expressions.tree import Call, Expr
 from tidegate.expressions.variant import Variant
 
-Whole = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
-Rule = Callable[[Sequence[pa.Array], Whole, Whole], tuple[pa.Array, Sequence[Failure]]]
+AggregateRule = Callable[[Sequence[pa.Array], RowNumbers, RowNumbers], tuple[pa.Array, Sequence[Failure]]]
 """
 Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result,
 and the results that failed, NULL in it.
@@ -30,7 +30,7 @@ and the results that failed, NULL in it.
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedAggregate:
+class ExtensionAggregate:
     """
     One aggregate.
 
@@ -40,20 +40,20 @@ class OfferedAggregate:
         rule: What computes it.
     """
 
-    takes: tuple[Kind, ...]
-    gives: Kind
-    rule: Rule
+    argument_kinds: tuple[Kind, ...]
+    result_kind: Kind
+    compute: AggregateRule
 
 
-_REGISTERED: dict[str, OfferedAggregate] = {}
+_REGISTERED: dict[str, ExtensionAggregate] = {}
 
 
-def register(name: str, aggregate: OfferedAggregate) -> None:
+def register(name: str, aggregate: ExtensionAggregate) -> None:
     """Make an aggregate known by *name*, whatever its case; the last one registered under a name counts."""
     _REGISTERED[name.lower()] = aggregate
 
 
-def find(name: str) -> OfferedAggregate | None:
+def find(name: str) -> ExtensionAggregate | None:
     """Return the aggregate of that name (lower case)."""
     return _REGISTERED.get(name)
 
@@ -63,17 +63,17 @@ def names() -> tuple[str, ...]:
     return tuple(_REGISTERED)
 
 
-def only(arg: Expr, kind: Kind) -> Expr:
+def require_kind(arg: Expr, kind: Kind) -> Expr:
     """Return *arg* as a value of one kind; a row in which it has another fails, NULL is null."""
-    return Call(f"only {kind.value}", (arg,), at=arg.at)
+    return Call(f"only {kind.value}", (arg,), offset=arg.offset)
 
 
-def _only(kind: Kind) -> ColumnFunction:
+def _kind_check(kind: Kind) -> ColumnFunction:
     def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
-        return Variant.of(length, {kind: args[0].only(kind)}), unfit(args, (kind,))
+        return Variant.of(length, {kind: args[0].of_kind(kind)}), wrong_kinds(args, (kind,))
 
     return ColumnFunction(1, 1, rule, kind, (kind,))
 
 
 for _kind in VALUE_KINDS:
-    columns.register(f"only {_kind.value}", _only(_kind))
+    columns.register(f"only {_kind.value}", _kind_check(_kind))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidegate.expressions.binding.catalog import InputSchema, instead_of_type
+from tidegate.expressions.binding.catalog import InputSchema, suggest_type
 from tidegate.expressions.kinds import DECLARABLE
 from tidegate.expressions.syntax.errors import Source, suggest
 
@@ -43,10 +43,10 @@ class Declaration:
     """
 
     name: str
-    at: int
+    offset: int
     fields: tuple[tuple[str, str, int], ...]
 
-    def applied(self, source: Source, schema: InputSchema) -> InputSchema:
+    def apply_to(self, source: Source, schema: InputSchema) -> InputSchema:
         """
         Return an input with the declared types added to those it is configured with.
 
@@ -54,15 +54,17 @@ class Declaration:
             QueryError: They contradict each other.
         """
         fields = dict(schema.fields)
-        for path, kind, at in self.fields:
+        for path, kind, offset in self.fields:
             names = tuple(path.split("."))
-            known = schema.kind(names)
-            if known is not None and known is not DECLARABLE[kind]:
-                what = f"{schema.name}.{path} is configured as {known.asa_name}, not as {kind}"
-                raise source.error(what, code="TYPE", at=at, fix=f"write {known.asa_name}, or CAST it where it is used")
-            if not schema.has(names):
+            configured_kind = schema.declared_kind(names)
+            if configured_kind is not None and configured_kind is not DECLARABLE[kind]:
+                message = f"{schema.name}.{path} is configured as {configured_kind.asa_name}, not as {kind}"
+                raise source.error(
+                    message, code="TYPE", offset=offset, fix=f"write {configured_kind.asa_name}, or CAST it where it is used"
+                )
+            if not schema.may_have(names):
                 fix = suggest(names[0], schema.fields, f"its fields are {', '.join(schema.fields)}")
-                raise source.error(f"{schema.name} has no field {path}", code="FIELD", at=at, fix=fix)
+                raise source.error(f"{schema.name} has no field {path}", code="FIELD", offset=offset, fix=fix)
             fields = {name: declared for name, declared in fields.items() if name.lower() != path.lower()} | {path: kind}
         return replace(schema, fields=fields)
 
@@ -81,18 +83,18 @@ def apply_declarations(source: Source, declarations: Sequence[Declaration], inpu
         if name not in schemas:
             known = [schema.name for schema in inputs]
             fix = suggest(declaration.name, known, f"inputs are {', '.join(known)}" if known else "configure it under [inputs]")
-            raise source.error(f"there is no input {declaration.name}", code="INPUT", at=declaration.at, fix=fix)
+            raise source.error(f"there is no input {declaration.name}", code="INPUT", offset=declaration.offset, fix=fix)
         if name in declared:
             raise source.error(
-                f"{declaration.name} is declared twice", code="NAME", at=declaration.at, fix="declare all its fields at once"
+                f"{declaration.name} is declared twice", code="NAME", offset=declaration.offset, fix="declare all its fields at once"
             )
         declared.add(name)
-        schemas[name] = declaration.applied(source, schemas[name])
+        schemas[name] = declaration.apply_to(source, schemas[name])
     return list(schemas.values())
 
 
 @dataclass
-class Split:
+class ScriptParts:
     """The tokens of a script's queries, and what its other statements say."""
 
     queries: list[list[Token]] = field(default_factory=list)
@@ -100,36 +102,36 @@ class Split:
     ignores_case: bool = False
 
 
-def split(tokens: Sequence[Token], source: Source) -> Split:
+def split_statements(tokens: Sequence[Token], source: Source) -> ScriptParts:
     """
     Take a script's tokens apart.
 
     Raises:
         QueryError: A statement that is no query is wrong.
     """
-    found = Split()
+    parts = ScriptParts()
     for statement in _statements(tokens):
         first = statement[0]
         if _is_create(statement, 0):
-            found.declarations.append(_Reading(statement, source).declaration())
+            parts.declarations.append(_DeclarationReader(statement, source).read())
         elif first.token_type is TokenType.SET:
-            if found.queries:
-                raise source.error("SET stands after a query", code="SYNTAX", at=first.start, fix="write it before all queries")
-            found.ignores_case = _setting(statement, source)
+            if parts.queries:
+                raise source.error("SET stands after a query", code="SYNTAX", offset=first.start, fix="write it before all queries")
+            parts.ignores_case = _read_case_setting(statement, source)
         elif first.token_type in _REFUSED:
             fix, example = "write SELECT ... INTO output FROM input", "SELECT origin, delay INTO delays FROM flights TIMESTAMP BY scheduled"
-            raise source.error("a script is a SELECT statement", code="SYNTAX", at=first.start, fix=fix, example=example)
+            raise source.error("a script is a SELECT statement", code="SYNTAX", offset=first.start, fix=fix, example=example)
         else:
-            found.queries.append(statement)
-    return found
+            parts.queries.append(statement)
+    return parts
 
 
 def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
     statements: list[list[Token]] = [[]]
     depth, has_select = 0, False
-    for at, token in enumerate(tokens):
+    for index, token in enumerate(tokens):
         kind = token.token_type
-        if kind is TokenType.SEMICOLON or (depth == 0 and statements[-1] and _begins(tokens, at, statements[-1], has_select)):
+        if kind is TokenType.SEMICOLON or (depth == 0 and statements[-1] and _starts_statement(tokens, index, statements[-1], has_select)):
             statements.append([])
             depth, has_select = 0, False
         if kind is not TokenType.SEMICOLON:
@@ -139,54 +141,56 @@ def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
     return [statement for statement in statements if statement]
 
 
-def _begins(tokens: Sequence[Token], at: int, statement: list[Token], has_select: bool) -> bool:
+def _starts_statement(tokens: Sequence[Token], index: int, statement: list[Token], has_select: bool) -> bool:
     """Tell whether the token at *at*, outside of brackets, begins another statement."""
-    kind, following = tokens[at].token_type, [token.token_type for token in tokens[at + 1 : at + 3]]
+    kind, following = tokens[index].token_type, [token.token_type for token in tokens[index + 1 : index + 3]]
     is_over = has_select or statement[0].token_type in (TokenType.CREATE, TokenType.SET)
-    if not is_over or tokens[at - 1].token_type is TokenType.DOT:
+    if not is_over or tokens[index - 1].token_type is TokenType.DOT:
         return False
     if kind is TokenType.SELECT:
-        return tokens[at - 1].token_type not in _JOINING
+        return tokens[index - 1].token_type not in _JOINING
     if kind is TokenType.WITH:
         return len(following) == 2 and following[0] is not TokenType.L_PAREN and following[1] in (TokenType.ALIAS, TokenType.L_PAREN)
     if kind is TokenType.SET:
         return len(following) == 2 and following[1] in (TokenType.ON, TokenType.VAR, TokenType.EQ)
-    return _is_create(tokens, at)
+    return _is_create(tokens, index)
 
 
-def _is_create(tokens: Sequence[Token], at: int) -> bool:
-    return [token.token_type for token in tokens[at : at + 2]] == [TokenType.CREATE, TokenType.TABLE]
+def _is_create(tokens: Sequence[Token], index: int) -> bool:
+    return [token.token_type for token in tokens[index : index + 2]] == [TokenType.CREATE, TokenType.TABLE]
 
 
-def _setting(statement: list[Token], source: Source) -> bool:
+def _read_case_setting(statement: list[Token], source: Source) -> bool:
     words = [token.text.upper() for token in statement]
     if len(words) > 1 and words[1] != "CASE_INSENSITIVE":
         fix = suggest(statement[1].text, ["CASE_INSENSITIVE"], "the only setting is CASE_INSENSITIVE")
-        raise source.error(f"there is no setting {statement[1].text}", code="SYNTAX", at=statement[1].start, fix=fix, example=_SET_EXAMPLE)
+        raise source.error(
+            f"there is no setting {statement[1].text}", code="SYNTAX", offset=statement[1].start, fix=fix, example=_SET_EXAMPLE
+        )
     if words[2:] not in (["ON"], ["OFF"]):
-        raise source.error("SET takes a name, and ON or OFF", code="SYNTAX", at=statement[0].start, example=_SET_EXAMPLE)
+        raise source.error("SET takes a name, and ON or OFF", code="SYNTAX", offset=statement[0].start, example=_SET_EXAMPLE)
     return words[2] == "ON"
 
 
-class _Reading:
+class _DeclarationReader:
     """Reads one CREATE TABLE."""
 
     def __init__(self, statement: list[Token], source: Source) -> None:
         self._tokens, self._source, self._at = statement, source, 2
 
-    def declaration(self) -> Declaration:
+    def read(self) -> Declaration:
         name = self._name("the name of an input")
-        self._need(TokenType.L_PAREN, "(")
+        self._expect(TokenType.L_PAREN, "(")
         fields = [self._field()]
         while self._next_is(TokenType.COMMA):
             self._at += 1
             fields.append(self._field())
-        self._need(TokenType.R_PAREN, ", or )")
+        self._expect(TokenType.R_PAREN, ", or )")
         if self._at < len(self._tokens):
             raise self._error("the end of CREATE TABLE")
-        for number, (path, _, at) in enumerate(fields):
+        for number, (path, _, offset) in enumerate(fields):
             if path.lower() in [other.lower() for other, _, _ in fields[:number]]:
-                raise self._source.error(f"{name.text} has two fields {path}", code="NAME", at=at, fix="declare each field once")
+                raise self._source.error(f"{name.text} has two fields {path}", code="NAME", offset=offset, fix="declare each field once")
         return Declaration(name.text, name.start, tuple(fields))
 
     def _field(self) -> tuple[str, str, int]:
@@ -202,33 +206,33 @@ class _Reading:
         spelled = word.text.lower()
         if self._next_is(TokenType.L_PAREN):
             self._at += 1
-            spelled += f"({self._name('max').text.lower()})" if not self._next_is(TokenType.NUMBER) else f"({self._take().text})"
-            self._need(TokenType.R_PAREN, ")")
+            spelled += f"({self._name('max').text.lower()})" if not self._next_is(TokenType.NUMBER) else f"({self._next().text})"
+            self._expect(TokenType.R_PAREN, ")")
         if spelled not in DECLARABLE:
-            what, fix = f"there is no type {spelled}", instead_of_type(spelled)
-            raise self._source.error(what, code="TYPE", at=word.start, fix=fix, example=_CREATE_EXAMPLE)
+            message, fix = f"there is no type {spelled}", suggest_type(spelled)
+            raise self._source.error(message, code="TYPE", offset=word.start, fix=fix, example=_CREATE_EXAMPLE)
         return spelled
 
-    def _name(self, what: str) -> Token:
+    def _name(self, message: str) -> Token:
         if self._at >= len(self._tokens) or self._tokens[self._at].token_type in _NO_NAMES or "." in self._tokens[self._at].text:
-            raise self._error(what)
-        return self._take()
+            raise self._error(message)
+        return self._next()
 
-    def _take(self) -> Token:
+    def _next(self) -> Token:
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _next_is(self, kind: TokenType) -> bool:
         return self._at < len(self._tokens) and self._tokens[self._at].token_type is kind
 
-    def _need(self, kind: TokenType, what: str) -> None:
+    def _expect(self, kind: TokenType, message: str) -> None:
         if not self._next_is(kind):
-            raise self._error(what)
+            raise self._error(message)
         self._at += 1
 
-    def _error(self, wanted: str) -> Exception:
+    def _error(self, expected: str) -> Exception:
         last = self._tokens[min(self._at, len(self._tokens) - 1)]
         near = f" near {last.text!r}"
         return self._source.error(
-            f"expecting {wanted}{near}", code="SYNTAX", at=last.start, fix="correct the script", example=_CREATE_EXAMPLE
+            f"expecting {expected}{near}", code="SYNTAX", offset=last.start, fix="correct the script", example=_CREATE_EXAMPLE
         )

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expressions.binding import offered
-from tidegate.expressions.duckdb_pool import quoted, run, run_each
-from tidegate.expressions.evaluation.lifted import Lifting
+from tidegate.expressions.duckdb_pool import quote, run, run_row_by_row
+from tidegate.expressions.evaluation.lifted import ColumnCalls
 from tidegate.expressions.functions import catalogue
 from tidegate.expressions.functions import columns as column_functions
-from tidegate.expressions.functions.columns import Failure, Rows
-from tidegate.expressions.functions.conversions import DUCK_TYPES, TooLong, Typed, can_fail, convert, refuse_long, unify
+from tidegate.expressions.functions.columns import Failure, RowNumbers
+from tidegate.expressions.functions.conversions import DUCK_TYPES, TooLong, TypedSql, can_fail, convert, refuse_long, unify
 from tidegate.expressions.kinds import Kind, KindMismatch
 from tidegate.expressions.tree import (
     Aggregate,
@@ -71,10 +71,10 @@ def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int)
     """
     columns: list[Variant] = []
     failures: list[Failure] = []
-    whole: dict[Expr, tuple[Variant, list[Failure]]] = {}
+    computed_everywhere: dict[Expr, tuple[Variant, list[Failure]]] = {}
     for expr in exprs:
-        if column_functions.occurs_in(expr):
-            column, failed = _evaluate_lifted(expr, Lifting(dict(leaves), length, _evaluate_plain, whole))
+        if column_functions.has_column_calls(expr):
+            column, failed = _evaluate_with_column_calls(expr, ColumnCalls(dict(leaves), length, _evaluate_plain, computed_everywhere))
         else:
             column, failed = _evaluate_plain(expr, leaves, length)
         columns.append(column)
@@ -82,8 +82,8 @@ def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int)
     return columns, failures
 
 
-def _evaluate_lifted(expr: Expr, lifting: Lifting) -> tuple[Variant, list[Failure]]:
-    plain = lifting.lift(expr, np.arange(lifting.length, dtype=np.int64))
+def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> tuple[Variant, list[Failure]]:
+    plain = lifting.replace_calls(expr, np.arange(lifting.length, dtype=np.int64))
     column, failures = _evaluate_plain(plain, lifting.leaves, lifting.length)
     if lifting.failures:
         fine = np.ones(lifting.length, dtype=np.bool_)
@@ -96,10 +96,10 @@ def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> 
     """Evaluate an expression that has no column functions."""
     if expr in leaves:
         return leaves[expr], []
-    pieces: list[tuple[Rows, Variant]] = []
+    pieces: list[tuple[RowNumbers, Variant]] = []
     failures: list[Failure] = []
     for rows, signature in _signatures(expr, leaves, length):
-        inputs = {leaf: leaves[leaf] if len(rows) == length else leaves[leaf].take(rows) for leaf in expr.leaves()}
+        inputs = {leaf: leaves[leaf] if len(rows) == length else leaves[leaf].take_rows(rows) for leaf in expr.leaves()}
         piece, failed = _evaluate_signature(expr, signature, inputs, len(rows))
         pieces.append((rows, piece))
         failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
@@ -123,9 +123,9 @@ def static_kind(expr: Expr) -> Kind | None:
     if isinstance(expr, Analytic):
         return _analytic_kind(expr)
     if isinstance(expr, Call) and (column_function := column_functions.find(expr.name)):
-        return column_function.result
-    if isinstance(expr, Call) and (found := catalogue.find(expr.name)) and found.result:
-        return found.result
+        return column_function.result_kind
+    if isinstance(expr, Call) and (function := catalogue.find(expr.name)) and function.result_kind:
+        return function.result_kind
     if isinstance(expr, (Call, Case)):
         kinds = [static_kind(part) for part in expr.parts]
         if None not in kinds:
@@ -141,8 +141,8 @@ _AGGREGATE_KINDS = {
 
 
 def _aggregate_kind(expr: Aggregate) -> Kind | None:
-    if (own := offered.find(expr.function)) is not None:
-        return own.gives
+    if (extension := offered.find(expr.function)) is not None:
+        return extension.result_kind
     fixed = _AGGREGATE_KINDS.get(expr.function)
     return fixed or (static_kind(expr.parts[0]) if expr.parts else None)
 
@@ -150,8 +150,8 @@ def _aggregate_kind(expr: Aggregate) -> Kind | None:
 def _analytic_kind(expr: Analytic) -> Kind | None:
     if expr.function == "isfirst":
         return Kind.BIGINT
-    if expr.total is not None:
-        return static_kind(expr.total)
+    if expr.aggregate is not None:
+        return static_kind(expr.aggregate)
     kinds = {static_kind(value) for value in (expr.arg, expr.default) if value is not None} - {Kind.NULL}
     return kinds.pop() if len(kinds) == 1 else None if kinds else Kind.NULL
 
@@ -167,17 +167,17 @@ def check_kinds(expr: Expr) -> None:
     if isinstance(expr, Property):
         return
     if isinstance(expr, Call) and (function := column_functions.find(expr.name)):
-        for arg, wanted in zip(expr.args, function.takes, strict=False):
-            if wanted is not None and (found := kinds[arg]) not in (wanted, Kind.NULL, None):
-                raise KindMismatch(column_functions.mismatch(wanted, found))
+        for arg, expected in zip(expr.args, function.argument_kinds, strict=False):
+            if expected is not None and (kind := kinds[arg]) not in (expected, Kind.NULL, None):
+                raise KindMismatch(column_functions.mismatch_reason(expected, kind))
         return
     if None not in kinds.values():
         _emit(expr, _stand_ins(kinds))
 
 
-def _stand_ins(kinds: Mapping[Expr, Kind | None]) -> dict[Expr, Typed]:
+def _stand_ins(kinds: Mapping[Expr, Kind | None]) -> dict[Expr, TypedSql]:
     """Return something of each part's kind in its place; constants stand for themselves."""
-    return {part: Typed("NULL", kind) for part, kind in kinds.items() if kind is not None and not _is_constant(part)}
+    return {part: TypedSql("NULL", kind) for part, kind in kinds.items() if kind is not None and not _is_constant(part)}
 
 
 def _is_constant(expr: Expr) -> bool:
@@ -192,49 +192,49 @@ def check_size(expr: Expr) -> None:
         TooLong: It would become too long a text.
     """
     for kind in (Kind.FLOAT, Kind.NVARCHAR):
-        known: dict[Expr, Typed] = {
-            part: Typed("c0", static_kind(part) or kind)
+        columns: dict[Expr, TypedSql] = {
+            part: TypedSql("c0", static_kind(part) or kind)
             for part in expr.walk()
-            if isinstance(part, (Leaf, Aggregate, Analytic)) or column_functions.is_column(part)
+            if isinstance(part, (Leaf, Aggregate, Analytic)) or column_functions.is_column_call(part)
         }
         try:
-            refuse_long(_emit(expr, known).sql)
+            refuse_long(_emit(expr, columns).sql)
         except TooLong:
             raise
         except KindMismatch:
             continue
-    for arg in (arg for part in expr.walk() if column_functions.is_column(part) for arg in part.parts):
+    for arg in (arg for part in expr.walk() if column_functions.is_column_call(part) for arg in part.parts):
         check_size(arg)
 
 
-def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[Rows, tuple[Kind, ...]]]:
+def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[RowNumbers, tuple[Kind, ...]]]:
     """Yield the rows of each signature with the kinds of the leaves in them, in a fixed order."""
     columns = [leaves[leaf] for leaf in expr.leaves()]
     everything = np.arange(length, dtype=np.int64)
     if all(len(column.kinds) <= 1 for column in columns):
         merged = tuple(column.kinds[0] if column.kinds else Kind.NULL for column in columns)
-        if all(_full(column) for column in columns) or _hides_nulls(expr, merged):
+        if all(_has_no_nulls(column) for column in columns) or _can_merge_nulls(expr, merged):
             yield everything, merged
             return
     codes = [column.codes() for column in columns]
     combined = np.zeros(length, dtype=np.int64)
-    for at, code in enumerate(codes, start=1):
+    for number, code in enumerate(codes, start=1):
         combined = combined * len(_KINDS) + code
-        if at % _CODES_IN_INT64 == 0:
+        if number % _CODES_IN_INT64 == 0:
             # There are no more numbers than rows: renumbered, they leave room for the columns that follow.
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     for number, first in zip(*np.unique(combined, return_index=True), strict=True):
         yield np.flatnonzero(combined == number).astype(np.int64), tuple(_KINDS[code[first]] for code in codes)
 
 
-def _full(column: Variant) -> bool:
+def _has_no_nulls(column: Variant) -> bool:
     return not column.kinds or all(part.null_count == 0 for part in column.parts.values())
 
 
 @lru_cache(maxsize=4096)
-def _hides_nulls(expr: Expr, signature: tuple[Kind, ...]) -> bool:
+def _can_merge_nulls(expr: Expr, signature: tuple[Kind, ...]) -> bool:
     """Tell whether a NULL leaf may be treated as a NULL of the kind *signature* gives it."""
-    if any(isinstance(node, Case) or (isinstance(node, Call) and _blends(node)) for node in expr.walk()):
+    if any(isinstance(node, Case) or (isinstance(node, Call) and _mixes_kinds(node)) for node in expr.walk()):
         return False
     statement = _statement(expr, signature)
     return not isinstance(statement, str) and (not can_fail(statement.sql) or not _skips_conversions(expr))
@@ -243,20 +243,20 @@ def _hides_nulls(expr: Expr, signature: tuple[Kind, ...]) -> bool:
 def _skips_conversions(expr: Expr) -> bool:
     """Tell whether a NULL may spare something else in the row a conversion: ``NULL - 'x'`` is NULL, ``1 - 'x'`` fails."""
     nodes, leaves = list(expr.walk()), set(expr.leaves())
-    others = len(leaves) > 1 or any(isinstance(node, Literal) and node.kind is Kind.NVARCHAR for node in nodes)
+    has_other_values = len(leaves) > 1 or any(isinstance(node, Literal) and node.kind is Kind.NVARCHAR for node in nodes)
     # What is cast has its kind even where it is NULL.
-    return others and any(part in leaves for node in nodes if not isinstance(node, Cast) for part in node.parts)
+    return has_other_values and any(part in leaves for node in nodes if not isinstance(node, Cast) for part in node.parts)
 
 
-def _blends(call: Call) -> bool:
-    found = catalogue.find(call.name)
-    return found is not None and found.blends
+def _mixes_kinds(call: Call) -> bool:
+    function = catalogue.find(call.name)
+    return function is not None and function.mixes_kinds
 
 
 @lru_cache(maxsize=4096)
-def _statement(expr: Expr, signature: tuple[Kind, ...]) -> Typed | str:
+def _statement(expr: Expr, signature: tuple[Kind, ...]) -> TypedSql | str:
     """Return the DuckDB expression over columns c0, c1, ... or, when the kinds do not fit, why."""
-    columns = {leaf: Typed(f"c{at}", kind) for at, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
+    columns = {leaf: TypedSql(f"c{index}", kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     try:
         return _emit(expr, columns)
     except KindMismatch as mismatch:
@@ -271,10 +271,10 @@ def _evaluate_signature(
         return Variant.of(length, {}), [Failure(np.arange(length, dtype=np.int64), f"{statement}: {expr}")]
     if statement.kind is Kind.NULL:
         return Variant.of(length, {}), []
-    unchanged = next((leaf for at, leaf in enumerate(expr.leaves()) if statement.sql == f"c{at}"), None)
+    unchanged = next((leaf for index, leaf in enumerate(expr.leaves()) if statement.sql == f"c{index}"), None)
     if unchanged is not None:
         return inputs[unchanged], []
-    arrays = {f"c{at}": inputs[leaf].only(kind) for at, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
+    arrays = {f"c{index}": inputs[leaf].of_kind(kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     table = pa.table(arrays or {"row": np.zeros(length, dtype=np.int8)})
     sql = f"CAST({statement.sql} AS {DUCK_TYPES[statement.kind]})"
     failed: list[Failure] = []
@@ -282,9 +282,9 @@ def _evaluate_signature(
         values = run(f"SELECT {sql} AS v FROM input", input=table)["v"]
     except duckdb.Error:
         # Some row fails: ask again row by row. A failing row gives no struct, a NULL value a struct that holds NULL.
-        found = _row_by_row(expr, signature, table)
-        values = pc.struct_field(found, "v")
-        rows = np.flatnonzero(found.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
+        structs = _row_by_row(expr, signature, table)
+        values = pc.struct_field(structs, "v")
+        rows = np.flatnonzero(structs.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
         failed = [Failure(rows, f"conversion failed: {expr}")]
     if statement.kind is Kind.FLOAT:
         values = finite(values)
@@ -293,26 +293,26 @@ def _evaluate_signature(
 
 def _row_by_row(expr: Expr, signature: tuple[Kind, ...], table: pa.Table) -> pa.StructArray:
     """Return ``{'v': value}`` for each row, and nothing for one that fails."""
-    known = {leaf: Typed(f"c{at}", kind) for at, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
+    known = {leaf: TypedSql(f"c{index}", kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     # What fails with a constant in it must fail in the rows, as with a field; the engine would meet it before the first of them.
     texts = dict.fromkeys(part for part in expr.walk() if isinstance(part, Literal) and part.kind is Kind.NVARCHAR)
-    for at, literal in enumerate(texts):
-        known[literal] = replace(_emit_literal(literal), sql=f"t{at}")
-        table = table.append_column(f"t{at}", pa.array([literal.value] * table.num_rows, pa.string()))
+    for index, literal in enumerate(texts):
+        known[literal] = replace(_emit_literal(literal), sql=f"t{index}")
+        table = table.append_column(f"t{index}", pa.array([literal.value] * table.num_rows, pa.string()))
     statement = _emit(expr, known)
     sql = f"SELECT TRY({{'v': CAST({statement.sql} AS {DUCK_TYPES[statement.kind]})}}) AS o FROM input"
-    return run_each(sql, input=table)["o"].combine_chunks()
+    return run_row_by_row(sql, input=table)["o"].combine_chunks()
 
 
-def _emit(expr: Expr, known: Mapping[Expr, Typed]) -> Typed:
+def _emit(expr: Expr, known: Mapping[Expr, TypedSql]) -> TypedSql:
     if expr in known:
         return known[expr]
     if isinstance(expr, Literal):
         return _emit_literal(expr)
     if isinstance(expr, DatePart):
-        return Typed(expr.unit, Kind.NULL)
+        return TypedSql(expr.unit, Kind.NULL)
     if isinstance(expr, Cast):
-        return Typed(convert(_emit(expr.arg, known), expr.kind, lenient=expr.lenient), expr.kind)
+        return TypedSql(convert(_emit(expr.arg, known), expr.kind, lenient=expr.lenient), expr.kind)
     if isinstance(expr, Case):
         return _emit_case(expr, known)
     if isinstance(expr, Call):
@@ -320,16 +320,16 @@ def _emit(expr: Expr, known: Mapping[Expr, Typed]) -> Typed:
     raise AssertionError(f"no column for {expr!r}")
 
 
-def _emit_literal(literal: Literal) -> Typed:
+def _emit_literal(literal: Literal) -> TypedSql:
     if literal.kind is Kind.NULL:
-        return Typed("NULL", Kind.NULL)
+        return TypedSql("NULL", Kind.NULL)
     text = str(literal.value) if literal.kind is Kind.NVARCHAR else None
-    value = repr(literal.value) if text is None else quoted(text)
-    return Typed(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind, text)
+    value = repr(literal.value) if text is None else quote(text)
+    return TypedSql(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind, text)
 
 
-def _emit_case(case: Case, known: Mapping[Expr, Typed]) -> Typed:
+def _emit_case(case: Case, known: Mapping[Expr, TypedSql]) -> TypedSql:
     values, kind = unify([_emit(value, known) for _, value in case.whens] + [_emit(case.otherwise, known)])
     conditions = [catalogue.condition(_emit(condition, known)) for condition, _ in case.whens]
     whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in zip(conditions, values, strict=False))
-    return Typed(f"CASE {whens} ELSE {values[-1]} END", kind)
+    return TypedSql(f"CASE {whens} ELSE {values[-1]} END", kind)

@@ -1,5 +1,5 @@
 """
-Lifting: column functions inside an expression are computed first, innermost first, and stand in it as leaves.
+GroupedExpressions: column functions inside an expression are computed first, innermost first, and stand in it as leaves.
 
 Law: a column function is asked for exactly those rows in which its value is reached. What stands behind a CASE or IIF that
 goes another way, or behind a value of COALESCE or ISNULL that is there, is not computed and cannot fail.
@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from tidegate.expressions.functions import columns
-from tidegate.expressions.functions.columns import Failure, Rows
+from tidegate.expressions.functions.columns import Failure, RowNumbers
 from tidegate.expressions.functions.records import member
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Call, Case, Computed, Expr, Property
+from tidegate.expressions.tree import Call, Case, ComputedCall, Expr, Property
 from tidegate.expressions.variant import Variant, gather
 
 Compute = Callable[[Expr, Mapping[Expr, Variant], int], tuple[Variant, list[Failure]]]
@@ -26,7 +26,7 @@ Compute = Callable[[Expr, Mapping[Expr, Variant], int], tuple[Variant, list[Fail
 
 
 @dataclass
-class Lifting:
+class ColumnCalls:
     """
     The lifting of one expression.
 
@@ -40,79 +40,79 @@ class Lifting:
     leaves: dict[Expr, Variant]
     length: int
     compute: Compute
-    whole: dict[Expr, tuple[Variant, list[Failure]]]
+    computed_everywhere: dict[Expr, tuple[Variant, list[Failure]]]
     failures: list[Failure] = field(default_factory=list)
-    _done: dict[Expr, npt.NDArray[np.bool_]] = field(default_factory=dict)
+    _computed_rows: dict[Expr, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
-    def lift(self, expr: Expr, rows: Rows) -> Expr:
+    def replace_calls(self, expr: Expr, rows: RowNumbers) -> Expr:
         """Return *expr* with leaves for its column functions, computed where it is reached: in *rows*."""
-        if expr in self.leaves or not columns.occurs_in(expr):
+        if expr in self.leaves or not columns.has_column_calls(expr):
             return expr
         if isinstance(expr, Case):
-            return self._case(expr, rows)
+            return self._replace_in_case(expr, rows)
         if isinstance(expr, Call) and expr.name == "iif":
-            case = self._case(Case(((expr.args[0], expr.args[1]),), expr.args[2]), rows)
-            return expr.rebuilt(case.parts)
+            case = self._replace_in_case(Case(((expr.args[0], expr.args[1]),), expr.args[2]), rows)
+            return expr.with_parts(case.parts)
         if isinstance(expr, Call) and expr.name in ("coalesce", "isnull"):
-            return self._coalesce(expr, rows)
-        return self._computed(expr, rows) if columns.is_column(expr) else self._inside(expr, rows)
+            return self._replace_in_coalesce(expr, rows)
+        return self._compute_call(expr, rows) if columns.is_column_call(expr) else self._replace_in_parts(expr, rows)
 
-    def _inside(self, expr: Expr, rows: Rows) -> Expr:
-        return expr.rebuilt(tuple(self.lift(part, rows) for part in expr.parts))
+    def _replace_in_parts(self, expr: Expr, rows: RowNumbers) -> Expr:
+        return expr.with_parts(tuple(self.replace_calls(part, rows) for part in expr.parts))
 
-    def _case(self, case: Case, rows: Rows) -> Case:
+    def _replace_in_case(self, case: Case, rows: RowNumbers) -> Case:
         whens = []
         for condition, value in case.whens:
-            asked = self.lift(condition, rows)
-            verdict, _ = self._value(asked, rows)
-            goes: npt.NDArray[np.bool_] = pc.fill_null(verdict.only(Kind.BIT), False).to_numpy(zero_copy_only=False)
-            whens.append((asked, self.lift(value, rows[goes])))
-            rows = rows[~goes]
-        return Case(tuple(whens), self.lift(case.otherwise, rows), at=case.at)
+            condition_without_calls = self.replace_calls(condition, rows)
+            truth, _ = self._evaluate(condition_without_calls, rows)
+            is_true: npt.NDArray[np.bool_] = pc.fill_null(truth.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
+            whens.append((condition_without_calls, self.replace_calls(value, rows[is_true])))
+            rows = rows[~is_true]
+        return Case(tuple(whens), self.replace_calls(case.otherwise, rows), offset=case.offset)
 
-    def _coalesce(self, call: Call, rows: Rows) -> Expr:
+    def _replace_in_coalesce(self, call: Call, rows: RowNumbers) -> Expr:
         args = []
         for arg in call.args:
-            args.append(self.lift(arg, rows))
-            value, _ = self._value(args[-1], rows)
-            rows = rows[~value.valid()]
-        return call.rebuilt(tuple(args))
+            args.append(self.replace_calls(arg, rows))
+            value, _ = self._evaluate(args[-1], rows)
+            rows = rows[~value.valid_mask()]
+        return call.with_parts(tuple(args))
 
-    def _value(self, lifted: Expr, rows: Rows) -> tuple[Variant, list[Failure]]:
+    def _evaluate(self, lifted: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
         """Return a lifted expression in *rows*, and where it fails, numbered as in *rows*."""
-        leaves = {leaf: self._taken(leaf, rows) for leaf in lifted.leaves()}
+        leaves = {leaf: self._leaf_rows(leaf, rows) for leaf in lifted.leaves()}
         return (leaves[lifted], []) if lifted in leaves else self.compute(lifted, leaves, len(rows))
 
-    def _taken(self, leaf: Expr, rows: Rows) -> Variant:
-        return self.leaves[leaf] if len(rows) == self.length else self.leaves[leaf].take(rows)
+    def _leaf_rows(self, leaf: Expr, rows: RowNumbers) -> Variant:
+        return self.leaves[leaf] if len(rows) == self.length else self.leaves[leaf].take_rows(rows)
 
-    def _computed(self, expr: Expr, rows: Rows) -> Expr:
-        leaf = Computed(expr, at=expr.at)
-        if expr in self.whole:
+    def _compute_call(self, expr: Expr, rows: RowNumbers) -> Expr:
+        leaf = ComputedCall(expr, offset=expr.offset)
+        if expr in self.computed_everywhere:
             if leaf not in self.leaves:
-                self.leaves[leaf], failures = self.whole[expr]
+                self.leaves[leaf], failures = self.computed_everywhere[expr]
                 self.failures += failures
             return leaf
-        done = self._done.setdefault(leaf, np.zeros(self.length, dtype=np.bool_))
-        rows = rows[~done[rows]]
+        is_computed = self._computed_rows.setdefault(leaf, np.zeros(self.length, dtype=np.bool_))
+        rows = rows[~is_computed[rows]]
         if len(rows) or leaf not in self.leaves:
-            done[rows] = True
-            column, failures = self._called(expr, rows)
+            is_computed[rows] = True
+            column, failures = self._call_function(expr, rows)
             failures = [Failure(rows[failure.rows], failure.reason) for failure in failures]
             self.failures += failures
-            known = [(np.flatnonzero(self.leaves[leaf].valid()), self.leaves[leaf])] if leaf in self.leaves else []
-            pieces = [(before, column_before.take(before)) for before, column_before in known]
+            earlier = [(np.flatnonzero(self.leaves[leaf].valid_mask()), self.leaves[leaf])] if leaf in self.leaves else []
+            pieces = [(before, column_before.take_rows(before)) for before, column_before in earlier]
             self.leaves[leaf] = gather(self.length, [*pieces, (rows, column)])
             if len(rows) == self.length and not self.failures:
-                self.whole[expr] = self.leaves[leaf], failures
+                self.computed_everywhere[expr] = self.leaves[leaf], failures
         return leaf
 
-    def _called(self, expr: Expr, rows: Rows) -> tuple[Variant, list[Failure]]:
+    def _call_function(self, expr: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
         """Return the outermost operation of *expr* in *rows*, and where it or its arguments fail."""
-        outer = self._inside(expr, rows)
+        outer = self._replace_in_parts(expr, rows)
         args, failures = [], []
         for part in outer.parts:
-            column, failed = self._value(part, rows)
+            column, failed = self._evaluate(part, rows)
             args.append(column)
             failures += failed
         if isinstance(expr, Property):
@@ -120,6 +120,9 @@ class Lifting:
         assert isinstance(expr, Call)
         function = columns.find(expr.name)
         assert function is not None, f"{expr.name} is registered"
-        found, failed_rows = function.rule(args, len(rows))
-        told = [Failure(failure.rows, f"{failure.reason}: {expr}") for failure in (*columns.unfit(args, function.takes), *failed_rows)]
-        return found, [*failures, *told]
+        column, failed_rows = function.compute(args, len(rows))
+        own_failures = [
+            Failure(failure.rows, f"{failure.reason}: {expr}")
+            for failure in (*columns.wrong_kinds(args, function.argument_kinds), *failed_rows)
+        ]
+        return column, [*failures, *own_failures]

@@ -20,18 +20,18 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Call, Expr, Property
 from tidegate.expressions.variant import KIND_CODES, Variant
 
-Rows = npt.NDArray[np.int64]
+RowNumbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Rows in which one expression failed, and why; the reason is the same for every cut of the stream into batches."""
 
-    rows: Rows
+    rows: RowNumbers
     reason: str
 
 
-Rule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]
+ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]
 """Columns of the arguments and their length -> the column of the results, and the rows that failed, NULL in it."""
 
 
@@ -48,11 +48,11 @@ class ColumnFunction:
         takes: The kind that each argument must have where it is not NULL; None, or beyond the last: any.
     """
 
-    least: int
-    most: int
-    rule: Rule
-    result: Kind | None = None
-    takes: tuple[Kind | None, ...] = ()
+    args_min: int
+    args_max: int
+    compute: ColumnRule
+    result_kind: Kind | None = None
+    argument_kinds: tuple[Kind | None, ...] = ()
 
 
 _REGISTERED: dict[str, ColumnFunction] = {}
@@ -73,28 +73,28 @@ def names() -> tuple[str, ...]:
     return tuple(_REGISTERED)
 
 
-def is_column(expr: Expr) -> bool:
+def is_column_call(expr: Expr) -> bool:
     """Tell whether the outermost operation of *expr* works on whole columns."""
     return isinstance(expr, Property) or (isinstance(expr, Call) and expr.name in _REGISTERED)
 
 
-def occurs_in(expr: Expr) -> bool:
+def has_column_calls(expr: Expr) -> bool:
     """Tell whether anything in *expr* works on whole columns."""
-    return any(map(is_column, expr.walk()))
+    return any(map(is_column_call, expr.walk()))
 
 
-def mismatch(wanted: Kind, found: Kind) -> str:
+def mismatch_reason(expected: Kind, kind: Kind) -> str:
     """Return the reason why an argument of kind *found* will not do."""
-    article = "an" if wanted is Kind.ARRAY else "a"
-    return f"{article} {wanted.asa_name} is needed, not {found.asa_name}"
+    article = "an" if expected is Kind.ARRAY else "a"
+    return f"{article} {expected.asa_name} is needed, not {kind.asa_name}"
 
 
-def unfit(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:
+def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:
     """Return the rows in which an argument has another kind than the function takes."""
     failures = []
-    for column, wanted in zip(args, takes, strict=False):
-        for kind in column.kinds if wanted is not None else ():
-            if kind is not wanted and wanted is not None:
+    for column, expected in zip(args, takes, strict=False):
+        for kind in column.kinds if expected is not None else ():
+            if kind is not expected and expected is not None:
                 rows = np.flatnonzero(column.codes() == KIND_CODES[kind]).astype(np.int64)
-                failures.append(Failure(rows, mismatch(wanted, kind)))
+                failures.append(Failure(rows, mismatch_reason(expected, kind)))
     return failures

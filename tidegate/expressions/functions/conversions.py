@@ -36,7 +36,7 @@ _INTEGER = r"^\s*([+-]?[0-9]+)\s*$"
 _NUMBER = r"^\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)\s*$"
 _BIT = r"^\s*(true|false|1|0)\s*$"
 _YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
-_MOMENT = (
+_DATETIME = (
     rf"^\s*({_YEAR}-[0-9]{{2}}-[0-9]{{2}}(?:[T ][0-9]{{2}}:[0-9]{{2}}(?::[0-9]{{2}}(?:\.[0-9]+)?)?(?:Z|[+-][0-9]{{2}}:?[0-9]{{2}})?)?)\s*$"
 )
 
@@ -45,7 +45,7 @@ _TEMPLATES = {
     (Kind.NVARCHAR, Kind.BIGINT): f"{{cast}}(regexp_extract({{x}}, '{_INTEGER}', 1) AS BIGINT)",
     (Kind.NVARCHAR, Kind.FLOAT): f"{{cast}}(regexp_extract({{x}}, '{_NUMBER}', 1) AS DOUBLE)",
     (Kind.NVARCHAR, Kind.BIT): f"{{cast}}(regexp_extract(lower({{x}}), '{_BIT}', 1) AS BOOLEAN)",
-    (Kind.NVARCHAR, Kind.DATETIME): f"epoch_us({{cast}}(regexp_extract({{x}}, '{_MOMENT}', 1) AS TIMESTAMPTZ))",
+    (Kind.NVARCHAR, Kind.DATETIME): f"epoch_us({{cast}}(regexp_extract({{x}}, '{_DATETIME}', 1) AS TIMESTAMPTZ))",
     (Kind.FLOAT, Kind.BIGINT): "{cast}(trunc({x}) AS BIGINT)",
     (Kind.BIT, Kind.BIGINT): "CAST({x} AS BIGINT)",
     (Kind.BIGINT, Kind.FLOAT): "CAST({x} AS DOUBLE)",
@@ -72,7 +72,7 @@ class TooLong(KindMismatch):
 
 
 @dataclass(frozen=True, slots=True)
-class Typed:
+class TypedSql:
     """A DuckDB expression and the kind of its values; of a constant text also the text."""
 
     sql: str
@@ -103,7 +103,7 @@ def refuse_long(sql: str) -> None:
             raise TooLong(f"the expression needs more than {EXPANDED_CHARACTERS_MAX} characters of SQL")
 
 
-def convert(value: Typed, to: Kind, *, lenient: bool = False) -> str:
+def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
     """
     Return the DuckDB expression that converts *value* to kind *to*; one value that cannot be converted makes it fail.
 
@@ -130,7 +130,7 @@ def can_fail(sql: str) -> bool:
     return _STRICT.search(sql) is not None
 
 
-def unify(values: Sequence[Typed]) -> tuple[tuple[str, ...], Kind]:
+def unify(values: Sequence[TypedSql]) -> tuple[tuple[str, ...], Kind]:
     """
     Convert values that meet (in a comparison, in CASE) to the highest of their kinds.
 
@@ -143,11 +143,11 @@ def unify(values: Sequence[Typed]) -> tuple[tuple[str, ...], Kind]:
     if len(kinds) == 1:
         common = kinds.pop()
     elif kinds & {Kind.RECORD, Kind.ARRAY}:
-        raise KindMismatch(f"{_listed(kinds)} cannot be compared or mixed")
+        raise KindMismatch(f"{_kind_names(kinds)} cannot be compared or mixed")
     else:
         common = max(kinds, key=_PRECEDENCE.index)
     return tuple(convert(value, common) for value in values), common
 
 
-def _listed(kinds: set[Kind]) -> str:
+def _kind_names(kinds: set[Kind]) -> str:
     return " and ".join(sorted(kind.asa_name for kind in kinds))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
-from tidegate.expressions.functions.conversions import Typed, convert
+from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.functions.rules import Function, Rule, integer, number
 from tidegate.expressions.kinds import Kind
 
@@ -53,19 +53,19 @@ DATE_PARTS = {name: unit for unit, short in _SPELLINGS.items() for name in (unit
 """The unit that each word stands for, abbreviations included."""
 
 
-def _datetime(value: Typed) -> str:
+def _datetime(value: TypedSql) -> str:
     return convert(value, Kind.DATETIME)
 
 
-def _dateadd(args: Sequence[Typed]) -> Typed:
+def _dateadd(args: Sequence[TypedSql]) -> TypedSql:
     unit, amount, moment = args[0].sql, number(args[1]), _datetime(args[2])
     # A fraction counts for nothing, as in T-SQL; 128 bits hold every product of a bigint and a unit.
     count = f"TRY_CAST(trunc({amount.sql}) AS BIGINT)" if amount.kind is Kind.FLOAT else amount.sql
     if unit in _FIXED_US:
-        return Typed(f"datetime_of({moment} + CAST({count} AS HUGEINT) * {_FIXED_US[unit]})", Kind.DATETIME)
+        return TypedSql(f"datetime_of({moment} + CAST({count} AS HUGEINT) * {_FIXED_US[unit]})", Kind.DATETIME)
     months = f"CAST({count} AS HUGEINT) * {_MONTHS[unit]}"
     near = f"CAST(CASE WHEN abs({months}) <= {_MONTHS_MAX} THEN {months} END AS INTEGER)"
-    return Typed(f"datetime_of(epoch_us(make_timestamp({moment}) + to_months({near})))", Kind.DATETIME)
+    return TypedSql(f"datetime_of(epoch_us(make_timestamp({moment}) + to_months({near})))", Kind.DATETIME)
 
 
 def _months(moment: str) -> str:
@@ -84,9 +84,9 @@ def fixed_unit(unit: str) -> tuple[int, int] | None:
     return None if unit in _MONTHS else (_FIXED_US[unit], _SUNDAY_US if unit == "week" else 0)
 
 
-def _datediff(args: Sequence[Typed]) -> Typed:
+def _datediff(args: Sequence[TypedSql]) -> TypedSql:
     unit, start, end = args[0].sql, _datetime(args[1]), _datetime(args[2])
-    return Typed(f"CAST({_boundaries(unit, end)} - {_boundaries(unit, start)} AS BIGINT)", Kind.BIGINT)
+    return TypedSql(f"CAST({_boundaries(unit, end)} - {_boundaries(unit, start)} AS BIGINT)", Kind.BIGINT)
 
 
 def _part(unit: str, moment: str) -> str:
@@ -101,30 +101,30 @@ def _part(unit: str, moment: str) -> str:
     return f"extract('{'doy' if unit == 'dayofyear' else unit}' FROM {stamp})"
 
 
-def _datepart(args: Sequence[Typed]) -> Typed:
-    return Typed(f"CAST({_part(args[0].sql, _datetime(args[1]))} AS BIGINT)", Kind.BIGINT)
+def _datepart(args: Sequence[TypedSql]) -> TypedSql:
+    return TypedSql(f"CAST({_part(args[0].sql, _datetime(args[1]))} AS BIGINT)", Kind.BIGINT)
 
 
-def _datename(args: Sequence[Typed]) -> Typed:
+def _datename(args: Sequence[TypedSql]) -> TypedSql:
     unit, moment = args[0].sql, _datetime(args[1])
     if unit in _NAMED:
-        return Typed(f"strftime(make_timestamp({moment}), '{_NAMED[unit]}')", Kind.NVARCHAR)
-    return Typed(f"CAST(CAST({_part(unit, moment)} AS BIGINT) AS VARCHAR)", Kind.NVARCHAR)
+        return TypedSql(f"strftime(make_timestamp({moment}), '{_NAMED[unit]}')", Kind.NVARCHAR)
+    return TypedSql(f"CAST(CAST({_part(unit, moment)} AS BIGINT) AS VARCHAR)", Kind.NVARCHAR)
 
 
 def _named_part(unit: str) -> Rule:
-    return lambda args: Typed(f"CAST({_part(unit, _datetime(args[0]))} AS BIGINT)", Kind.BIGINT)
+    return lambda args: TypedSql(f"CAST({_part(unit, _datetime(args[0]))} AS BIGINT)", Kind.BIGINT)
 
 
-def _from_parts(args: Sequence[Typed]) -> Typed:
+def _from_parts(args: Sequence[TypedSql]) -> TypedSql:
     year, month, day, hour, minute, second, millisecond = map(integer, args)
-    whole = f"make_timestamp({year}, {month}, {day}, {hour}, {minute}, CAST({second} AS DOUBLE))"
+    timestamp = f"make_timestamp({year}, {month}, {day}, {hour}, {minute}, CAST({second} AS DOUBLE))"
     # The range of a year and of milliseconds is not make_timestamp's affair, that of all others is.
-    fitting = f"{year} BETWEEN 1 AND 9999 AND {millisecond} BETWEEN 0 AND 999 AND {second} BETWEEN 0 AND 59"
-    failing = "CAST('' AS BIGINT)"
-    known = " AND ".join(f"{part} IS NOT NULL" for part in (year, month, day, hour, minute, second, millisecond))
-    value = f"CASE WHEN {fitting} THEN epoch_us({whole}) + {millisecond} * {MILLISECOND_US} ELSE {failing} END"
-    return Typed(f"CASE WHEN {known} THEN {value} END", Kind.DATETIME)
+    is_valid = f"{year} BETWEEN 1 AND 9999 AND {millisecond} BETWEEN 0 AND 999 AND {second} BETWEEN 0 AND 59"
+    failure = "CAST('' AS BIGINT)"
+    all_known = " AND ".join(f"{part} IS NOT NULL" for part in (year, month, day, hour, minute, second, millisecond))
+    value = f"CASE WHEN {is_valid} THEN epoch_us({timestamp}) + {millisecond} * {MILLISECOND_US} ELSE {failure} END"
+    return TypedSql(f"CASE WHEN {all_known} THEN {value} END", Kind.DATETIME)
 
 
 DATE_FUNCTIONS: dict[str, Function] = {

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 
 import duckdb
 
-from tidegate.expressions.duckdb_pool import quoted, run
-from tidegate.expressions.functions.conversions import Typed
+from tidegate.expressions.duckdb_pool import quote, run
+from tidegate.expressions.functions.conversions import TypedSql
 from tidegate.expressions.functions.rules import Function, as_text
 from tidegate.expressions.kinds import Kind
 
@@ -22,7 +22,7 @@ PATTERN_CHARACTERS_MAX = 1_000
 """Longest pattern accepted."""
 
 
-def like_pattern(pattern: str) -> str:
+def like_to_regex(pattern: str) -> str:
     """Translate a LIKE pattern of T-SQL (``%``, ``_``, ``[a-c]``, ``[^x]``) to a regular expression over the whole value."""
     out, rest = "", pattern
     while rest:
@@ -39,22 +39,22 @@ def like_pattern(pattern: str) -> str:
 def regex_of(name: str, pattern: str) -> str:
     """Return the regular expression that the function *name* (lower case) makes of its pattern."""
     if name == "like":
-        return like_pattern(pattern)
+        return like_to_regex(pattern)
     if name == "regexmatch":
         return f"^(.*?)(?:{pattern})"
     if pattern.startswith("%"):
-        return f"^(.*?){like_pattern(pattern[1:])}$"
-    return f"^(){like_pattern(pattern)}$"
+        return f"^(.*?){like_to_regex(pattern[1:])}$"
+    return f"^(){like_to_regex(pattern)}$"
 
 
-def problem_of(name: str, pattern: str) -> str:
+def pattern_problem(name: str, pattern: str) -> str:
     """Return what is wrong with the pattern of a function; empty when nothing is."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         return f"has {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
     try:
         # By itself first: what closes a bracket of ours would not be noticed inside it.
         for regex in (pattern if name == "regexmatch" else "", regex_of(name, pattern)):
-            run(f"SELECT regexp_matches('', {quoted(regex)}, 's')")
+            run(f"SELECT regexp_matches('', {quote(regex)}, 's')")
     except duckdb.Error as error:
         return f"is not understood: {str(error).split(': ', 1)[-1].splitlines()[0]}"
     return ""
@@ -64,26 +64,26 @@ def _escape_set(inside: str) -> str:
     return re.sub(r"([\\\[\]^&~])", r"\\\1", inside)
 
 
-def _pattern(name: str, arg: Typed) -> str:
+def _pattern(name: str, arg: TypedSql) -> str:
     assert arg.constant is not None, "the binder lets nothing but constants pass"
-    return quoted(regex_of(name, arg.constant))
+    return quote(regex_of(name, arg.constant))
 
 
-def _like(args: Sequence[Typed]) -> Typed:
+def _like(args: Sequence[TypedSql]) -> TypedSql:
     if args[1].kind is Kind.NULL:
-        return Typed("CAST(NULL AS BOOLEAN)", Kind.BIT)
-    return Typed(f"regexp_full_match({as_text(args[0])}, {_pattern('like', args[1])}, 's')", Kind.BIT)
+        return TypedSql("CAST(NULL AS BOOLEAN)", Kind.BIT)
+    return TypedSql(f"regexp_full_match({as_text(args[0])}, {_pattern('like', args[1])}, 's')", Kind.BIT)
 
 
-def _position(name: str, value: int, options: str) -> Callable[[Sequence[Typed]], Typed]:
-    def rule(args: Sequence[Typed]) -> Typed:
+def _position(name: str, value: int, options: str) -> Callable[[Sequence[TypedSql]], TypedSql]:
+    def rule(args: Sequence[TypedSql]) -> TypedSql:
         pattern, text = args[1 - value], as_text(args[value])
         if pattern.kind is Kind.NULL:
-            return Typed("CAST(NULL AS BIGINT)", Kind.BIGINT)
+            return TypedSql("CAST(NULL AS BIGINT)", Kind.BIGINT)
         regex = _pattern(name, pattern)
         before = f"length(regexp_extract({text}, {regex}, 1, '{options}'))"
-        found = f"CASE WHEN regexp_matches({text}, {regex}, '{options}') THEN {before} + 1 ELSE 0 END"
-        return Typed(f"CASE WHEN {text} IS NOT NULL THEN CAST({found} AS BIGINT) END", Kind.BIGINT)
+        position = f"CASE WHEN regexp_matches({text}, {regex}, '{options}') THEN {before} + 1 ELSE 0 END"
+        return TypedSql(f"CASE WHEN {text} IS NOT NULL THEN CAST({position} AS BIGINT) END", Kind.BIGINT)
 
     return rule
 

@@ -16,95 +16,95 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expressions.duckdb_pool import run
-from tidegate.expressions.functions.columns import ColumnFunction, Failure, Rows, register
-from tidegate.expressions.functions.conversions import Typed
+from tidegate.expressions.functions.columns import ColumnFunction, Failure, RowNumbers, register
+from tidegate.expressions.functions.conversions import TypedSql
 from tidegate.expressions.functions.rules import Function, Rule
 from tidegate.expressions.kinds import Kind, KindMismatch
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant, gather, valid_mask
-from tidegate.json_columns.members import extract, values_of
+from tidegate.json_columns.members import extract, parse_values
 
 
 def member(column: Variant, path: tuple[str, ...]) -> Variant:
     """Return the member with this path of each record; NULL where there is none, or no record."""
-    records = column.only(Kind.RECORD)
+    records = column.of_kind(Kind.RECORD)
     rows = np.flatnonzero(valid_mask(records)).astype(np.int64)
-    if not len(rows) or not all(map(_can_be_asked, path)):
+    if not len(rows) or not all(map(_is_readable_name, path)):
         return Variant.of(column.length, {})
     chosen = records if len(rows) == column.length else records.take(pa.array(rows))
     field = Field(path)
     return gather(column.length, [(rows, extract(chosen.cast(pa.binary()), [field]).columns[field])])
 
 
-def _can_be_asked(name: str) -> bool:
+def _is_readable_name(name: str) -> bool:
     # The parser of paths knows no way to write these.
     return name not in ("", "*") and "\0" not in name
 
 
-def elements(column: Variant) -> tuple[Rows, Rows, Variant]:
+def elements(column: Variant) -> tuple[RowNumbers, RowNumbers, Variant]:
     """Return of all elements of the arrays in *column*, in order: the row, the index in its array, and the value."""
-    return _flat(run("SELECT json_extract(v, '$[*]') AS m FROM input", input=pa.table({"v": column.only(Kind.ARRAY)}))["m"])
+    return _flatten(run("SELECT json_extract(v, '$[*]') AS m FROM input", input=pa.table({"v": column.of_kind(Kind.ARRAY)}))["m"])
 
 
-def properties(column: Variant) -> tuple[Rows, Variant, Variant]:
+def properties(column: Variant) -> tuple[RowNumbers, Variant, Variant]:
     """Return of all members of the records in *column*, in order: the row, the name, and the value."""
-    texts = pa.table({"v": column.only(Kind.RECORD)})
-    found = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=texts)
-    rows, _, values = _flat(found["m"])
-    names = found["k"].combine_chunks().flatten().cast(pa.string())
+    texts = pa.table({"v": column.of_kind(Kind.RECORD)})
+    lists = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=texts)
+    rows, _, values = _flatten(lists["m"])
+    names = lists["k"].combine_chunks().flatten().cast(pa.string())
     return rows, Variant.of(len(rows), {Kind.NVARCHAR: names}), values
 
 
-def _flat(lists: pa.ChunkedArray) -> tuple[Rows, Rows, Variant]:
+def _flatten(lists: pa.ChunkedArray) -> tuple[RowNumbers, RowNumbers, Variant]:
     column = lists.combine_chunks()
     counts = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False).astype(np.int64)
     rows = np.repeat(np.arange(len(column), dtype=np.int64), counts)
     index = np.arange(len(rows), dtype=np.int64) - np.repeat(np.cumsum(counts) - counts, counts)
     texts = column.flatten()
-    return rows, index, values_of(texts.cast(pa.string())) if len(texts) else Variant.of(0, {})
+    return rows, index, parse_values(texts.cast(pa.string())) if len(texts) else Variant.of(0, {})
 
 
 def _element(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
     array, index = args
-    table = pa.table({"v": array.only(Kind.ARRAY), "i": index.only(Kind.BIGINT)})
-    found = run("SELECT json_extract(v, CASE WHEN i >= 0 THEN i END) AS m FROM input", input=table)["m"]
-    return values_of(found.combine_chunks().cast(pa.string())), []
+    table = pa.table({"v": array.of_kind(Kind.ARRAY), "i": index.of_kind(Kind.BIGINT)})
+    texts = run("SELECT json_extract(v, CASE WHEN i >= 0 THEN i END) AS m FROM input", input=table)["m"]
+    return parse_values(texts.combine_chunks().cast(pa.string())), []
 
 
 def _property_value(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
     """Look up members whose names differ from row to row: each distinct name once."""
     record, name = args
-    names = name.only(Kind.NVARCHAR).dictionary_encode()
+    names = name.of_kind(Kind.NVARCHAR).dictionary_encode()
     numbers = pc.fill_null(names.indices, -1).to_numpy(zero_copy_only=False)
     order = np.argsort(numbers, kind="stable").astype(np.int64)
     bounds = np.searchsorted(numbers[order], np.arange(len(names.dictionary) + 1))
     pieces = []
     for number, text in enumerate(names.dictionary.to_pylist()):
         rows = order[bounds[number] : bounds[number + 1]]
-        pieces.append((rows, member(record.take(rows), (text,))))
+        pieces.append((rows, member(record.take_rows(rows), (text,))))
     return gather(length, pieces) if pieces else Variant.of(length, {}), []
 
 
-register("getarrayelement", ColumnFunction(2, 2, _element, takes=(Kind.ARRAY, Kind.BIGINT)))
-register("getrecordpropertyvalue", ColumnFunction(2, 2, _property_value, takes=(Kind.RECORD, Kind.NVARCHAR)))
+register("getarrayelement", ColumnFunction(2, 2, _element, argument_kinds=(Kind.ARRAY, Kind.BIGINT)))
+register("getrecordpropertyvalue", ColumnFunction(2, 2, _property_value, argument_kinds=(Kind.RECORD, Kind.NVARCHAR)))
 
 
 def _of_kind(kind: Kind, template: str, result: Kind) -> Rule:
-    def rule(args: Sequence[Typed]) -> Typed:
+    def rule(args: Sequence[TypedSql]) -> TypedSql:
         if args[0].kind not in (kind, Kind.NULL):
             raise KindMismatch(f"{'an' if kind is Kind.ARRAY else 'a'} {kind.asa_name} is needed, not {args[0].kind.asa_name}")
-        return Typed(template.format(args[0].sql), result)
+        return TypedSql(template.format(args[0].sql), result)
 
     return rule
 
 
-def _must_be(kind: Kind) -> Rule:
+def _require(kind: Kind) -> Rule:
     return _of_kind(kind, "CAST({} AS VARCHAR)", kind)
 
 
 RECORD_FUNCTIONS: dict[str, Function] = {
-    "array": Function(1, 1, _must_be(Kind.ARRAY), Kind.ARRAY),
-    "record": Function(1, 1, _must_be(Kind.RECORD), Kind.RECORD),
+    "array": Function(1, 1, _require(Kind.ARRAY), Kind.ARRAY),
+    "record": Function(1, 1, _require(Kind.RECORD), Kind.RECORD),
     "getarraylength": Function(
         1, 1, _of_kind(Kind.ARRAY, "CAST(json_array_length(CAST({} AS VARCHAR)) AS BIGINT)", Kind.BIGINT), Kind.BIGINT
     ),

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tidegate.expressions.functions.conversions import Typed, convert
+from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.kinds import Kind, KindMismatch
 
-Rule = Callable[[Sequence[Typed]], Typed]
+Rule = Callable[[Sequence[TypedSql]], TypedSql]
 ARGUMENTS_MAX = 1_000
 
 
@@ -28,19 +28,19 @@ class Function:
             for a NULL of another row's kind.
     """
 
-    least: int
-    most: int
+    args_min: int
+    args_max: int
     rule: Rule
-    result: Kind | None = None
-    blends: bool = False
+    result_kind: Kind | None = None
+    mixes_kinds: bool = False
 
 
-def as_text(value: Typed) -> str:
+def as_text(value: TypedSql) -> str:
     """Return *value* as text."""
     return convert(value, Kind.NVARCHAR)
 
 
-def number(value: Typed, least: Kind = Kind.BIGINT) -> Typed:
+def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
     """
     Return *value* as a number of kind *least* or float; text becomes a float.
 
@@ -48,34 +48,34 @@ def number(value: Typed, least: Kind = Kind.BIGINT) -> Typed:
         KindMismatch: No value of this kind can be one.
     """
     if value.kind in (Kind.BIGINT, Kind.FLOAT):
-        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
+        return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
     if value.kind in (Kind.NULL, Kind.BIT):
-        return Typed(convert(value, least), least)
+        return TypedSql(convert(value, least), least)
     if value.kind is Kind.NVARCHAR:
-        return Typed(convert(value, Kind.FLOAT), Kind.FLOAT)
+        return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT)
     raise KindMismatch(f"a number is needed, not {value.kind.asa_name}")
 
 
-def floats(template: str) -> Rule:
+def float_rule(template: str) -> Rule:
     """Return the rule that gives a float, computed from floats."""
-    return lambda args: Typed(template.format(*(number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
+    return lambda args: TypedSql(template.format(*(number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
 
 
-def texts(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
+def text_rule(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
     """Return the rule that computes a value of *kind* from texts, and from bigints where *numbers* says so."""
 
-    def rule(args: Sequence[Typed]) -> Typed:
-        return Typed(template.format(*(integer(arg) if at in numbers else as_text(arg) for at, arg in enumerate(args))), kind)
+    def rule(args: Sequence[TypedSql]) -> TypedSql:
+        return TypedSql(template.format(*(integer(arg) if index in numbers else as_text(arg) for index, arg in enumerate(args))), kind)
 
     return rule
 
 
-def whole_number(sql: str) -> Typed:
+def bigint_or_null(sql: str) -> TypedSql:
     """Return a DuckDB expression of any integer type as a bigint; NULL where it does not fit 64 bits."""
-    return Typed(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
+    return TypedSql(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
 
 
-def integer(value: Typed) -> str:
+def integer(value: TypedSql) -> str:
     """
     Return *value* as a bigint.
 

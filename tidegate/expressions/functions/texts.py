@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.expressions.functions.conversions import Typed, convert
-from tidegate.expressions.functions.rules import ARGUMENTS_MAX, Function, as_text, integer, texts
+from tidegate.expressions.functions.conversions import TypedSql, convert
+from tidegate.expressions.functions.rules import ARGUMENTS_MAX, Function, as_text, integer, text_rule
 from tidegate.expressions.kinds import Kind
 
 REPEATED_CHARACTERS_MAX = 1_000_000
@@ -27,47 +27,47 @@ _TRANSLATE = "CASE WHEN length({1}) = length({2}) THEN translate({0}, {1}, {2}) 
 )
 
 
-def _character(args: Sequence[Typed]) -> Typed:
-    return Typed(_CHARACTER.format(integer(args[0])), Kind.NVARCHAR)
+def _character(args: Sequence[TypedSql]) -> TypedSql:
+    return TypedSql(_CHARACTER.format(integer(args[0])), Kind.NVARCHAR)
 
 
-def _space(args: Sequence[Typed]) -> Typed:
-    return Typed(_SPACE.format(integer(args[0])), Kind.NVARCHAR)
+def _space(args: Sequence[TypedSql]) -> TypedSql:
+    return TypedSql(_SPACE.format(integer(args[0])), Kind.NVARCHAR)
 
 
-def _joined(args: Sequence[Typed]) -> Typed:
+def _concat_ws(args: Sequence[TypedSql]) -> TypedSql:
     separator, *values = map(as_text, args)
-    return Typed(f"concat_ws(coalesce({separator}, ''), {', '.join(values)})", Kind.NVARCHAR)
+    return TypedSql(f"concat_ws(coalesce({separator}, ''), {', '.join(values)})", Kind.NVARCHAR)
 
 
-def _fold(args: Sequence[Typed]) -> Typed:
+def _fold(args: Sequence[TypedSql]) -> TypedSql:
     value = args[0]
     if value.kind is not Kind.NVARCHAR:
         return value
-    return Typed(f"lower({value.sql})", Kind.NVARCHAR, None if value.constant is None else folded(value.constant))
+    return TypedSql(f"lower({value.sql})", Kind.NVARCHAR, None if value.constant is None else fold_case(value.constant))
 
 
-def folded(text: str) -> str:
+def fold_case(text: str) -> str:
     """Return *text* with each character in lower case that is one character then, too."""
     return "".join(low if len(low := character.lower()) == 1 else character for character in text)
 
 
-def _type_name(args: Sequence[Typed]) -> Typed:
+def _type_name(args: Sequence[TypedSql]) -> TypedSql:
     value = args[0]
     if value.kind is Kind.NULL:
-        return Typed(convert(value, Kind.NVARCHAR), Kind.NVARCHAR)
-    return Typed(f"CASE WHEN {value.sql} IS NOT NULL THEN '{value.kind.asa_name}' END", Kind.NVARCHAR)
+        return TypedSql(convert(value, Kind.NVARCHAR), Kind.NVARCHAR)
+    return TypedSql(f"CASE WHEN {value.sql} IS NOT NULL THEN '{value.kind.asa_name}' END", Kind.NVARCHAR)
 
 
 TEXT_FUNCTIONS: dict[str, Function] = {
-    "reverse": Function(1, 1, texts("reverse({})"), Kind.NVARCHAR),
-    "stuff": Function(4, 4, texts(_STUFF, numbers=(1, 2)), Kind.NVARCHAR),
+    "reverse": Function(1, 1, text_rule("reverse({})"), Kind.NVARCHAR),
+    "stuff": Function(4, 4, text_rule(_STUFF, numbers=(1, 2)), Kind.NVARCHAR),
     "nchar": Function(1, 1, _character, Kind.NVARCHAR),
-    "unicode": Function(1, 1, texts("CAST(unicode(nullif({}, '')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
-    "replicate": Function(2, 2, texts(_REPLICATE, numbers=(1,)), Kind.NVARCHAR),
+    "unicode": Function(1, 1, text_rule("CAST(unicode(nullif({}, '')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
+    "replicate": Function(2, 2, text_rule(_REPLICATE, numbers=(1,)), Kind.NVARCHAR),
     "space": Function(1, 1, _space, Kind.NVARCHAR),
-    "translate": Function(3, 3, texts(_TRANSLATE), Kind.NVARCHAR),
-    "concat_ws": Function(3, ARGUMENTS_MAX, _joined, Kind.NVARCHAR),
+    "translate": Function(3, 3, text_rule(_TRANSLATE), Kind.NVARCHAR),
+    "concat_ws": Function(3, ARGUMENTS_MAX, _concat_ws, Kind.NVARCHAR),
     "gettype": Function(1, 1, _type_name, Kind.NVARCHAR),
     "fold": Function(1, 1, _fold),
 }

@@ -6,17 +6,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.expressions.functions.conversions import Typed
-from tidegate.expressions.functions.rules import Function, Rule, floats
+from tidegate.expressions.functions.conversions import TypedSql
+from tidegate.expressions.functions.rules import Function, Rule, float_rule
 from tidegate.expressions.kinds import Kind
 
 
-def _pi(args: Sequence[Typed]) -> Typed:
-    return Typed("pi()", Kind.FLOAT)
+def _pi(args: Sequence[TypedSql]) -> TypedSql:
+    return TypedSql("pi()", Kind.FLOAT)
 
 
 def _function(template: str, arguments: int = 1) -> Function:
-    rule: Rule = floats(template)
+    rule: Rule = float_rule(template)
     return Function(arguments, arguments, rule, Kind.FLOAT)
 
 

@@ -67,13 +67,13 @@ class AsaParser(TSQLParser):
         "TRY_CAST": lambda self: self._parse_cast(False, safe=True),
     }
 
-    _in_timestamp_by = False
+    _is_in_timestamp_by = False
 
-    def _at_timestamp_by(self) -> bool:
+    def _is_at_timestamp_by(self) -> bool:
         return bool(self._curr and self._next and self._curr.text.upper() == "TIMESTAMP" and self._next.text.upper() == "BY")
 
     def _parse_table_alias(self, alias_tokens: Collection[Any] | None = None) -> exp.TableAlias | None:
-        return None if self._at_timestamp_by() else super()._parse_table_alias(alias_tokens)
+        return None if self._is_at_timestamp_by() else super()._parse_table_alias(alias_tokens)
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         if self._curr and self._curr.text.upper() == "ROWS" and self._next and self._next.token_type is TokenType.FROM:
@@ -82,7 +82,7 @@ class AsaParser(TSQLParser):
             name = self.expression(exp.Identifier(this=self._prev.text, quoted=False), self._prev)
             return self.expression(exp.Table(this=name))
         table = super()._parse_table(*args, **kwargs)
-        if isinstance(table, exp.Table) and self._at_timestamp_by():
+        if isinstance(table, exp.Table) and self._is_at_timestamp_by():
             self._advance(2)
             table.set(TIMESTAMP_BY, self._parse_timestamp_by())
             if self._match_text_seq("OVER"):
@@ -96,18 +96,18 @@ class AsaParser(TSQLParser):
         return table
 
     def _parse_timestamp_by(self) -> exp.Expr | None:
-        self._in_timestamp_by = True
+        self._is_in_timestamp_by = True
         try:
-            found = self._parse_bitwise()
+            expression = self._parse_bitwise()
         finally:
-            self._in_timestamp_by = False
-        if found is None:
+            self._is_in_timestamp_by = False
+        if expression is None:
             self.raise_error("TIMESTAMP BY needs an expression")
-        return found
+        return expression
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
         # `TIMESTAMP BY f(x) OVER key` is no window function.
-        if self._in_timestamp_by:
+        if self._is_in_timestamp_by:
             return this
         if not self._match_pair(TokenType.OVER, TokenType.L_PAREN):
             return super()._parse_window(this, alias)
@@ -126,17 +126,17 @@ class AsaParser(TSQLParser):
             WHEN: lambda: self._match_text_seq("WHEN") and self._required(self._parse_disjunction(), "WHEN needs a condition"),
         }
         for name, read in readers.items():
-            if found := read():
+            if clause := read():
                 if window.args.get(name):
                     self.raise_error(f"{name.split('_')[0].upper()} stands twice in OVER")
-                window.set(name, found)
+                window.set(name, clause)
                 return True
         return False
 
-    def _required(self, found: exp.Expr | None, what: str) -> exp.Expr | None:
-        if found is None:
-            self.raise_error(what)
-        return found
+    def _required(self, node: exp.Expr | None, message: str) -> exp.Expr | None:
+        if node is None:
+            self.raise_error(message)
+        return node
 
 
 class Asa(TSQL):

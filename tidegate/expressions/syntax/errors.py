@@ -46,39 +46,39 @@ class Source:
 
     text: str
     file: str = "<script>"
-    added: int = 0
+    prefix_length: int = 0
     ignores_case: bool = False
 
-    def place(self, offset: int) -> str:
+    def location(self, offset: int) -> str:
         """Return ``file:line:column`` of a character offset, both counted from 1; the file alone when it is negative."""
         if offset < 0:
             return self.file
-        before = self.text[self.added : offset]
+        before = self.text[self.prefix_length : offset]
         return f"{self.file}:{before.count(chr(10)) + 1}:{len(before) - (before.rfind(chr(10)) + 1) + 1}"
 
-    def error(self, what: str, *, code: str, at: int, fix: str = "", example: str = "") -> QueryError:
+    def error(self, message: str, *, code: str, offset: int, fix: str = "", example: str = "") -> QueryError:
         """Build the error of what stands at offset *at*."""
-        return QueryError(what, code=f"TG-QUERY-{code}", where=self.place(at), fix=fix, example=example)
+        return QueryError(message, code=f"TG-QUERY-{code}", where=self.location(offset), fix=fix, example=example)
 
-    def not_yet(self, what: str, *, at: int, fix: str = "", example: str = "") -> QueryError:
+    def not_yet(self, construct: str, *, offset: int, fix: str = "", example: str = "") -> QueryError:
         """Build the error of a construct that ASA has and this engine has not yet."""
         fix = fix or "leave it out, or compute it in a stage of its own"
-        return self.error(f"{what} not supported yet", code="NOT-YET", at=at, fix=fix, example=example)
+        return self.error(f"{construct} not supported yet", code="NOT-YET", offset=offset, fix=fix, example=example)
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """Return the candidate spelled most like *name*, ignoring case, or an empty string when none is close."""
-    known = {candidate.lower(): candidate for candidate in candidates}
-    matches = get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return known[matches[0]] if matches else ""
+    by_folded_name = {candidate.lower(): candidate for candidate in candidates}
+    matches = get_close_matches(name.lower(), by_folded_name, n=1, cutoff=0.6)
+    return by_folded_name[matches[0]] if matches else ""
 
 
-def likeness(name: str, other: str) -> float:
+def similarity(name: str, other: str) -> float:
     """Return how alike two names are, ignoring case: 1 the same, 0 no letter in common."""
     return SequenceMatcher(None, other.lower(), name.lower()).ratio()
 
 
 def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean X?`` for the nearest candidate, else *otherwise*."""
-    found = nearest(name, candidates)
-    return f"did you mean {found}?" if found else otherwise
+    candidate = nearest(name, candidates)
+    return f"did you mean {candidate}?" if candidate else otherwise

@@ -14,10 +14,10 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidegate.expressions.binding.statements import Declaration, split
+from tidegate.expressions.binding.statements import Declaration, split_statements
 from tidegate.expressions.syntax.dialect import Asa
-from tidegate.expressions.syntax.errors import Source, likeness, nearest
-from tidegate.expressions.syntax.slips import refuse_slips
+from tidegate.expressions.syntax.errors import Source, nearest, similarity
+from tidegate.expressions.syntax.slips import refuse_common_mistakes
 
 SCRIPT_CHARACTERS_MAX = 262_144
 """Longest script accepted."""
@@ -28,7 +28,7 @@ NESTING_MAX = 100
 TREE_DEPTH_MAX = 120
 """Deepest tree accepted: a chain of operators nests it though no bracket shows."""
 
-_BEFORE_EXPRESSION = "SELECT "
+_SELECT_PREFIX = "SELECT "
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
@@ -42,7 +42,7 @@ _ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
 """The text before a place where an array's element ends that is written as other languages do: ``a[0]``."""
 _ELEMENT_OF = re.compile(r"[\w\])]$")
 """The text before a place where such an index begins."""
-_NAME_LIKENESS_MIN = 0.7
+_SIMILARITY_MIN = 0.7
 """How alike a keyword must be to what may be a name after all."""
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
@@ -64,7 +64,7 @@ class Script:
     declarations: tuple[Declaration, ...] = ()
 
 
-def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script:
+def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -> Script:
     """
     Parse a script.
 
@@ -78,31 +78,31 @@ def parse_script(text: str, file: str = "<script>", *, added: int = 0) -> Script
     """
     # Some editors begin a file with a mark of its encoding.
     text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
-    source = Source(text, file, added)
+    source = Source(text, file, prefix_length)
     if len(text) > SCRIPT_CHARACTERS_MAX:
         raise source.error(
             f"the script has {len(text)} characters, more than {SCRIPT_CHARACTERS_MAX}",
             code="SIZE",
-            at=-1,
+            offset=-1,
             fix="split it into several queries; each runs as its own job",
         )
     tokens = _tokens(source)
-    _refuse_beforehand(tokens, source)
-    refuse_slips(tokens, source)
-    parts = split(tokens, source)
+    _refuse_oversized(tokens, source)
+    refuse_common_mistakes(tokens, source)
+    parts = split_statements(tokens, source)
     source = replace(source, ignores_case=parts.ignores_case)
-    queries = [token for query in parts.queries for token in (*query, _end_of(query))]
+    queries = [token for query in parts.queries for token in (*query, _semicolon_after(query))]
     try:
         trees = Asa.Parser(dialect=Asa()).parse(queries, text) if queries else []
     except ParseError as error:
         raise _syntax_error(error, source) from None
     except RecursionError:
-        raise source.error("the script is nested too deeply", code="SIZE", at=-1, fix="write shorter expressions") from None
+        raise source.error("the script is nested too deeply", code="SIZE", offset=-1, fix="write shorter expressions") from None
     statements = tuple(tree for tree in trees if tree is not None)
     for statement in statements:
         _refuse_deep_tree(statement, source)
     if not statements:
-        raise source.error("the script has no statement", code="SYNTAX", at=-1, fix="write a SELECT", example=_EXAMPLE)
+        raise source.error("the script has no statement", code="SYNTAX", offset=-1, fix="write a SELECT", example=_EXAMPLE)
     return Script(source, statements, tuple(parts.declarations))
 
 
@@ -116,15 +116,15 @@ def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
     Raises:
         QueryError: The text is no expression.
     """
-    script = parse_script(f"{_BEFORE_EXPRESSION}{text}", where, added=len(_BEFORE_EXPRESSION))
+    script = parse_script(f"{_SELECT_PREFIX}{text}", where, prefix_length=len(_SELECT_PREFIX))
     statement = script.statements[0]
     chosen = statement.expressions
-    others = len(script.statements) > 1 or script.declarations or script.source.ignores_case
-    alone = isinstance(statement, exp.Select) and not others
-    if not alone or len(chosen) != 1 or any(value for name, value in statement.args.items() if name != "expressions"):
-        raise script.source.error(f"{text!r} is not one expression", code="SYNTAX", at=-1, fix="give a field path or an expression")
-    found: exp.Expr = chosen[0]
-    return script.source, found
+    has_other_statements = len(script.statements) > 1 or script.declarations or script.source.ignores_case
+    is_select = isinstance(statement, exp.Select) and not has_other_statements
+    if not is_select or len(chosen) != 1 or any(value for name, value in statement.args.items() if name != "expressions"):
+        raise script.source.error(f"{text!r} is not one expression", code="SYNTAX", offset=-1, fix="give a field path or an expression")
+    expression: exp.Expr = chosen[0]
+    return script.source, expression
 
 
 def offset_of(node: exp.Expr) -> int:
@@ -139,27 +139,29 @@ def _tokens(source: Source) -> list[Token]:
     except TokenError as error:
         comment = source.text.rfind("/*")
         if comment >= 0 and "*/" not in source.text[comment:]:
-            raise source.error("a comment is never closed", code="SYNTAX", at=comment, fix="close it by */") from error
-        at = max(source.text.rfind("'"), source.text.rfind("["), source.text.rfind('"'))
-        raise source.error(f"{source.text[at]} is never closed", code="SYNTAX", at=at, fix="close every quote and bracket") from error
+            raise source.error("a comment is never closed", code="SYNTAX", offset=comment, fix="close it by */") from error
+        offset = max(source.text.rfind("'"), source.text.rfind("["), source.text.rfind('"'))
+        raise source.error(
+            f"{source.text[offset]} is never closed", code="SYNTAX", offset=offset, fix="close every quote and bracket"
+        ) from error
 
 
-def _end_of(query: list[Token]) -> Token:
+def _semicolon_after(query: list[Token]) -> Token:
     last = query[-1]
     return Token(TokenType.SEMICOLON, ";", last.line, last.col, last.end, last.end)
 
 
-def _refuse_beforehand(tokens: list[Token], source: Source) -> None:
+def _refuse_oversized(tokens: list[Token], source: Source) -> None:
     if len(tokens) > SCRIPT_WORDS_MAX:
-        what = f"the script has {len(tokens)} words and signs, more than {SCRIPT_WORDS_MAX}"
-        raise source.error(what, code="SIZE", at=-1, fix="split it into several queries; each runs as its own job")
+        message = f"the script has {len(tokens)} words and signs, more than {SCRIPT_WORDS_MAX}"
+        raise source.error(message, code="SIZE", offset=-1, fix="split it into several queries; each runs as its own job")
     depth, prefixes = 0, 0
     for token in tokens:
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
         if depth > NESTING_MAX or prefixes > NESTING_MAX:
-            raise source.error(f"nested more than {NESTING_MAX} deep", code="SIZE", at=token.start, fix="write shorter expressions")
+            raise source.error(f"nested more than {NESTING_MAX} deep", code="SIZE", offset=token.start, fix="write shorter expressions")
 
 
 def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
@@ -170,7 +172,7 @@ def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
             raise source.error(
                 f"more than {TREE_DEPTH_MAX} operators in one chain",
                 code="SIZE",
-                at=offset_of(node),
+                offset=offset_of(node),
                 fix="write shorter expressions; IN takes long lists of values",
             )
         pending.extend((child, depth + 1) for child in node.iter_expressions())
@@ -179,23 +181,25 @@ def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
 def _syntax_error(error: ParseError, source: Source) -> Exception:
     first = error.errors[0] if error.errors else {}
     line, column, word = first.get("line"), first.get("col"), first.get("highlight") or ""
-    at = -1
+    offset = -1
     if isinstance(line, int) and isinstance(column, int):
         # sqlglot counts columns at the last character of a word.
-        at = sum(len(text) + 1 for text in source.text.split("\n")[: line - 1]) + column - max(len(word), 1)
+        offset = sum(len(text) + 1 for text in source.text.split("\n")[: line - 1]) + column - max(len(word), 1)
     reason = str(first.get("description") or "this is no SQL").partition(" but got <")[0].rstrip(".")
     reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
     near = f" near {word!r}" if word else ""
     if reason in _FIXES:
-        return source.error(reason, code="SYNTAX", at=at, fix=_FIXES[reason])
-    if at >= 0 and (_ELEMENT_BEFORE.search(source.text[:at]) or (word.startswith("[") and _ELEMENT_OF.search(source.text[:at]))):
+        return source.error(reason, code="SYNTAX", offset=offset, fix=_FIXES[reason])
+    if offset >= 0 and (
+        _ELEMENT_BEFORE.search(source.text[:offset]) or (word.startswith("[") and _ELEMENT_OF.search(source.text[:offset]))
+    ):
         fix, example = "write GetArrayElement(array, index) for an element of an array", "GetArrayElement(readings, 0)"
-        return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=example)
-    fix = _meant(source.text[: max(at, 0)], word) or "correct the script at this place"
-    return source.error(f"{reason}{near}", code="SYNTAX", at=at, fix=fix, example=_EXAMPLE)
+        return source.error(f"{reason}{near}", code="SYNTAX", offset=offset, fix=fix, example=example)
+    fix = _suggest_keyword(source.text[: max(offset, 0)], word) or "correct the script at this place"
+    return source.error(f"{reason}{near}", code="SYNTAX", offset=offset, fix=fix, example=_EXAMPLE)
 
 
-def _meant(before: str, word: str) -> str:
+def _suggest_keyword(before: str, word: str) -> str:
     """
     Return which keyword was meant: by *word*, at which the parser stopped, or by the one before it, which it took for a name.
 
@@ -204,20 +208,20 @@ def _meant(before: str, word: str) -> str:
         word: The word.
     """
     if word.upper() == "INTO":
-        begun = re.search(r"(\w{3,})[^;]*$", before)
-        if begun and _misspelled(begun[1]) == "SELECT":
-            return f"did you mean SELECT instead of {begun[1]}?"
+        first_word = re.search(r"(\w{3,})[^;]*$", before)
+        if first_word and _nearest_keyword(first_word[1]) == "SELECT":
+            return f"did you mean SELECT instead of {first_word[1]}?"
         if before.count("(") > before.count(")"):
             return "close the bracket that is opened before it"
         return "write INTO right after the columns, before FROM"
     last = re.search(r"(\w{3,})\s+$", before)
     name = last[1] if last else ""
-    of_name, of_word = _misspelled(name), _misspelled(word)
-    how_alike = likeness(name, of_name) if of_name else 0
-    if how_alike >= _NAME_LIKENESS_MIN and (not of_word or how_alike > likeness(word, of_word)):
+    of_name, of_word = _nearest_keyword(name), _nearest_keyword(word)
+    name_similarity = similarity(name, of_name) if of_name else 0
+    if name_similarity >= _SIMILARITY_MIN and (not of_word or name_similarity > similarity(word, of_word)):
         return f"did you mean {of_name} instead of {name}?"
     return f"did you mean {of_word}?" if of_word else ""
 
 
-def _misspelled(word: str) -> str:
+def _nearest_keyword(word: str) -> str:
     return "" if word.upper() in (*_KEYWORDS, *_OTHER_WORDS) else nearest(word, _KEYWORDS)

@@ -1,5 +1,5 @@
 """
-Plain paths: names joined by dots, such as ``payload.at``.
+PlainTexts paths: names joined by dots, such as ``payload.at``.
 
 A plain path is known at a glance, whatever SQL thinks of its words, and without anything that reads SQL.
 """

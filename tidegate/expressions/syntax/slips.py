@@ -32,7 +32,7 @@ _PAST_A_LIST = {
 """What cannot begin a member of a list."""
 
 
-def refuse_slips(tokens: Sequence[Token], source: Source) -> None:
+def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
     """
     Refuse a script that holds one.
 
@@ -41,15 +41,15 @@ def refuse_slips(tokens: Sequence[Token], source: Source) -> None:
     """
     for token, following in zip_longest(tokens, tokens[1:]):
         if token.token_type is TokenType.COMMA and (following is None or following.token_type in _PAST_A_LIST):
-            what = "nothing stands behind the comma" if following is None else f"nothing stands between the comma and {following.text}"
-            raise source.error(what, code="SYNTAX", at=token.start, fix="leave the comma out, or write what is missing")
+            message = "nothing stands behind the comma" if following is None else f"nothing stands between the comma and {following.text}"
+            raise source.error(message, code="SYNTAX", offset=token.start, fix="leave the comma out, or write what is missing")
         if token.token_type is TokenType.INTO and (following is None or following.token_type in _NO_OUTPUTS):
             fix = "write the name of the output after INTO"
-            raise source.error("INTO names no output", code="OUTPUT", at=token.start, fix=fix, example="INTO out")
+            raise source.error("INTO names no output", code="OUTPUT", offset=token.start, fix=fix, example="INTO out")
         if token.token_type in (TokenType.STRING, TokenType.NATIONAL_STRING, TokenType.IDENTIFIER):
             continue
         if (sign := next((sign for sign in token.text if sign in _CURLY), None)) is not None:
-            what = f"{sign} is no quote" if sign.isprintable() else "a character of code 0 stands in a name"
-            raise source.error(what, code="SYNTAX", at=token.start + token.text.index(sign), fix=_CURLY[sign])
+            message = f"{sign} is no quote" if sign.isprintable() else "a character of code 0 stands in a name"
+            raise source.error(message, code="SYNTAX", offset=token.start + token.text.index(sign), fix=_CURLY[sign])
         if token.text in _INSTEAD:
-            raise source.error(f"there is no operator {token.text}", code="SYNTAX", at=token.start, fix=_INSTEAD[token.text])
+            raise source.error(f"there is no operator {token.text}", code="SYNTAX", offset=token.start, fix=_INSTEAD[token.text])

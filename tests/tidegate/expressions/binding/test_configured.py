@@ -7,7 +7,7 @@ import pytest
 from ordering.errors import QueryError
 from query.sql.bind import bind_script
 from tidegate.expressions.binding.catalog import InputSchema
-from tidegate.expressions.binding.configured import bind_event_time, canonical, field_paths, path_of, problem_of
+from tidegate.expressions.binding.configured import bind_event_time, canonical_text, event_time_problem, field_paths, path_of
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.syntax.paths import plain_path
 
@@ -61,7 +61,7 @@ def test_an_expression_tells_the_fields_it_reads() -> None:
 )
 def test_what_is_wrong_is_told_with_its_column(text: str, problem: str) -> None:
     """Columns count from the first character of the setting."""
-    assert problem_of(text) == problem
+    assert event_time_problem(text) == problem
 
 
 def test_a_conflict_of_types_is_found_where_fields_are_declared() -> None:
@@ -74,11 +74,11 @@ def test_a_conflict_of_types_is_found_where_fields_are_declared() -> None:
 def test_spellings_of_one_meaning_have_one_text() -> None:
     """It is what a checkpoint remembers; a declared type is part of an expression, not of a path."""
     typed = InputSchema("flights", fields={"ts": "bigint"})
-    assert canonical("[payload].[at]", WHERE, typed) == canonical("payload.at", WHERE, typed) == "payload.at"
-    assert canonical("cast(ts as BIGINT)*1000", WHERE, typed) == canonical("CAST([ts] AS bigint) * 1000", WHERE, typed)
-    assert canonical("ts * 1000", WHERE, typed) != canonical("ts * 1000", WHERE, InputSchema("flights"))
-    assert canonical("[a.b]", WHERE, typed) != canonical("a.b", WHERE, typed)
-    assert canonical("event-time", WHERE, typed) != canonical("[event-time]", WHERE, typed) == "event-time"
+    assert canonical_text("[payload].[at]", WHERE, typed) == canonical_text("payload.at", WHERE, typed) == "payload.at"
+    assert canonical_text("cast(ts as BIGINT)*1000", WHERE, typed) == canonical_text("CAST([ts] AS bigint) * 1000", WHERE, typed)
+    assert canonical_text("ts * 1000", WHERE, typed) != canonical_text("ts * 1000", WHERE, InputSchema("flights"))
+    assert canonical_text("[a.b]", WHERE, typed) != canonical_text("a.b", WHERE, typed)
+    assert canonical_text("event-time", WHERE, typed) != canonical_text("[event-time]", WHERE, typed) == "event-time"
 
 
 @pytest.mark.parametrize("written", ["CAST( TS as bigint ) * 1000", "cast([ts] AS BIGINT)*1000"])

@@ -21,7 +21,7 @@ ASKED: list[list[object]] = []
 
 def _picky(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
     """Return odd numbers as text and even ones as they are; fail on negative ones. Remembers what it was asked."""
-    given_values = args[0].only(Kind.BIGINT)
+    given_values = args[0].of_kind(Kind.BIGINT)
     numbers = given_values.to_pylist()
     ASKED.append(numbers)
     texts = pa.array([f"#{n}" if n is not None and n >= 0 and n % 2 else None for n in numbers], pa.string())
@@ -34,7 +34,7 @@ def _picky(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Fail
 def picky(monkeypatch: pytest.MonkeyPatch) -> None:
     """Register a function as a user would, under a dotted name."""
     monkeypatch.setattr(columns, "_REGISTERED", dict(columns._REGISTERED))
-    columns.register("udf.Picky", ColumnFunction(1, 1, _picky, takes=(Kind.BIGINT,)))
+    columns.register("udf.Picky", ColumnFunction(1, 1, _picky, argument_kinds=(Kind.BIGINT,)))
     ASKED.clear()
 
 

@@ -50,7 +50,7 @@ def test_a_setting_is_one_expression() -> None:
     """The timestamp_by of an input is parsed like a script's, and named in errors by its setting."""
     source, tree = parse_expression("payload.at + 1", "inputs.i.timestamp_by")
     assert tree.sql() == "payload.at + 1"
-    assert source.place(offset_of(tree)) == "inputs.i.timestamp_by:1:1"
+    assert source.location(offset_of(tree)) == "inputs.i.timestamp_by:1:1"
     with pytest.raises(QueryError) as caught:
         parse_expression("a, b", "inputs.i.timestamp_by")
     assert caught.value.where == "inputs.i.timestamp_by"
