@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.repository import ROOT
 
+pytestmark = pytest.mark.heavy
 PLUGIN = ROOT / "examples" / "plugin"
 CONFIG = """
 [inputs.flights]

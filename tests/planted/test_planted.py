@@ -34,6 +34,7 @@ def test_no_two_bugs_are_the_same() -> None:
     assert len({(bug.file, bug.old, bug.new) for bug in BUGS}) == len(BUGS)
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", QUICK)
 def test_a_planted_bug_is_caught(name: str) -> None:
     """The runner tells so, for some of them; the test passes in a copy without the bug."""
@@ -42,6 +43,7 @@ def test_a_planted_bug_is_caught(name: str) -> None:
     assert what == "caught", outcome.said
 
 
+@pytest.mark.heavy
 def test_without_a_bug_the_tests_pass() -> None:
     """So it is the bug that they catch, not the copying."""
     outcome = run_tests(sorted({bug.test for bug in BUGS if bug.name in QUICK}))

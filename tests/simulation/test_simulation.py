@@ -32,6 +32,7 @@ def test_no_seed_diverges(part: int) -> None:
     assert happened["driver crash"] > len(seeds) // 2
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("name", BREAKAGES)
 def test_a_broken_rule_is_noticed(name: str) -> None:
     """Each rule that the simulated job can be told to break is missed by some seed of a few hundred."""

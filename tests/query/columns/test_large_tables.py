@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ def test_what_waits_is_worked_on_in_the_order_of_time(rows: list[tuple[int, int,
     assert found == sorted(table.to_pylist(), key=lambda row: (row["system_us"], row["number"], row["offset"]))
 
 
+@pytest.mark.heavy
 def test_more_bytes_than_an_array_can_have() -> None:
     """More than two gigabytes in one table, for real."""
     piece = pa.array([b"x" * 2**20] * 2**6, pa.binary())
