@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.observe.console import Format, run
+from tidegate.observe.console import Format, run_command
 
 if TYPE_CHECKING:
     from ingest.config import IngestPlan
@@ -38,10 +38,10 @@ def ingest(
     from tidegate.observe import logs
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
-    from tidegate.spark.early_session import EarlySession, own_stderr
+    from tidegate.spark.early_session import EarlySession, separate_stderr
     from tidegate.spark.session import WorkerLog, checkpoint_folder
 
-    own_stderr()
+    separate_stderr()
     now_us = time.time_ns() // 1000
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -83,21 +83,21 @@ def _run(
     from ingest import job
     from ingest.running_input import RunningInput
     from tidegate.observe.metrics import Metrics
-    from tidegate.spark.driver import Driven, drive, live_line, print_json, stopped_by_signal
+    from tidegate.spark.driver import DrivenQuery, drive, live_line, print_json, stop_on_signal
 
     at_fault: set[str] = set()
     inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), at_fault) for plan, recovery in prepared]
     metrics = Metrics(settings.metrics.port, settings.metrics.host)
     console = Console(stderr=True)
 
-    def driven(running_input: RunningInput) -> Driven:
+    def driven(running_input: RunningInput) -> DrivenQuery:
         def on_reports(reports: list[dict[str, Any]]) -> None:
             summary = running_input.accept_reports(reports)
-            metrics.take(running_input.name, reports)
+            metrics.accept_reports(running_input.name, reports)
             if as_json:
                 print_json({"event": "batch", **summary})
 
-        return Driven(
+        return DrivenQuery(
             running_input.name,
             lambda: job.start(spark.get(), settings, running_input.plan, on_reports),
             Path(running_input.plan.checkpoint),
@@ -105,21 +105,21 @@ def _run(
         )
 
     with (
-        stopped_by_signal() as stop,
+        stop_on_signal() as stop,
         live_line(console, title, sum(each.progress.total or 0 for each in inputs)) as show,
         ExitStack() as open_,
     ):
         for running_input in inputs:
             policies = running_input.plan.settings.policies()
-            metrics.input(running_input.name, policies.reorder_us, policies.late_us)
-            metrics.take(running_input.name, running_input.read_last_reports())
+            metrics.add_input(running_input.name, policies.reorder_us, policies.late_us)
+            metrics.accept_reports(running_input.name, running_input.read_last_reports())
             open_.enter_context(running_input)
 
         def on_tick() -> None:
             worker_log.follow()
             lines = [each.tick() for each in inputs]
             for each in inputs:
-                metrics.looked(each.name, each.catching_up.ends)
+                metrics.set_ends(each.name, each.catching_up.ends)
             told = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
             show("  |  ".join(told), sum(each.progress.totals()["events_in"] for each in inputs))
 
@@ -134,4 +134,4 @@ def _run(
 
 
 if __name__ == "__main__":
-    run(ingest)
+    run_command(ingest)

@@ -32,7 +32,7 @@ from tidegate.observe.recovery_report import Recovery
 from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import Settings
 from tidegate.spark.deferred import Deferred
-from tidegate.spark.planning import SOURCE_NAME, source_of
+from tidegate.spark.planning import SOURCE_NAME, make_source
 from tidegate.spark.session import OnReports, Stage, start_stage
 from tidegate.spark.state_store import StageProcessor
 
@@ -91,7 +91,7 @@ def prepare(settings: Settings, name: str, until_end: bool, start: Start | None 
 
 
 def _warn_of_weak_time(chosen: InputSettings, survey: Survey) -> None:
-    if chosen.arrival == "broker" and not all(topic.log_append_time for topic in survey.raw):
+    if chosen.arrival == "broker" and not all(topic.uses_log_append_time for topic in survey.raw):
         _log.warning("arrival times are the producers' clocks: the raw topic is set to CreateTime", topic=",".join(chosen.topics))
     if chosen.policies().late_us is None:
         _log.warning("late is off: silence cannot advance time", input=chosen.name)
@@ -110,7 +110,7 @@ def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
     own_name = f"{SOURCE_NAME}_{plan.settings.name}"
 
     # It travels to processes that need nothing of the plan: nothing of it may stand in here.
-    class Source(source_of(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us)):  # type: ignore[misc]
+    class Source(make_source(Deferred("ingest.planner.planner:Planner", plan), RANGE_SCHEMA, trigger_us)):  # type: ignore[misc]
         @classmethod
         def name(cls) -> str:
             return own_name

@@ -14,8 +14,8 @@ from ingest.progress import IngestProgress
 from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.logs import get_logger
 from tidegate.observe.progress_store import ProgressPublisher, ProgressStore
-from tidegate.observe.recovery_report import CatchingUp, How, Recovery
-from tidegate.observe.recovery_watch import Look, RecoveryWatch
+from tidegate.observe.recovery_report import CatchUp, Recovery, RecoveryKind
+from tidegate.observe.recovery_watch import AskEnds, RecoveryWatch
 
 
 class RunningInput:
@@ -29,7 +29,7 @@ class RunningInput:
         at_fault: Names of the inputs of this process that made it fail, shared by all of them.
     """
 
-    def __init__(self, plan: IngestPlan, recovery: Recovery, look: Look, at_fault: set[str]) -> None:
+    def __init__(self, plan: IngestPlan, recovery: Recovery, look: AskEnds, at_fault: set[str]) -> None:
         self.plan, self.name, self._at_fault = plan, plan.settings.name, at_fault
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
@@ -41,9 +41,9 @@ class RunningInput:
         self._log = log
 
     @property
-    def catching_up(self) -> CatchingUp:
+    def catching_up(self) -> CatchUp:
         """How far behind the input is."""
-        return self._watch.catching_up
+        return self._watch.catch_up
 
     def __enter__(self) -> RunningInput:
         self._log.info(
@@ -70,7 +70,7 @@ class RunningInput:
 
     def read_last_reports(self) -> list[dict[str, Any]]:
         """Return what its stage reported last before this start; nothing where the topic is begun, or taken over."""
-        if self.catching_up.recovery.how is not How.CHECKPOINT:
+        if self.catching_up.recovery.kind is not RecoveryKind.CHECKPOINT:
             return []
         store = ProgressStore(self.plan.redis)
         try:
@@ -89,7 +89,7 @@ class RunningInput:
         self._batch_costs.accept_reports(reports)
         self.progress.accept_reports(reports)
         self._publisher.publish(reports)
-        self._watch.walked({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
+        self._watch.advance({(report["topic"], report["partition"]): report["next_offset"] for report in reports})
         return self.summary()
 
     def tick(self) -> str:
@@ -100,7 +100,7 @@ class RunningInput:
             RefusedError: A topic was deleted, or made again.
         """
         try:
-            behind = self._watch.tick()
+            behind = self._watch.poll()
         except RefusedError:
             self.fail()
             raise

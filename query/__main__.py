@@ -12,7 +12,7 @@ import typer
 
 from ordering.errors import TickRangeError, TidegateError
 from ordering.ticks import INFINITY, parse_tick
-from tidegate.observe.console import Format, run
+from tidegate.observe.console import Format, run_command
 
 GLANCE_S = 2.0
 """How long a plan waits for a broker that it could do without."""
@@ -50,8 +50,8 @@ def query(
     from tidegate.observe.recovery_watch import RecoveryWatch
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
-    from tidegate.spark.driver import Driven, drive, live_line, print_json, stopped_by_signal
-    from tidegate.spark.session import WorkerLog, end, session
+    from tidegate.spark.driver import DrivenQuery, drive, live_line, print_json, stop_on_signal
+    from tidegate.spark.session import WorkerLog, end_session, start_session
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -79,16 +79,16 @@ def query(
         settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[each.name for each in plan.outputs]
     )
     watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log)
-    with stopped_by_signal() as stop, live_line(console, f"query {name}") as show, publisher, watch:
+    with stop_on_signal() as stop, live_line(console, f"query {name}") as show, publisher, watch:
 
         def on_reports(reports: list[dict[str, Any]]) -> None:
             progress.accept_reports(reports)
             if asked_from is not None:
                 asked_from.accept_reports(reports)
             publisher.publish(reports)
-            metrics.take_query(name, reports)
+            metrics.accept_query_reports(name, reports)
             if format is Format.JSON:
-                print_json({"event": "batch", **progress.summary(), "recovery": watch.catching_up.as_dict()})
+                print_json({"event": "batch", **progress.summary(), "recovery": watch.catch_up.as_dict()})
             if progress.is_finished:
                 stop.ask()
 
@@ -96,21 +96,21 @@ def query(
             worker_log.follow()
             if progress.batches:
                 # A report comes before its batch has ended.
-                watch.walked(finished_positions(plan))
-            show(f"{progress.line()}  {watch.tick()}".rstrip())
-            metrics.looked_query(name, watch.catching_up.lags)
+                watch.advance(finished_positions(plan))
+            show(f"{progress.line()}  {watch.poll()}".rstrip())
+            metrics.set_query_lags(name, watch.catch_up.lags)
             progress.check_gaps()
 
         worker_log = WorkerLog(folder)
-        spark = session(settings, f"query-{name}", folder)
+        spark = start_session(settings, f"query-{name}", folder)
         try:
-            drive([Driven(name, lambda: job.start(spark, settings, plan, on_reports), folder)], stop, on_tick)
+            drive([DrivenQuery(name, lambda: job.start(spark, settings, plan, on_reports), folder)], stop, on_tick)
         finally:
-            end(spark)
+            end_session(spark)
     if progress.is_finished:
         (folder / job.FINISHED_FILE).touch()
     if format is Format.JSON:
-        print_json({"event": "end", **progress.summary(), "recovery": watch.catching_up.as_dict()})
+        print_json({"event": "end", **progress.summary(), "recovery": watch.catch_up.as_dict()})
     else:
         console.print(f"query {name}: {progress.line()}", soft_wrap=True)
 
@@ -175,4 +175,4 @@ def plan(
 
 
 if __name__ == "__main__":
-    run(query)
+    run_command(query)

@@ -196,5 +196,5 @@ def _first_needed_us(output: OutputSettings, promise: Promise | None, start_us: 
     """Return the instant from which results of one output are needed: a file is only written whole."""
     if promise is None:
         return start_us
-    resumed_us = promise.c // output.file_span_us * output.file_span_us if output.has_sheets else promise.c
+    resumed_us = promise.c // output.file_span_us * output.file_span_us if output.writes_sheets else promise.c
     return resumed_us if start_us is None else max(resumed_us, start_us)

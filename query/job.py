@@ -36,18 +36,18 @@ from query.stage.planned_range import RANGE_SCHEMA
 from query.start.bucket_layout import check_over, check_partitions, exchange_binding, plan_split
 from query.start.output_start import ResolvedStart, resolve_output_start, start_binding, write_promises
 from query.start.read_positions import finished_positions, read_positions
-from tidegate.checkpoint.binding import bind, bound, check_bound, check_same_topics, checkpoint_state, last_batches
+from tidegate.checkpoint.binding import bind, check_binding, check_same_topics, checkpoint_state, last_batches, read_binding
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.kafka.admin import HEADER_ROOM_BYTES, Admin, Topic
-from tidegate.kafka.tails import finished
-from tidegate.observe.recovery_report import How, Recovery
+from tidegate.kafka.tails import has_ended
+from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.payloads.formats import JSON, PayloadFormat
 from tidegate.settings.load import Settings
 from tidegate.settings.tables import OutputSettings
 from tidegate.spark.deferred import Deferred
-from tidegate.spark.planning import source_of
+from tidegate.spark.planning import make_source
 from tidegate.spark.session import OnReports, Stage, checkpoint_folder, start_stage
 from tidegate.spark.shuffle_keys import even_labels
 from tidegate.spark.state_store import StageProcessor
@@ -150,7 +150,7 @@ def plan_layout(settings: Settings, plans: tuple[Plan, ...], admin: Admin) -> tu
     )
     over = plans[0].over is not None
     folder = checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}")
-    split = plan_split(settings, plans, outputs, feeds, admin, bound(folder))
+    split = plan_split(settings, plans, outputs, feeds, admin, read_binding(folder))
     reference_names = tuple(dict.fromkeys(name for plan in plans for name in plan.references))
     layout = QueryPlan(
         plans=plans,
@@ -199,7 +199,8 @@ def resolve_start(
     for output, promises in zip(layout.outputs, resolved.promises, strict=True):
         _check_unwritten(admin, layout.kafka, output, folder, promised=bool(promises))
     planned = replace(layout, start_us=resolved.start.start_us, promises=resolved.promises, until_us=until_us)
-    check_bound(folder, _binding(settings, planned, ordered, resolved.start), may_appear=BOUND_LATER)
+    binding = _binding(settings, planned, ordered, resolved.start)
+    check_binding(read_binding(folder), binding, str(folder), may_appear=BOUND_LATER)
     check_unchanged(folder, planned.reference_settings)
     return planned, resolved
 
@@ -225,7 +226,7 @@ def _binding(settings: Settings, planned: QueryPlan, ordered: Sequence[Topic], s
         RefusedError: It is one of topics that have been made again since.
     """
     folder, outputs, feeds = Path(planned.checkpoint), planned.outputs, planned.feeds
-    known = bound(folder) or {}
+    known = read_binding(folder) or {}
     ids = {topic.name: topic.topic_id for topic in ordered}
     reads = ",".join(topic.name for topic in ordered)
     # Another topic is none that was made again: what differs is then told below.
@@ -318,7 +319,7 @@ def _check_unwritten(admin: Admin, kafka: Mapping[str, str], output: OutputSetti
         return
     topic = admin.find(output.topic) if output.topic else None
     ends = admin.ends([(topic.name, number) for number in range(topic.partitions)]) if topic else {}
-    ended = (folder / FINISHED_FILE).exists() or (bool(ends) and output.topic and finished(kafka, output.topic, ends))
+    ended = (folder / FINISHED_FILE).exists() or (bool(ends) and output.topic and has_ended(kafka, output.topic, ends))
     if state == "settled" and ended:
         raise RefusedError(
             f"output {output.name} has ended: its input was read to the final CTI, or the job came to where it was to stop",
@@ -347,15 +348,23 @@ def recovery(plan: QueryPlan) -> Recovery:
     folder = Path(plan.checkpoint)
     planned, done = last_batches(folder)
     ends = Admin(plan.kafka).ends(list(plan.partitions))
-    how = How.CHECKPOINT if planned >= 0 else How.CTIS if any(plan.promises) else How.NEW if plan.start_us is None else How.START
+    how = (
+        RecoveryKind.CHECKPOINT
+        if planned >= 0
+        else RecoveryKind.CTIS
+        if any(plan.promises)
+        else RecoveryKind.NEW
+        if plan.start_us is None
+        else RecoveryKind.START
+    )
     here = {**plan.starts, **finished_positions(plan)}
-    return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats=planned > done, start_us=plan.start_us)
+    return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats_batch=planned > done, start_us=plan.start_us)
 
 
 def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
     """Return what asks the brokers where partitions end, and refuses where it is not the one that the job began with."""
     admin, folder = Admin(plan.kafka, ANSWER_S), Path(plan.checkpoint)
-    known = bound(folder) or {}
+    known = read_binding(folder) or {}
     topics = KnownTopics({feed.topic: known.get(_id_key(at), "") for at, feed in enumerate(plan.feeds)}, str(folder), WAYS_OUT)
 
     def ends(partitions: Sequence[Partition]) -> dict[Partition, int]:
@@ -368,7 +377,7 @@ def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Par
 def start(spark: SparkSession, settings: Settings, plan: QueryPlan, on_reports: OnReports) -> StreamingQuery:
     """Start the job; *on_reports* is called in the driver with the reports of each batch."""
     trigger_us = 0 if plan.until_end else settings.spark.trigger_us
-    source = source_of(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us)
+    source = make_source(Deferred("query.stage.planner:Planner", plan), RANGE_SCHEMA, trigger_us)
     processor = StageProcessor(Deferred("query.stage.processor:QueryStage", plan), plan.checkpoint)
     stage = Stage(f"query-{plan.name}", plan.checkpoint, plan.until_end)
     return start_stage(spark, source, processor, stage, on_reports)

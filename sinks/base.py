@@ -64,7 +64,7 @@ def span_start(system_us: int, span_us: int) -> int:
     return system_us - system_us % span_us
 
 
-def in_order(rows: Iterable[tuple[int, bytes, bytes]], span_start_us: int, span_us: int) -> list[Row]:
+def sort_rows(rows: Iterable[tuple[int, bytes, bytes]], span_start_us: int, span_us: int) -> list[Row]:
     """Return *rows* by (System.Timestamp, key), rows equal in both in the order given: the one order a sheet is written in."""
     ordered = sorted((Row(*row) for row in rows), key=lambda row: (row.system_us, row.key))
     assert span_start_us % span_us == 0, "a sheet's span must be one of the fixed spans"

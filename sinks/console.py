@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ordering.ticks import format_tick
-from sinks.base import in_order
+from sinks.base import sort_rows
 
 
 class ConsoleSink:
@@ -30,6 +30,6 @@ class ConsoleSink:
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """See :meth:`sinks.base.Sink.publish`."""
         before = f"{self._name}  " if self._name else ""
-        for row in in_order(rows, span_start_us, self._span_us):
+        for row in sort_rows(rows, span_start_us, self._span_us):
             self._stream.write(f"{before}{format_tick(row.system_us)}  {row.value.decode('utf-8', 'replace')}\n")
         self._stream.flush()

@@ -19,7 +19,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
-from sinks.base import Row, SinkError, in_order
+from sinks.base import Row, SinkError, sort_rows
 
 RAW_SCHEMA = pa.schema(
     [
@@ -57,14 +57,14 @@ class FileSink:
         Raises:
             SinkError: The folder cannot be written (TG-SINK-FILE), or a value is not of the declared type (TG-SINK-TYPE).
         """
-        ordered = in_order(rows, span_start_us, self._span_us)
+        ordered = sort_rows(rows, span_start_us, self._span_us)
         if not ordered:
             return
         target = self.path(span_start_us, partition)
         content = self._parquet(ordered, target) if self._format == "parquet" else _ndjson(ordered)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            _replace(target, content)
+            _write_file(target, content)
         except OSError as error:
             raise SinkError(
                 f"{target} cannot be written: {error.strerror or error}",
@@ -75,16 +75,16 @@ class FileSink:
 
     def path(self, span_start_us: int, partition: int) -> Path:
         """Return where the sheet of *partition* and the span starting at *span_start_us* (microseconds) is published."""
-        return self._folder / f"{self._moment(span_start_us)}.p{partition:05d}.{self._format}"
+        return self._folder / f"{self._file_time(span_start_us)}.p{partition:05d}.{self._format}"
 
-    def _moment(self, tick: int) -> str:
+    def _file_time(self, tick: int) -> str:
         """Write a time for a file name, always with the same digits for the same span length, so that names sort by time."""
         seconds = format_tick(tick - tick % SECOND_US).removesuffix("Z").replace(":", "-")
         digits = 0 if self._span_us % SECOND_US == 0 else 3 if self._span_us % MILLISECOND_US == 0 else 6
         return seconds + (f".{tick % SECOND_US:06d}"[: digits + 1] if digits else "") + "Z"
 
     def _parquet(self, rows: list[Row], target: Path) -> bytes:
-        table = _raw(rows) if self._schema is None else _typed(rows, self._schema, target)
+        table = _raw_table(rows) if self._schema is None else _typed_table(rows, self._schema, target)
         out = io.BytesIO()
         # Every choice that a later pyarrow could make differently is written down.
         pa.parquet.write_table(
@@ -109,12 +109,12 @@ def _ndjson(rows: list[Row]) -> bytes:
     return b"".join(row.value.replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for row in rows)
 
 
-def _raw(rows: list[Row]) -> pa.Table:
+def _raw_table(rows: list[Row]) -> pa.Table:
     columns = [[row.system_us for row in rows], [row.key for row in rows], [row.value.decode("utf-8") for row in rows]]
     return pa.table([pa.array(column, field.type) for column, field in zip(columns, RAW_SCHEMA, strict=True)], schema=RAW_SCHEMA)
 
 
-def _typed(rows: list[Row], schema: pa.Schema, target: Path) -> pa.Table:
+def _typed_table(rows: list[Row], schema: pa.Schema, target: Path) -> pa.Table:
     content = _ndjson(rows)
     try:
         table = pa.json.read_json(
@@ -132,7 +132,7 @@ def _typed(rows: list[Row], schema: pa.Schema, target: Path) -> pa.Table:
         ) from error
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _write_file(target: Path, content: bytes) -> None:
     """Put *content* at *target* in one step, surviving a power cut, whoever else does the same."""
     for attempt in range(_RENAME_ATTEMPTS):
         for leftover in target.parent.glob(f".{target.name}.*.tmp"):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sinks.base import Row, in_order
+from sinks.base import Row, sort_rows
 
 
 class MemorySink:
@@ -23,7 +23,7 @@ class MemorySink:
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """See :meth:`sinks.base.Sink.publish`."""
-        ordered = in_order(rows, span_start_us, self.span_us)
+        ordered = sort_rows(rows, span_start_us, self.span_us)
         if ordered:
             self.sheets[span_start_us, partition] = ordered
 

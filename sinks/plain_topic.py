@@ -18,7 +18,7 @@ from functools import cached_property
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 
 from ordering.ticks import MILLISECOND_US
-from sinks.base import SinkError, in_order
+from sinks.base import SinkError, sort_rows
 
 _ANSWER_S = 60.0
 
@@ -54,19 +54,19 @@ class PlainTopicSink:
         Raises:
             SinkError: The broker does not take them (TG-SINK-TOPIC).
         """
-        ordered = in_order(rows, span_start_us, self._span_us)
+        ordered = sort_rows(rows, span_start_us, self._span_us)
         number = span_start_us // self._span_us
         if not ordered:
             return
         try:
             producer = self._producer(partition)
-            if number < self._published(partition):
+            if number < self._first_unpublished(partition):
                 return
             producer.begin_transaction()
             for row in ordered:
                 self._queue(producer, row.key, row.value, max(row.system_us // MILLISECOND_US, 1))
-            place = [TopicPartition(self._topic, partition, number + 1)]
-            producer.send_offsets_to_transaction(place, self._consumer.consumer_group_metadata(), _ANSWER_S)
+            offset = [TopicPartition(self._topic, partition, number + 1)]
+            producer.send_offsets_to_transaction(offset, self._consumer.consumer_group_metadata(), _ANSWER_S)
             producer.commit_transaction(_ANSWER_S)
         except KafkaException as error:
             # What the transaction has come to is for the next producer to find out.
@@ -86,19 +86,19 @@ class PlainTopicSink:
             del self._consumer
 
     def _producer(self, partition: int) -> Producer:
-        found = self._producers.get(partition)
-        if found is None:
+        producer = self._producers.get(partition)
+        if producer is None:
             own = {"transactional.id": f"{self._topic}-{partition}", "partitioner": "murmur2", "compression.type": "lz4", "log_level": 2}
-            found = Producer({**self._properties, **own})
+            producer = Producer({**self._properties, **own})
             # Fences off whoever wrote this partition before, and ends what it had begun.
-            found.init_transactions(_ANSWER_S)
-            self._producers[partition] = found
-        return found
+            producer.init_transactions(_ANSWER_S)
+            self._producers[partition] = producer
+        return producer
 
-    def _published(self, partition: int) -> int:
+    def _first_unpublished(self, partition: int) -> int:
         """Return the number of the first span that is not published yet."""
-        (found,) = self._consumer.committed([TopicPartition(self._topic, partition)], _ANSWER_S)
-        return max(int(found.offset), 0)
+        (committed,) = self._consumer.committed([TopicPartition(self._topic, partition)], _ANSWER_S)
+        return max(int(committed.offset), 0)
 
     def _queue(self, producer: Producer, key: bytes, value: bytes, stamp_ms: int) -> None:
         while True:

@@ -19,11 +19,11 @@ from sinks.plain_topic import PlainTopicSink
 from tidegate.expressions.syntax.errors import suggest
 from tidegate.settings.tables import OutputSettings
 
-GROUP = "tidegate.sinks"
+ENTRY_POINT_GROUP = "tidegate.sinks"
 
 
 @dataclass(frozen=True)
-class Context:
+class SinkContext:
     """
     What a sink is told of its output.
 
@@ -40,41 +40,41 @@ class Context:
     kafka: Mapping[str, str]
 
 
-def sinks_of(output: OutputSettings, kafka: Mapping[str, str]) -> list[Sink]:
+def make_sinks(output: OutputSettings, kafka: Mapping[str, str]) -> list[Sink]:
     """
     Return the sinks of an output beside its ordered topic.
 
     Raises:
         SinkError: It names one that nobody offers (TG-SINK-UNKNOWN).
     """
-    found: list[Sink] = []
+    sinks: list[Sink] = []
     if output.files is not None:
-        found.append(FileSink(output.files, output.file_format, output.file_span_us))
+        sinks.append(FileSink(output.files, output.file_format, output.file_span_us))
     if output.plain_topic is not None:
-        found.append(PlainTopicSink(kafka, output.plain_topic, output.file_span_us))
+        sinks.append(PlainTopicSink(kafka, output.plain_topic, output.file_span_us))
     if output.sink is not None:
-        found.append(_made(output.sink, Context(output.name, output.file_span_us, output.sink_options, kafka)))
-    return found
+        sinks.append(_make_extension(output.sink, SinkContext(output.name, output.file_span_us, output.sink_options, kafka)))
+    return sinks
 
 
-def _console(context: Context) -> Sink:
+def _console(context: SinkContext) -> Sink:
     return ConsoleSink(context.span_us, context.output)
 
 
-_OWN: dict[str, Callable[[Context], Sink]] = {"console": _console}
+_BUILT_IN: dict[str, Callable[[SinkContext], Sink]] = {"console": _console}
 
 
-def _made(name: str, context: Context) -> Sink:
-    offered: dict[str, Any] = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name in _OWN:
-        return _OWN[name](context)
-    if name not in offered:
-        known = [*_OWN, *sorted(offered)]
+def _make_extension(name: str, context: SinkContext) -> Sink:
+    extensions: dict[str, Any] = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    if name in _BUILT_IN:
+        return _BUILT_IN[name](context)
+    if name not in extensions:
+        known = [*_BUILT_IN, *sorted(extensions)]
         raise SinkError(
             f"there is no sink {name}",
             code="TG-SINK-UNKNOWN",
             where=f"outputs.{context.output}.sink",
             fix=suggest(name, known, f"there are {', '.join(known)}; others come with packages that offer them"),
         )
-    sink: Sink = offered[name].load()(context)
+    sink: Sink = extensions[name].load()(context)
     return sink

@@ -24,25 +24,25 @@ to the writer; the broker has acknowledged the events, CTIs are still to come; t
 all is acknowledged, the state not yet saved.
 """
 
-_SENT_S = 0.03
+_TEAR_S = 0.03
 """Between a point and the stop: some of what was handed to the writer has left by then, so that a write is torn."""
 
 _point, _pass, _file = [*os.environ.get(VARIABLE, "").split(":", 2), "", ""][:3]
-_passed = 0
-armed = bool(_point)
+_passes = 0
+is_armed = bool(_point)
 """Whether the campaign waits for a point in this process."""
 
 
-def reached(point: str) -> None:
+def pause_at(point: str) -> None:
     """Say that *point* was reached: nothing, unless the campaign waits for it."""
     if point == _point:
         _stop_at_pass()
 
 
 def _stop_at_pass() -> None:
-    global _passed
-    _passed += 1
-    if _passed < int(_pass):
+    global _passes
+    _passes += 1
+    if _passes < int(_pass):
         return
     try:
         marker = os.open(_file, os.O_CREAT | os.O_EXCL | os.O_WRONLY)
@@ -50,5 +50,5 @@ def _stop_at_pass() -> None:
         return
     os.write(marker, b"%d\n" % os.getpid())
     os.close(marker)
-    time.sleep(_SENT_S)
+    time.sleep(_TEAR_S)
     os.kill(os.getpid(), signal.SIGSTOP)

@@ -29,18 +29,18 @@ def check_provenance() -> None:
     Raises:
         ShadowedError: Another module of that name comes first, or there is none; names it.
     """
-    home = Path(next(iter(tidegate.__path__))).resolve().parent
+    own_folder = Path(next(iter(tidegate.__path__))).resolve().parent
     for name in PACKAGES:
-        found = _found_at(name)
-        if found != home / name:
+        location = _location_of(name)
+        if location != own_folder / name:
             raise ShadowedError(
-                f"{name!r} is {found or 'nowhere to be found'}, not Tidegate's own package",
-                where=str(home / name),
+                f"{name!r} is {location or 'nowhere to be found'}, not Tidegate's own package",
+                where=str(own_folder / name),
                 fix="remove or rename the intruder, start from another folder, or give Tidegate a virtual environment of its own",
             )
 
 
-def _found_at(name: str) -> Path | None:
+def _location_of(name: str) -> Path | None:
     spec = importlib.util.find_spec(name)
     if spec is None:
         return None

@@ -48,19 +48,19 @@ def connect(settings: RedisSettings) -> redis.Redis:
     while True:
         try:
             _probe(settings, max(deadline_s - time.monotonic(), _PAUSE_S))
-            return _client(settings, answer_timeout_us(settings) / SECOND_US, _patience())
+            return _client(settings, answer_timeout_us(settings) / SECOND_US, _retry_policy())
         except redis.AuthenticationError as error:
-            raise _locked(settings.address, error) from None
+            raise _login_error(settings.address, error) from None
         except (redis.ConnectionError, redis.TimeoutError, OSError) as error:
             if _is_about_certificates(error):
-                raise _untrusted(settings.address, error) from None
+                raise _tls_error(settings.address, error) from None
             if time.monotonic() + _PAUSE_S > deadline_s:
-                raise _silent(settings, error) from None
+                raise _no_answer_error(settings, error) from None
             time.sleep(_PAUSE_S)
         except redis.ResponseError as error:
             if is_denial(error):
-                raise denied(settings.address, error) from None
-            raise _locked(settings.address, error) from None
+                raise denial_error(settings.address, error) from None
+            raise _login_error(settings.address, error) from None
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
@@ -72,7 +72,7 @@ def _is_about_certificates(error: BaseException | None) -> bool:
     return False
 
 
-def _patience() -> Retry:
+def _retry_policy() -> Retry:
     # A broken connection is tried again at once; a server that hangs is not: its caller has other work.
     return Retry(ExponentialBackoff(cap=1, base=0.1), _RETRIES, supported_errors=(redis.ConnectionError,))
 
@@ -97,37 +97,37 @@ def _client(settings: RedisSettings, timeout_s: float, retry: Retry) -> redis.Re
             client_name="tidegate",
         )
     except (ValueError, TypeError) as error:
-        what = f"redis.url = {settings.address} cannot be used: {scrub(str(error))}"
-        raise SettingError(what, code="TG-SETTING-VALUE", where="redis.url", example="redis://localhost:6379/0") from None
+        problem = f"redis.url = {settings.address} cannot be used: {scrub(str(error))}"
+        raise SettingError(problem, code="TG-SETTING-VALUE", where="redis.url", example="redis://localhost:6379/0") from None
 
 
-def _silent(settings: RedisSettings, error: Exception) -> UnreachableError:
+def _no_answer_error(settings: RedisSettings, error: Exception) -> UnreachableError:
     waited = format_duration(settings.connect_timeout_us)
-    shown = not settings.connection_url().startswith("rediss://") or settings.certificate_file
+    certificate_known = not settings.connection_url().startswith("rediss://") or settings.certificate_file
     return UnreachableError(
         f"Redis at {settings.address} does not answer ({waited} waited): {scrub(str(error))}",
         code="TG-REDIS-UNREACHABLE",
         where="redis.url",
         fix="start it (tidegate up starts one), or correct redis.url"
-        + ("" if shown else "; if it asks for certificates, give redis.certificate_file and redis.key_file"),
+        + ("" if certificate_known else "; if it asks for certificates, give redis.certificate_file and redis.key_file"),
         example='[redis]\nurl = "redis://localhost:6379/0"',
     )
 
 
-def _locked(address: str, error: Exception) -> UnreachableError:
-    asks_for_none = "without any password configured" in str(error)
+def _login_error(address: str, error: Exception) -> UnreachableError:
+    wants_no_password = "without any password configured" in str(error)
     return UnreachableError(
         f"Redis at {address} does not let us in: {scrub(str(error))}",
         code="TG-REDIS-AUTH",
         where="redis.url",
         fix="leave redis.password out, as this server asks for none; or name another server"
-        if asks_for_none
+        if wants_no_password
         else "give user and password: redis.username and redis.password, as file:PATH or env:NAME, or within redis.url",
         example='password = "file:/run/secrets/redis"',
     )
 
 
-def _untrusted(address: str, error: Exception) -> UnreachableError:
+def _tls_error(address: str, error: Exception) -> UnreachableError:
     return UnreachableError(
         f"Redis at {address} and this client do not agree on TLS: {scrub(str(error))}",
         code="TG-REDIS-TLS",
@@ -143,11 +143,11 @@ def is_denial(error: redis.RedisError) -> bool:
     return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure in script" in str(error)
 
 
-def denied(address: str, error: redis.RedisError) -> RefusedError:
+def denial_error(address: str, error: redis.RedisError) -> RefusedError:
     """Return what to raise where this user's ACL forbids a command or a key."""
-    words = str(error).rpartition("of pipeline caused error: ")[2]
+    reason = str(error).rpartition("of pipeline caused error: ")[2]
     return RefusedError(
-        f"Redis at {address} denies this user a command or a key: {scrub(words)}",
+        f"Redis at {address} denies this user a command or a key: {scrub(reason)}",
         code="TG-REDIS-DENIED",
         where="redis.url",
         fix="give the user exactly these rights (docs/security.md)",
@@ -156,7 +156,7 @@ def denied(address: str, error: redis.RedisError) -> RefusedError:
 
 
 @contextmanager
-def translated(address: str) -> Iterator[None]:
+def translate_errors(address: str) -> Iterator[None]:
     """
     Turn the client's errors in the block into ours.
 
@@ -178,7 +178,7 @@ def translated(address: str) -> Iterator[None]:
         ) from error
     except redis.RedisError as error:
         if is_denial(error):
-            raise denied(address, error) from error
+            raise denial_error(address, error) from error
         raise UnreachableError(
             f"Redis at {address} cannot do what is needed: {scrub(str(error))}",
             code="TG-REDIS-FAILED",

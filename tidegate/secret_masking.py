@@ -47,17 +47,17 @@ def is_secret_key(name: str) -> bool:
 def remember(secret: str) -> None:
     """Have *secret*, and the password of a URL in it, masked by :func:`scrub` from now on, in this process."""
     for match in _URL_USER.finditer(secret):
-        _keep(match["password"])
-        _keep(unquote(match["password"]))
+        _remember_text(match["password"])
+        _remember_text(unquote(match["password"]))
     if "://" not in secret:
-        _keep(secret)
+        _remember_text(secret)
         # Of a key in many lines one alone is secret enough.
         for line in secret.splitlines():
             if len(line) >= _LINE_LENGTH_MIN and not line.startswith("-----"):
-                _keep(line)
+                _remember_text(line)
 
 
-def _keep(secret: str) -> None:
+def _remember_text(secret: str) -> None:
     if len(secret) >= SECRET_LENGTH_MIN:
         _remembered.add(secret)
 
@@ -81,7 +81,7 @@ class Secrets(dict[str, str]):
                 remember(value)
 
     def __repr__(self) -> str:
-        return repr({name: shown(name, value) for name, value in self.items()})
+        return repr({name: mask_setting(name, value) for name, value in self.items()})
 
     def __reduce__(self) -> tuple[object, ...]:
         return Secrets, (dict(self),)
@@ -95,7 +95,7 @@ def scrub(text: str) -> str:
     return text
 
 
-def shown(name: str, value: str) -> str:
+def mask_setting(name: str, value: str) -> str:
     """Return *value* as it may be shown for a setting called *name*."""
     return MASK if is_secret_key(name) and value else scrub(value)
 

@@ -57,7 +57,7 @@ def gather(bootstrap: str, topic: str, partitions: int, query: str, file: Path) 
 
 def _parsed(records: Records, schema: pa.Schema) -> pa.Table:
     """Read results; CTIs, which only Tidegate's topic has, are the records without a key."""
-    results = records.where(records.key.is_valid().to_numpy(zero_copy_only=False))
+    results = records.select(records.key.is_valid().to_numpy(zero_copy_only=False))
     if not len(results):
         return schema.empty_table()
     lines = io.BytesIO(b"\n".join(results.value.to_pylist()))

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from query.api import Query, call, column, count, max_, stream, tumbling, window_end
 from query.extensions import AggregateFunction, ScalarFunction
-from sinks.base import Sink, in_order
-from sinks.registry import Context
+from sinks.base import Sink, sort_rows
+from sinks.registry import SinkContext
 
 kilometres = ScalarFunction(lambda miles: pc.multiply(miles.cast(pa.float64()), 1.609344), takes=("bigint",), gives="float")
 """Statute miles to kilometres."""
@@ -51,7 +51,7 @@ class Lines:
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
         """Put the span's rows where readers look for them, in one step."""
-        ordered = in_order(rows, span_start_us, self._span_us)
+        ordered = sort_rows(rows, span_start_us, self._span_us)
         if ordered:
             self._folder.mkdir(parents=True, exist_ok=True)
             draft = self._folder / f".{span_start_us}.{partition}"
@@ -59,6 +59,6 @@ class Lines:
             draft.rename(self._folder / f"{span_start_us}.{partition}.txt")
 
 
-def lines(context: Context) -> Sink:
+def lines(context: SinkContext) -> Sink:
     """Make the sink; ``sink_options = { folder = "out" }`` says where it writes."""
     return Lines(Path(context.options.get("folder", "lines")), context.span_us)

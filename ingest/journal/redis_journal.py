@@ -44,7 +44,7 @@ from ordering.protocol.journal import (
 )
 from ordering.ticks import MILLISECOND_US, format_duration
 from tidegate.observe.logs import get_logger
-from tidegate.redis_client import answer_timeout_us, connect, is_denial, translated
+from tidegate.redis_client import answer_timeout_us, connect, is_denial, translate_errors
 from tidegate.settings.tables import RedisSettings
 
 _FINGERPRINT_SCRIPT = """
@@ -108,7 +108,7 @@ class RedisJournal(Journal):
             RefusedError: It would drop or lose facts, and ``redis.journal_durability`` does not allow that.
         """
         client = connect(settings)
-        with translated(settings.address):
+        with translate_errors(settings.address):
             _refuse_eviction(client, settings.address)
             # The answer about the disk must come before the client gives up on the call.
             return cls(
@@ -153,12 +153,12 @@ class RedisJournal(Journal):
         Raises:
             UnreachableError: There is none.
         """
-        with translated(self._address):
+        with translate_errors(self._address):
             self._client.ping()
 
     def has_facts(self, key: JournalKey) -> bool:
         """Return whether anything was ever said of a partition; unlike all other calls this one leaves no trace."""
-        with translated(self._address):
+        with translate_errors(self._address):
             return bool(self._client.exists(_redis_key(key)))
 
     def read_or_set_fingerprint(self, topic: str, topic_id: str, settings: str, begins_anew: bool) -> tuple[str, bool]:
@@ -208,7 +208,7 @@ class RedisJournal(Journal):
 
     def _run_script(self, script: str, names: Sequence[str], arguments: Sequence[str]) -> Any:
         """Run *script* and wait until its writes are on disk."""
-        with translated(self._address), self._client.pipeline(transaction=False) as pipe:
+        with translate_errors(self._address), self._client.pipeline(transaction=False) as pipe:
             pipe.eval(script, len(names), *names, *arguments)
             if self._disk_timeout_us:
                 pipe.waitaof(1, 0, self._disk_timeout_us // MILLISECOND_US)

@@ -130,7 +130,7 @@ class IdleEstimates:
         """Return whether the brokers, or ingest, stamp what arrives in a topic, and no producer does."""
         if topic not in self._stamped:
             topic_state = self._admin.find(topic)
-            self._stamped[topic] = self._plan.settings.arrival == "ingest" or (topic_state is not None and topic_state.log_append_time)
+            self._stamped[topic] = self._plan.settings.arrival == "ingest" or (topic_state is not None and topic_state.uses_log_append_time)
         return self._stamped[topic]
 
     def _promise_after(self, position: PlannedPosition, report: StageProgress | None, raised_us: int) -> int:

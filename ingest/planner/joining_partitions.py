@@ -27,7 +27,7 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
-from tidegate.checkpoint.binding import check_same_topics, last_batches, offset_of
+from tidegate.checkpoint.binding import check_same_topics, last_batches, read_offset
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import last_promises
 
@@ -62,7 +62,7 @@ def own_topics(settings: Settings) -> frozenset[str]:
 
 def read_planned_offset(folder: Path) -> Offset | None:
     """Return the offset at the end of the last batch planned from a checkpoint's folder, None where there is none."""
-    stored = offset_of(folder, last_batches(folder)[0])
+    stored = read_offset(folder, last_batches(folder)[0])
     return None if stored is None else Offset.from_json(stored)
 
 

@@ -36,8 +36,8 @@ from ingest.planner.truncated_logs import TruncatedLogs
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import NEVER
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.failures import beyond_waiting
-from tidegate.observe.logs import get_logger, quiet_worker
+from tidegate.kafka.failures import is_hopeless
+from tidegate.observe.logs import configure_worker, get_logger
 from tidegate.spark.planning import RangePlanner, Ranges
 from tidegate.spark.range_rows import write_row
 from tidegate.spark.shuffle_keys import even_labels
@@ -62,7 +62,7 @@ class Planner(RangePlanner):
 
     @cached_property
     def _log(self) -> FilteringBoundLogger:
-        quiet_worker()
+        configure_worker()
         return get_logger(__name__).bind(input=self._plan.settings.name)
 
     @cached_property
@@ -144,7 +144,7 @@ class Planner(RangePlanner):
         try:
             return self._advance(offset)
         except (KafkaException, TidegateError) as error:
-            if beyond_waiting(error):
+            if is_hopeless(error):
                 raise
             if isinstance(error, RefusedError) and error.code in _FINAL_REFUSALS:
                 raise

@@ -33,11 +33,11 @@ from ordering.model.step import Batch, Counts, Model
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY, NEVER
 from tidegate.checkpoint.spilling import spill
-from tidegate.fault_points import reached
+from tidegate.fault_points import pause_at
 from tidegate.kafka.ranges import Records, cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
 from tidegate.observe.detail_requests import Question
-from tidegate.observe.logs import batch_of_task, bound, get_logger, quiet_worker
+from tidegate.observe.logs import batch_of_task, bind_fields, configure_worker, get_logger
 from tidegate.spark.range_rows import read_row
 from tidegate.spark.state_store import StateStore
 
@@ -73,14 +73,14 @@ class IngestStage:
         self._fields = FieldReader.of(plan.settings, plan.payloads)
         self._question = Question(Path(plan.checkpoint))
         self._ctis: list[Cti] = []
-        quiet_worker()
+        configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[State]) -> Iterator[str]:
         """Walk the ranges of one input partition, given as rows of Spark; yield a report of each."""
         for row in rows:
             planned = read_row(IngestRange, row)
             place = {"topic": planned.topic, "partition": planned.partition, "offset": planned.start, "until": planned.end}
-            with bound(input=self._plan.settings.name, **place, **batch_of_task()):
+            with bind_fields(input=self._plan.settings.name, **place, **batch_of_task()):
                 report = self._walk(planned, store)
             yield report
 
@@ -106,22 +106,22 @@ class IngestStage:
     def complete(self) -> None:
         """Wait for the events of all ranges of this task, and write the CTIs above them."""
         start_s = time.perf_counter()
-        with bound(input=self._plan.settings.name, **batch_of_task()):
+        with bind_fields(input=self._plan.settings.name, **batch_of_task()):
             try:
                 write_ctis(cached_producer(self._plan.kafka), self._plan.settings.ordered_topic, self._ctis)
             except BaseException:
                 drop_producer(self._plan.kafka)
                 raise
-        reached("walked")
+        pause_at("walked")
         _waited_s[self._plan.checkpoint] = time.perf_counter() - start_s
 
 
 def write_ctis(producer: GaplessProducer, topic: str, ctis: list[Cti]) -> None:
     """Wait until all events handed over are safe, then write the CTIs above them, with the facts on which they rest."""
     producer.flush(topic)
-    reached("events acknowledged")
-    ChannelWriter(producer, topic).ctis(ctis)
-    reached("ctis sent")
+    pause_at("events acknowledged")
+    ChannelWriter(producer, topic).write_ctis(ctis)
+    pause_at("ctis sent")
     producer.flush(topic)
 
 
@@ -161,7 +161,7 @@ class RangeWalk:
                 self._spend("read")
                 self._bytes += records.value.nbytes
                 self._read += len(records)
-                reached("piece read")
+                pause_at("piece read")
                 self._judge(planned.topic, planned.partition, records, marks)
         # The range may end in offsets without a record that could be judged; facts may stand among them.
         remaining = marks.between(self._state.next_offset, end)
@@ -212,9 +212,9 @@ class RangeWalk:
         self._count(step.counts)
         self._pending.add(step.ctis)
         self._spend("order")
-        self._writer.events(step.released)
+        self._writer.write_events(step.released)
         self._spend("write")
-        reached("piece written")
+        pause_at("piece written")
         if self._pending.is_full:
             write_ctis(self._producer, self._plan.settings.ordered_topic, self._outbox.attach(self._pending.pop_all(), is_last=False))
             self._spend("acknowledge")
@@ -227,7 +227,7 @@ class RangeWalk:
         for row in np.flatnonzero(absurd).tolist():
             reason = "arrival_missing" if records.timestamp_ms[row] <= 0 else "arrival_ahead"
             self._dead_letter(topic, partition, records, row, reason)
-        return records.where(~absurd)
+        return records.select(~absurd)
 
     def _dead_letter(self, topic: str, partition: int, records: Records, row: int, reason: str) -> None:
         origin = f"{topic}-{partition}@{records.offset[row]}"

@@ -19,9 +19,9 @@ from ingest.start.output_start import refuse_other_start
 from ingest.start.resume import Resumption, begin_topic, restore_lost_facts, resume_topic
 from ingest.start.survey import Survey
 from tidegate.checkpoint.binding import bind
-from tidegate.checkpoint.output_start import LAST_STOPPED, Start, last_stopped
+from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
-from tidegate.observe.recovery_report import How, Recovery
+from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.stack.rights import ingest_rights
 
 # The writer can send records this large, and whatever the ordered topic does not take must find room among dead letters.
@@ -98,20 +98,28 @@ def _resumption(
 
 
 def _begin(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
-    if start.said == LAST_STOPPED:
-        start = last_stopped(plan.redis, plan.settings.ordered_topic)
+    if start.text == LAST_STOPPED:
+        start = read_last_stop(plan.redis, plan.settings.ordered_topic)
     return begin_topic(plan, admin, journal, start)
 
 
 def _recovery(plan: IngestPlan, survey: Survey, start: Start, ends: Mapping[Partition, int]) -> Recovery:
     positions = plan.starts if survey.done is None else survey.done.partitions
     has_checkpoint = survey.last_planned >= 0
-    how = How.CHECKPOINT if has_checkpoint else How.CTIS if plan.promises else How.START if start.start_us is not None else How.NEW
+    how = (
+        RecoveryKind.CHECKPOINT
+        if has_checkpoint
+        else RecoveryKind.CTIS
+        if plan.promises
+        else RecoveryKind.START
+        if start.start_us is not None
+        else RecoveryKind.NEW
+    )
     return Recovery(
         how,
         {partition: position.next_offset for partition, position in positions.items()},
         dict(ends),
         batch=survey.last_finished if has_checkpoint else None,
-        repeats=survey.last_planned > survey.last_finished,
+        repeats_batch=survey.last_planned > survey.last_finished,
         start_us=start.start_us,
     )

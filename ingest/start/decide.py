@@ -24,7 +24,7 @@ from ordering.ticks import SECOND_US
 from tidegate.checkpoint.binding import check_binding, check_same_topics
 from tidegate.checkpoint.output_start import BEGINNING, Start
 from tidegate.kafka.admin import Topic
-from tidegate.kafka.channel_promises import ended
+from tidegate.kafka.channel_promises import ended_error
 from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import Settings
 
@@ -104,7 +104,7 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
     if action is Action.CONTINUE:
         refuse_other_start(requested, start, chosen.ordered_topic, str(survey.folder))
         if survey.has_ended:
-            raise ended(chosen.ordered_topic)
+            raise ended_error(chosen.ordered_topic)
         _check_retention(survey, plan.starts if resumption is None else resumption.starts)
     return decision
 
@@ -152,7 +152,7 @@ def _largest_record(raw: tuple[Topic, ...]) -> int:
 def silence_advances_time(chosen: InputSettings, topic: Topic) -> bool:
     """Return whether idle estimates are made for a raw topic."""
     # A producer's clock may show any time; the broker's and ours go on while nothing comes.
-    return chosen.idle == "on" or (chosen.idle == "auto" and (topic.log_append_time or chosen.arrival == "ingest"))
+    return chosen.idle == "on" or (chosen.idle == "auto" and (topic.uses_log_append_time or chosen.arrival == "ingest"))
 
 
 def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Start | None) -> tuple[Resumption | None, Start]:
@@ -166,7 +166,7 @@ def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Sta
     if start == BEGINNING:
         return Resumption(plan.starts), start
     # An earlier start that wrote nothing has settled what `now` and `last-stopped` mean.
-    return (known, known.start) if known is not None and start.said == known.start.said else (None, start)
+    return (known, known.start) if known is not None and start.text == known.start.text else (None, start)
 
 
 def _check_retention(survey: Survey, starts: Mapping[Partition, PlannedPosition]) -> None:

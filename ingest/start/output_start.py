@@ -9,7 +9,7 @@ run; another start would leave a hole or repeat what is written, and is refused.
 from __future__ import annotations
 
 from ordering.errors import RefusedError
-from tidegate.checkpoint.output_start import Start, goes_on
+from tidegate.checkpoint.output_start import Start, continues_run
 
 
 def refuse_other_start(requested: Start | None, known: Start | None, ordered_topic: str, folder: str) -> None:
@@ -19,13 +19,13 @@ def refuse_other_start(requested: Start | None, known: Start | None, ordered_top
     Raises:
         RefusedError: *asked* is not how the run *began* (TG-START-BOUND).
     """
-    if goes_on(requested, known):
+    if continues_run(requested, known):
         return
     assert requested is not None, "no wish goes on"
-    first_start = "at a start that nobody remembers" if known is None else f"with --start {known.said}"
+    first_start = "at a start that nobody remembers" if known is None else f"with --start {known.text}"
     raise RefusedError(
         f"ordered topic {ordered_topic} was begun {first_start}; "
-        f"--start {requested.said} would leave a hole in it or repeat what is written",
+        f"--start {requested.text} would leave a hole in it or repeat what is written",
         code="TG-START-BOUND",
         where=ordered_topic,
         fix="leave --start out (or --start last-stopped) to go on; to begin anew write to a new ordered topic (set ordered_topic), "

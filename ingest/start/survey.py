@@ -16,9 +16,9 @@ from ingest.offsets import Offset
 from ingest.planner.joining_partitions import match_topics, own_topics
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
-from tidegate.checkpoint.binding import bound, checkpoint_state, last_batches, offset_of
+from tidegate.checkpoint.binding import checkpoint_state, last_batches, read_binding, read_offset
 from tidegate.kafka.admin import Admin, Topic
-from tidegate.kafka.tails import finished
+from tidegate.kafka.tails import has_ended
 from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import Settings
@@ -100,9 +100,9 @@ def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
         payloads=payloads,
         ordered=ordered,
         has_events=has_events,
-        has_ended=state == "settled" and has_events and finished(settings.kafka.client_properties(), chosen.ordered_topic, ends),
+        has_ended=state == "settled" and has_events and has_ended(settings.kafka.client_properties(), chosen.ordered_topic, ends),
         imported=_imported_input(settings, admin, chosen.import_ctis_from),
-        binding=bound(folder),
+        binding=read_binding(folder),
         checkpoint=state,
         last_planned=last_planned,
         last_finished=last_finished,
@@ -113,7 +113,7 @@ def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
 
 
 def _read_offset(folder: Path, batch: int) -> Offset | None:
-    stored = offset_of(folder, batch)
+    stored = read_offset(folder, batch)
     return None if stored is None else Offset.from_json(stored)
 
 

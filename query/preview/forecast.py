@@ -23,7 +23,7 @@ from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import MAX_TIMESTAMP, Admin, Topic
 from tidegate.kafka.ranges import RangeReader
 from tidegate.observe.progress_store import ProgressStore
-from tidegate.observe.recovery_report import Recovery, Replay, in_words
+from tidegate.observe.recovery_report import Recovery, Replay, duration_in_words
 from tidegate.settings.load import Settings
 
 SAMPLE_RECORDS = 1_000
@@ -94,8 +94,8 @@ class PlannedRead:
         """Return it for programs: times in seconds, the rate in records a second."""
         return {
             "start": self.said,
-            "how": self.recovery.how.value,
-            "goes_on_from": self.recovery.in_words(),
+            "how": self.recovery.kind.value,
+            "goes_on_from": self.recovery.describe(),
             "read_from": None if self.read_from_us is None else format_tick(max(self.read_from_us, 0)),
             "partitions": [
                 {"topic": topic, "partition": number, "from": start, "until": end, "records": max(end - start, 0)}
@@ -117,10 +117,10 @@ class PlannedRead:
             for topic, number, start, end in self._spans()
         ]
         return [
-            f"reads, with --start {self.said}: {self.recovery.in_words()}{since}",
+            f"reads, with --start {self.said}: {self.recovery.describe()}{since}",
             *spans,
-            f"catches up in about {in_words(self.seconds)}: {self.recovery.ahead:,} records at {self.replay.rate:,.0f}/s after "
-            f"{in_words(self.replay.start_s)} to start ({rests})",
+            f"catches up in about {duration_in_words(self.seconds)}: {self.recovery.ahead:,} records at {self.replay.rate:,.0f}/s after "
+            f"{duration_in_words(self.replay.start_s)} to start ({rests})",
         ]
 
     def _spans(self) -> list[tuple[str, int, int, int]]:
@@ -191,7 +191,7 @@ def _plan_read(settings: Settings, layout: QueryPlan, ordered: Sequence[Topic], 
     replay = _measured_replay(settings, layout.outputs[0].topic or layout.name)
     goes_on = recovery.batch is not None
     return PlannedRead(
-        resolved.start.said, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED_REPLAY, replay is not None
+        resolved.start.text, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED_REPLAY, replay is not None
     )
 
 

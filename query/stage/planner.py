@@ -23,8 +23,8 @@ from query.stage.batch_cuts import BatchCutter, even_shares
 from query.stage.offsets import Offset
 from query.stage.planned_range import QueryRange
 from tidegate.kafka.admin import Admin
-from tidegate.kafka.failures import beyond_waiting
-from tidegate.observe.logs import get_logger, quiet_worker
+from tidegate.kafka.failures import is_hopeless
+from tidegate.observe.logs import configure_worker, get_logger
 from tidegate.spark.planning import RangePlanner, Ranges
 from tidegate.spark.range_rows import write_row
 
@@ -41,7 +41,7 @@ class Planner(RangePlanner):
 
     @cached_property
     def _admin(self) -> Admin:
-        quiet_worker()
+        configure_worker()
         return Admin(self._plan.kafka, _ANSWER_S)
 
     @cached_property
@@ -55,7 +55,7 @@ class Planner(RangePlanner):
     def _references(self) -> ReferenceWatch | None:
         if not self._plan.references:
             return None
-        quiet_worker()
+        configure_worker()
         return ReferenceWatch(Path(self._plan.checkpoint), self._plan.reference_settings)
 
     def initialOffset(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Planner(RangePlanner):
         """Fix the present end."""
         self._frozen_ends = self._admin.ends(self._plan.starts)
 
-    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
+    def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return where the next batch ends; *start* itself when there is nothing to do."""
         offset = Offset.from_json(start)
         if offset.is_final:
@@ -77,7 +77,7 @@ class Planner(RangePlanner):
             behind = {log: end for log, end in ends.items() if end > offset.positions[log]}
             until = self._cut(offset.positions, behind)
         except (KafkaException, TidegateError) as error:
-            if beyond_waiting(error):
+            if is_hopeless(error):
                 raise
             get_logger(__name__).warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
             time.sleep(_RETRY_S)

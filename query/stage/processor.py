@@ -30,11 +30,11 @@ from query.reference.lookup import KnownReferences
 from query.reference.watch import TakenVersions
 from query.stage.planned_range import QueryRange
 from sinks.base import Sink
-from sinks.registry import sinks_of
-from tidegate.fault_points import reached
+from sinks.registry import make_sinks
+from tidegate.fault_points import pause_at
 from tidegate.kafka.ranges import cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
-from tidegate.observe.logs import batch_of_task, bound, quiet_worker
+from tidegate.observe.logs import batch_of_task, bind_fields, configure_worker
 from tidegate.spark.range_rows import read_row
 from tidegate.spark.state_store import StateStore
 
@@ -46,7 +46,7 @@ class QueryStage:
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
-        quiet_worker()
+        configure_worker()
 
     def reports(self, rows: list[Any], store: StateStore[Bucket]) -> Iterator[str]:
         """Work on the ranges of one bucket, given as rows of Spark; yield its report."""
@@ -56,7 +56,7 @@ class QueryStage:
         topics = ", ".join(dict.fromkeys(topic for topic, _ in partitions))
         place = {"topic": topics, "bucket": ranges[0].bucket, "partition": [number for _, number in partitions]}
         offsets = {"offset": [planned.start for planned in ranges], "until": [planned.end for planned in ranges]}
-        with bound(output=self._plan.name, **place, **offsets, **batch_of_task()):
+        with bind_fields(output=self._plan.name, **place, **offsets, **batch_of_task()):
             report = self._run(ranges, store)
         yield report
 
@@ -83,7 +83,7 @@ class QueryStage:
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
     """Return a bucket before its first record."""
     extensions.load()
-    spans_us = [output.file_span_us if output.has_sheets else None for output in plan.outputs]
+    spans_us = [output.file_span_us if output.writes_sheets else None for output in plan.outputs]
     read = plan.logs_of(number)
     logs = [
         {log: partition for log, (feed_index, partition) in enumerate(plan.logs) if feed_index == feed and log in read}
@@ -114,7 +114,7 @@ def _cached_sinks(plan: QueryPlan, output: int) -> list[Sink]:
     """Return the sinks of an output, made once in a worker: some hold connections."""
     key = plan.checkpoint, output
     if key not in _SINKS:
-        _SINKS[key] = sinks_of(plan.outputs[output], plan.kafka)
+        _SINKS[key] = make_sinks(plan.outputs[output], plan.kafka)
     return _SINKS[key]
 
 
@@ -154,15 +154,15 @@ class BucketRun:
         if ranges[0].is_final:
             self._write_settled(self._bucket.end())
         self._producer.flush(self._flush_topic)
-        reached("events acknowledged")
+        pause_at("events acknowledged")
         # A CTI says that what lies before it is written, in files too: a run that has lost its checkpoint begins there.
         self._publish()
         for writer, cti in zip(self._writers, self._bucket.next_ctis(), strict=True):
             if cti is not None and writer is not None:
-                writer.ctis([cti])
-        reached("ctis sent")
+                writer.write_ctis([cti])
+        pause_at("ctis sent")
         self._producer.flush(self._flush_topic)
-        reached("walked")
+        pause_at("walked")
         self._spent("acknowledge")
         return self._report()
 
@@ -179,14 +179,14 @@ class BucketRun:
                 released = bucket.accept_records(log, piece.read, piece.events, piece.next_offset)
             self._spent("compute")
             self._write(released)
-            reached("piece written")
+            pause_at("piece written")
 
     def _read_pieces(self, log: int, start: int, end: int) -> Iterator[DecodedRange]:
         topic, partition = self._plan.partitions[log]
         reader = cached_reader(self._plan.kafka, topic, partition, headers=True)
         for records in reader.read(start, end, CHUNK_EVENTS):
             self._spent("read")
-            reached("piece read")
+            pause_at("piece read")
             read, events = decode(records, topic, partition)
             to = self._bucket.route_events(log, events) if isinstance(self._bucket, ExchangedBucket) else None
             yield DecodedRange(read, events, int(records.offset[-1]) + 1, to)
@@ -200,7 +200,7 @@ class BucketRun:
         self._spent("compute")
         for writer, results in zip(self._writers, released, strict=True):
             if writer is not None:
-                writer.events(results)
+                writer.write_events(results)
         bad = self._bucket.pop_bad_rows()
         for event, source, reason in zip(bad.events, bad.source, bad.reason, strict=True):
             # The input partition's roster number and the offset there: what the event's own header says of its origin.
@@ -211,7 +211,7 @@ class BucketRun:
 
     def _publish(self) -> None:
         for number, output in enumerate(self._plan.outputs):
-            spans = self._bucket.pop_full_spans(number) if output.has_sheets else []
+            spans = self._bucket.pop_full_spans(number) if output.writes_sheets else []
             for start_us, rows in spans:
                 for sink in _cached_sinks(self._plan, number):
                     sink.publish(start_us, self._number, rows)

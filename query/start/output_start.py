@@ -21,8 +21,8 @@ from ordering.errors import RefusedError
 from ordering.ticks import TICK_MIN, format_tick
 from query.buckets.resumed_results import read_promise_by_key
 from query.config import Promise
-from tidegate.checkpoint.binding import bound, replace_text
-from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, goes_on, last_stopped
+from tidegate.checkpoint.binding import read_binding, replace_text
+from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, continues_run, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import last_promises
 from tidegate.settings.tables import OutputSettings, RedisSettings
@@ -65,14 +65,14 @@ def resolve_output_start(
     Raises:
         RefusedError: The run began in another way (TG-START-BOUND), nobody knows where it stopped, or a result topic has ended.
     """
-    binding = bound(folder)
+    binding = read_binding(folder)
     if binding is not None:
         start = _bound_start(binding)
-        if not goes_on(requested, start):
+        if not continues_run(requested, start):
             assert requested is not None, "no wish goes on"
             raise RefusedError(
-                f"the run into {outputs[0].name} was begun with --start {start.said}; "
-                f"--start {requested.said} would leave a hole in it or repeat what is written",
+                f"the run into {outputs[0].name} was begun with --start {start.text}; "
+                f"--start {requested.text} would leave a hole in it or repeat what is written",
                 code="TG-START-BOUND",
                 where=str(folder),
                 fix="leave --start out (or --start last-stopped) to go on; to begin anew write INTO an output that is not there yet, "
@@ -80,16 +80,16 @@ def resolve_output_start(
                 example="--start last-stopped",
             )
         return ResolvedStart(start, _read_promises(folder, len(outputs)))
-    if requested is None or requested.said != LAST_STOPPED:
+    if requested is None or requested.text != LAST_STOPPED:
         return ResolvedStart(requested or BEGINNING, tuple({} for _ in outputs))
     promises = tuple(_read_result_promises(kafka, output, by_key=by_key) for output in outputs)
-    start = Start(LAST_STOPPED) if any(promises) else last_stopped(redis, outputs[0].topic or outputs[0].name)
+    start = Start(LAST_STOPPED) if any(promises) else read_last_stop(redis, outputs[0].topic or outputs[0].name)
     return ResolvedStart(start, promises)
 
 
 def write_promises(folder: Path, resolved: ResolvedStart) -> None:
     """Write down what the channels had promised when a run begins; a run that goes on has done so."""
-    if bound(folder) is not None:
+    if read_binding(folder) is not None:
         return
     if any(resolved.promises):
         _write_promises(folder, resolved.promises)
@@ -99,14 +99,14 @@ def write_promises(folder: Path, resolved: ResolvedStart) -> None:
 
 def _bound_start(binding: Mapping[str, str]) -> Start:
     start_us = int(binding["start"]) if binding["start"] else None
-    said = binding.get("start_said", BEGINNING.said if start_us is None else format_tick(start_us))
+    said = binding.get("start_said", BEGINNING.text if start_us is None else format_tick(start_us))
     return Start(said, start_us)
 
 
 def start_binding(start: Start) -> dict[str, str]:
     """Return what a checkpoint remembers of its start."""
-    plain = BEGINNING.said if start.start_us is None else format_tick(start.start_us)
-    fields = {} if start.said == plain else {"start_said": start.said}
+    plain = BEGINNING.text if start.start_us is None else format_tick(start.start_us)
+    fields = {} if start.text == plain else {"start_said": start.text}
     return {"start": "" if start.start_us is None else str(start.start_us), **fields}
 
 

@@ -25,7 +25,7 @@ from ordering.protocol.punctuation import Roster
 from ordering.ticks import format_tick
 from query.config import Partition, QueryPlan
 from query.stage.offsets import Offset
-from tidegate.checkpoint.binding import last_batches, offset_of
+from tidegate.checkpoint.binding import last_batches, read_offset
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import log_of
 from tidegate.kafka.ranges import RangeReader
@@ -39,7 +39,7 @@ WAYS_OUT = "start from a time that is still there, and give the topic a longer r
 def finished_positions(plan: QueryPlan) -> dict[Partition, int]:
     """Return the next offset of each partition by the last batch that was finished; nothing before the first."""
     folder = Path(plan.checkpoint)
-    stored = offset_of(folder, last_batches(folder)[1])
+    stored = read_offset(folder, last_batches(folder)[1])
     return {} if stored is None else {plan.partitions[log]: offset for log, offset in Offset.from_json(stored).positions.items()}
 
 

@@ -33,7 +33,7 @@ from support.stack.topics import exists, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
 from query.stage.offsets import Offset
-from tidegate.checkpoint.binding import offset_of
+from tidegate.checkpoint.binding import read_offset
 from tidegate.fault_points import POINTS
 from tidegate.kafka.admin import Admin
 from tidegate.stack.embedded import EmbeddedStack
@@ -120,7 +120,7 @@ class QueryLives(Lives):
         deadline_s = time.monotonic() + timeout_s
         while self.job.running and time.monotonic() < deadline_s:
             planned = Checkpoint(self.checkpoint).planned
-            stored = offset_of(self.checkpoint, planned) if planned > self._planned else None
+            stored = read_offset(self.checkpoint, planned) if planned > self._planned else None
             if stored is not None and sum(Offset.from_json(stored).positions.values()) >= offsets:
                 return
             time.sleep(POLL_S)

@@ -95,7 +95,7 @@ class Task:
         if not self._broken & {"CTIs do not wait", "nothing waits for acknowledgements"}:
             self.producer.flush()
         yield "events acknowledged"
-        ctis.ctis(self._ctis.pop_all())
+        ctis.write_ctis(self._ctis.pop_all())
         self.own_way.trickle()
         yield "CTIs sent"
         if "nothing waits for acknowledgements" not in self._broken:
@@ -154,7 +154,7 @@ class Task:
         for name in _COUNTED:
             if count := getattr(step.counts, name):
                 state.totals[name] = state.totals.get(name, 0) + count
-        writer.events(step.released)
+        writer.write_events(step.released)
         self._ctis.add(step.ctis)
         sent = ", ".join(f"{seq} (offset {offset})" for seq, offset in zip(step.released.seq, step.released.offset, strict=True))
         if sent:

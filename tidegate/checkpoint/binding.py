@@ -32,22 +32,12 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
     Raises:
         RefusedError: It was made under other settings; each difference is named.
     """
-    check_bound(folder, settings, may_grow, may_appear)
-    if bound(folder) == dict(settings):
+    check_binding(read_binding(folder), settings, str(folder), may_grow, may_appear)
+    if read_binding(folder) == dict(settings):
         return
     # Nobody else's: what stands in here tells what events hold, and Spark's logs may tell anything.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
-
-
-def check_bound(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = (), may_appear: Collection[str] = ()) -> None:
-    """
-    Compare *settings* with those that a job's checkpoint folder is bound to, if it is; bind nothing. Arguments as for :func:`bind`.
-
-    Raises:
-        RefusedError: It was made under other settings; each difference is named.
-    """
-    check_binding(bound(folder), settings, str(folder), may_grow, may_appear)
 
 
 def check_binding(
@@ -73,7 +63,7 @@ def check_binding(
         )
 
 
-def bound(folder: Path) -> dict[str, str] | None:
+def read_binding(folder: Path) -> dict[str, str] | None:
     """Return what a job's checkpoint folder is bound to, None if to nothing yet."""
     file = folder / _FILE
     return dict(json.loads(file.read_text())) if file.exists() else None
@@ -87,7 +77,7 @@ def differences(
     def is_fine(key: str) -> bool:
         if key not in before:
             return key in may_appear
-        return key in may_grow and key in after and _grew(before[key], after[key])
+        return key in may_grow and key in after and _has_grown(before[key], after[key])
 
     return [
         f"{key}: {before.get(key, '(unset)')} -> {after.get(key, '(unset)')}"
@@ -96,14 +86,14 @@ def differences(
     ]
 
 
-def _grew(before: str, after: str) -> bool:
-    was, now = json.loads(before), json.loads(after)
-    if isinstance(was, dict):
-        return bool(was.items() <= now.items())
-    return bool(was <= now)
+def _has_grown(before: str, after: str) -> bool:
+    before_value, after_value = json.loads(before), json.loads(after)
+    if isinstance(before_value, dict):
+        return bool(before_value.items() <= after_value.items())
+    return bool(before_value <= after_value)
 
 
-def check_same_topics(before: Mapping[str, str], now: Mapping[str, str], where: str, fix: str) -> None:
+def check_same_topics(before: Mapping[str, str], current: Mapping[str, str], where: str, fix: str) -> None:
     """
     Compare the ids of topics with what they were; topics that only one side knows do not count.
 
@@ -116,11 +106,11 @@ def check_same_topics(before: Mapping[str, str], now: Mapping[str, str], where: 
     Raises:
         RefusedError: A topic was deleted, or deleted and made again under its name (TG-TOPIC-RECREATED).
     """
-    for name in sorted(before.keys() & now.keys()):
-        if before[name] != now[name]:
-            what = "deleted and made again: it is another topic under the same name" if now[name] else "deleted"
-            told = f"id {before[name]} -> {now[name] or 'none'}"
-            raise RefusedError(f"topic {name} has been {what} ({told})", code="TG-TOPIC-RECREATED", where=where, fix=fix)
+    for name in sorted(before.keys() & current.keys()):
+        if before[name] != current[name]:
+            change = "deleted and made again: it is another topic under the same name" if current[name] else "deleted"
+            ids = f"id {before[name]} -> {current[name] or 'none'}"
+            raise RefusedError(f"topic {name} has been {change} ({ids})", code="TG-TOPIC-RECREATED", where=where, fix=fix)
 
 
 def replace_text(file: Path, text: str) -> None:
@@ -144,7 +134,7 @@ def last_batches(folder: Path) -> tuple[int, int]:
     return planned, done
 
 
-def offset_of(folder: Path, batch: int) -> dict[str, Any] | None:
+def read_offset(folder: Path, batch: int) -> dict[str, Any] | None:
     """Return the source's offset at the end of a planned batch, None if Spark has deleted it or cannot be understood."""
     try:
         # Spark writes a version, its own properties, and then the offset of each source on a line of its own.

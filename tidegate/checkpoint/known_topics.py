@@ -13,7 +13,7 @@ from ordering.errors import UnreachableError
 from tidegate.checkpoint.binding import check_same_topics
 from tidegate.kafka.admin import Admin
 
-LOOKS = 5
+LOOKS_UNTIL_DELETED = 5
 """So many looks in a row must not find a topic until it counts as deleted."""
 
 
@@ -39,11 +39,11 @@ class KnownTopics:
             RefusedError: One was made again, or deleted (TG-TOPIC-RECREATED).
             UnreachableError: One is not found, or the brokers do not answer.
         """
-        now = admin.topic_ids(self._ids)
-        missing = sorted(name for name, topic_id in now.items() if not topic_id)
+        current = admin.topic_ids(self._ids)
+        missing = sorted(name for name, topic_id in current.items() if not topic_id)
         self._missed = self._missed + 1 if missing else 0
-        if 0 < self._missed < LOOKS:
-            check_same_topics(self._ids, {name: topic_id for name, topic_id in now.items() if topic_id}, self._where, self._fix)
-            what = f"topic {missing[0]} is not found: it was deleted, or its brokers are coming back"
-            raise UnreachableError(what, code="TG-TOPIC-MISSING", where=missing[0])
-        check_same_topics(self._ids, now, self._where, self._fix)
+        if 0 < self._missed < LOOKS_UNTIL_DELETED:
+            check_same_topics(self._ids, {name: topic_id for name, topic_id in current.items() if topic_id}, self._where, self._fix)
+            problem = f"topic {missing[0]} is not found: it was deleted, or its brokers are coming back"
+            raise UnreachableError(problem, code="TG-TOPIC-MISSING", where=missing[0])
+        check_same_topics(self._ids, current, self._where, self._fix)

@@ -24,7 +24,7 @@ class Start:
         start_us: S, microseconds; None where everything is written, and where a run has stopped is still to be found out.
     """
 
-    said: str = EARLIEST
+    text: str = EARLIEST
     start_us: int | None = None
 
 
@@ -52,12 +52,12 @@ def parse_start(text: str | None, now_us: int) -> Start | None:
     return Start(format_tick(start_us), start_us)
 
 
-def goes_on(asked: Start | None, began: Start | None) -> bool:
+def continues_run(asked: Start | None, began: Start | None) -> bool:
     """Return whether a run that *began* so (None: nobody knows) is gone on with by a start that *asked* so."""
-    return asked is None or asked.said == LAST_STOPPED or (began is not None and asked.said == began.said)
+    return asked is None or asked.text == LAST_STOPPED or (began is not None and asked.text == began.text)
 
 
-def last_stopped(redis: RedisSettings, ordered_topic: str) -> Start:
+def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     """
     Return the start at which what is new follows on what the last run under the same name has promised.
 
@@ -71,11 +71,11 @@ def last_stopped(redis: RedisSettings, ordered_topic: str) -> Start:
     """
     store = ProgressStore(redis)
     try:
-        found = store.read(ordered_topic)
+        progress = store.read(ordered_topic)
     finally:
         store.close()
-    reached = [int(report["c"]) for report in found.partitions.values()] if found is not None else []
-    least_us = min(reached, default=INFINITY)
+    promises_us = [int(report["c"]) for report in progress.partitions.values()] if progress is not None else []
+    least_us = min(promises_us, default=INFINITY)
     if not 0 < least_us < INFINITY:
         raise RefusedError(
             f"nobody knows how far the last run into {ordered_topic} had come, or it had come to its end",

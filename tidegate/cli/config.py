@@ -16,7 +16,7 @@ import typer
 
 from tidegate.observe.console import table_console
 from tidegate.settings.load import DEFAULT_ORIGIN, Settings, load
-from tidegate.settings.manual import SettingDoc, as_markdown, document, field_at
+from tidegate.settings.manual import SettingDoc, as_markdown, describe_settings, field_at
 from tidegate.settings.sources import as_key, dotted, parse_assignments
 
 
@@ -55,7 +55,7 @@ def config(
 
 
 def _print_schema(output: Format) -> None:
-    docs = list(document(Settings))
+    docs = list(describe_settings(Settings))
     if output is Format.MARKDOWN:
         typer.echo(settings_manual(), nl=False)
     elif output is Format.JSON:
@@ -72,7 +72,7 @@ def _print_schema(output: Format) -> None:
 
 def settings_manual() -> str:
     """Return docs/settings.md as it should stand; the file is this text, which a test checks."""
-    return as_markdown(document(Settings))
+    return as_markdown(describe_settings(Settings))
 
 
 def as_toml(origins: Mapping[str, tuple[str, str]]) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 import typer
 
 from ordering.errors import TidegateError
-from tidegate.observe.console import report, reporting, wants_json
+from tidegate.observe.console import report_error, report_errors, wants_json
 
 GROUP = "tidegate.commands"
 
@@ -36,7 +36,7 @@ def main() -> None:
     try:
         app = build(asked_for=sys.argv[1] if len(sys.argv) > 1 else "")
     except TidegateError as error:
-        report(error, as_json=wants_json(sys.argv[1:]))
+        report_error(error, as_json=wants_json(sys.argv[1:]))
         raise SystemExit(error.exit_code) from error
     app(prog_name="tidegate")
 
@@ -58,7 +58,7 @@ def build(asked_for: str) -> typer.Typer:
     app.callback()(_program)
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: _rank(entry.name)):
         if entry.name == asked_for:
-            app.command(entry.name)(reporting(load_command(entry)))
+            app.command(entry.name)(report_errors(load_command(entry)))
         else:
             app.command(entry.name, help=summarize_command(entry))(_program)
     return app

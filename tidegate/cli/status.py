@@ -21,7 +21,7 @@ from ordering.ticks import INFINITY, MILLISECOND_US, NEVER, format_tick
 from tidegate.cli.stack import Directory, Output, print_services
 from tidegate.observe.console import Format, table_console
 from tidegate.observe.progress_store import JobProgress, ProgressStore
-from tidegate.observe.recovery_report import in_words
+from tidegate.observe.recovery_report import duration_in_words
 from tidegate.settings.load import Settings, load
 from tidegate.settings.sources import parse_assignments
 from tidegate.stack.embedded import DEFAULT_DIRECTORY, EmbeddedStack
@@ -60,7 +60,7 @@ class JobStatus:
             return cls(name, topic, "never started", {}, None)
         published_state = str(progress.job.get("state", "stopped"))
         state = "failed" if published_state == "stopped" and "failure" in progress.job else published_state
-        if published_state != "stopped" and not progress.alive(now_ms):
+        if published_state != "stopped" and not progress.is_alive(now_ms):
             state = "gone"
         watermarks_us = [int(report["c"]) for report in progress.partitions.values() if "c" in report]
         least_us = min(watermarks_us, default=NEVER)
@@ -181,7 +181,15 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
             recovery.get("caught_up_after_s"),
         )
         runs = job.state in RUNNING
-        ready = f"after {in_words(caught_up_s)}" if caught_up_s else "" if caught_up_s == 0 else in_words(eta_s) if eta_s else "-"
+        ready = (
+            f"after {duration_in_words(caught_up_s)}"
+            if caught_up_s
+            else ""
+            if caught_up_s == 0
+            else duration_in_words(eta_s)
+            if eta_s
+            else "-"
+        )
         table.add_row(
             job.name,
             f"[{_COLOUR_BY_STATE.get(job.state, 'dim')}]{job.state}[/]"
@@ -197,7 +205,7 @@ def jobs_table(jobs: Iterable[JobStatus], now_ms: int) -> Table:
 
 
 def _ago(at_ms: int, now_ms: int) -> str:
-    return f"{in_words((now_ms - at_ms) / 1_000)} ago"
+    return f"{duration_in_words((now_ms - at_ms) / 1_000)} ago"
 
 
 def _format_ms(at_ms: int) -> str:

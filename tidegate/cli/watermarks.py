@@ -49,7 +49,7 @@ def watermarks(
     from tidegate.observe.progress_store import ProgressStore
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
-    from tidegate.spark.driver import print_json, stopped_by_signal
+    from tidegate.spark.driver import print_json, stop_on_signal
 
     settings = load(config, parse_assignments(assign or []))
     store = ProgressStore(settings.redis)
@@ -60,13 +60,13 @@ def watermarks(
     elif once:
         print_json(_as_dict(_rows(_await_answers(store, topics, substream_count))))
     elif format is Format.JSON:
-        with stopped_by_signal() as stop:
-            while not stop.asked:
+        with stop_on_signal() as stop:
+            while not stop.is_asked:
                 print_json(_as_dict(_rows(_ask(store, topics, substream_count))))
                 time.sleep(_INTERVAL_S)
     else:
-        with stopped_by_signal() as stop, Live(console=Console(), auto_refresh=False, transient=True) as live:
-            while not stop.asked:
+        with stop_on_signal() as stop, Live(console=Console(), auto_refresh=False, transient=True) as live:
+            while not stop.is_asked:
                 live.update(_table(_rows(_ask(store, topics, substream_count))), refresh=True)
                 time.sleep(_INTERVAL_S)
 
@@ -95,7 +95,7 @@ def _find_topics(settings: Settings, store: ProgressStore, name: str | None) -> 
 
 def _ask(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
     for topic in topics:
-        store.ask(topic, substreams)
+        store.ask_details(topic, substreams)
     return [progress for topic in topics if (progress := store.read(topic)) is not None]
 
 
@@ -105,7 +105,7 @@ def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> 
     while True:
         reports = _ask(store, topics, substreams)
         waiting = [
-            each for each in reports if each.alive(began_ms) and any("held_from_us" not in report for report in each.partitions.values())
+            each for each in reports if each.is_alive(began_ms) and any("held_from_us" not in report for report in each.partitions.values())
         ]
         if not waiting or time.monotonic() > deadline_s:
             return reports
@@ -166,7 +166,7 @@ def _rows(reports: list[JobProgress]) -> list[Row]:
 
 def _progress_rows(progress: JobProgress, now_us: int) -> Iterator[Row]:
     state = str(progress.job.get("state", "unknown"))
-    if state != "stopped" and not progress.alive(now_us // MILLISECOND_US):
+    if state != "stopped" and not progress.is_alive(now_us // MILLISECOND_US):
         state = "silent"
     name = str(progress.job.get("input") or progress.job.get("query") or progress.ordered_topic)
     for (topic, partition), report in progress.partitions.items():

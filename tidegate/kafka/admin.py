@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
 from tidegate.kafka import STEADY
-from tidegate.kafka.failures import LastWords, beyond_waiting, kafka_denial, kafka_failure, told
+from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure
 from tidegate.kafka.tls_failures import speaks_tls
 from tidegate.secret_masking import scrub
 from tidegate.stack.rights import Right
@@ -71,7 +71,7 @@ _NO_ANSWER = {
     KafkaError._AUTHENTICATION,
     KafkaError._SSL,
 }
-_FOR_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
+_MET_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
 _TRY_S = 1.0
 
 
@@ -85,7 +85,7 @@ class Topic:
     config: Mapping[str, str]
 
     @property
-    def log_append_time(self) -> bool:
+    def uses_log_append_time(self) -> bool:
         """Whether record timestamps are the broker's clock (else the producers')."""
         return self.config.get("message.timestamp.type") == "LogAppendTime"
 
@@ -104,12 +104,12 @@ class Admin:
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
         self.bootstrap, self._timeout_s = properties["bootstrap.servers"], timeout_s
-        self._properties, self._words = properties, LastWords(properties)
-        own: dict[str, Any] = {"log_level": 2, "error_cb": self._words.hear}
+        self._properties, self._last_error = properties, LastError(properties)
+        own: dict[str, Any] = {"log_level": 2, "error_cb": self._last_error.record}
         try:
             self._client = AdminClient({**STEADY, **properties, **own})
         except (KafkaException, TypeError, ValueError) as error:
-            raise _unusable(error) from None
+            raise _client_error(error) from None
 
     def check_reachable(self) -> None:
         """
@@ -125,38 +125,38 @@ class Admin:
                 self._client.list_topics(timeout=_TRY_S)
             except KafkaException:
                 self._client.poll(0)
-                if (fault := self._words.fault()) is not None:
-                    raise fault from None
+                if (failure := self._last_error.hopeless_failure()) is not None:
+                    raise failure from None
             else:
                 return
-        self._answer(lambda: self._client.list_topics(timeout=max(left_s, 0.1)))
+        self._call(lambda: self._client.list_topics(timeout=max(left_s, 0.1)))
 
     def find(self, name: str) -> Topic | None:
         """Return the topic, or None if there is none."""
         try:
-            described = self._wait(self._client.describe_topics(TopicCollection([name]))[name], "Describe", name)
+            described = self._await_answer(self._client.describe_topics(TopicCollection([name]))[name], "Describe", name)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
             raise
         resource = ConfigResource(ResourceType.TOPIC, name)
-        entries = self._wait(self._client.describe_configs([resource])[resource], "DescribeConfigs", name)
+        entries = self._await_answer(self._client.describe_configs([resource])[resource], "DescribeConfigs", name)
         config = {key: str(entry.value) for key, entry in entries.items()}
         return Topic(name, str(described.topic_id), len(described.partitions), config)
 
     def partition_counts(self) -> dict[str, int]:
         """Return how many partitions each topic has that we may know of."""
-        found = self._answer(lambda: self._client.list_topics(timeout=self._timeout_s))
-        return {name: len(topic.partitions) for name, topic in found.topics.items()}
+        metadata = self._call(lambda: self._client.list_topics(timeout=self._timeout_s))
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items()}
 
     def topic_ids(self, names: Iterable[str]) -> dict[str, str]:
         """Return the id of each topic, empty where there is none of that name."""
-        found = self._client.describe_topics(TopicCollection(list(names)))
-        return {name: self._topic_id(future, name) for name, future in found.items()}
+        futures = self._client.describe_topics(TopicCollection(list(names)))
+        return {name: self._topic_id(future, name) for name, future in futures.items()}
 
     def _topic_id(self, future: Future[Any], name: str) -> str:
         try:
-            return str(self._wait(future, "Describe", name).topic_id)
+            return str(self._await_answer(future, "Describe", name).topic_id)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return ""
@@ -171,7 +171,7 @@ class Admin:
         """
         topic = self.find(name)
         if topic is None:
-            topics = self._answer(lambda: self._client.list_topics(timeout=self._timeout_s)).topics
+            topics = self._call(lambda: self._client.list_topics(timeout=self._timeout_s)).topics
             known = sorted(topic for topic in topics if not topic.startswith("__"))
             raise RefusedError(
                 f"there is no topic {name!r} on {self.bootstrap}",
@@ -193,7 +193,7 @@ class Admin:
         wanted = [right for right in rights if right.operation != "Create"]
         for topic in dict.fromkeys(right.topic for right in wanted):
             futures = self._client.describe_topics(TopicCollection([topic]), include_authorized_operations=True)
-            allowed = self._wait(futures[topic], "Describe", topic).authorized_operations
+            allowed = self._await_answer(futures[topic], "Describe", topic).authorized_operations
             names = {str(operation.name).replace("_", "").lower() for operation in allowed or ()}
             for right in wanted:
                 # Some brokers do not tell; then the operation itself will.
@@ -204,7 +204,7 @@ class Admin:
         """Make a topic unless it is there already, and return it."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
-            self._wait(self._client.create_topics([new])[name], "Create", name)
+            self._await_answer(self._client.create_topics([new])[name], "Create", name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
@@ -245,13 +245,13 @@ class Admin:
                 where=name,
                 fix=f"set output_partitions = {topic.partitions}, or write to a new ordered topic: N is fixed, since keys would move",
             )
-        wrong = [key for key, value in wanted.items() if not _as_good(key, topic.config.get(key, ""), value)]
-        if wrong:
+        wrong_keys = [key for key, value in wanted.items() if not _is_satisfied(key, topic.config.get(key, ""), value)]
+        if wrong_keys:
             raise RefusedError(
-                f"topic {name} has {', '.join(f'{key}={topic.config.get(key)}' for key in wrong)}",
+                f"topic {name} has {', '.join(f'{key}={topic.config.get(key)}' for key in wrong_keys)}",
                 code="TG-TOPIC-CONFIG",
                 where=name,
-                fix=f"set {', '.join(f'{key}={wanted[key]}' for key in wrong)} on the topic, or name a topic that is not there yet",
+                fix=f"set {', '.join(f'{key}={wanted[key]}' for key in wrong_keys)} on the topic, or name a topic that is not there yet",
             )
         return topic
 
@@ -262,19 +262,21 @@ class Admin:
 
         def ask() -> dict[tuple[str, int], Any]:
             futures = self._client.list_offsets(wanted, isolation_level=level, request_timeout=self._timeout_s)
-            if any(_topic_unknown(future.exception(self._timeout_s + 5)) for future in futures.values()):
+            if any(_is_topic_unknown(future.exception(self._timeout_s + 5)) for future in futures.values()):
                 self.check_rights(Right("Describe", partition.topic) for partition in wanted)
-            return {(asked.topic, asked.partition): self._wait(future, "Describe", asked.topic) for asked, future in futures.items()}
+            return {
+                (asked.topic, asked.partition): self._await_answer(future, "Describe", asked.topic) for asked, future in futures.items()
+            }
 
         # A topic that was just made, or whose leader moves, has no leader for a moment.
-        settled = Retrying(
-            retry=retry_if_exception(_passes),
+        retry_until_led = Retrying(
+            retry=retry_if_exception(_is_passing),
             stop=stop_after_delay(self._timeout_s),
             wait=wait_fixed(0.1),
             before_sleep=lambda _: self._learn_leaders(),
             reraise=True,
         )
-        return settled(ask) if wanted else {}
+        return retry_until_led(ask) if wanted else {}
 
     def _learn_leaders(self) -> None:
         """
@@ -288,11 +290,11 @@ class Admin:
 
     def ends(self, partitions: Iterable[tuple[str, int]], committed: bool = True) -> dict[tuple[str, int], int]:
         """Return the offset after the last record of each partition."""
-        return {partition: found.offset for partition, found in self.offsets(partitions, LATEST, committed).items()}
+        return {partition: offset.offset for partition, offset in self.offsets(partitions, LATEST, committed).items()}
 
     def starts(self, partitions: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Return the first offset each partition still has."""
-        return {partition: found.offset for partition, found in self.offsets(partitions, EARLIEST).items()}
+        return {partition: offset.offset for partition, offset in self.offsets(partitions, EARLIEST).items()}
 
     def offsets_from(self, partitions: Iterable[tuple[str, int]], time_us: int) -> dict[tuple[str, int], int]:
         """Return the first offset of each partition with a record timestamp of *time_us* or more; its end where there is none."""
@@ -301,36 +303,36 @@ class Admin:
 
     def offsets_at(self, partitions: Iterable[tuple[str, int]], time_ms: int) -> dict[tuple[str, int], int]:
         """Return the first offset with a record timestamp of *time_ms* or more of each partition that has one."""
-        found = self.offsets(partitions, OffsetSpec.for_timestamp(time_ms))
-        return {partition: each.offset for partition, each in found.items() if each.offset >= 0}
+        offsets = self.offsets(partitions, OffsetSpec.for_timestamp(time_ms))
+        return {partition: each.offset for partition, each in offsets.items() if each.offset >= 0}
 
-    def _wait(self, future: Future[_T], operation: str, topic: str) -> _T:
-        return self._answer(lambda: future.result(timeout=self._timeout_s + 5), operation, topic)
+    def _await_answer(self, future: Future[_T], operation: str, topic: str) -> _T:
+        return self._call(lambda: future.result(timeout=self._timeout_s + 5), operation, topic)
 
-    def _answer(self, ask: Callable[[], _T], operation: str = "", topic: str = "") -> _T:
+    def _call(self, ask: Callable[[], _T], operation: str = "", topic: str = "") -> _T:
         """Return the answer; what callers know how to meet comes as it was raised, all else as ours."""
         try:
             answer = ask()
         except KafkaException as error:
             failure = error.args[0]
-            if failure.code() in _FOR_CALLERS:
+            if failure.code() in _MET_BY_CALLERS:
                 raise
             if failure.code() in _NO_ANSWER:
-                raise self._unreachable() from error
+                raise self._unreachable_error() from error
             raise kafka_failure(failure, topic or self.bootstrap, operation, properties=self._properties) from error
         except TimeoutError as error:
-            raise self._unreachable() from error
-        self._words.forget()
+            raise self._unreachable_error() from error
+        self._last_error.clear()
         return answer
 
-    def _unreachable(self) -> TidegateError:
+    def _unreachable_error(self) -> TidegateError:
         self._client.poll(0)
         why = ""
-        if self._words.heard is not None:
-            why = f": {told(self._words.heard)}"
+        if self._last_error.error is not None:
+            why = f": {error_text(self._last_error.error)}"
         elif not self._properties.get("security.protocol", "plaintext").lower().endswith("ssl") and speaks_tls(self._properties):
             why = ": it speaks TLS, and security.protocol does not say so"
-        return self._words.fault() or UnreachableError(
+        return self._last_error.hopeless_failure() or UnreachableError(
             f"no Kafka broker answers at {self.bootstrap}{why}",
             code="TG-KAFKA-UNREACHABLE",
             where=self.bootstrap,
@@ -339,7 +341,7 @@ class Admin:
         )
 
 
-def _topic_unknown(error: BaseException | None) -> bool:
+def _is_topic_unknown(error: BaseException | None) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() == KafkaError._NOENT
 
 
@@ -355,15 +357,15 @@ def raise_if_hopeless(properties: Mapping[str, str], right: Right) -> None:
         admin.check_reachable()
         admin.check_rights([right])
     except (KafkaException, TidegateError) as error:
-        if beyond_waiting(error):
+        if is_hopeless(error):
             raise
 
 
-def _passes(error: BaseException) -> bool:
+def _is_passing(error: BaseException) -> bool:
     return isinstance(error, KafkaException) and error.args[0].code() in _NO_LEADER
 
 
-def _as_good(key: str, there: str, wanted: str) -> bool:
+def _is_satisfied(key: str, there: str, wanted: str) -> bool:
     if key == "retention.ms":
         return there == "-1" or (wanted != "-1" and int(there) >= int(wanted))
     if key == "max.message.bytes" or key.endswith(".max.ms"):
@@ -371,10 +373,10 @@ def _as_good(key: str, there: str, wanted: str) -> bool:
     return there == wanted
 
 
-def _unusable(error: Exception) -> SettingError:
-    said = error.args[0]
+def _client_error(error: Exception) -> SettingError:
+    reason = error.args[0]
     return SettingError(
-        f"[kafka.client] cannot be used: {told(said) if isinstance(said, KafkaError) else scrub(str(error))}",
+        f"[kafka.client] cannot be used: {error_text(reason) if isinstance(reason, KafkaError) else scrub(str(error))}",
         code="TG-KAFKA-CLIENT",
         where="kafka.client",
         fix="correct the property: librdkafka's documentation lists them (CONFIGURATION.md)",

@@ -24,7 +24,7 @@ from ordering.ticks import INFINITY
 from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.kafka.tails import ctis_of
 
-ANOTHER_TOPIC = "set ordered_topic to a topic that is not there yet"
+OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
 """How ingest writes elsewhere, for messages."""
 Promises = dict[int, dict[int, Cti]]
 """The last CTI of each channel that has one: by roster number, then by output partition."""
@@ -38,7 +38,7 @@ def last_promises(
     topic: str,
     starts: Mapping[tuple[str, int], int],
     ends: Mapping[tuple[str, int], int],
-    elsewhere: str = ANOTHER_TOPIC,
+    other_topic_fix: str = OTHER_TOPIC_FIX,
 ) -> Promises:
     """
     Return the last CTI of each channel of *topic*; *starts* and *ends* are those of its partitions.
@@ -59,29 +59,29 @@ def last_promises(
     for (_, partition), end in sorted(ends.items()):
         start = starts[topic, partition]
         walk = _walk_tails(properties, topic, partition, len(ends), start, end)
-        found = walk.promises
-        if any(cti.c == INFINITY for cti in found.values()):
-            raise ended(topic, elsewhere)
-        if start and not _complete(walk):
+        last_ctis = walk.promises
+        if any(cti.c == INFINITY for cti in last_ctis.values()):
+            raise ended_error(topic, other_topic_fix)
+        if start and not _is_complete(walk):
             raise RefusedError(
                 "retention has deleted CTIs without which nobody knows how far the ordered topic goes",
                 code="TG-RETENTION",
                 where=f"{topic}-{partition}@{start}",
-                fix=f"bring the checkpoint back, or {elsewhere}, and give it a longer retention",
+                fix=f"bring the checkpoint back, or {other_topic_fix}, and give it a longer retention",
             )
-        for number, cti in found.items():
+        for number, cti in last_ctis.items():
             # What it lists tells nobody how far the events go.
             promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
     return promises
 
 
-def ended(topic: str, elsewhere: str = ANOTHER_TOPIC) -> RefusedError:
+def ended_error(topic: str, other_topic_fix: str = OTHER_TOPIC_FIX) -> RefusedError:
     """Return what to raise where a topic's run has ended; *elsewhere* is how to write to another one."""
     return RefusedError(
         f"ordered topic {topic} has ended: its final CTI is written",
         code="TG-TOPIC-ENDED",
         where=topic,
-        fix=f"{elsewhere}, or delete this topic and its checkpoint to run again",
+        fix=f"{other_topic_fix}, or delete this topic and its checkpoint to run again",
     )
 
 
@@ -94,14 +94,14 @@ def _walk_tails(properties: Mapping[str, str], topic: str, partition: int, parti
             walk = LastPromises(partition, partitions, from_beginning=first == 0)
             for records in reader.read(first, end) if first < end else ():
                 walk.accept(log_of(records, topic, partition))
-            if first == start or _complete(walk):
+            if first == start or _is_complete(walk):
                 return walk
             length *= _GROWTH
     finally:
         reader.close()
 
 
-def _complete(walk: LastPromises) -> bool:
+def _is_complete(walk: LastPromises) -> bool:
     """Return whether every channel of the newest roster has a CTI."""
     return walk.roster is not None and not walk.missing()
 

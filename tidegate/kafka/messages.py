@@ -20,7 +20,7 @@ from ordering.protocol.wire import HEADER_NAME
 from tidegate.kafka.records import Records
 
 _UNASSIGNED = -1
-Taken = tuple[Records | None, bool, KafkaError | None, int]
+Fetched = tuple[Records | None, bool, KafkaError | None, int]
 """Records, if any; whether one at or beyond the end has come; the error that came next, and the offset it tells."""
 
 
@@ -30,43 +30,43 @@ class MessageConsumer:
     def __init__(self, properties: Mapping[str, str], topic: str, partition: int, headers: bool) -> None:
         self._topic, self._partition, self._headers = topic, partition, headers
         self._consumer = Consumer(dict(properties))
-        self._met: list[Message] = []
+        self._fetched: list[Message] = []
 
     def assign(self, offset: int) -> None:
         """Take from *offset* on."""
-        self._met = []
+        self._fetched = []
         self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
 
-    def take(self, end: int, rows: int, octets: int, wait_ms: int, more_ms: int) -> Taken:
+    def fetch(self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int) -> Fetched:
         """Return the next records below *end*, or what came instead."""
-        taken, size, wait = 0, 0, wait_ms
+        ready, size, wait = 0, 0, wait_ms
         while True:
-            while taken < len(self._met):
-                message = self._met[taken]
+            while ready < len(self._fetched):
+                message = self._fetched[ready]
                 error = message.error()
-                if error is not None and taken == 0:
-                    del self._met[0]
+                if error is not None and ready == 0:
+                    del self._fetched[0]
                     return None, False, error, message.offset() or 0
                 added = len(message.value() or b"") + len(message.key() or b"") if error is None else 0
-                beyond = error is None and _offset(message) >= end
-                if error is not None or beyond or taken == rows or (taken and size + added > octets):
-                    return self._pop(taken), beyond, None, 0
-                taken, size, wait = taken + 1, size + added, more_ms
+                is_beyond = error is None and _offset(message) >= end
+                if error is not None or is_beyond or ready == rows_max or (ready and size + added > bytes_max):
+                    return self._pop(ready), is_beyond, None, 0
+                ready, size, wait = ready + 1, size + added, more_ms
             # Nothing is waited for that comes after the range.
-            if taken == rows or (taken and _offset(self._met[taken - 1]) + 1 >= end):
-                return self._pop(taken), False, None, 0
+            if ready == rows_max or (ready and _offset(self._fetched[ready - 1]) + 1 >= end):
+                return self._pop(ready), False, None, 0
             # One first: a call for many would wait until all of them are there.
             fetched = self._consumer.consume(1, wait / 1000)
             if not fetched:
-                return self._pop(taken), False, None, 0
-            self._met += fetched + self._consumer.consume(rows - taken - 1, 0) if rows - taken > 1 else fetched
+                return self._pop(ready), False, None, 0
+            self._fetched += fetched + self._consumer.consume(rows_max - ready - 1, 0) if rows_max - ready > 1 else fetched
 
     def close(self) -> None:
         """Leave the brokers."""
         self._consumer.close()
 
     def _pop(self, count: int) -> Records | None:
-        messages, self._met = self._met[:count], self._met[count:]
+        messages, self._fetched = self._fetched[:count], self._fetched[count:]
         if not messages:
             return None
         offset = np.fromiter(map(_offset, messages), dtype=np.int64, count=count)
@@ -76,7 +76,7 @@ class MessageConsumer:
         if not self._headers:
             return Records(offset, stamp, key, value)
         headers: Any = [message.headers() or () for message in messages]
-        return Records(offset, stamp, key, value, *(_named(name, headers) for name in (HEADER_NAME, FACTS_HEADER_NAME)))
+        return Records(offset, stamp, key, value, *(_header_column(name, headers) for name in (HEADER_NAME, FACTS_HEADER_NAME)))
 
 
 def _offset(message: Message) -> int:
@@ -85,10 +85,10 @@ def _offset(message: Message) -> int:
     return offset
 
 
-def _named(name: str, headers: Iterable[Iterable[tuple[str, Any]]]) -> pa.Array:
+def _header_column(name: str, headers: Iterable[Iterable[tuple[str, Any]]]) -> pa.Array:
     """Return the value of each record's first header of that name."""
-    found = [next((value for other, value in each if other == name), None) for each in headers]
-    return pa.array([value.encode() if isinstance(value, str) else value for value in found], type=pa.binary())
+    values = [next((value for other, value in each if other == name), None) for each in headers]
+    return pa.array([value.encode() if isinstance(value, str) else value for value in values], type=pa.binary())
 
 
 class MessageProducer:
@@ -108,22 +108,28 @@ class MessageProducer:
         stamp_ms: Any,
         name: str,
         headers: pa.FixedSizeBinaryArray | None,
-        at: int = 0,
+        first_row: int = 0,
     ) -> int:
         """Queue the rows of columns from *at* on; return the first row not queued."""
         produce: Any = self._producer.produce  # called millions of times: positional arguments, in the order of its signature
         carried = [None] * len(value) if headers is None else [[(name, header)] for header in headers.to_pylist()]
-        columns = [_objects(value)[at:], _objects(key)[at:], partition[at:].tolist(), stamp_ms[at:].tolist(), carried[at:]]
+        columns = [
+            _as_objects(value)[first_row:],
+            _as_objects(key)[first_row:],
+            partition[first_row:].tolist(),
+            stamp_ms[first_row:].tolist(),
+            carried[first_row:],
+        ]
         for payload, name_of, to, stamp, header in zip(*columns, strict=True):
             try:
                 produce(topic, payload, name_of, to, None, None, stamp, header)
             except BufferError:
-                return at
+                return first_row
             except KafkaException as refused:
                 self.failed = self.failed or refused.args[0]
-                return at
-            at += 1
-        return at
+                return first_row
+            first_row += 1
+        return first_row
 
     def send_one(
         self,
@@ -145,17 +151,17 @@ class MessageProducer:
 
     def poll(self, wait_ms: int) -> None:
         """Hear what failed, waiting up to *wait_ms*."""
-        self._served(lambda: self._producer.poll(wait_ms / 1000))
+        self._serve(lambda: self._producer.poll(wait_ms / 1000))
 
     def flush(self, wait_ms: int) -> int:
         """Send without delay, wait up to *wait_ms* for acknowledgements; return how many records lack theirs."""
-        return self._served(lambda: self._producer.flush(wait_ms / 1000))
+        return self._serve(lambda: self._producer.flush(wait_ms / 1000))
 
     def close(self) -> None:
         """Forget everything queued; the producer is of no use afterwards."""
         self._producer.purge()
 
-    def _served(self, serve: Callable[[], int]) -> int:
+    def _serve(self, serve: Callable[[], int]) -> int:
         """
         Return what *serve* returns; a fatal error is raised there instead of being told to ``error_cb``.
 
@@ -182,5 +188,5 @@ class MessageProducer:
             self.failed = self.failed or error
 
 
-def _objects(column: Payload) -> Any:
+def _as_objects(column: Payload) -> Any:
     return column.tolist() if isinstance(column, np.ndarray) else column.to_pylist()

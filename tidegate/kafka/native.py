@@ -36,7 +36,7 @@ _UNASSIGNED = -1
 _log = get_logger(__name__)
 
 
-class _Column(ctypes.Structure):
+class _ReadColumn(ctypes.Structure):
     """``column`` of ``tg_piece``: an Arrow column as it was read."""
 
     _fields_ = [
@@ -56,7 +56,7 @@ class _Piece(ctypes.Structure):
         ("block", ctypes.c_void_p),
         ("offset", ctypes.c_void_p),
         ("timestamp_ms", ctypes.c_void_p),
-        ("column", _Column * _COLUMNS),
+        ("column", _ReadColumn * _COLUMNS),
         ("beyond", ctypes.c_int32),
         ("error", ctypes.c_int32),
         ("error_offset", ctypes.c_int64),
@@ -64,7 +64,7 @@ class _Piece(ctypes.Structure):
     ]
 
 
-class _Given(ctypes.Structure):
+class _WrittenColumn(ctypes.Structure):
     """``tg_column``: an Arrow column to be written."""
 
     _fields_ = [
@@ -82,33 +82,33 @@ def wanted() -> bool:
 
 
 @cache
-def library() -> ctypes.CDLL | None:
+def load_library() -> ctypes.CDLL | None:
     """Return ``native.c`` with a librdkafka opened, None (said once) where there is none; looked for once in a process."""
     compiled = next(iter(sorted(Path(__file__).parent.glob("_native*.so"))), None)
     if compiled is None:
         _log.info("reading and writing Kafka record by record: the native part was not compiled", fix="install where there is a C compiler")
         return None
     try:
-        return _opened(compiled)
+        return _open_library(compiled)
     except OSError as cause:
         _log.warning("reading and writing Kafka record by record: the native part cannot be used", reason=str(cause))
         return None
 
 
-def usable() -> ctypes.CDLL | None:
+def usable_library() -> ctypes.CDLL | None:
     """Return the native part if it is wanted and there."""
-    return library() if wanted() else None
+    return load_library() if wanted() else None
 
 
-def _opened(compiled: Path) -> ctypes.CDLL:
-    found = ctypes.CDLL(str(compiled))
+def _open_library(compiled: Path) -> ctypes.CDLL:
+    native = ctypes.CDLL(str(compiled))
     for name, result, arguments in _SIGNATURES:
-        function = getattr(found, name)
+        function = getattr(native, name)
         function.restype, function.argtypes = result, arguments
     text = ctypes.create_string_buffer(_TEXT_BYTES)
-    if found.tg_open(_librdkafka().encode(), text):
+    if native.tg_open(_librdkafka().encode(), text):
         raise OSError(f"librdkafka: {text.value.decode(errors='replace')}")
-    return found
+    return native
 
 
 def _librdkafka() -> str:
@@ -135,14 +135,14 @@ _SIGNATURES: list[tuple[str, Any, list[Any]]] = [
     ("tg_producer_new", _p, [_texts, _texts, _int, _text]),
     ("tg_producer_close", None, [_p]),
     ("tg_poll", _int, [_p, _int]),
-    ("tg_send", _i64, [_p, _text, ctypes.POINTER(_Given), ctypes.POINTER(_Given), _p, _p, _text, _p, _i64, _i64, _i64]),
+    ("tg_send", _i64, [_p, _text, ctypes.POINTER(_WrittenColumn), ctypes.POINTER(_WrittenColumn), _p, _p, _text, _p, _i64, _i64, _i64]),
     ("tg_send_one", _int, [_p, _text, _text, _i64, _text, _i64, _i32, _i64, _texts, _texts, ctypes.POINTER(_i64), _int]),
     ("tg_flush", _int, [_p, _int]),
     ("tg_error", _int, [_p]),
     ("tg_error_text", _text, [_p]),
 ]
 
-_alive: weakref.WeakSet[_Client] = weakref.WeakSet()
+_open_clients: weakref.WeakSet[_Client] = weakref.WeakSet()
 
 
 class _Client:
@@ -159,7 +159,7 @@ class _Client:
                 where="kafka.client",
                 fix="correct the properties in [kafka.client]",
             )
-        _alive.add(self)
+        _open_clients.add(self)
 
     @property
     def _open(self) -> int:
@@ -180,16 +180,16 @@ class _Client:
 
 @atexit.register
 def _close_all() -> None:
-    for client in list(_alive):
+    for client in list(_open_clients):
         client.close()
 
 
-def _properties(properties: Mapping[str, str]) -> tuple[Any, Any, int]:
-    names, values = (_array(ctypes.c_char_p, [text.encode() for text in texts]) for texts in (properties.keys(), properties.values()))
+def _c_properties(properties: Mapping[str, str]) -> tuple[Any, Any, int]:
+    names, values = (_c_array(ctypes.c_char_p, [text.encode() for text in texts]) for texts in (properties.keys(), properties.values()))
     return names, values, len(properties)
 
 
-def _array(kind: Any, items: list[Any]) -> Any:
+def _c_array(kind: Any, items: list[Any]) -> Any:
     return (kind * len(items))(*items)
 
 
@@ -205,9 +205,9 @@ class NativeSource(_Client):
     def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
         # Of their handles, not of the consumers: where both are garbage, weak references are gone before either is closed.
         self._consumers: set[int] = set()
-        super().__init__(native, lambda text: native.tg_source_new(*_properties(properties), text), native.tg_source_close)
+        super().__init__(native, lambda text: native.tg_source_new(*_c_properties(properties), text), native.tg_source_close)
 
-    def consumer(self, topic: str, partition: int, headers: bool, rows: int) -> NativeConsumer:
+    def open_consumer(self, topic: str, partition: int, headers: bool, rows: int) -> NativeConsumer:
         """
         Return a consumer of a partition; there is one at a time.
 
@@ -217,15 +217,15 @@ class NativeSource(_Client):
             headers: Whether record headers are wanted.
             rows: Most records taken at once.
         """
-        made = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows)
-        self._consumers.add(made.handle)
-        return made
+        consumer = NativeConsumer(self, self._native, self._open, (topic, partition), headers, rows)
+        self._consumers.add(consumer.handle)
+        return consumer
 
-    def reads(self, consumer: int | None) -> bool:
+    def has_consumer(self, consumer: int | None) -> bool:
         """Tell whether the consumer of this handle is open."""
         return consumer in self._consumers
 
-    def leave(self, consumer: int) -> None:
+    def close_consumer(self, consumer: int) -> None:
         """Close the consumer of this handle, unless it is closed."""
         if consumer in self._consumers:
             self._consumers.remove(consumer)
@@ -235,7 +235,7 @@ class NativeSource(_Client):
         """Leave the brokers; all partitions are left before, as librdkafka waits for them for ever."""
         if self._process == os.getpid():
             for consumer in list(self._consumers):
-                self.leave(consumer)
+                self.close_consumer(consumer)
         super().close()
 
 
@@ -248,7 +248,9 @@ class NativeConsumer(_Client):
         # The native part keeps pointers to these names.
         self._names = (HEADER_NAME.encode(), FACTS_HEADER_NAME.encode()) if headers else (None, None)
         self._piece = _Piece()
-        super().__init__(native, lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, text), source.leave)
+        super().__init__(
+            native, lambda text: native.tg_consumer_new(opened, topic, partition, rows, *self._names, text), source.close_consumer
+        )
 
     @property
     def handle(self) -> int:
@@ -257,7 +259,7 @@ class NativeConsumer(_Client):
 
     @property
     def _open(self) -> int:
-        assert self.source.reads(self._handle), "a closed client is not used"
+        assert self.source.has_consumer(self._handle), "a closed client is not used"
         return self.handle
 
     def assign(self, offset: int) -> None:
@@ -265,7 +267,9 @@ class NativeConsumer(_Client):
         error = self._native.tg_assign(self._open, offset)
         assert error == 0, f"assigning one partition cannot fail: {error}"
 
-    def take(self, end: int, rows: int, octets: int, wait_ms: int, more_ms: int) -> tuple[Records | None, bool, KafkaError | None, int]:
+    def fetch(
+        self, end: int, rows_max: int, bytes_max: int, wait_ms: int, more_ms: int
+    ) -> tuple[Records | None, bool, KafkaError | None, int]:
         """
         Return the next records below *end*, or what came instead.
 
@@ -280,7 +284,7 @@ class NativeConsumer(_Client):
             The records if any; whether one at or beyond *end* has come; the error that came next, and the offset it tells.
         """
         piece = self._piece
-        if self._native.tg_take(self._open, end, rows, octets, wait_ms, more_ms, ctypes.byref(piece)):
+        if self._native.tg_take(self._open, end, rows_max, bytes_max, wait_ms, more_ms, ctypes.byref(piece)):
             raise MemoryError("no memory for the records of a piece")
         error = KafkaError(piece.error, piece.text.decode(errors="replace")) if piece.error else None
         records = self._records(piece) if piece.rows else None
@@ -291,7 +295,7 @@ class NativeConsumer(_Client):
         offset, stamp = (
             np.frombuffer(pa.foreign_buffer(address, 8 * rows, block), dtype=np.int64) for address in (piece.offset, piece.timestamp_ms)
         )
-        columns = [_column(piece.column[place], rows, block) for place in range(_COLUMNS if self._headers else 2)]
+        columns = [_arrow_column(piece.column[place], rows, block) for place in range(_COLUMNS if self._headers else 2)]
         return Records(offset, stamp, columns[1], columns[0], *columns[2:])
 
 
@@ -305,7 +309,7 @@ class _Block:
         self._native.tg_free(self._address)
 
 
-def _column(column: _Column, rows: int, block: _Block) -> pa.Array:
+def _arrow_column(column: _ReadColumn, rows: int, block: _Block) -> pa.Array:
     valid = pa.foreign_buffer(column.valid, (rows + 7) // 8, block) if column.nulls else None
     ends = pa.foreign_buffer(column.ends, 4 * (rows + 1), block)
     octets = pa.foreign_buffer(column.bytes, column.size, block)
@@ -322,7 +326,7 @@ class NativeProducer(_Client):
     """
 
     def __init__(self, native: ctypes.CDLL, properties: Mapping[str, str]) -> None:
-        super().__init__(native, lambda text: native.tg_producer_new(*_properties(properties), text), native.tg_producer_close)
+        super().__init__(native, lambda text: native.tg_producer_new(*_c_properties(properties), text), native.tg_producer_close)
 
     @property
     def failed(self) -> KafkaError | None:
@@ -339,7 +343,7 @@ class NativeProducer(_Client):
         stamp_ms: Any,
         name: str,
         headers: pa.FixedSizeBinaryArray | None,
-        at: int = 0,
+        first_row: int = 0,
     ) -> int:
         """
         Queue the rows of columns from *at* on.
@@ -358,9 +362,9 @@ class NativeProducer(_Client):
         """
         width = 0 if headers is None else headers.type.byte_width
         block = None if headers is None else headers.buffers()[1].address + headers.offset * width
-        values, keys = _given(value), _given(key)
+        values, keys = _written_column(value), _written_column(key)
         stamps, partitions = np.ascontiguousarray(stamp_ms, dtype=np.int64), np.ascontiguousarray(partition, dtype=np.int32)
-        reached: int = self._native.tg_send(
+        next_row: int = self._native.tg_send(
             self._open,
             topic.encode(),
             ctypes.byref(values[0]),
@@ -370,10 +374,10 @@ class NativeProducer(_Client):
             name.encode(),
             block,
             width,
-            at,
+            first_row,
             len(value),
         )
-        return reached
+        return next_row
 
     def send_one(
         self,
@@ -385,9 +389,9 @@ class NativeProducer(_Client):
         stamp_ms: int = 0,
     ) -> bool:
         """Queue one record with any headers, its *partition* and *stamp_ms* chosen by the client by default; False: there is no room."""
-        names = _array(ctypes.c_char_p, [name.encode() for name, _ in headers])
-        values = _array(ctypes.c_char_p, [octets for _, octets in headers])
-        lengths = _array(ctypes.c_int64, [_length(octets) for _, octets in headers])
+        names = _c_array(ctypes.c_char_p, [name.encode() for name, _ in headers])
+        values = _c_array(ctypes.c_char_p, [octets for _, octets in headers])
+        lengths = _c_array(ctypes.c_int64, [_length(octets) for _, octets in headers])
         record = topic.encode(), value, _length(value), key, _length(key), partition, stamp_ms
         queued: int = self._native.tg_send_one(self._open, *record, names, values, lengths, len(headers))
         return queued <= 0
@@ -406,11 +410,11 @@ def _length(octets: bytes | None) -> int:
     return -1 if octets is None else len(octets)
 
 
-def _given(column: Payload) -> tuple[_Given, pa.Array]:
+def _written_column(column: Payload) -> tuple[_WrittenColumn, pa.Array]:
     """Return a column as the native part takes it, and what must outlive that."""
     if isinstance(column, np.ndarray) or not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         column = to_arrow(column)
     valid, ends, octets = column.buffers()
     wide = int(pa.types.is_large_binary(column.type))
     addresses = [None if buffer is None else buffer.address for buffer in (octets, valid if column.null_count else None, ends)]
-    return _Given(*addresses, column.offset, wide), column
+    return _WrittenColumn(*addresses, column.offset, wide), column

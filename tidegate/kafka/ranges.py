@@ -39,8 +39,8 @@ _NEAR = 50_000
 """So far ahead, the next range is reached by reading on."""
 _WAIT_MS = 500
 _MORE_MS = 50
-_COMPLAIN_AFTER_S = 10.0
-_START_OVER_AFTER_S, _START_OVER_AFTER_MAX_S = 20.0, 120.0
+_WARN_AFTER_S = 10.0
+_RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
 """Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come through."""
 
 _CONSUMER = {
@@ -83,7 +83,7 @@ class RangeReader:
         partition: int,
         headers: bool = False,
         prefetch_bytes: int = PREFETCH_BYTES,
-        alone: bool = True,
+        own_connections: bool = True,
     ) -> None:
         self._topic, self._partition, self._properties = topic, partition, properties
         events = min(max(_PREFETCH_EVENTS * prefetch_bytes // PREFETCH_BYTES, 1_000), _PREFETCH_EVENTS)
@@ -92,21 +92,25 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._settings, self._headers, self._alone = {**STEADY, **properties, **_CONSUMER, **ahead}, headers, alone
+        self._settings, self._headers, self._has_own_connections = {**STEADY, **properties, **_CONSUMER, **ahead}, headers, own_connections
         self._connect()
         self._position = -1
 
     def _connect(self) -> None:
-        library = native.usable()
+        library = native.usable_library()
         self._consumer: NativeConsumer | MessageConsumer
         self._own: NativeConsumer | MessageConsumer | NativeSource
         if library is None:
             settings = {**self._settings, "group.id": "tidegate"}
             self._consumer = self._own = MessageConsumer(settings, self._topic, self._partition, self._headers)
         else:
-            source = NativeSource(library, self._settings) if self._alone else _shared(library, self._settings, self._headers)
-            self._consumer = source.consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX)
-            self._own = source if self._alone else self._consumer
+            source = (
+                NativeSource(library, self._settings)
+                if self._has_own_connections
+                else _shared_source(library, self._settings, self._headers)
+            )
+            self._consumer = source.open_consumer(self._topic, self._partition, self._headers, _CHUNK_EVENTS_MAX)
+            self._own = source if self._has_own_connections else self._consumer
 
     def read(self, start: int, end: int, chunk: int = CHUNK_EVENTS, chunk_bytes: int = CHUNK_BYTES) -> Iterator[Records]:
         """
@@ -123,43 +127,45 @@ class RangeReader:
         if self._position != start:
             self._consumer.assign(start)
             self._position = start
-        yield from self._pieces(end, chunk, chunk_bytes)
+        yield from self._read_chunks(end, chunk, chunk_bytes)
 
     def _skip(self, start: int, chunk: int, chunk_bytes: int) -> None:
         """Pass over what another worker has read meanwhile: most of it is fetched already, and a new start would wait for the broker."""
         try:
-            for _ in self._pieces(start, chunk, chunk_bytes):
+            for _ in self._read_chunks(start, chunk, chunk_bytes):
                 pass
         except RefusedError as error:
             if error.code != "TG-RETENTION":
                 raise
 
-    def _pieces(self, end: int, chunk: int, chunk_bytes: int) -> Iterator[Records]:
-        said_s = since_s = time.monotonic()
-        patience_s = _START_OVER_AFTER_S
+    def _read_chunks(self, end: int, chunk: int, chunk_bytes: int) -> Iterator[Records]:
+        warned_s = since_s = time.monotonic()
+        patience_s = _RECONNECT_AFTER_S
         while self._position < end:
-            records, beyond, error, told = self._consumer.take(end, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, _WAIT_MS, _MORE_MS)
+            records, is_beyond, error, error_offset = self._consumer.fetch(
+                end, min(chunk, _CHUNK_EVENTS_MAX), chunk_bytes, _WAIT_MS, _MORE_MS
+            )
             if error is not None:
-                self._meet(error, told, end)
+                self._handle_error(error, error_offset, end)
             if records is not None:
                 self._position = int(records.offset[-1]) + 1
-            if beyond:
+            if is_beyond:
                 # What lies between the last record and `end` are holes: transaction markers or compacted records.
                 self._position = end
             now_s = time.monotonic()
             if records is not None:
                 yield records
-                said_s = since_s = time.monotonic()
-                patience_s = _START_OVER_AFTER_S
+                warned_s = since_s = time.monotonic()
+                patience_s = _RECONNECT_AFTER_S
             elif now_s - since_s > patience_s:
-                self._start_over()
-                since_s, patience_s = now_s, min(2 * patience_s, _START_OVER_AFTER_MAX_S)
-            elif now_s - said_s > _COMPLAIN_AFTER_S:
+                self._reconnect()
+                since_s, patience_s = now_s, min(2 * patience_s, _RECONNECT_AFTER_MAX_S)
+            elif now_s - warned_s > _WARN_AFTER_S:
                 raise_if_hopeless(self._properties, Right("Read", self._topic))
                 _log.warning("waiting for records", topic=self._topic, partition=self._partition, offset=self._position)
-                said_s = time.monotonic()
+                warned_s = time.monotonic()
 
-    def _start_over(self) -> None:
+    def _reconnect(self) -> None:
         """
         Read on from here through new connections.
 
@@ -169,7 +175,7 @@ class RangeReader:
         _log.warning("connecting anew", topic=self._topic, partition=self._partition, offset=self._position)
         self.close()
         if isinstance(self._consumer, NativeConsumer):
-            _forget(self._consumer.source)
+            _forget_source(self._consumer.source)
         self._connect()
         self._consumer.assign(self._position)
 
@@ -177,10 +183,10 @@ class RangeReader:
         """Read no more."""
         self._own.close()
 
-    def _meet(self, error: KafkaError, told: int, end: int) -> None:
+    def _handle_error(self, error: KafkaError, error_offset: int, end: int) -> None:
         code = error.code()
         if code == KafkaError._PARTITION_EOF:
-            if told >= end:
+            if error_offset >= end:
                 self._position = end
         elif code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
             raise RefusedError(
@@ -198,7 +204,7 @@ class RangeReader:
 _sources: dict[Any, NativeSource] = {}
 
 
-def _shared(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) -> NativeSource:
+def _shared_source(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) -> NativeSource:
     """Return this process's connections for such readers, made at first use."""
     name = headers, *sorted(properties.items())
     if name not in _sources:
@@ -206,7 +212,7 @@ def _shared(library: ctypes.CDLL, properties: Mapping[str, str], headers: bool) 
     return _sources[name]
 
 
-def _forget(source: NativeSource) -> None:
+def _forget_source(source: NativeSource) -> None:
     """Have readers that connect from now on do so through others than these connections."""
     for name in [name for name, known in _sources.items() if known is source]:
         del _sources[name]
@@ -221,7 +227,7 @@ def cached_reader(
     """Return this process's reader of a partition, made at first use."""
     name = (properties["bootstrap.servers"], topic, partition, headers)
     if name not in _readers:
-        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes, alone=False)
+        _readers[name] = RangeReader(properties, topic, partition, headers, prefetch_bytes, own_connections=False)
     return _readers[name]
 
 

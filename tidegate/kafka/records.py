@@ -39,8 +39,8 @@ class Records:
     def __len__(self) -> int:
         return len(self.offset)
 
-    def where(self, wanted: NDArray[np.bool_]) -> Records:
+    def select(self, mask_of_rows: NDArray[np.bool_]) -> Records:
         """Return the records that are *wanted*."""
-        mask = pa.array(wanted)
+        mask = pa.array(mask_of_rows)
         columns = [None if column is None else column.filter(mask) for column in (self.key, self.value, self.header, self.facts)]
-        return Records(self.offset[wanted], self.timestamp_ms[wanted], *columns)
+        return Records(self.offset[mask_of_rows], self.timestamp_ms[mask_of_rows], *columns)

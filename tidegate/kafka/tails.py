@@ -15,28 +15,28 @@ from tidegate.kafka.ranges import RangeReader, Records
 TAIL_RECORDS = 1_000
 
 
-def finished(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
+def has_ended(properties: Mapping[str, str], topic: str, ends: Mapping[tuple[str, int], int]) -> bool:
     """
     Return whether every channel of *topic* ends in a final CTI; *ends* are the ends of all its partitions.
 
     Raises:
         ProtocolError: A CTI there cannot be read; ``where`` names its record.
     """
-    return all(_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
+    return all(_partition_has_ended(properties, topic, partition, end, len(ends)) for (_, partition), end in ends.items())
 
 
-def _has_ended(properties: Mapping[str, str], topic: str, partition: int, end: int, partitions: int) -> bool:
+def _partition_has_ended(properties: Mapping[str, str], topic: str, partition: int, end: int, partitions: int) -> bool:
     reader = RangeReader(properties, topic, partition, headers=True)
-    ended: set[int] = set()
+    ended_numbers: set[int] = set()
     roster = None
     try:
         for records in reader.read(max(end - TAIL_RECORDS, 0), end) if end else ():
             for cti in final_ctis(records, topic, partition):
-                ended.add(cti.number)
+                ended_numbers.add(cti.number)
                 roster = cti.roster
     finally:
         reader.close()
-    return roster is not None and ended.issuperset(roster.channels_of(partition, partitions))
+    return roster is not None and ended_numbers.issuperset(roster.channels_of(partition, partitions))
 
 
 def final_ctis(records: Records, topic: str, partition: int) -> Iterator[Cti]:

@@ -14,7 +14,7 @@ _TIMEOUT_S = 2.0
 _KAFKA_PORT = 9092
 
 
-def why_untrusted(properties: Mapping[str, str]) -> str:
+def certificate_problem(properties: Mapping[str, str]) -> str:
     """Return what is wrong with the certificate of the first broker asked, in words; empty if Python finds nothing wrong."""
     try:
         context = ssl.create_default_context(cafile=properties.get("ssl.ca.location"), cadata=properties.get("ssl.ca.pem"))

@@ -24,7 +24,7 @@ from ordering.protocol.facts import FACTS_HEADER_NAME, encode_facts
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_header_column
 from ordering.ticks import MILLISECOND_US
-from tidegate.fault_points import armed
+from tidegate.fault_points import is_armed
 from tidegate.kafka import STEADY, native
 from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
 from tidegate.kafka.failures import is_denial
@@ -40,7 +40,7 @@ _PRODUCER = {
     "message.timeout.ms": "0",
     "delivery.report.only.error": "true",
     # What a task has written is flushed at its end, whatever this says; until then records to many partitions gain by company.
-    "linger.ms": "0" if armed else "250",
+    "linger.ms": "0" if is_armed else "250",
     "batch.size": "1000000",
     "batch.num.messages": "100000",
     "queue.buffering.max.messages": "200000",
@@ -49,9 +49,9 @@ _PRODUCER = {
     "compression.type": "lz4",
     "log_level": "2",
 }
-_AFTERMATH = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
+_CONSEQUENCES = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
 """What records meet once the producer has failed for another reason."""
-_COMPLAIN_AFTER_S = 10.0
+_WARN_AFTER_S = 10.0
 _FLUSH_MS = 1_000
 _ROOM_MS = 20
 
@@ -93,7 +93,7 @@ class GaplessProducer:
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties, self._topics = properties, set[str]()
         own = {**STEADY, **properties, **_PRODUCER}
-        library = native.usable()
+        library = native.usable_library()
         self._producer: NativeProducer | MessageProducer = MessageProducer(own) if library is None else NativeProducer(library, own)
 
     def send_columns(self, topic: str, events: Columns) -> None:
@@ -103,30 +103,30 @@ class GaplessProducer:
         Raises:
             TidegateError: A record was refused for good.
         """
-        at, since_s = 0, self._begin(topic)
+        next_row, since_s = 0, self._start_sending(topic)
         while True:
-            at = self._producer.send(topic, *events, at)
-            if at == len(events.value):
+            next_row = self._producer.send(topic, *events, next_row)
+            if next_row == len(events.value):
                 break
-            since_s = self._hear(topic, since_s)
+            since_s = self._wait_for_room(topic, since_s)
         self._producer.poll(0)
-        self._check(topic)
+        self._raise_failure(topic)
 
     def send(self, topic: str, rows: Iterable[Row]) -> None:
         """Queue a few records, each to its partition and with its headers, waiting while the queue is full."""
-        since_s = self._begin(topic)
+        since_s = self._start_sending(topic)
         for value, key, partition, stamp_ms, headers in rows:
             while not self._producer.send_one(topic, value, key, headers, partition, stamp_ms):
-                since_s = self._hear(topic, since_s)
+                since_s = self._wait_for_room(topic, since_s)
         self._producer.poll(0)
-        self._check(topic)
+        self._raise_failure(topic)
 
     def send_plain(self, topic: str, value: bytes | None, key: bytes | None, headers: Headers) -> None:
         """Queue one record that is no part of a channel, wherever the partitioner puts it."""
-        since_s = self._begin(topic)
+        since_s = self._start_sending(topic)
         while not self._producer.send_one(topic, value, key, headers):
-            since_s = self._hear(topic, since_s)
-        self._check(topic)
+            since_s = self._wait_for_room(topic, since_s)
+        self._raise_failure(topic)
 
     def flush(self, topic: str) -> None:
         """
@@ -135,44 +135,44 @@ class GaplessProducer:
         Raises:
             TidegateError: A record was refused for good.
         """
-        said = time.monotonic()
+        warned_s = time.monotonic()
         while left := self._producer.flush(_FLUSH_MS):
-            self._check(topic)
-            if time.monotonic() - said > _COMPLAIN_AFTER_S:
+            self._raise_failure(topic)
+            if time.monotonic() - warned_s > _WARN_AFTER_S:
                 raise_if_hopeless(self._properties, Right("Write", topic))
                 _log.warning("waiting for acknowledgements", topic=topic, records=left)
-                said = time.monotonic()
-        self._check(topic)
+                warned_s = time.monotonic()
+        self._raise_failure(topic)
 
     def discard(self) -> None:
         """Forget everything queued; the producer is of no use afterwards."""
         self._producer.close()
 
-    def _begin(self, topic: str) -> float:
+    def _start_sending(self, topic: str) -> float:
         """Note where records go; return since when there may be no room for them."""
         self._topics.add(topic)
         return time.monotonic()
 
-    def _hear(self, topic: str, since_s: float) -> float:
+    def _wait_for_room(self, topic: str, since_s: float) -> float:
         """Give the brokers a moment to take what has filled the queue since *since_s*; return since when it counts now."""
         self._producer.poll(_ROOM_MS)
-        self._check(topic)
-        if time.monotonic() - since_s < _COMPLAIN_AFTER_S:
+        self._raise_failure(topic)
+        if time.monotonic() - since_s < _WARN_AFTER_S:
             return since_s
         raise_if_hopeless(self._properties, Right("Write", topic))
         return time.monotonic()
 
-    def _check(self, topic: str) -> None:
+    def _raise_failure(self, topic: str) -> None:
         failed = self._producer.failed
         if failed is not None:
-            if is_denial(failed) or failed.code() in _AFTERMATH:
+            if is_denial(failed) or failed.code() in _CONSEQUENCES:
                 # What failed first may be a record for another topic, or the producer itself.
                 for written in (topic, *self._topics - {topic}):
                     raise_if_hopeless(self._properties, Right("Write", written))
-            raise _refused(failed, topic, self._properties)
+            raise _record_error(failed, topic, self._properties)
 
 
-def _refused(error: KafkaError, topic: str, properties: Mapping[str, str]) -> TidegateError:
+def _record_error(error: KafkaError, topic: str, properties: Mapping[str, str]) -> TidegateError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return TidegateError(
             "the broker refuses a record as too large", code="TG-RECORD-TOO-LARGE", where=topic, fix="raise max.message.bytes of the topic"
@@ -193,7 +193,7 @@ class ChannelWriter:
     def __init__(self, producer: GaplessProducer, topic: str, cti_bytes_max: int = CTI_BYTES_MAX) -> None:
         self._producer, self._topic, self._cti_bytes_max = producer, topic, cti_bytes_max
 
-    def events(self, released: Released) -> None:
+    def write_events(self, released: Released) -> None:
         """Queue released events in their order."""
         if not len(released):
             return
@@ -210,7 +210,7 @@ class ChannelWriter:
         columns = Columns(released.value, released.key, released.output_partition, stamp_ms, HEADER_NAME, headers)
         self._producer.send_columns(self._topic, columns)
 
-    def ctis(self, ctis: Iterable[Cti]) -> None:
+    def write_ctis(self, ctis: Iterable[Cti]) -> None:
         """
         Queue CTIs, the parts of each together; only after :meth:`GaplessProducer.flush` returned for the events below them.
 

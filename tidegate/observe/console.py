@@ -35,29 +35,29 @@ class Format(StrEnum):
     JSON = "json"
 
 
-def run(command: Command) -> None:
+def run_command(command: Command) -> None:
     """Run one command function as a program of its own: what ``python -m ingest`` does."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-    app.command()(reporting(command))
+    app.command()(report_errors(command))
     app()
 
 
-def reporting(command: Command) -> Command:
+def report_errors(command: Command) -> Command:
     """Wrap a command function: check whose packages were imported, then run it and report its errors."""
 
     @functools.wraps(command)
-    def reported(*args: object, **kwargs: object) -> None:
+    def wrapped(*args: object, **kwargs: object) -> None:
         try:
             check_provenance()
             command(*args, **kwargs)
         except TidegateError as error:
-            report(error, as_json=wants_json(sys.argv[1:]))
+            report_error(error, as_json=wants_json(sys.argv[1:]))
             raise typer.Exit(error.exit_code) from error
 
-    return reported  # type: ignore[return-value]
+    return wrapped  # type: ignore[return-value]
 
 
-def report(error: TidegateError, *, as_json: bool) -> None:
+def report_error(error: TidegateError, *, as_json: bool) -> None:
     """Write *error* on standard error."""
     if as_json:
         print(json.dumps({"error": error.as_dict() | {"exit_code": error.exit_code}}), file=sys.stderr)

@@ -12,33 +12,33 @@ import json
 import time
 from pathlib import Path
 
-ASKED_FILE = "asked.json"
-ASKED_FOR_S = 10
+QUESTION_FILE = "asked.json"
+QUESTION_VALID_S = 10
 """A question counts for so long."""
 
 
 def leave_question(folder: Path, text: str) -> None:
     """Leave the question *text*, as it stands in Redis, for the stages of a job."""
-    asked = {**json.loads(text), "until_ms": time.time_ns() // 1_000_000 + ASKED_FOR_S * 1_000}
-    made = folder / f"{ASKED_FILE}.new"
-    made.write_text(json.dumps(asked))
-    made.replace(folder / ASKED_FILE)
+    question = {**json.loads(text), "until_ms": time.time_ns() // 1_000_000 + QUESTION_VALID_S * 1_000}
+    draft = folder / f"{QUESTION_FILE}.new"
+    draft.write_text(json.dumps(question))
+    draft.replace(folder / QUESTION_FILE)
 
 
 class Question:
     """What a stage looks at: the question in *folder*, if there is one that still counts."""
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / ASKED_FILE
+        self._path = folder / QUESTION_FILE
         self._seen_ns = 0
-        self._asked: dict[str, int] = {}
+        self._question: dict[str, int] = {}
 
     def substreams(self) -> int | None:
         """Return how many substreams of each partition are asked for; None: nothing is asked."""
         try:
             changed_ns = self._path.stat().st_mtime_ns
             if changed_ns != self._seen_ns:
-                self._asked, self._seen_ns = json.loads(self._path.read_text()), changed_ns
+                self._question, self._seen_ns = json.loads(self._path.read_text()), changed_ns
         except (OSError, ValueError):
             return None
-        return self._asked["substreams"] if self._asked["until_ms"] > time.time_ns() // 1_000_000 else None
+        return self._question["substreams"] if self._question["until_ms"] > time.time_ns() // 1_000_000 else None

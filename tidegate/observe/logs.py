@@ -39,7 +39,8 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_shared(), processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_ending(console, out)]
+            foreign_pre_chain=_shared_processors(),
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *_final_processors(console, out)],
         )
     )
     root = logging.getLogger()
@@ -48,14 +49,14 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     for name, level in _NOISY.items():
         logging.getLogger(name).setLevel(level)
     structlog.configure(
-        processors=[structlog.stdlib.filter_by_level, *_shared(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        processors=[structlog.stdlib.filter_by_level, *_shared_processors(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,  # a later configure must reach loggers made at import
     )
 
 
-def quiet_worker() -> None:
+def configure_worker() -> None:
     """In a planner or worker process: write events as JSON lines, which the driver's ``WorkerLog`` picks up."""
     configure(LoggingSettings(format="json"))
 
@@ -66,7 +67,7 @@ def get_logger(name: str = "tidegate", **bound: Any) -> FilteringBoundLogger:
 
 
 @contextmanager
-def bound(**fields: Any) -> Iterator[None]:
+def bind_fields(**fields: Any) -> Iterator[None]:
     """Have every event that this thread logs in the block bear *fields*, unless it names them otherwise itself."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
@@ -81,7 +82,7 @@ def batch_of_task() -> dict[str, int]:
     return {} if number is None else {"batch": int(number)}
 
 
-def _shared() -> list[Processor]:
+def _shared_processors() -> list[Processor]:
     return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -92,7 +93,7 @@ def _shared() -> list[Processor]:
     ]
 
 
-def _ending(console: bool, out: TextIO) -> list[Processor]:
+def _final_processors(console: bool, out: TextIO) -> list[Processor]:
     """Format exceptions to text *before* scrubbing, so that a secret in a traceback is met as well."""
     processors: list[Processor] = [structlog.processors.format_exc_info, structlog.processors.UnicodeDecoder(), scrub_event]
     if console:

@@ -80,7 +80,7 @@ class _Input:
     ends: Mapping[Partition, int] = field(default_factory=dict)
     seconds: dict[tuple[Partition, str], float] = field(default_factory=dict)
 
-    def take(self, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
         for report in reports:
             partition = str(report["topic"]), int(report["partition"])
             self.reports = {**self.reports, partition: report}
@@ -127,24 +127,24 @@ class Metrics(Collector):
                 what = f"port {port} of {host} for metrics cannot be opened: {error}"
                 raise SettingError(what, code="TG-SETTING-PORT", where="metrics.port", fix="name a free one") from None
 
-    def input(self, name: str, reorder_us: int, late_us: int | None) -> None:
+    def add_input(self, name: str, reorder_us: int, late_us: int | None) -> None:
         """Begin to publish an input: its name and the tolerances of its watermark, microseconds."""
         self._inputs[name] = _Input(name, Tolerances(reorder_us, late_us))
 
-    def take(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
         """Take the reports of an input's stage."""
-        self._inputs[name].take(reports)
+        self._inputs[name].accept_reports(reports)
 
-    def looked(self, name: str, ends: Mapping[Partition, int]) -> None:
+    def set_ends(self, name: str, ends: Mapping[Partition, int]) -> None:
         """Take the ends of an input's partitions as the brokers told them."""
         self._inputs[name].ends = dict(ends)
 
-    def take_query(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
+    def accept_query_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
         """Take the reports of a query's stage."""
         query = self._queries.setdefault(name, _Query(name))
         query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
 
-    def looked_query(self, name: str, lags: Mapping[Partition, int]) -> None:
+    def set_query_lags(self, name: str, lags: Mapping[Partition, int]) -> None:
         """Take how many records of each partition a query has still to read, as the brokers told it."""
         self._queries.setdefault(name, _Query(name)).lags = dict(lags)
 
@@ -152,28 +152,30 @@ class Metrics(Collector):
         """Return everything known now; called when somebody fetches the metrics."""
         yield from self._counters()
         yield from self._gauges()
-        yield from self._of_queries()
+        yield from self._query_metrics()
 
     def _counters(self) -> Iterator[Metric]:
         for name, text, label, counts in _COUNTERS:
             family = CounterMetricFamily(f"tidegate_{name}", text, labels=[*_LABELS, label] if label else _LABELS)
-            for labels, report in self._reported():
+            for labels, report in self._partition_reports():
                 for count, value in counts.items():
                     family.add_metric([*labels, value] if label else labels, report["totals"].get(count, 0))
             yield family
         unreadable = CounterMetricFamily(
             "tidegate_unreadable_events", "Records written to the dead-letter topic.", labels=[*_LABELS, "reason"]
         )
-        for labels, report in self._reported():
-            met = {count.removeprefix(_DEAD_LETTER): value for count, value in report["totals"].items() if count.startswith(_DEAD_LETTER)}
+        for labels, report in self._partition_reports():
+            reason_counts = {
+                count.removeprefix(_DEAD_LETTER): value for count, value in report["totals"].items() if count.startswith(_DEAD_LETTER)
+            }
             # Also the reasons that were not met: Prometheus sees no increase in a number that was not there before.
-            for reason, value in sorted((dict.fromkeys(REASONS, 0) | met).items()):
+            for reason, value in sorted((dict.fromkeys(REASONS, 0) | reason_counts).items()):
                 unreadable.add_metric([*labels, reason], value)
         yield unreadable
         spent = CounterMetricFamily("tidegate_stage_seconds", "Time the stage spent since the process began.", labels=[*_LABELS, "step"])
-        for each in list(self._inputs.values()):
-            for ((topic, partition), step), seconds in sorted(each.seconds.copy().items()):
-                spent.add_metric([each.name, topic, str(partition), step], seconds)
+        for input_ in list(self._inputs.values()):
+            for ((topic, partition), step), seconds in sorted(input_.seconds.copy().items()):
+                spent.add_metric([input_.name, topic, str(partition), step], seconds)
         yield spent
 
     def _gauges(self) -> Iterator[Metric]:
@@ -185,26 +187,26 @@ class Metrics(Collector):
             "How far the watermark is behind the clock, by cause; the sum over all causes is the delay.",
             labels=[*_LABELS, "cause"],
         )
-        stands = GaugeMetricFamily("tidegate_watermark_timestamp_seconds", "The watermark, seconds since 1970.", labels=_LABELS)
+        watermark = GaugeMetricFamily("tidegate_watermark_timestamp_seconds", "The watermark, seconds since 1970.", labels=_LABELS)
         now_us = self._now_us()
-        for each in list(self._inputs.values()):
-            for (topic, partition), report in sorted(each.reports.items()):
-                labels, behind = [each.name, topic, str(partition)], each.lag((topic, partition))
+        for input_ in list(self._inputs.values()):
+            for (topic, partition), report in sorted(input_.reports.items()):
+                labels, behind = [input_.name, topic, str(partition)], input_.lag((topic, partition))
                 held.add_metric(labels, report["held"])
                 substreams.add_metric(labels, report["substreams"])
                 lag.add_metric(labels, behind)
-                for cause, part_us in delay_causes(report, each.tolerances, behind, now_us).items():
+                for cause, part_us in delay_causes(report, input_.tolerances, behind, now_us).items():
                     delay.add_metric([*labels, cause], part_us / SECOND_US)
                 watermark_us = report.get("watermark_us", report["c"])
                 if NEVER < watermark_us < INFINITY:
-                    stands.add_metric(labels, watermark_us / SECOND_US)
-        yield from (held, substreams, lag, delay, stands)
+                    watermark.add_metric(labels, watermark_us / SECOND_US)
+        yield from (held, substreams, lag, delay, watermark)
 
-    def _of_queries(self) -> Iterator[Metric]:
+    def _query_metrics(self) -> Iterator[Metric]:
         labels = ("query", "bucket")
         for name, text, count in _QUERY_COUNTERS:
             family = CounterMetricFamily(f"tidegate_{name}", text, labels=labels)
-            for query, bucket, report in self._buckets():
+            for query, bucket, report in self._bucket_reports():
                 family.add_metric([query, bucket], report["totals"].get(count, 0))
             yield family
         duplicates = CounterMetricFamily("tidegate_query_duplicates", "Records skipped because they had been met before.", labels=labels)
@@ -217,22 +219,22 @@ class Metrics(Collector):
             "tidegate_query_consumer_lag", "Offsets of the ordered topic still to be read.", labels=("query", *_LABELS[1:])
         )
         now_us = self._now_us()
-        for query, bucket, report in self._buckets():
+        for query, bucket, report in self._bucket_reports():
             duplicates.add_metric([query, bucket], report.get("duplicates", 0))
             behind = sum(self._queries[query].lags.values())
             for cause, part_us in query_delay_causes(report, behind, now_us).items():
                 delay.add_metric([query, bucket, cause], part_us / SECOND_US)
-        for each in list(self._queries.values()):
-            for (topic, partition), behind in sorted(each.lags.items()):
-                lag.add_metric([each.name, topic, str(partition)], behind)
+        for query_ in list(self._queries.values()):
+            for (topic, partition), behind in sorted(query_.lags.items()):
+                lag.add_metric([query_.name, topic, str(partition)], behind)
         yield from (duplicates, delay, lag)
 
-    def _reported(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
-        for each in list(self._inputs.values()):
-            for (topic, partition), report in sorted(each.reports.items()):
-                yield [each.name, topic, str(partition)], report
+    def _partition_reports(self) -> Iterator[tuple[list[str], Mapping[str, Any]]]:
+        for input_ in list(self._inputs.values()):
+            for (topic, partition), report in sorted(input_.reports.items()):
+                yield [input_.name, topic, str(partition)], report
 
-    def _buckets(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    def _bucket_reports(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
         for query in list(self._queries.values()):
             for bucket, report in sorted(query.reports.items()):
                 yield query.name, str(bucket), report

@@ -24,13 +24,13 @@ from typing import Any, Self
 import redis
 
 from ordering.errors import TidegateError
-from tidegate.observe.detail_requests import ASKED_FOR_S, leave_question
+from tidegate.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.observe.logs import get_logger
 from tidegate.observe.recovery_report import Replay
-from tidegate.redis_client import connect, translated
+from tidegate.redis_client import connect, translate_errors
 from tidegate.settings.tables import RedisSettings
 
-EVERY_S = 1.0
+WRITE_EVERY_S = 1.0
 """Least time between two writes of one job."""
 HEARTBEAT_S = 2.0
 """A job that has nothing new to tell writes its field ``job`` this often, and hears then what is asked."""
@@ -42,7 +42,7 @@ _CLOSE_WAIT_S = 2.0
 _log = get_logger(__name__)
 
 
-def asked_key(ordered_topic: str) -> str:
+def question_key(ordered_topic: str) -> str:
     """Return the key under which the job that writes *ordered_topic* is asked for more (:mod:`tidegate.observe.detail_requests`)."""
     return f"tidegate:{{{ordered_topic}}}:asked"
 
@@ -69,7 +69,7 @@ class JobProgress:
     partitions: Mapping[tuple[str, int], Mapping[str, Any]]
     replay: Replay | None = None
 
-    def alive(self, now_ms: int) -> bool:
+    def is_alive(self, now_ms: int) -> bool:
         """Return whether the job runs, as far as can be seen at the wall clock *now_ms*, milliseconds."""
         return self.job.get("state") != "stopped" and now_ms - int(self.job.get("at_ms", 0)) < SILENT_AFTER_S * 1000
 
@@ -98,11 +98,11 @@ class ProgressStore:
             UnreachableError: Redis does not answer.
             RefusedError: It does not let us read.
         """
-        with translated(self._settings.address):
-            fields: Any = self._connected().hgetall(progress_key(ordered_topic))
-        return _parsed(ordered_topic, fields) if fields else None
+        with translate_errors(self._settings.address):
+            fields: Any = self._connection().hgetall(progress_key(ordered_topic))
+        return _parse_progress(ordered_topic, fields) if fields else None
 
-    def ask(self, ordered_topic: str, substreams: int) -> None:
+    def ask_details(self, ordered_topic: str, substreams: int) -> None:
         """
         Ask the job for more about each partition, and about so many of its *substreams*, for the next seconds.
 
@@ -110,8 +110,8 @@ class ProgressStore:
             UnreachableError: Redis does not answer.
             RefusedError: It does not let us write.
         """
-        with translated(self._settings.address):
-            self._connected().set(asked_key(ordered_topic), _json({"substreams": substreams}), ex=ASKED_FOR_S)
+        with translate_errors(self._settings.address):
+            self._connection().set(question_key(ordered_topic), _json({"substreams": substreams}), ex=QUESTION_VALID_S)
 
     def ordered_topics(self) -> list[str]:
         """
@@ -122,8 +122,8 @@ class ProgressStore:
             RefusedError: It does not let us read.
         """
         before, after = progress_key("*").split("*")
-        with translated(self._settings.address):
-            keys = list(self._connected().scan_iter(match=f"{before}*{after}", count=1_000))
+        with translate_errors(self._settings.address):
+            keys = list(self._connection().scan_iter(match=f"{before}*{after}", count=1_000))
         return sorted(str(key).removeprefix(before).removesuffix(after) for key in keys)
 
     def close(self) -> None:
@@ -132,13 +132,13 @@ class ProgressStore:
             self._client.close()
             self._client = None
 
-    def _connected(self) -> redis.Redis:
+    def _connection(self) -> redis.Redis:
         if self._client is None:
             self._client = connect(self._settings)
         return self._client
 
 
-def _parsed(ordered_topic: str, fields: Mapping[str, str]) -> JobProgress:
+def _parse_progress(ordered_topic: str, fields: Mapping[str, str]) -> JobProgress:
     partitions = {}
     for name, text in fields.items():
         topic, slash, partition = name.rpartition("/")
@@ -155,7 +155,7 @@ class _Pending:
     job: dict[str, Any] = field(default_factory=dict)
     reports: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     replay: Replay | None = None
-    job_is_news: bool = False
+    is_job_changed: bool = False
 
 
 class ProgressPublisher:
@@ -177,19 +177,19 @@ class ProgressPublisher:
         ordered_topic: str,
         *,
         folder: Path | None = None,
-        every_s: float = EVERY_S,
+        every_s: float = WRITE_EVERY_S,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         **job: Any,
     ) -> None:
         self._settings, self._topic, self._every_s, self._wall_ms = settings, ordered_topic, every_s, wall_ms
         self._folder = folder
         self._pending = _Pending()
-        self._news = threading.Condition()
-        self._ending = False
+        self._changed = threading.Condition()
+        self._is_ending = False
         self._client: redis.Redis | None = None
-        self._lost = False
-        self._thread = threading.Thread(target=self._write_on, name="progress", daemon=True)
-        self.tell(state="starting", started_ms=wall_ms(), **job)
+        self._is_lost = False
+        self._thread = threading.Thread(target=self._write_loop, name="progress", daemon=True)
+        self.update_job(state="starting", started_ms=wall_ms(), **job)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -197,73 +197,73 @@ class ProgressPublisher:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         failure = error.as_dict() if isinstance(error, TidegateError) else None
-        self.tell(state="stopped", **({"failure": failure} if failure else {}))
-        with self._news:
-            self._ending = True
-            self._news.notify()
+        self.update_job(state="stopped", **({"failure": failure} if failure else {}))
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify()
         self._thread.join(_CLOSE_WAIT_S)
 
     def publish(self, reports: Iterable[Mapping[str, Any]]) -> None:
         """Take the reports of one batch: of an ingest stage (``topic``, ``partition``) or of a query's (``bucket``)."""
         at_ms = self._wall_ms()
-        with self._news:
+        with self._changed:
             for report in reports:
                 name = f"bucket/{report['bucket']}" if "bucket" in report else f"{report['topic']}/{report['partition']}"
                 self._pending.reports[name] = {**report, "at_ms": at_ms}
-            self._news.notify()
+            self._changed.notify()
 
-    def tell(self, **about: Any) -> None:
+    def update_job(self, **about: Any) -> None:
         """Set fields of ``job``, leaving the others: ``state="live"``, ``recovery={...}``."""
-        with self._news:
+        with self._changed:
             if any(self._pending.job.get(name, _MISSING) != value for name, value in about.items()):
                 self._pending.job.update(about)
-                self._pending.job_is_news = True
-                self._news.notify()
+                self._pending.is_job_changed = True
+                self._changed.notify()
 
-    def remember(self, replay: Replay) -> None:
+    def keep_replay(self, replay: Replay) -> None:
         """Keep how fast the job has caught up: later runs do not take it back, until they have caught up themselves."""
-        with self._news:
+        with self._changed:
             self._pending.replay = replay
 
-    def _write_on(self) -> None:
+    def _write_loop(self) -> None:
         while True:
-            with self._news:
-                self._news.wait_for(lambda: self._ending or self._pending.reports or self._pending.job_is_news, HEARTBEAT_S)
-                ending, reports, self._pending.reports = self._ending, self._pending.reports, {}
-                self._pending.job_is_news = False
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_ending or self._pending.reports or self._pending.is_job_changed, HEARTBEAT_S)
+                ending, reports, self._pending.reports = self._is_ending, self._pending.reports, {}
+                self._pending.is_job_changed = False
                 fields = {name: _json(report) for name, report in reports.items()}
                 fields[_JOB] = _json({**self._pending.job, "at_ms": self._wall_ms()})
                 if self._pending.replay is not None:
                     fields[_REPLAY] = _json(asdict(self._pending.replay))
             if not self._write(fields):
-                with self._news:
+                with self._changed:
                     self._pending.reports = {**reports, **self._pending.reports}
             if ending:
                 return
-            with self._news:
+            with self._changed:
                 # Not to be woken by news: this is what bounds how often is written.
-                self._news.wait_for(lambda: self._ending, self._every_s)
+                self._changed.wait_for(lambda: self._is_ending, self._every_s)
 
     def _write(self, fields: dict[Any, Any]) -> bool:
         try:
             if self._client is None:
                 self._client = connect(self._settings)
-            with translated(self._settings.address):
+            with translate_errors(self._settings.address):
                 exchange = self._client.pipeline(transaction=False)
                 exchange.hset(progress_key(self._topic), mapping=fields)
-                exchange.get(asked_key(self._topic))
-                _, asked = exchange.execute()
-            if asked and self._folder is not None:
-                leave_question(self._folder, asked)
+                exchange.get(question_key(self._topic))
+                _, question = exchange.execute()
+            if question and self._folder is not None:
+                leave_question(self._folder, question)
         except (TidegateError, OSError) as error:
             self._client = None
-            if not self._lost:
+            if not self._is_lost:
                 _log.warning("progress is not published", reason=str(error))
-            self._lost = True
+            self._is_lost = True
             return False
-        if self._lost:
+        if self._is_lost:
             _log.info("progress is published again")
-            self._lost = False
+            self._is_lost = False
         return True
 
 

@@ -21,21 +21,21 @@ from confluent_kafka import KafkaException
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import SECOND_US, format_duration, format_tick
 
-LOOK_EVERY_S = 2.0
+POLL_EVERY_S = 2.0
 """How often the driver asks the brokers for the ends."""
-_WINDOW_S = 30.0
+_RATE_WINDOW_S = 30.0
 """Over how much of the past a rate is told."""
-_LEAST_S = 0.5
+_RATE_SPAN_MIN_S = 0.5
 """Over less than this no rate is told."""
-_TELLING = 10_000
+_REPLAY_RECORDS_MIN = 10_000
 """A replay of fewer records says nothing about the next one."""
 
 Positions = Mapping[tuple[str, int], int]
 """An offset for each (topic, partition)."""
-Seen = TypeVar("Seen")
+Answer = TypeVar("Answer")
 
 
-class How(StrEnum):
+class RecoveryKind(StrEnum):
     """How a job goes on."""
 
     NEW = "new"
@@ -62,11 +62,11 @@ class Recovery:
         start_us: Output start time of the run, microseconds, if it has one.
     """
 
-    how: How
+    kind: RecoveryKind
     starts: Positions
     ends: Positions
     batch: int | None = None
-    repeats: bool = False
+    repeats_batch: bool = False
     start_us: int | None = None
 
     @property
@@ -77,24 +77,24 @@ class Recovery:
     def as_dict(self) -> dict[str, Any]:
         """Return what is known at the start, for logs and programs."""
         return {
-            "how": self.how.value,
-            "in_words": self.in_words(),
-            **({} if self.batch is None else {"batch": self.batch, "repeats_batch": self.repeats}),
+            "how": self.kind.value,
+            "in_words": self.describe(),
+            **({} if self.batch is None else {"batch": self.batch, "repeats_batch": self.repeats_batch}),
             **({} if self.start_us is None else {"start": format_tick(self.start_us)}),
             "from": {f"{topic}/{number}": offset for (topic, number), offset in sorted(self.starts.items())},
             "ahead": self.ahead,
         }
 
-    def in_words(self) -> str:
+    def describe(self) -> str:
         """Return in a few words what the job goes on from."""
         since = "" if self.start_us is None else f" (output start {format_tick(self.start_us)})"
-        match self.how:
-            case How.CHECKPOINT if self.batch == -1:
+        match self.kind:
+            case RecoveryKind.CHECKPOINT if self.batch == -1:
                 return f"checkpoint before its first batch{since}"
-            case How.CHECKPOINT:
-                again = f", batch {(self.batch or 0) + 1} is run again" if self.repeats else ""
+            case RecoveryKind.CHECKPOINT:
+                again = f", batch {(self.batch or 0) + 1} is run again" if self.repeats_batch else ""
                 return f"checkpoint of batch {self.batch}{again}{since}"
-            case How.CTIS:
+            case RecoveryKind.CTIS:
                 return f"last CTIs of its topic{since}"
         return f"new{since}"
 
@@ -124,22 +124,22 @@ class _Rate:
     """How fast a number rises, over the last half minute."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, int]] = deque()
+        self._samples: deque[tuple[float, int]] = deque()
 
-    def take(self, now_s: float, number: int) -> None:
-        self._seen.append((now_s, number))
-        while now_s - self._seen[0][0] > _WINDOW_S and len(self._seen) > 2:
-            self._seen.popleft()
+    def record(self, now_s: float, number: int) -> None:
+        self._samples.append((now_s, number))
+        while now_s - self._samples[0][0] > _RATE_WINDOW_S and len(self._samples) > 2:
+            self._samples.popleft()
 
     @property
     def per_s(self) -> float | None:
-        if not self._seen or self._seen[-1][0] - self._seen[0][0] < _LEAST_S:
+        if not self._samples or self._samples[-1][0] - self._samples[0][0] < _RATE_SPAN_MIN_S:
             return None
-        (since_s, before), (now_s, now) = self._seen[0], self._seen[-1]
+        (since_s, before), (now_s, now) = self._samples[0], self._samples[-1]
         return (now - before) / (now_s - since_s)
 
 
-class CatchingUp:
+class CatchUp:
     """
     Follows a job until it has caught up.
 
@@ -151,35 +151,35 @@ class CatchingUp:
     def __init__(self, recovery: Recovery, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.recovery, self._clock_s = recovery, clock_s
         self._began_s = clock_s()
-        self._at, self._ends = dict(recovery.starts), dict(recovery.ends)
-        self._reading, self._coming = _Rate(), _Rate()
-        self._coming.take(self._began_s, sum(self._ends.values()))
-        self._first: tuple[float, int] | None = None
+        self._positions, self._ends = dict(recovery.starts), dict(recovery.ends)
+        self._read_rate, self._arrival_rate = _Rate(), _Rate()
+        self._arrival_rate.record(self._began_s, sum(self._ends.values()))
+        self._first_batch: tuple[float, int] | None = None
         self.replay: Replay | None = None
         """How fast it has replayed so far; None where that was too little to tell."""
         self.caught_up_s: float | None = 0.0 if recovery.ahead == 0 else None
         """Seconds from the start until the job had caught up; None while it has not."""
 
-    def walked(self, positions: Positions) -> None:
+    def advance(self, positions: Positions) -> None:
         """Take the next offsets that a batch has come to."""
         # Batches are told by one thread, looks by another: what one of them goes through is never changed under it.
-        self._at = {**self._at, **positions}
+        self._positions = {**self._positions, **positions}
         # The first batch pays for cold workers: the rate counts from its end.
-        now_s, read = self._clock_s(), sum(self._at.values())
-        self._reading.take(now_s, read)
+        now_s, read = self._clock_s(), sum(self._positions.values())
+        self._read_rate.record(now_s, read)
         if self.caught_up_s is None:
-            self._first = since_s, before = self._first or (now_s, read)
-            if now_s - since_s >= _LEAST_S and read - before >= _TELLING:
+            self._first_batch = since_s, before = self._first_batch or (now_s, read)
+            if now_s - since_s >= _RATE_SPAN_MIN_S and read - before >= _REPLAY_RECORDS_MIN:
                 self.replay = Replay(read - before, now_s - since_s, since_s - self._began_s)
-        self._see()
+        self._note_caught_up()
 
-    def looked(self, ends: Positions) -> None:
+    def set_ends(self, ends: Positions) -> None:
         """Take the ends that the brokers have told."""
-        self._see()
+        self._note_caught_up()
         self._ends = {**self._ends, **ends}
-        self._coming.take(self._clock_s(), sum(self._ends.values()))
+        self._arrival_rate.record(self._clock_s(), sum(self._ends.values()))
 
-    def _see(self) -> None:
+    def _note_caught_up(self) -> None:
         if self.caught_up_s is None and self.behind == 0:
             self.caught_up_s = self._clock_s() - self._began_s
 
@@ -191,12 +191,12 @@ class CatchingUp:
     @property
     def partitions(self) -> list[tuple[str, int]]:
         """The input partitions that are known by now: those of the start, and those that have joined."""
-        return sorted(self._at)
+        return sorted(self._positions)
 
     @property
     def lags(self) -> Positions:
         """How many offsets of each partition lie between where the job is and the end that was seen last."""
-        return {partition: max(end - self._at.get(partition, 0), 0) for partition, end in self._ends.items()}
+        return {partition: max(end - self._positions.get(partition, 0), 0) for partition, end in self._ends.items()}
 
     @property
     def behind(self) -> int:
@@ -206,14 +206,14 @@ class CatchingUp:
     @property
     def rate(self) -> float | None:
         """Records read a second; None while nothing can be said."""
-        return self._reading.per_s
+        return self._read_rate.per_s
 
     @property
     def eta_s(self) -> float | None:
         """Seconds until the job has caught up if all goes on so; None while nothing can be said, or at this rate never."""
         if self.behind == 0:
             return 0.0
-        gains = (self.rate or 0.0) - (self._coming.per_s or 0.0)
+        gains = (self.rate or 0.0) - (self._arrival_rate.per_s or 0.0)
         return self.behind / gains if gains > 0 else None
 
     def as_dict(self) -> dict[str, Any]:
@@ -227,22 +227,22 @@ class CatchingUp:
             "caught_up_after_s": None if caught_up_s is None else round(caught_up_s, 1),
         }
 
-    def line(self) -> str:
+    def status_line(self) -> str:
         """Return in a few words how far behind the job is; empty once it has caught up."""
         if self.caught_up_s is not None:
             return ""
         rate, eta_s = self.rate, self.eta_s
         speed = "" if rate is None else f" at {rate:,.0f}/s"
-        ready = "" if eta_s is None else f", caught up in {in_words(eta_s)}"
+        ready = "" if eta_s is None else f", caught up in {duration_in_words(eta_s)}"
         return f"{self.behind:,} behind{speed}{ready}"
 
 
-def in_words(seconds: float) -> str:
+def duration_in_words(seconds: float) -> str:
     """Write a span of time as people say it, no finer than a second."""
     return format_duration(max(round(seconds), 1) * SECOND_US)
 
 
-class Lookout(Generic[Seen]):
+class Poller(Generic[Answer]):
     """
     Asks a question again and again in a thread of its own, so that nobody waits for a broker that does not answer.
 
@@ -252,21 +252,21 @@ class Lookout(Generic[Seen]):
         every_s: Seconds between two questions.
     """
 
-    def __init__(self, look: Callable[[], Seen], every_s: float = LOOK_EVERY_S) -> None:
-        self._look, self._every_s = look, every_s
-        self._answers: deque[Seen] = deque(maxlen=1)
+    def __init__(self, ask: Callable[[], Answer], every_s: float = POLL_EVERY_S) -> None:
+        self._ask, self._every_s = ask, every_s
+        self._answers: deque[Answer] = deque(maxlen=1)
         self._refusal: RefusedError | None = None
         self._end = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="lookout", daemon=True)
+        self._thread = threading.Thread(target=self._poll, name="lookout", daemon=True)
 
-    def __enter__(self) -> Lookout[Seen]:
+    def __enter__(self) -> Poller[Answer]:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
 
-    def news(self) -> Seen | None:
+    def newest_answer(self) -> Answer | None:
         """
         Return the newest answer, if it is newer than the last one returned.
 
@@ -277,10 +277,10 @@ class Lookout(Generic[Seen]):
             raise self._refusal
         return self._answers.pop() if self._answers else None
 
-    def _watch(self) -> None:
+    def _poll(self) -> None:
         while not self._end.wait(self._every_s):
             try:
-                self._answers.append(self._look())
+                self._answers.append(self._ask())
             except RefusedError as refusal:
                 self._refusal = refusal
                 return

@@ -38,7 +38,7 @@ def delay_us(report: Mapping[str, Any], now_us: int) -> int | None:
     return None if watermark_us in (NEVER, INFINITY) else now_us - watermark_us
 
 
-def _worked(report: Mapping[str, Any]) -> tuple[int, int]:
+def _time_spent_us(report: Mapping[str, Any]) -> tuple[int, int]:
     """Return how long a stage's last walk wrote, and how long it did everything else, microseconds."""
     spent = {name: round(seconds * SECOND_US) for name, seconds in report.get("seconds", {}).items()}
     sink = sum(spent.get(name, 0) for name in _SINK)
@@ -58,7 +58,7 @@ def delay_causes(report: Mapping[str, Any], tolerances: Tolerances, lag: int, no
     delay = delay_us(report, now_us)
     if delay is None:
         return {}
-    sink, pipeline = _worked(report)
+    sink, pipeline = _time_spent_us(report)
     since_arrival = max(now_us - int(report["arrival_us"]), 0)
     by_event = report.get("cause") == "event"
     wanted = {
@@ -92,7 +92,7 @@ def query_delay_causes(report: Mapping[str, Any], lag: int, now_us: int) -> dict
     delay = delay_us(report, now_us)
     if delay is None:
         return {}
-    sink, pipeline = _worked(report)
+    sink, pipeline = _time_spent_us(report)
     parts, left = dict.fromkeys(QUERY_CAUSES, 0), max(delay, 0)
     for cause, most in (("sink", sink), ("pipeline", pipeline), ("reader_behind" if lag > 0 else "input", left)):
         parts[cause] = min(most, left)

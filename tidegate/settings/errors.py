@@ -25,47 +25,47 @@ class SettingsReport(SettingError):
 
     def __init__(self, problems: Sequence[SettingError]) -> None:
         self.problems = tuple(problems)
-        listed = "\n".join(_indented(number, problem) for number, problem in enumerate(self.problems, 1))
+        listed = "\n".join(_numbered_item(number, problem) for number, problem in enumerate(self.problems, 1))
         super().__init__(f"{len(self.problems)} settings are wrong; nothing was started\n{listed}")
 
     def __reduce__(self) -> tuple[object, ...]:
         return SettingsReport, (self.problems,)
 
 
-def _indented(number: int, problem: SettingError) -> str:
+def _numbered_item(number: int, problem: SettingError) -> str:
     return f"  {number}. " + str(problem).replace("\n", "\n   ")
 
 
-def refuse(problems: Iterable[SettingError]) -> None:
+def raise_problems(problems: Iterable[SettingError]) -> None:
     """
     Raise what was found; do nothing when nothing was.
 
     Raises:
         SettingError: One problem, or a :class:`SettingsReport` of several.
     """
-    found = list(problems)
-    if len(found) == 1:
-        raise found[0]
-    if found:
-        raise SettingsReport(found)
+    listed = list(problems)
+    if len(listed) == 1:
+        raise listed[0]
+    if listed:
+        raise SettingsReport(listed)
 
 
-def nearest(word: str, allowed: Iterable[str]) -> str | None:
+def nearest_word(word: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed word spelled most like *word*, or None when none is near."""
     spelled = {choice.lower(): choice for choice in allowed}
-    hits = difflib.get_close_matches(word.lower().replace("-", "_"), list(spelled), n=1, cutoff=0.55)
-    return spelled[hits[0]] if hits else None
+    matches = difflib.get_close_matches(word.lower().replace("-", "_"), list(spelled), n=1, cutoff=0.55)
+    return spelled[matches[0]] if matches else None
 
 
 def choice_fix(word: str, allowed: Iterable[str]) -> str:
     """Return the advice for a misspelled *word*: the nearest spelling, if any, and all that is allowed."""
     choices = sorted(allowed)
-    hit = nearest(word, choices)
+    suggestion = nearest_word(word, choices)
     listed = f"allowed: {', '.join(choices)}" if choices else "nothing is allowed here"
-    return f"did you mean {hit}? {listed}" if hit else listed
+    return f"did you mean {suggestion}? {listed}" if suggestion else listed
 
 
-def unknown(key: str, value: str, where: str, allowed: Iterable[str]) -> SettingError:
+def unknown_setting(key: str, value: str, where: str, allowed: Iterable[str]) -> SettingError:
     """Describe a setting nobody knows."""
     fix = choice_fix(key.rpartition(".")[2], allowed)
     return SettingError(scrub(f"unknown setting {key} = {value}"), code="TG-SETTING-UNKNOWN", where=where, fix=fix)
@@ -76,7 +76,7 @@ def wrong_value(key: str, value: str, where: str, fix: str, example: str = "") -
     return SettingError(scrub(f"{key} = {value} is not allowed"), code="TG-SETTING-VALUE", where=where, fix=fix, example=example)
 
 
-def written_out(key: str, where: str) -> SettingError:
+def exposed_secret(key: str, where: str) -> SettingError:
     """Describe a secret that stands where others can read it: in a file that is copied around, or on the command line."""
     return SettingError(
         f"{key} is a secret, or holds one, and is written out",
@@ -87,7 +87,7 @@ def written_out(key: str, where: str) -> SettingError:
     )
 
 
-def conflict(what: str, where: str, fix: str) -> SettingError:
+def conflicting_settings(what: str, where: str, fix: str) -> SettingError:
     """Describe settings that contradict each other."""
     return SettingError(what, code="TG-SETTING-CONFLICT", where=where, fix=fix)
 

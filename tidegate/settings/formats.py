@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import BeforeValidator, PlainSerializer
 
 from tidegate.expressions.syntax.paths import plain_path
-from tidegate.settings.errors import nearest
+from tidegate.settings.errors import nearest_word
 from tidegate.settings.types import Kind, NotAllowed
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ FORMATS_OF = {"csv_columns": "csv", "csv_delimiter": "csv", "avro_schema": "avro
 Conflict = tuple[str, str, str]
 
 
-def _event_time(value: object) -> str:
+def _parse_event_time(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise NotAllowed("a field path such as payload.at, or an expression over the payload such as DATEADD(second, delay, base)")
     if plain_path(value) is None:
@@ -34,13 +34,13 @@ def _event_time(value: object) -> str:
     return value
 
 
-def _delimiter(value: object) -> str:
+def _parse_delimiter(value: object) -> str:
     if not isinstance(value, str) or len(value) != 1 or value in '"\r\n\0':
         raise NotAllowed("one character that is neither a quote nor a line end, such as ; or \\t")
     return value
 
 
-def _columns(value: object) -> tuple[str, ...]:
+def _parse_columns(value: object) -> tuple[str, ...]:
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise NotAllowed("a list of names, one for each value of a record")
@@ -49,47 +49,47 @@ def _columns(value: object) -> tuple[str, ...]:
     return tuple(names)
 
 
-EventTime = Annotated[str, BeforeValidator(_event_time), Kind("field path or expression")]
-Delimiter = Annotated[str, BeforeValidator(_delimiter), Kind("one character")]
-Columns = Annotated[tuple[str, ...], BeforeValidator(_columns), PlainSerializer(list), Kind("list of names; default: none")]
+EventTime = Annotated[str, BeforeValidator(_parse_event_time), Kind("field path or expression")]
+Delimiter = Annotated[str, BeforeValidator(_parse_delimiter), Kind("one character")]
+Columns = Annotated[tuple[str, ...], BeforeValidator(_parse_columns), PlainSerializer(list), Kind("list of names; default: none")]
 
 
 def format_conflicts(settings: InputSettings) -> list[Conflict]:
     """Return what of the settings of *settings*'s format does not hold together: (setting at fault, what, fix) of each."""
     conflicts: list[Conflict] = []
-    for setting, wanted in (("csv_columns", "csv"), ("avro_schema", "avro")):
-        if settings.format == wanted and not getattr(settings, setting):
-            example = 'csv_columns = ["at", "origin"]' if wanted == "csv" else 'avro_schema = "flights.avsc"'
-            conflicts.append(("format", f'format = "{wanted}" needs {setting}', f"set {example}"))
-    return [*conflicts, *_unknown_columns(settings)] if settings.format == "csv" and not conflicts else conflicts
+    for setting, needed_by in (("csv_columns", "csv"), ("avro_schema", "avro")):
+        if settings.format == needed_by and not getattr(settings, setting):
+            example = 'csv_columns = ["at", "origin"]' if needed_by == "csv" else 'avro_schema = "flights.avsc"'
+            conflicts.append(("format", f'format = "{needed_by}" needs {setting}', f"set {example}"))
+    return [*conflicts, *_unknown_column_conflicts(settings)] if settings.format == "csv" and not conflicts else conflicts
 
 
-def _unknown_columns(settings: InputSettings) -> list[Conflict]:
+def _unknown_column_conflicts(settings: InputSettings) -> list[Conflict]:
     columns = {name.lower() for name in settings.csv_columns}
     conflicts = []
-    for setting, paths in fields_read(settings).items():
+    for setting, paths in paths_by_setting(settings).items():
         for path in paths:
             name = ".".join(path)
             if name.lower() not in columns:
-                hit = nearest(name, settings.csv_columns)
-                fix = f"did you mean {hit}? " if hit else ""
+                suggestion = nearest_word(name, settings.csv_columns)
+                fix = f"did you mean {suggestion}? " if suggestion else ""
                 conflicts.append((setting, f"{name} is none of csv_columns", f"{fix}columns are {', '.join(settings.csv_columns)}"))
     return conflicts
 
 
-def fields_read(settings: InputSettings) -> dict[str, tuple[tuple[str, ...], ...]]:
+def paths_by_setting(settings: InputSettings) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the paths of the fields that ingest reads, by the setting that names them."""
-    found: dict[str, tuple[tuple[str, ...], ...]]
-    found = {setting: (tuple(path.split(".")),) for setting, path in (("end", settings.end), ("over", settings.over)) if path}
+    paths: dict[str, tuple[tuple[str, ...], ...]]
+    paths = {setting: (tuple(path.split(".")),) for setting, path in (("end", settings.end), ("over", settings.over)) if path}
     if settings.timestamp_by is not None:
         path = plain_path(settings.timestamp_by)
         if path is None:
             from tidegate.expressions.binding.catalog import InputSchema
             from tidegate.expressions.binding.configured import bind_event_time, field_paths
 
-            return {"timestamp_by": field_paths(bind_event_time(settings.timestamp_by, "timestamp_by", InputSchema("input"))), **found}
-        return {"timestamp_by": (path,), **found}
-    return found
+            return {"timestamp_by": field_paths(bind_event_time(settings.timestamp_by, "timestamp_by", InputSchema("input"))), **paths}
+        return {"timestamp_by": (path,), **paths}
+    return paths
 
 
 def format_fingerprint(settings: InputSettings) -> dict[str, str]:
@@ -99,7 +99,7 @@ def format_fingerprint(settings: InputSettings) -> dict[str, str]:
     return {"csv_columns": ",".join(settings.csv_columns), "csv_delimiter": settings.csv_delimiter}
 
 
-def event_time_text(settings: InputSettings) -> str:
+def canonical_event_time(settings: InputSettings) -> str:
     """Return one text for all spellings of the event time that mean the same; empty where there is none."""
     if settings.timestamp_by is None or plain_path(settings.timestamp_by):
         return settings.timestamp_by or ""

@@ -22,7 +22,7 @@ from tidegate.settings.formats import (
     Columns,
     Delimiter,
     EventTime,
-    event_time_text,
+    canonical_event_time,
     format_conflicts,
     format_fingerprint,
 )
@@ -41,16 +41,16 @@ from tidegate.settings.types import (
 )
 
 
-def _named_like_input(data: dict[str, Any]) -> tuple[str, ...]:
+def _default_topics(data: dict[str, Any]) -> tuple[str, ...]:
     return () if data.get("topic_pattern") else (data["name"],)
 
 
-def _ordered_topic(data: dict[str, Any]) -> str:
+def _default_ordered_topic(data: dict[str, Any]) -> str:
     topics = data.get("topics", ())
     return f"{topics[0] if len(topics) == 1 and not data.get('topic_pattern') else data['name']}.ordered"
 
 
-def _dead_letter_topic(data: dict[str, Any]) -> str:
+def _default_dead_letter_topic(data: dict[str, Any]) -> str:
     return f"{data['ordered_topic']}.dead"
 
 
@@ -77,10 +77,10 @@ class InputSettings(Table):
         default=None, description="Topics whose whole name matches are read too, also those made later; beside topic, or instead of it."
     )
     topics: Annotated[Topics, Kind("topic name, or a list of them; default: the input's name, unless topic_pattern is set")] = Field(
-        default_factory=_named_like_input, alias="topic", description="Kafka topic or topics with the raw events."
+        default_factory=_default_topics, alias="topic", description="Kafka topic or topics with the raw events."
     )
     ordered_topic: Annotated[Topic, Kind("topic name; default: the topic's (of several: the input's) name + \".ordered\"")] = Field(
-        default_factory=_ordered_topic, description="Kafka topic that ingest writes in order; made when missing."
+        default_factory=_default_ordered_topic, description="Kafka topic that ingest writes in order; made when missing."
     )
     output_partitions: Annotated[Count | None, Kind("count; default: as many as the input has")] = Field(
         default=None, description="Partitions of the ordered topic; fixed once it is made."
@@ -168,7 +168,7 @@ class InputSettings(Table):
         default=10 * SECOND_US, description="How often is looked for new partitions, and for new topics that topic_pattern matches."
     )
     dead_letter_topic: Annotated[Topic, Kind('topic name; default: the ordered topic\'s name + ".dead"')] = Field(
-        default_factory=_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
+        default_factory=_default_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
     )
     max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch reads, over all partitions of the input.")
     journal_outage: Literal["go_on", "pause"] = Field(
@@ -200,50 +200,52 @@ class InputSettings(Table):
     )
 
     @model_validator(mode="after")
-    def _hold_together(self) -> Self:
+    def _check_together(self) -> Self:
         conflicts = [
-            *self._without_effect(),
-            *self._over_needs_a_floor(),
-            *self._spans_have_ends(),
-            *self._ctis_mean_something(),
-            *self._topics_differ(),
-            *self._policies_hold(),
+            *self._effect_conflicts(),
+            *self._floor_conflicts(),
+            *self._shape_conflicts(),
+            *self._cti_conflicts(),
+            *self._topic_conflicts(),
+            *self._policy_conflicts(),
             *format_conflicts(self),
         ]
         if conflicts:
             raise Contradiction(conflicts)
         return self
 
-    def unused(self) -> set[str]:
+    def unused_settings(self) -> set[str]:
         """Return the settings that mean nothing for this input, such as all that judge event time without ``timestamp_by``."""
-        return {name for names, _ in self._useless() for name in names}
+        return {name for names, _ in self._settings_without_effect() for name in names}
 
-    def _useless(self) -> list[tuple[tuple[str, ...], str]]:
+    def _settings_without_effect(self) -> list[tuple[tuple[str, ...], str]]:
         """Return settings without effect here, with the setting they would need."""
-        useless: list[tuple[tuple[str, ...], str]] = [] if self.timestamp_by is not None else [(_EVENT_TIME_SETTINGS, "timestamp_by")]
-        useless += [((setting,), f'format = "{wanted}"') for setting, wanted in FORMATS_OF.items() if self.format != wanted]
-        return useless if self._hears_ctis else [*useless, (("cti_violation_action",), "source_ctis or import_ctis_from")]
+        without_effect: list[tuple[tuple[str, ...], str]] = (
+            [] if self.timestamp_by is not None else [(_EVENT_TIME_SETTINGS, "timestamp_by")]
+        )
+        without_effect += [((setting,), f'format = "{wanted}"') for setting, wanted in FORMATS_OF.items() if self.format != wanted]
+        return without_effect if self._reads_ctis else [*without_effect, (("cti_violation_action",), "source_ctis or import_ctis_from")]
 
-    def _without_effect(self) -> list[tuple[str, str, str]]:
+    def _effect_conflicts(self) -> list[tuple[str, str, str]]:
         given = sorted(name.removesuffix("_us") for name in self.model_fields_set)
-        needs = {name: needed for names, needed in self._useless() for name in names}
+        needs = {name: needed for names, needed in self._settings_without_effect() for name in names}
         return [
             (name, f"{name} means nothing without {needs[name]}", f"set {needs[name]}, or remove {name}") for name in given if name in needs
         ]
 
-    def _over_needs_a_floor(self) -> list[tuple[str, str, str]]:
+    def _floor_conflicts(self) -> list[tuple[str, str, str]]:
         if self.over is None or self.late_us is not None:
             return []
         return [("late", 'late = "off" cannot stand with over', "give late a duration up to 20d: only it lets silent substreams advance")]
 
-    def _spans_have_ends(self) -> list[tuple[str, str, str]]:
+    def _shape_conflicts(self) -> list[tuple[str, str, str]]:
         if self.shape == "point" and self.end is not None:
             return [("end", "a point has no end", 'set shape = "interval" or "edge", or remove end')]
         if self.shape != "point" and self.end is None and self.timestamp_by is not None:
             return [("shape", f'shape = "{self.shape}" needs the field with the end', 'set end = "FIELD", or shape = "point"')]
         return []
 
-    def _ctis_mean_something(self) -> list[tuple[str, str, str]]:
+    def _cti_conflicts(self) -> list[tuple[str, str, str]]:
         conflicts = []
         if self.cti_list_substreams and self.over is None:
             conflicts.append(("cti_list_substreams", "there are no substreams to list without over", "set over, or remove it"))
@@ -252,32 +254,32 @@ class InputSettings(Table):
             conflicts.append(("cti_delay", "a negative cti_delay means nothing without timestamp_by: arrival times repeat", fix))
         elif self.cti_delay_us < 0 and self.reorder_us:
             fix = 'set reorder = "0s", or give cti_delay 0s or more'
-            what = "a negative cti_delay commits each event by itself, so none can be held to be put in order"
-            conflicts.append(("cti_delay", what, fix))
+            problem = "a negative cti_delay commits each event by itself, so none can be held to be put in order"
+            conflicts.append(("cti_delay", problem, fix))
         if self.import_ctis_from is not None and self.import_ctis_from == self.name:
             conflicts.append(("import_ctis_from", f"{self.name} imports CTIs from itself: a cycle", "name another input, or remove it"))
         return conflicts
 
     @property
-    def _hears_ctis(self) -> bool:
+    def _reads_ctis(self) -> bool:
         """Whether CTIs of others judge this input's events."""
         return self.source_ctis or self.import_ctis_from is not None
 
-    def _topics_differ(self) -> list[tuple[str, str, str]]:
-        taken = {"topic": set(self.topics), "ordered_topic": {self.ordered_topic}}
+    def _topic_conflicts(self) -> list[tuple[str, str, str]]:
+        used_topics = {"topic": set(self.topics), "ordered_topic": {self.ordered_topic}}
         conflicts = []
         if self.ordered_topic in self.topics:
             conflicts.append(
                 ("ordered_topic", f"{self.ordered_topic} is both read and written", "give the ordered topic a name of its own")
             )
-        for key, names in taken.items():
+        for key, names in used_topics.items():
             if self.dead_letter_topic in names:
                 conflicts.append(
                     ("dead_letter_topic", f"{self.dead_letter_topic} is the {key} too", "give the dead-letter topic a name of its own")
                 )
         return conflicts
 
-    def _policies_hold(self) -> list[tuple[str, str, str]]:
+    def _policy_conflicts(self) -> list[tuple[str, str, str]]:
         try:
             self.policies()
             self.generation()
@@ -322,12 +324,12 @@ class InputSettings(Table):
         checkpoints of earlier versions do not know is left out where it has no effect, so that they still fit.
         """
         policies = self.policies()
-        shaped = {"shape": self.shape, "end": self.end or ""} if self.shape != "point" else {}
-        heard = {"cti_violation_action": policies.cti_violation_action.value} if self._hears_ctis else {}
+        shape_part = {"shape": self.shape, "end": self.end or ""} if self.shape != "point" else {}
+        cti_part = {"cti_violation_action": policies.cti_violation_action.value} if self._reads_ctis else {}
         if self.source_ctis:
-            heard["source_ctis"] = "true"
+            cti_part["source_ctis"] = "true"
         if self.import_ctis_from is not None:
-            heard["import_ctis_from"] = self.import_ctis_from
+            cti_part["import_ctis_from"] = self.import_ctis_from
         return {
             "topic": ",".join(sorted(self.topics)),
             **({} if self.topic_pattern is None else {"topic_pattern": self.topic_pattern}),
@@ -335,19 +337,19 @@ class InputSettings(Table):
             "output_partitions": "" if self.output_partitions is None else str(self.output_partitions),
             "format": self.format,
             "arrival": self.arrival,
-            "timestamp_by": event_time_text(self),
+            "timestamp_by": canonical_event_time(self),
             "timestamp_format": self.timestamp_format,
             "over": self.over or "",
-            "early": _or_off(policies.early_us),
-            "late": _or_off(policies.late_us),
+            "early": _duration_or_off(policies.early_us),
+            "late": _duration_or_off(policies.late_us),
             "late_action": policies.late_action.value,
             "reorder": format_duration(policies.reorder_us),
             "out_of_order_action": policies.out_of_order_action.value,
-            **shaped,
-            **heard,
+            **shape_part,
+            **cti_part,
             **format_fingerprint(self),
         }
 
 
-def _or_off(duration_us: int | None) -> str:
+def _duration_or_off(duration_us: int | None) -> str:
     return "off" if duration_us is None else format_duration(duration_us)

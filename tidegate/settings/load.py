@@ -18,12 +18,12 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from ordering.errors import SettingError
-from tidegate.secret_masking import shown
-from tidegate.settings.errors import choice_fix, refuse
+from tidegate.secret_masking import mask_setting
+from tidegate.settings.errors import choice_fix, raise_problems
 from tidegate.settings.inputs import InputSettings
 from tidegate.settings.manual import keys_below
 from tidegate.settings.references import ReferenceSettings
-from tidegate.settings.report import explain
+from tidegate.settings.report import explain_problems
 from tidegate.settings.setting_registry import SchemaRegistrySettings
 from tidegate.settings.sources import (
     CONFIG_VARIABLE,
@@ -48,7 +48,7 @@ from tidegate.settings.tables import (
     RedisSettings,
     SparkSettings,
 )
-from tidegate.settings.types import plain
+from tidegate.settings.types import plain_text
 
 DEFAULT_FILE = "tidegate.toml"
 DEFAULT_ORIGIN = "default"
@@ -63,7 +63,7 @@ class _LayerSource(PydanticBaseSettingsSource):
 
     def __init__(self, settings_cls: type[BaseSettings], layer: Layer) -> None:
         super().__init__(settings_cls)
-        self._values = layer.nested()
+        self._values = layer.as_tables()
 
     def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
         return self._values.get(field_name), field_name, False
@@ -120,7 +120,7 @@ class Settings(BaseSettings):
         return named
 
     @model_validator(mode="after")
-    def _write_apart(self) -> Self:
+    def _check_writers(self) -> Self:
         writers: dict[str, list[str]] = defaultdict(list)
         for name, settings in self.inputs.items():
             writers[settings.ordered_topic].append(f"inputs.{name}.ordered_topic")
@@ -130,23 +130,25 @@ class Settings(BaseSettings):
         for name, settings in self.inputs.items():
             if settings.dead_letter_topic in writers:
                 writers[settings.dead_letter_topic].append(f"inputs.{name}.dead_letter_topic")
-        shared = {topic: keys for topic, keys in writers.items() if len(keys) > 1}
+        topics_of_several = {topic: keys for topic, keys in writers.items() if len(keys) > 1}
         fix = "give each a topic of its own: an ordered topic has exactly one writer"
-        if shared:
-            raise Contradiction([(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in shared.items()])
+        if topics_of_several:
+            raise Contradiction(
+                [(keys[-1], f"{topic} is written by {' and '.join(keys)}", fix) for topic, keys in topics_of_several.items()]
+            )
         return self
 
     @model_validator(mode="after")
-    def _are_named_apart(self) -> Self:
-        taken = {name.lower(): name for name in self.inputs}
-        twice = [(name, taken[name.lower()]) for name in self.references if name.lower() in taken]
+    def _check_names(self) -> Self:
+        input_names = {name.lower(): name for name in self.inputs}
+        clashes = [(name, input_names[name.lower()]) for name in self.references if name.lower() in input_names]
         fix = "rename one of them: queries tell them apart by name"
-        if twice:
-            raise Contradiction([(f"references.{name}", f"there is an input {other} too", fix) for name, other in twice])
+        if clashes:
+            raise Contradiction([(f"references.{name}", f"there is an input {other} too", fix) for name, other in clashes])
         return self
 
     @model_validator(mode="after")
-    def _import_from_inputs(self) -> Self:
+    def _check_imports(self) -> Self:
         drivers = {name: given.import_ctis_from for name, given in self.inputs.items() if given.import_ctis_from}
         conflicts = [
             (f"inputs.{name}.import_ctis_from", f"there is no input {other}", _driver_fix(other, set(self.inputs) - {name}))
@@ -154,19 +156,19 @@ class Settings(BaseSettings):
             if other not in self.inputs
         ]
         for cycle in _cycles(drivers):
-            told = ", ".join(f"{name} imports CTIs from {drivers[name]}" for name in cycle)
+            steps = ", ".join(f"{name} imports CTIs from {drivers[name]}" for name in cycle)
             fix = "an input can only be driven by one that runs without it: remove import_ctis_from from one of them"
-            conflicts.append((f"inputs.{cycle[0]}.import_ctis_from", f"{told}: a cycle, in which none can start", fix))
+            conflicts.append((f"inputs.{cycle[0]}.import_ctis_from", f"{steps}: a cycle, in which none can start", fix))
         if conflicts:
             raise Contradiction(conflicts)
         return self
 
     @model_validator(mode="after")
-    def _know_the_registry(self) -> Self:
-        asking = [name for name, given in self.inputs.items() if given.format == "avro_registry"]
-        if asking and self.schema_registry.url is None:
-            what = f"inputs.{asking[0]} needs the schema registry, and nothing says where it is"
-            raise Contradiction([(f"inputs.{asking[0]}.format", what, 'add [schema_registry] with url = "http://host:8081"')])
+    def _check_registry(self) -> Self:
+        framed_inputs = [name for name, given in self.inputs.items() if given.format == "avro_registry"]
+        if framed_inputs and self.schema_registry.url is None:
+            problem = f"inputs.{framed_inputs[0]} needs the schema registry, and nothing says where it is"
+            raise Contradiction([(f"inputs.{framed_inputs[0]}.format", problem, 'add [schema_registry] with url = "http://host:8081"')])
         return self
 
     def input(self, name: str) -> InputSettings:
@@ -176,7 +178,7 @@ class Settings(BaseSettings):
         Raises:
             SettingError: There is none; the error names the nearest.
         """
-        return _named(self.inputs, name, "input")
+        return _table_named(self.inputs, name, "input")
 
     def output(self, name: str) -> OutputSettings:
         """
@@ -185,25 +187,27 @@ class Settings(BaseSettings):
         Raises:
             SettingError: There is none; the error names the nearest.
         """
-        return _named(self.outputs, name, "output")
+        return _table_named(self.outputs, name, "output")
 
     def retentions_us(self) -> dict[str, int]:
         """Return how long the topic of each input and output keeps its events, microseconds; those without an end are left out."""
-        kept = {name: table.retention_us for name, table in self.inputs.items()}
-        kept |= {name: table.retention_us for name, table in self.outputs.items() if table.topic}
-        return {name: retention_us for name, retention_us in kept.items() if retention_us is not None}
+        retentions = {name: table.retention_us for name, table in self.inputs.items()}
+        retentions |= {name: table.retention_us for name, table in self.outputs.items() if table.topic}
+        return {name: retention_us for name, retention_us in retentions.items() if retention_us is not None}
 
     def origins(self) -> dict[str, tuple[str, str]]:
         """Return every setting's (value as text, origin) by dotted key: secrets masked, empty what is not in force."""
-        shown_as = dict(_flat(self.model_dump(mode="json", by_alias=True), ()))
+        texts = dict(_flatten(self.model_dump(mode="json", by_alias=True), ()))
         for name, settings in self.inputs.items():
-            shown_as.update({("inputs", name, setting): "" for setting in settings.unused()})
-        return {dotted(key): (shown(dotted(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in shown_as.items()}
+            texts.update({("inputs", name, setting): "" for setting in settings.unused_settings()})
+        return {dotted(key): (mask_setting(dotted(key), text), self._entries.get(key, DEFAULT_ORIGIN)) for key, text in texts.items()}
 
 
-def _driver_fix(wanted: str, others: set[str]) -> str:
+def _driver_fix(wanted: str, other_inputs: set[str]) -> str:
     """Return the advice for an input that is to be driven by one that there is not."""
-    return choice_fix(wanted, others) if others else f"there is no other input; add [inputs.{wanted}] or remove import_ctis_from"
+    return (
+        choice_fix(wanted, other_inputs) if other_inputs else f"there is no other input; add [inputs.{wanted}] or remove import_ctis_from"
+    )
 
 
 def _cycles(drivers: Mapping[str, str]) -> list[list[str]]:
@@ -223,19 +227,19 @@ def _cycles(drivers: Mapping[str, str]) -> list[list[str]]:
 _T = TypeVar("_T")
 
 
-def _named(tables: Mapping[str, _T], name: str, kind: str) -> _T:
+def _table_named(tables: Mapping[str, _T], name: str, kind: str) -> _T:
     if name not in tables:
         fix = choice_fix(name, tables) if tables else f"add a table [{kind}s.{name}] to {DEFAULT_FILE}"
         raise SettingError(f"there is no {kind} {name}", code="TG-SETTING-NAME", where=f"{kind}s", fix=fix)
     return tables[name]
 
 
-def _flat(table: Mapping[str, Any], above: Key) -> Iterator[tuple[Key, str]]:
+def _flatten(table: Mapping[str, Any], above: Key) -> Iterator[tuple[Key, str]]:
     for step, value in table.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, (*above, step))
+            yield from _flatten(value, (*above, step))
         else:
-            yield (*above, step), "" if value is None else plain(value)
+            yield (*above, step), "" if value is None else plain_text(value)
 
 
 def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, env: Mapping[str, str] | None = None) -> Settings:
@@ -263,16 +267,16 @@ def load(path: Path | None = None, overrides: Mapping[str, str] | None = None, e
     try:
         settings = Settings(layers=layers[::-1])  # type: ignore[call-arg]
     except ValidationError as error:
-        refuse([*problems, *explain(error, Settings, entries)])
+        raise_problems([*problems, *explain_problems(error, Settings, entries)])
         raise AssertionError("a validation error has at least one line") from error
-    refuse(problems)
+    raise_problems(problems)
     settings._entries.update({key: entry.origin for key, entry in entries.items()})
     return settings
 
 
 def _file_layer(path: Path | None, env: Mapping[str, str]) -> Layer:
-    if path is None and (named := env.get(CONFIG_VARIABLE)):
-        path = Path(named)
+    if path is None and (named_path := env.get(CONFIG_VARIABLE)):
+        path = Path(named_path)
     if path is not None:
         return read_file(path)
     default = Path(DEFAULT_FILE)

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tidegate.settings.types import Kind, plain
+from tidegate.settings.types import Kind, plain_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +27,18 @@ class SettingDoc:
     doc: str
 
 
-def document(model: type[BaseModel], above: str = "") -> Iterator[SettingDoc]:
+def describe_settings(model: type[BaseModel], above: str = "") -> Iterator[SettingDoc]:
     """Describe every setting of *model*, table by table; NAME stands for the name of an input or output."""
-    for key, info in keyed_fields(model).items():
+    for key, info in fields_by_key(model).items():
         path = f"{above}{key}"
         inner, named = _table_of(info)
         if inner is not None:
-            yield from document(inner, f"{path}.NAME." if named else f"{path}.")
+            yield from describe_settings(inner, f"{path}.NAME." if named else f"{path}.")
         else:
             yield SettingDoc(path, unit_of(info), _default_of(info), info.description or "")
 
 
-def keyed_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+def fields_by_key(model: type[BaseModel]) -> dict[str, FieldInfo]:
     """Return the fields a user may write in the table *model*, by the key they are written with."""
     return {info.alias or name: info for name, info in model.model_fields.items() if info.alias != "__name__"}
 
@@ -46,14 +46,14 @@ def keyed_fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
 def keys_below(model: type[BaseModel], path: tuple[str, ...]) -> set[str]:
     """Return the keys allowed in the table at *path*; empty where any name may stand or there is no such table."""
     for depth, step in enumerate(path):
-        info = keyed_fields(model).get(step)
+        info = fields_by_key(model).get(step)
         inner, named = (None, False) if info is None else _table_of(info)
         if inner is None:
             return set()
         if named:
             return keys_below(inner, path[depth + 2 :]) if len(path) > depth + 1 else set()
         model = inner
-    return set(keyed_fields(model))
+    return set(fields_by_key(model))
 
 
 def field_at(model: type[BaseModel], path: tuple[str, ...]) -> FieldInfo | None:
@@ -62,7 +62,7 @@ def field_at(model: type[BaseModel], path: tuple[str, ...]) -> FieldInfo | None:
     current: type[BaseModel] | None = model
     steps = iter(path)
     for step in steps:
-        info = keyed_fields(current).get(step) if current is not None else None
+        info = fields_by_key(current).get(step) if current is not None else None
         if info is None:
             return None
         current, named = _table_of(info)
@@ -105,8 +105,8 @@ def _default_of(info: FieldInfo) -> str:
         return "{}"
     for note in info.metadata:
         if (write := getattr(note, "func", None)) is not None and type(note).__name__ == "PlainSerializer":
-            return plain(write(info.default))
-    return "" if info.default is None else plain(info.default)
+            return plain_text(write(info.default))
+    return "" if info.default is None else plain_text(info.default)
 
 
 def as_markdown(docs: Iterator[SettingDoc]) -> str:

@@ -44,12 +44,12 @@ class ReferenceSettings(Table):
         return self.path is not None and "{date}" in self.path
 
     @model_validator(mode="after")
-    def _hold_together(self) -> Self:
+    def _check_together(self) -> Self:
         conflicts = []
         if bool(self.path) == bool(self.effective):
-            what = "reference data needs path or effective" if not self.path else "path and effective say the same thing twice"
+            problem = "reference data needs path or effective" if not self.path else "path and effective say the same thing twice"
             conflicts.append(
-                ("path" if self.path else "", what, f'path = "{self.name or "table"}.csv"' if not self.path else "give one of them")
+                ("path" if self.path else "", problem, f'path = "{self.name or "table"}.csv"' if not self.path else "give one of them")
             )
         if self.path and "{time}" in self.path and "{date}" not in self.path:
             conflicts.append(("path", "{time} says nothing without {date}", "put {date} into the path as well"))

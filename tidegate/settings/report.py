@@ -14,11 +14,11 @@ from pydantic_core import ErrorDetails
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import MASK, is_secret_key
-from tidegate.settings.errors import choice_fix, conflict, unknown, wrong_name, wrong_value
+from tidegate.settings.errors import choice_fix, conflicting_settings, unknown_setting, wrong_name, wrong_value
 from tidegate.settings.manual import field_at, keys_below, unit_of
 from tidegate.settings.sources import Entry, Key, dotted
 from tidegate.settings.tables import Contradiction
-from tidegate.settings.types import NotAllowed, plain
+from tidegate.settings.types import NotAllowed, plain_text
 
 _NOT_YET = {
     ("arrival", "ingest"): "arrival can only be the broker's yet",
@@ -27,7 +27,7 @@ _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "
 _WORDS = {"int": "a whole number", "string": "text in quotes", "model": "a table", "dict": "a table", "is": "a table"}
 
 
-def explain(error: ValidationError, model: type[BaseModel], entries: Mapping[Key, Entry]) -> list[SettingError]:
+def explain_problems(error: ValidationError, model: type[BaseModel], entries: Mapping[Key, Entry]) -> list[SettingError]:
     """
     Describe all that is wrong, in the order it was given.
 
@@ -37,8 +37,8 @@ def explain(error: ValidationError, model: type[BaseModel], entries: Mapping[Key
         entries: Every value as given, to say where.
     """
     order = list(entries)
-    found = [problem for details in error.errors() for problem in _problems(details, model, entries)]
-    return [problem for _, problem in sorted(found, key=lambda pair: _position(pair[0], order))]
+    keyed_problems = [problem for details in error.errors() for problem in _problems(details, model, entries)]
+    return [problem for _, problem in sorted(keyed_problems, key=lambda pair: _position(pair[0], order))]
 
 
 def _position(key: Key, order: list[Key]) -> int:
@@ -56,18 +56,21 @@ def _problems(details: ErrorDetails, model: type[BaseModel], entries: Mapping[Ke
         yield key, wrong_name(dotted(key), _origin(key, entries), f"allowed: {cause}")
     elif isinstance(cause, Contradiction):
         for setting, what, fix in cause.conflicts:
-            at = (*key, *setting.split(".")) if setting else key
-            yield at, conflict(f"{dotted(key)}: {what}" if key else what, _origin(at, entries), fix)
+            conflict_key = (*key, *setting.split(".")) if setting else key
+            yield conflict_key, conflicting_settings(f"{dotted(key)}: {what}" if key else what, _origin(conflict_key, entries), fix)
     elif kind == "extra_forbidden":
-        yield key, unknown(dotted(key), _value(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
+        yield key, unknown_setting(dotted(key), _value_text(key, details, entries), _origin(key, entries), keys_below(model, key[:-1]))
     elif not isinstance(details["input"], dict) and keys_below(model, key):
-        yield key, wrong_value(dotted(key), _value(key, details, entries), _origin(key, entries), f"it is a table: write [{dotted(key)}]")
+        yield (
+            key,
+            wrong_value(dotted(key), _value_text(key, details, entries), _origin(key, entries), f"it is a table: write [{dotted(key)}]"),
+        )
     else:
-        fix = _allowed(details, cause, key, model)
-        yield key, wrong_value(dotted(key), _value(key, details, entries), _origin(key, entries), fix)
+        fix = _advice(details, cause, key, model)
+        yield key, wrong_value(dotted(key), _value_text(key, details, entries), _origin(key, entries), fix)
 
 
-def _allowed(details: ErrorDetails, cause: object, key: Key, model: type[BaseModel]) -> str:
+def _advice(details: ErrorDetails, cause: object, key: Key, model: type[BaseModel]) -> str:
     kind = details["type"]
     context = details.get("ctx", {})
     if isinstance(cause, NotAllowed):
@@ -84,7 +87,7 @@ def _allowed(details: ErrorDetails, cause: object, key: Key, model: type[BaseMod
     return f"allowed: {_WORDS.get(kind.partition('_')[0], details['msg'].removeprefix('Value error, '))}"
 
 
-def _value(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str:
+def _value_text(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str:
     if is_secret_key(dotted(key)):
         return MASK
     value = entries[key].value if key in entries else details["input"]
@@ -96,7 +99,7 @@ def _value(key: Key, details: ErrorDetails, entries: Mapping[Key, Entry]) -> str
 
 def _json(value: object) -> str:
     try:
-        return plain(value)
+        return plain_text(value)
     except TypeError:  # a TOML date
         return str(value)
 

@@ -15,14 +15,14 @@ from tidegate.settings.types import Duration, Kind, NotAllowed, Secret
 _URL = re.compile(r"https?://[^\s/@,]+(/[^\s@,]*)?")
 
 
-def _urls(value: object) -> str:
+def _parse_urls(value: object) -> str:
     urls = [url.strip() for url in value.split(",")] if isinstance(value, str) else []
     if not urls or not all(_URL.fullmatch(url) for url in urls):
         raise NotAllowed("http:// or https:// and host:port, several separated by commas; user and password have settings of their own")
     return ",".join(urls)
 
 
-RegistryUrl = Annotated[str, BeforeValidator(_urls), Kind("URL, several separated by commas; default: none")]
+RegistryUrl = Annotated[str, BeforeValidator(_parse_urls), Kind("URL, several separated by commas; default: none")]
 
 
 class SchemaRegistrySettings(Table):
@@ -49,7 +49,7 @@ class SchemaRegistrySettings(Table):
     )
 
     @model_validator(mode="after")
-    def _hold_together(self) -> Self:
+    def _check_together(self) -> Self:
         conflicts = []
         if self.token is not None and self.username is not None:
             conflicts.append(("token", "there is a username too", "give a token, or username and password"))

@@ -17,7 +17,7 @@ from typing import Any
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import has_password, is_secret_key, remember
-from tidegate.settings.errors import choice_fix, unknown, written_out, wrong_value
+from tidegate.settings.errors import choice_fix, exposed_secret, unknown_setting, wrong_value
 
 Key = tuple[str, ...]
 """A setting's name, step by step; what stands below a free table is one step: ("kafka", "client", "sasl.password")."""
@@ -47,7 +47,7 @@ class Layer:
     entries: dict[Key, Entry] = field(default_factory=dict)
     problems: list[SettingError] = field(default_factory=list)
 
-    def nested(self) -> dict[str, Any]:
+    def as_tables(self) -> dict[str, Any]:
         """Return the values as nested tables, as :class:`~tidegate.settings.load.Settings` takes them."""
         out: dict[str, Any] = {}
         for key, entry in self.entries.items():
@@ -108,7 +108,7 @@ def read_file(path: Path, name: str = "") -> Layer:
         ) from None
     except tomllib.TOMLDecodeError as error:
         raise _syntax_error(str(error), text, name) from None
-    lines = locate(text)
+    lines = locate_keys(text)
     layer = Layer()
     for steps, value in _leaves(document, ()):
         layer.entries[as_key(steps)] = Entry(value, f"{name}:{_line_of(lines, steps)}")
@@ -139,7 +139,7 @@ def _leaves(table: Mapping[str, Any], above: Key) -> Iterable[tuple[Key, Any]]:
             yield steps, value
 
 
-def locate(text: str) -> dict[Key, int]:
+def locate_keys(text: str) -> dict[Key, int]:
     """Return the line (from 1) on which each table and key of a valid TOML document is written."""
     lines: dict[Key, int] = {}
     table: Key = ()
@@ -147,18 +147,18 @@ def locate(text: str) -> dict[Key, int]:
     depth = 0
     for number, line in enumerate(text.splitlines(), 1):
         if closing or depth > 0:
-            closing, depth = _carry(line, closing, depth)
+            closing, depth = _follow_open_text(line, closing, depth)
             continue
         if header := _HEADER.match(line):
-            table = _steps(header["path"])
+            table = _split_path(header["path"])
             lines.setdefault(table, number)
         elif assignment := _ASSIGNMENT.match(line):
-            lines.setdefault((*table, *_steps(assignment["path"])), number)
-            closing, depth = _carry(assignment["rest"], "", 0)
+            lines.setdefault((*table, *_split_path(assignment["path"])), number)
+            closing, depth = _follow_open_text(assignment["rest"], "", 0)
     return lines
 
 
-def _carry(text: str, closing: str, depth: int) -> tuple[str, int]:
+def _follow_open_text(text: str, closing: str, depth: int) -> tuple[str, int]:
     """Follow multi-line text and arrays over one line: the quotes that close an open text, and open brackets."""
     tokens = re.findall(r'"""|\'\'\'|\\.|"(?:[^"\\]|\\.)*"|\'[^\']*\'|[\[\]{}#]|.', text)
     for token in tokens:
@@ -173,7 +173,7 @@ def _carry(text: str, closing: str, depth: int) -> tuple[str, int]:
     return closing, depth
 
 
-def _steps(path: str) -> Key:
+def _split_path(path: str) -> Key:
     return tuple(step.strip().strip("\"'") for step in re.findall(_STEP, path))
 
 
@@ -209,11 +209,11 @@ def read_environment(env: Mapping[str, str], known_names: Mapping[str, set[str]]
 
 def _note_single_underscore(layer: Layer, variable: str, text: str, keys_of: Callable[[Key], set[str]]) -> None:
     words = variable.removeprefix(ENV_PREFIX).lower()
-    meant = [
+    candidates = [
         f"{ENV_PREFIX}{section}__{key}".upper() for section in keys_of(()) for key in keys_of((section,)) if words == f"{section}_{key}"
     ]
-    if meant:
-        problem = unknown(variable, json.dumps(text), "environment", meant)
+    if candidates:
+        problem = unknown_setting(variable, json.dumps(text), "environment", candidates)
         layer.problems.append(problem)
 
 
@@ -305,23 +305,23 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
             resolved = _resolve(entry, env) if secret and isinstance(entry.value, str) else entry
         except _NotFound as error:
             layer.problems.append(wrong_value(dotted(key), entry.value, entry.origin, str(error)))
-            resolved = _without_value(key, entry)
+            resolved = _placeholder(key, entry)
         if isinstance(resolved.value, str) and (secret or has_password(resolved.value)):
             remember(resolved.value)
-        if not private and resolved is entry and _gives_away(key, entry.value):
-            layer.problems.append(written_out(dotted(key), entry.origin))
-            resolved = _without_value(key, entry)
+        if not private and resolved is entry and _exposes_secret(key, entry.value):
+            layer.problems.append(exposed_secret(dotted(key), entry.origin))
+            resolved = _placeholder(key, entry)
         layer.entries[key] = resolved
 
 
-def _gives_away(key: Key, value: object) -> bool:
+def _exposes_secret(key: Key, value: object) -> bool:
     """Tell whether *value*, as written, holds a secret."""
     if is_secret_key(dotted(key)):
         return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
     return isinstance(value, str) and has_password(value)
 
 
-def _without_value(key: Key, entry: Entry) -> Entry:
+def _placeholder(key: Key, entry: Entry) -> Entry:
     """Return what stands for a value that was refused, so that it is not refused again for another reason."""
     return Entry("redis://unresolved" if key in SECRET_URL_KEYS else "", entry.origin)
 
@@ -348,8 +348,8 @@ def unknown_tables(layers: list[Layer], file_layer: Layer) -> list[SettingError]
     """Find variables and flags that address an input or output written nowhere and not made by them: a misspelled name."""
     problems = []
     for section, making in (("inputs", {"topic"}), ("outputs", {"topic", "files"}), ("references", {"path"})):
-        made = {key[1] for layer in layers for key in layer.entries if len(key) == 3 and key[0] == section and key[2] in making}
-        known = file_layer.names(section) | made
+        made_here = {key[1] for layer in layers for key in layer.entries if len(key) == 3 and key[0] == section and key[2] in making}
+        known = file_layer.names(section) | made_here
         for layer in layers:
             for name in sorted(layer.names(section) - known):
                 problems.append(_unknown_table(section, name, layer, known))

@@ -27,13 +27,13 @@ from tidegate.settings.types import (
     RedisUrl,
     Secret,
     Topic,
-    reveal,
+    reveal_properties,
 )
 
 FieldType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
 Count = Annotated[int, Field(ge=1), Kind("count")]
 
-OWN_CLIENT_PROPERTIES = {
+FIXED_CLIENT_PROPERTIES = {
     "bootstrap.servers": "use kafka.bootstrap",
     "metadata.broker.list": "use kafka.bootstrap",
     "acks": "ordered topics need acks=all",
@@ -66,8 +66,8 @@ class Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.removesuffix("_us"), hide_input_in_errors=True)
 
 
-def _leave_the_law_alone(client: dict[str, SecretStr]) -> dict[str, SecretStr]:
-    owned = [(key, f"{key} is not yours to set", OWN_CLIENT_PROPERTIES[key]) for key in client if key in OWN_CLIENT_PROPERTIES]
+def _refuse_fixed_properties(client: dict[str, SecretStr]) -> dict[str, SecretStr]:
+    owned = [(key, f"{key} is not yours to set", FIXED_CLIENT_PROPERTIES[key]) for key in client if key in FIXED_CLIENT_PROPERTIES]
     if owned:
         raise Contradiction(owned)
     return client
@@ -78,7 +78,7 @@ class KafkaSettings(Table):
 
     bootstrap: Bootstrap = Field(default="localhost:9092", description="Brokers asked first; the rest of the cluster is learned from them.")
     connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for a broker before giving up with an error.")
-    client: Annotated[Properties, AfterValidator(_leave_the_law_alone)] = Field(
+    client: Annotated[Properties, AfterValidator(_refuse_fixed_properties)] = Field(
         default_factory=dict,
         description="Any librdkafka property, such as security.protocol; secrets as file:PATH or env:NAME.",
     )
@@ -89,7 +89,7 @@ class KafkaSettings(Table):
 
     def client_properties(self) -> Secrets:
         """Return librdkafka properties for any client, secrets included: bootstrap.servers and [kafka.client]."""
-        return Secrets({"bootstrap.servers": self.bootstrap, **reveal(self.client)})
+        return Secrets({"bootstrap.servers": self.bootstrap, **reveal_properties(self.client)})
 
 
 class _CertificateFiles(Protocol):
@@ -140,7 +140,7 @@ class RedisSettings(Table):
     )
 
     @model_validator(mode="after")
-    def _hold_together(self) -> Self:
+    def _check_together(self) -> Self:
         conflicts = []
         if self.password is not None and has_password(self.connection_url()):
             conflicts.append(("password", "there is a password in url too", "give one of them"))
@@ -157,11 +157,11 @@ class RedisSettings(Table):
         """Return what the client is told beside the URL, secrets included."""
         options = {
             "username": self.username,
-            "password": _revealed(self.password),
+            "password": _reveal_secret(self.password),
             "ssl_ca_certs": self.ca_file,
             "ssl_certfile": self.certificate_file,
             "ssl_keyfile": self.key_file,
-            "ssl_password": _revealed(self.key_password),
+            "ssl_password": _reveal_secret(self.key_password),
         }
         return Secrets({name: text for name, text in options.items() if text})
 
@@ -171,7 +171,7 @@ class RedisSettings(Table):
         return scrub(self.connection_url())
 
 
-def _revealed(secret: SecretStr | None) -> str | None:
+def _reveal_secret(secret: SecretStr | None) -> str | None:
     return None if secret is None else secret.get_secret_value()
 
 
@@ -200,7 +200,7 @@ class SparkSettings(Table):
 
     def properties(self) -> Secrets:
         """Return [spark.conf] with its secrets, for the session builder."""
-        return Secrets(reveal(self.conf))
+        return Secrets(reveal_properties(self.conf))
 
 
 def _check_name(name: str) -> str:
@@ -253,9 +253,9 @@ class OutputSettings(Table):
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
 
     @model_validator(mode="after")
-    def _hold_together(self) -> Self:
+    def _check_together(self) -> Self:
         conflicts = []
-        if self.topic is None and not self.has_sheets:
+        if self.topic is None and not self.writes_sheets:
             conflicts.append(
                 (
                     "",
@@ -267,12 +267,12 @@ class OutputSettings(Table):
             conflicts.append(("partitions", "partitions means nothing without topic", "set topic, or remove partitions"))
         if self.file_span_us < MILLISECOND_US:
             conflicts.append(("file_span", "file_span is too short", "give 1ms or more"))
-        conflicts += self._pace_holds()
+        conflicts += self._pace_conflicts()
         if conflicts:
             raise Contradiction(conflicts)
         return self
 
-    def _pace_holds(self) -> list[tuple[str, str, str]]:
+    def _pace_conflicts(self) -> list[tuple[str, str, str]]:
         try:
             self.pace()
         except TidegateError as error:
@@ -280,7 +280,7 @@ class OutputSettings(Table):
         return []
 
     @property
-    def has_sheets(self) -> bool:
+    def writes_sheets(self) -> bool:
         """Whether results go anywhere span by span."""
         return not (self.files is None and self.plain_topic is None and self.sink is None)
 

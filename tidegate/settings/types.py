@@ -17,7 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, PlainSerializer, SecretStr
 
 from ordering.errors import TickRangeError
 from ordering.ticks import format_duration, parse_duration
-from tidegate.secret_masking import MASK, remember, scrub, shown
+from tidegate.secret_masking import MASK, mask_setting, remember, scrub
 
 _SIZE = re.compile(r"(\d+)\s*(B|kB|KB|MB|GB|KiB|MiB|GiB)?")
 _SIZE_UNITS = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -32,7 +32,7 @@ class Kind:
     unit: str
 
 
-class Hidden(SecretStr):
+class HiddenSecret(SecretStr):
     """A secret that :func:`~tidegate.secret_masking.scrub` knows in every process it is sent to."""
 
     def __init__(self, secret_value: str) -> None:
@@ -40,7 +40,7 @@ class Hidden(SecretStr):
         remember(secret_value)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Hidden, (self.get_secret_value(),)
+        return HiddenSecret, (self.get_secret_value(),)
 
 
 class NotAllowed(ValueError):
@@ -68,7 +68,7 @@ def format_size(size_bytes: int) -> str:
     return f"{size_bytes}B"
 
 
-def _duration(value: object) -> int:
+def _parse_duration(value: object) -> int:
     try:
         if isinstance(value, str):
             return parse_duration(value.strip())
@@ -77,86 +77,86 @@ def _duration(value: object) -> int:
     raise NotAllowed("a duration: a number and us, ms, s, m, h or d, such as 5s or 1h30m")
 
 
-def _delay(value: object) -> int:
+def _parse_delay(value: object) -> int:
     if isinstance(value, str) and value.strip() == format_duration(-1):
         return -1
     try:
-        return _duration(value)
+        return _parse_duration(value)
     except NotAllowed as error:
         raise NotAllowed(f"{error}; or -1us, the one negative delay there is") from None
 
 
-def _duration_or(word: str) -> Callable[[object], int | None]:
+def _duration_parser(word: str) -> Callable[[object], int | None]:
     def parse(value: object) -> int | None:
         if value is None or value == word:
             return None
         try:
-            return _duration(value)
+            return _parse_duration(value)
         except NotAllowed as error:
             raise NotAllowed(f'{error}, or "{word}"') from None
 
     return parse
 
 
-def _written_or(word: str) -> Callable[[int | None], str]:
+def _duration_writer(word: str) -> Callable[[int | None], str]:
     return lambda duration_us: word if duration_us is None else format_duration(duration_us)
 
 
-def _topic(value: object) -> str:
+def _parse_topic(value: object) -> str:
     if not isinstance(value, str) or not _TOPIC.fullmatch(value) or value in {".", ".."}:
         raise NotAllowed("a Kafka topic name: letters, digits, '.', '_' and '-', at most 249")
     return value
 
 
-def _topics(value: object) -> tuple[str, ...]:
+def _parse_topics(value: object) -> tuple[str, ...]:
     names = [name.strip() for name in value.split(",")] if isinstance(value, str) else value
     if not isinstance(names, list | tuple) or not names:
         raise NotAllowed("a Kafka topic name, or a list of them")
     if len(set(names)) != len(names):
         raise NotAllowed("a list of different topics")
-    return tuple(_topic(name) for name in names)
+    return tuple(_parse_topic(name) for name in names)
 
 
-def _pattern(value: object) -> str:
+def _parse_pattern(value: object) -> str:
     try:
-        return re.compile(str(value)).pattern if isinstance(value, str) and value else _no_pattern("empty, or no text")
+        return re.compile(str(value)).pattern if isinstance(value, str) and value else _refuse_pattern("empty, or no text")
     except re.error as error:
-        return _no_pattern(str(error))
+        return _refuse_pattern(str(error))
 
 
-def _no_pattern(reason: str) -> str:
+def _refuse_pattern(reason: str) -> str:
     raise NotAllowed(f"a regular expression for whole topic names, such as flights-.* ({reason})")
 
 
-def _written_topics(topics: tuple[str, ...]) -> str | list[str]:
+def _write_topics(topics: tuple[str, ...]) -> str | list[str]:
     return topics[0] if len(topics) == 1 else list(topics)
 
 
-def _bootstrap(value: object) -> str:
+def _parse_bootstrap(value: object) -> str:
     addresses = value.split(",") if isinstance(value, str) else []
     if not addresses or not all(_ADDRESS.fullmatch(address.strip()) for address in addresses):
         raise NotAllowed("host:port, several separated by commas")
     return ",".join(address.strip() for address in addresses)
 
 
-def _hidden(secret: SecretStr | None) -> SecretStr | None:
-    return None if secret is None else Hidden(secret.get_secret_value())
+def _hide(secret: SecretStr | None) -> SecretStr | None:
+    return None if secret is None else HiddenSecret(secret.get_secret_value())
 
 
-def _redis_url(value: object) -> SecretStr:
+def _parse_redis_url(value: object) -> SecretStr:
     text = value.get_secret_value() if isinstance(value, SecretStr) else value
     if not isinstance(text, str) or not re.match(r"(rediss?|unix)://\S+$", text):
         raise NotAllowed("redis://[user:password@]host:port/db (rediss:// for TLS, unix:// for a socket)")
-    return Hidden(text)
+    return HiddenSecret(text)
 
 
-def _table(value: object) -> dict[str, SecretStr]:
+def _parse_properties(value: object) -> dict[str, SecretStr]:
     if not isinstance(value, dict):
         raise NotAllowed("a table of properties")
-    return {str(key): _property(str(key), inner) for key, inner in value.items()}
+    return {str(key): _parse_property(str(key), inner) for key, inner in value.items()}
 
 
-def _property(key: str, value: object) -> SecretStr:
+def _parse_property(key: str, value: object) -> SecretStr:
     if isinstance(value, SecretStr):
         return value
     if isinstance(value, bool):
@@ -166,7 +166,7 @@ def _property(key: str, value: object) -> SecretStr:
     raise NotAllowed(f"text, a number, true or false for {key}")
 
 
-def _field_path(value: object) -> str:
+def _parse_field_path(value: object) -> str:
     if not isinstance(value, str) or not value or any(not step for step in value.split(".")):
         raise NotAllowed("a field path: names separated by dots, none of them empty, such as payload.device.id")
     # The parser of payloads takes it for every member at once, in whatever quotes.
@@ -175,40 +175,47 @@ def _field_path(value: object) -> str:
     return value
 
 
-def table_text(table: dict[str, SecretStr]) -> dict[str, str]:
+def masked_properties(table: dict[str, SecretStr]) -> dict[str, str]:
     """Return the properties of a free table as they may be shown: secret ones masked by their names."""
-    return {key: shown(key, value.get_secret_value()) for key, value in table.items()}
+    return {key: mask_setting(key, value.get_secret_value()) for key, value in table.items()}
 
 
-def reveal(table: dict[str, SecretStr]) -> dict[str, str]:
+def reveal_properties(table: dict[str, SecretStr]) -> dict[str, str]:
     """Return the properties of a free table with their true values, for the client they are meant for."""
     return {key: value.get_secret_value() for key, value in table.items()}
 
 
-def plain(value: Any) -> str:
+def plain_text(value: Any) -> str:
     """Write a setting's value as one line of text: text as it is, the rest as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-Duration = Annotated[int, BeforeValidator(_duration), PlainSerializer(format_duration), Kind("duration")]
-DelayOrTick = Annotated[int, BeforeValidator(_delay), PlainSerializer(format_duration), Kind("duration, or -1us")]
-DurationOrOff = Annotated[int | None, BeforeValidator(_duration_or("off")), PlainSerializer(_written_or("off")), Kind('duration or "off"')]
+Duration = Annotated[int, BeforeValidator(_parse_duration), PlainSerializer(format_duration), Kind("duration")]
+DelayOrTick = Annotated[int, BeforeValidator(_parse_delay), PlainSerializer(format_duration), Kind("duration, or -1us")]
+DurationOrOff = Annotated[
+    int | None, BeforeValidator(_duration_parser("off")), PlainSerializer(_duration_writer("off")), Kind('duration or "off"')
+]
 DurationOrForever = Annotated[
-    int | None, BeforeValidator(_duration_or("forever")), PlainSerializer(_written_or("forever")), Kind('duration or "forever"')
+    int | None, BeforeValidator(_duration_parser("forever")), PlainSerializer(_duration_writer("forever")), Kind('duration or "forever"')
 ]
 Size = Annotated[int, BeforeValidator(parse_size), PlainSerializer(format_size), Kind("size in bytes, or with a unit such as MiB")]
-Topic = Annotated[str, BeforeValidator(_topic), Kind("topic name")]
-Topics = Annotated[tuple[str, ...], BeforeValidator(_topics), PlainSerializer(_written_topics), Kind("topic name, or a list of them")]
-TopicPattern = Annotated[str, BeforeValidator(_pattern), Kind("regular expression")]
-Bootstrap = Annotated[str, BeforeValidator(_bootstrap), Kind("host:port, several separated by commas")]
+Topic = Annotated[str, BeforeValidator(_parse_topic), Kind("topic name")]
+Topics = Annotated[tuple[str, ...], BeforeValidator(_parse_topics), PlainSerializer(_write_topics), Kind("topic name, or a list of them")]
+TopicPattern = Annotated[str, BeforeValidator(_parse_pattern), Kind("regular expression")]
+Bootstrap = Annotated[str, BeforeValidator(_parse_bootstrap), Kind("host:port, several separated by commas")]
 RedisUrl = Annotated[
-    SecretStr, BeforeValidator(_redis_url), PlainSerializer(lambda url: scrub(url.get_secret_value())), Kind("URL, file:PATH or env:NAME")
+    SecretStr,
+    BeforeValidator(_parse_redis_url),
+    PlainSerializer(lambda url: scrub(url.get_secret_value())),
+    Kind("URL, file:PATH or env:NAME"),
 ]
 Secret = Annotated[
     SecretStr | None,
-    AfterValidator(_hidden),
+    AfterValidator(_hide),
     PlainSerializer(lambda secret: None if secret is None else MASK),
     Kind("file:PATH or env:NAME; default: none"),
 ]
-Properties = Annotated[dict[str, SecretStr], BeforeValidator(_table), PlainSerializer(table_text), Kind("table of properties")]
-FieldPath = Annotated[str, BeforeValidator(_field_path), Kind("field path")]
+Properties = Annotated[
+    dict[str, SecretStr], BeforeValidator(_parse_properties), PlainSerializer(masked_properties), Kind("table of properties")
+]
+FieldPath = Annotated[str, BeforeValidator(_parse_field_path), Kind("field path")]

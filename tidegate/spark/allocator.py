@@ -20,7 +20,7 @@ _C_LIBRARY = "glibc.malloc.mxfast=0"
 """Largest piece that is kept in lists which the frees of other threads must sweep up."""
 
 
-def allocating(environment: Mapping[str, str]) -> dict[str, str]:
+def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """
     Return what a worker's environment needs beyond *environment* for the best allocator there is.
 

@@ -23,13 +23,13 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tidegate.spark.planning import RangePlanner, Ranges, source_of
+from tidegate.spark.planning import RangePlanner, Ranges, make_source
 
 _SECONDS_MAX = 180
 _SCHEMA = StructType([StructField("label", IntegerType())])
 
 
-def archive() -> Path:
+def archive_path() -> Path:
     """Return where the archive of this installation's Spark and Java is, or would be."""
     java = os.environ.get("JAVA_HOME", "") or "java"
     name = f"{Path(pyspark.__file__).parent}|{pyspark.__version__}|{java}"
@@ -37,13 +37,13 @@ def archive() -> Path:
     return cache / f"spark-{hashlib.sha256(name.encode()).hexdigest()[:16]}.jsa"
 
 
-def java_option() -> str:
+def archive_option() -> str:
     """Return the JVM option that uses the archive; empty where there is none."""
-    found = archive()
-    return f"-XX:SharedArchiveFile={found} -Xshare:auto" if found.exists() else ""
+    archive = archive_path()
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto" if archive.exists() else ""
 
 
-class _OneBatch(RangePlanner):
+class _OneBatchPlanner(RangePlanner):
     """A planner of a single row, to walk Spark once through what every job does."""
 
     def initialOffset(self) -> dict[str, Any]:
@@ -52,14 +52,14 @@ class _OneBatch(RangePlanner):
     def prepareForTriggerAvailableNow(self) -> None:
         return
 
-    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
+    def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         return {"at": 1}
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         return [Ranges([(0,)])]
 
 
-class _Counting(StatefulProcessor):
+class _CountingProcessor(StatefulProcessor):
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._head = handle.getValueState("head", "head binary")
 
@@ -73,19 +73,19 @@ class _Counting(StatefulProcessor):
         return
 
 
-def _record(target: Path) -> None:
+def _record_archive(target: Path) -> None:
     """Run one batch of a job that does nothing, in a JVM that writes its archive when it ends."""
     from tidegate.settings.load import Settings
     from tidegate.settings.tables import SparkSettings
-    from tidegate.spark.session import Stage, session, start_stage
+    from tidegate.spark.session import Stage, start_session, start_stage
 
     with tempfile.TemporaryDirectory() as work:
         # Strings of options replace each other: the job's own are given again, with the recording added.
-        conf = {"spark.driver.extraJavaOptions": _recording(target)}
+        conf = {"spark.driver.extraJavaOptions": _recording_options(target)}
         settings = Settings(spark=SparkSettings.model_validate({"conf": conf, "master": "local[2]"}))
-        spark = session(settings, "class-archive", Path(work))
+        spark = start_session(settings, "class-archive", Path(work))
         stage = Stage("class-archive", work, until_end=True)
-        start_stage(spark, source_of(_OneBatch, _SCHEMA), _Counting(), stage, lambda reports: None).awaitTermination()
+        start_stage(spark, make_source(_OneBatchPlanner, _SCHEMA), _CountingProcessor(), stage, lambda reports: None).awaitTermination()
         gateway: Any = SparkContext._gateway
         spark.stop()
         gateway.shutdown()
@@ -93,31 +93,31 @@ def _record(target: Path) -> None:
         gateway.proc.wait(timeout=_SECONDS_MAX)
 
 
-def _recording(target: Path) -> str:
+def _recording_options(target: Path) -> str:
     from tidegate.spark.session import JAVA_OPTIONS
 
     return f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={target} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
-def make() -> Path | None:
+def make_archive() -> Path | None:
     """Make the archive unless it is there; return it, or None where the JVM could not write one. Never raises for that."""
-    found = archive()
-    if found.exists():
-        return found
-    found.parent.mkdir(parents=True, exist_ok=True)
-    draft = found.with_suffix(f".{os.getpid()}")
+    archive = archive_path()
+    if archive.exists():
+        return archive
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    draft = archive.with_suffix(f".{os.getpid()}")
     try:
         subprocess.run([sys.executable, "-m", __spec__.name, str(draft)], check=True, timeout=_SECONDS_MAX, capture_output=True)
-        draft.replace(found)
+        draft.replace(archive)
     except (OSError, subprocess.SubprocessError):
         return None
     finally:
         draft.unlink(missing_ok=True)
-    return found
+    return archive
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        _record(Path(sys.argv[1]))
+        _record_archive(Path(sys.argv[1]))
     else:
-        print(make() or "no class archive could be made: jobs will start a few seconds slower")
+        print(make_archive() or "no class archive could be made: jobs will start a few seconds slower")

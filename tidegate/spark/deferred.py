@@ -23,9 +23,9 @@ class Deferred:
     """
 
     def __init__(self, maker: str, plan: Any) -> None:
-        self._maker, self._octets = maker, pickle.dumps(plan)
+        self._maker, self._plan_bytes = maker, pickle.dumps(plan)
 
     def __call__(self) -> Any:
         """Return what the maker makes of the plan."""
         module, _, name = self._maker.partition(":")
-        return getattr(importlib.import_module(module), name)(pickle.loads(self._octets))
+        return getattr(importlib.import_module(module), name)(pickle.loads(self._plan_bytes))

@@ -31,11 +31,11 @@ _STARTS_MAX = 12
 _SLOW_START = "failed to connect back"
 _NO_SPACE = "No space left on device"
 _WORKER_GONE = "Python worker exited unexpectedly"
-_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"
+_CHECKPOINT_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
 """What a call of a JVM that has ended raises."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
-_SAY_S = 10.0
+_LOG_EVERY_S = 10.0
 _PART = re.compile(r"  (where|fix|example): (.*)")
 
 
@@ -43,20 +43,20 @@ class Stop:
     """Becomes true when the process is asked to end (SIGTERM, SIGINT), or by :meth:`ask`."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_asked = False
 
     def ask(self, *_: Any) -> None:
         """End the job after the batch under way."""
-        self.asked = True
+        self.is_asked = True
 
 
 @contextmanager
-def stopped_by_signal() -> Iterator[Stop]:
+def stop_on_signal() -> Iterator[Stop]:
     """Give a :class:`Stop` that SIGTERM and SIGINT set; a second signal ends the process as usual."""
     stop = Stop()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
-        if stop.asked:
+        if stop.is_asked:
             raise KeyboardInterrupt
         stop.ask()
 
@@ -78,7 +78,7 @@ class Query(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
+class DrivenQuery:
     """
     One query to drive.
 
@@ -95,7 +95,7 @@ class Driven:
     on_failure: Callable[[], None] = lambda: None
 
 
-def drive(jobs: Sequence[Driven], stop: Stop, on_tick: Callable[[], None] = lambda: None) -> None:
+def drive(jobs: Sequence[DrivenQuery], stop: Stop, every_second: Callable[[], None] = lambda: None) -> None:
     """
     Start queries; return when all have ended by themselves or *stop* was asked for.
 
@@ -104,25 +104,25 @@ def drive(jobs: Sequence[Driven], stop: Stop, on_tick: Callable[[], None] = lamb
     Raises:
         TidegateError: A query failed; an error raised on purpose in a worker comes back as it was raised.
     """
-    followed: list[_Followed] = []
+    running: list[_RunningQuery] = []
     try:
         for job in jobs:
-            followed.append(_Followed(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
-        left = list(followed)
-        while left and not stop.asked:
+            running.append(_RunningQuery(job, stop))  # noqa: PERF401  (those that were started are stopped where the next one fails)
+        unfinished = list(running)
+        while unfinished and not stop.is_asked:
             # One waits, the others are looked at once a second.
-            left = [each for place, each in enumerate(left) if not each.ended(wait=place == 0)]
-            on_tick()
+            unfinished = [each for place, each in enumerate(unfinished) if not each.has_ended(wait=place == 0)]
+            every_second()
     finally:
-        for each in followed:
-            each.stop()
-    on_tick()
+        for query in running:
+            query.stop()
+    every_second()
 
 
-class _Followed:
+class _RunningQuery:
     """A query that runs; started again where a Python process of it did not start in time."""
 
-    def __init__(self, job: Driven, stop: Stop) -> None:
+    def __init__(self, job: DrivenQuery, stop: Stop) -> None:
         self._job, self._stop, self._starts = job, stop, 0
         self._query = self._start()
 
@@ -132,19 +132,19 @@ class _Followed:
             try:
                 return self._job.start()
             except (PySparkException, Py4JError, *_JVM_GONE) as error:
-                self._bear(error)
+                self._restart_or_raise(error)
 
-    def ended(self, wait: bool) -> bool:
+    def has_ended(self, wait: bool) -> bool:
         """Return whether the query has ended by itself; *wait* up to a second for that."""
         try:
             # Spark takes whole seconds here, and answers at once where the query is no longer active.
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
         except (PySparkException, Py4JError, *_JVM_GONE) as error:
-            if self._stop.asked:
+            if self._stop.is_asked:
                 # Who manages services asks all processes of a job to end, the JVM and the workers too.
                 get_logger().info("the batch under way was cut off: the next start runs it again", job=self._job.name)
                 return True
-            self._bear(error)
+            self._restart_or_raise(error)
             self._query = self._start()
             return False
 
@@ -153,17 +153,17 @@ class _Followed:
         with suppress(PySparkException, Py4JError, *_JVM_GONE):
             self._query.stop()
 
-    def _bear(self, error: Exception) -> None:
+    def _restart_or_raise(self, error: Exception) -> None:
         """Return where starting again is safe and may help; else raise what the job has to say."""
         text = str(error)
         # Spark gives a Python process ten seconds to start, which a busy machine may not keep.
-        if _SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.asked:
-            raised = self._failure(error, text)
+        if _SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.is_asked:
+            raised = self._job_error(error, text)
             self._job.on_failure()
             raise raised from None
         get_logger().warning("a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts)
 
-    def _failure(self, error: Exception, text: str) -> TidegateError:
+    def _job_error(self, error: Exception, text: str) -> TidegateError:
         """Leave the report where there is room for it; return what the job has to say."""
         report = self._job.folder / FAILURE_FILE
         try:
@@ -178,18 +178,18 @@ class _Followed:
                 where=str(self._job.folder),
                 fix="start again: the job resumes; if nobody killed it, see the system's log and spark.log there for want of memory",
             )
-        return error_of(text, str(report))
+        return error_from_text(text, str(report))
 
 
-def error_of(text: str, report: str) -> TidegateError:
+def error_from_text(text: str, report: str) -> TidegateError:
     """Return the TidegateError that a Spark failure's text carries, or one that says Spark failed and where its *report* is."""
-    found = _CODE.findall(text)
-    if found:
+    codes = _CODE.findall(text)
+    if codes:
         # Python prints what an error was raised from before the error itself.
-        name, code, what, parts = found[-1]
-        kinds = {kind.__name__: kind for kind in _kinds(TidegateError)}
+        name, code, what, parts = codes[-1]
+        kinds = {kind.__name__: kind for kind in _error_classes(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
-    if any(said in text for said in _TAKEN):
+    if any(said in text for said in _CHECKPOINT_TAKEN):
         return RefusedError(
             "another job goes on with this checkpoint",
             code="TG-CHECKPOINT-TAKEN",
@@ -208,19 +208,19 @@ def error_of(text: str, report: str) -> TidegateError:
             fix="start again: the job resumes; if nobody killed it, see the system's log for want of memory, and what the script calls of "
             "other packages",
         )
-    raised = _RAISED.findall(text)
-    what = raised[-1] if raised else text.strip().partition("\n")[0][:500]
+    exceptions = _RAISED.findall(text)
+    what = exceptions[-1] if exceptions else text.strip().partition("\n")[0][:500]
     return TidegateError(
         f"the Spark job failed: {scrub(what)}", code="TG-SPARK", where=report, fix="read the report; starting again resumes"
     )
 
 
-def _kinds(root: type[TidegateError]) -> Iterator[type[TidegateError]]:
+def _error_classes(root: type[TidegateError]) -> Iterator[type[TidegateError]]:
     """Yield the kinds of error that can be made anew from their text."""
     if root.__init__ is TidegateError.__init__:
         yield root
     for kind in root.__subclasses__():
-        yield from _kinds(kind)
+        yield from _error_classes(kind)
 
 
 @contextmanager
@@ -235,12 +235,12 @@ def live_line(console: Console, title: str, total: int | None = None) -> Iterato
     with progress if console.is_terminal else nullcontext():
         task = progress.add_task(title, total=total, line="starting Spark")
 
-        said: list[str | float] = ["", time.monotonic()]
+        logged: list[str | float] = ["", time.monotonic()]
 
         def show(line: str, done: int = 0) -> None:
             progress.update(task, completed=done, line=line)
-            if not console.is_terminal and line != said[0] and time.monotonic() - float(said[1]) >= _SAY_S:
-                said[:] = line, time.monotonic()
+            if not console.is_terminal and line != logged[0] and time.monotonic() - float(logged[1]) >= _LOG_EVERY_S:
+                logged[:] = line, time.monotonic()
                 get_logger().info(title, progress=line)
 
         yield show

@@ -16,10 +16,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from tidegate.settings.load import Settings
-from tidegate.spark.session import end, session
+from tidegate.spark.session import end_session, start_session
 
 
-def own_stderr() -> None:
+def separate_stderr() -> None:
     """
     Give this program's words a file descriptor of their own.
 
@@ -42,7 +42,7 @@ class EarlySession:
     def __init__(self, settings: Settings, job: str, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._executor = ThreadPoolExecutor(1, "spark")
-        self._started: Future[SparkSession] = self._executor.submit(session, settings, job, folder)
+        self._started: Future[SparkSession] = self._executor.submit(start_session, settings, job, folder)
 
     def get(self) -> SparkSession:
         """
@@ -58,5 +58,5 @@ class EarlySession:
 
     def __exit__(self, *_: Any) -> None:
         if self._started.done() and self._started.exception() is None:
-            end(self._started.result())
+            end_session(self._started.result())
         self._executor.shutdown(wait=False)

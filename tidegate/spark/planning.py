@@ -34,7 +34,7 @@ class Ranges(InputPartition):
         self.rows = rows
 
 
-class HandOut(DataSourceStreamReader):
+class RangeHandOut(DataSourceStreamReader):
     """What a task needs of a planner: it hands out the ranges it is given."""
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
@@ -59,7 +59,7 @@ class RangePlanner(ABC):
         """Take the present end as the end."""
 
     @abstractmethod
-    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
+    def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return where the next batch ends; *start* itself when there is nothing to do."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class RangePlanner(ABC):
         """Return the ranges between two offsets."""
 
 
-class PacedPlanner(HandOut, SupportsTriggerAvailableNow):
+class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
     """
     A planner as Spark knows it. It is made when it is first asked for anything: where only reading is planned, never.
 
@@ -101,13 +101,13 @@ class PacedPlanner(HandOut, SupportsTriggerAvailableNow):
         if early_s > 0:
             time.sleep(min(early_s, _NAP_S))
             return start
-        there = self._planner.advanced(start)
-        if there != start:
+        end = self._planner.plan_end(start)
+        if end != start:
             self._planned_s = time.monotonic()
         else:
             silent_s = time.monotonic() - self._planned_s
             time.sleep(min(max(self._trigger_s, _NAP_GROWTH * silent_s), _NAP_S))
-        return there
+        return end
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Return the ranges between two offsets."""
@@ -119,10 +119,10 @@ class PacedPlanner(HandOut, SupportsTriggerAvailableNow):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Spark sends the planner to the task that hands ranges out; all else stays behind.
-        return HandOut, ()
+        return RangeHandOut, ()
 
 
-def source_of(make: Callable[[], RangePlanner], row_schema: StructType, trigger_us: int = 0) -> type[DataSource]:
+def make_source(make: Callable[[], RangePlanner], row_schema: StructType, trigger_us: int = 0) -> type[DataSource]:
     """Return the data source whose planner *make* makes; *trigger_us* is the least time between two batches, microseconds."""
 
     class Source(DataSource):

@@ -33,8 +33,8 @@ from tidegate.kafka import NATIVE_SWITCH
 from tidegate.observe.logs import get_logger
 from tidegate.secret_masking import has_password, is_secret_key
 from tidegate.settings.load import Settings
-from tidegate.spark.allocator import allocating
-from tidegate.spark.class_archive import java_option
+from tidegate.spark.allocator import allocator_environment
+from tidegate.spark.class_archive import archive_option
 from tidegate.spark.lean_python import lean_python
 from tidegate.spark.state_store import REPORT_SCHEMA
 
@@ -100,7 +100,7 @@ _LOCAL = {
 }
 
 
-def _local() -> dict[str, str]:
+def _local_conf() -> dict[str, str]:
     """Return what a job on one machine adds: loopback only, and a folder for sockets that is this user's whatever the umask."""
     try:
         sockets = tempfile.mkdtemp(prefix="tidegate-", dir=SOCKETS)
@@ -115,7 +115,7 @@ def _local() -> dict[str, str]:
     return {**_LOCAL, "spark.python.unix.domain.socket.dir": sockets}
 
 
-def session(settings: Settings, job: str, folder: Path) -> SparkSession:
+def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
     """
     Start Spark for one job; ``[spark.conf]`` may override what is not fixed by the design.
 
@@ -132,7 +132,7 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     os.environ["PYSPARK_DRIVER_PYTHON"] = _NO_PROGRAM
     # Each of librdkafka's threads would otherwise keep a heap of its own that never shrinks.
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")
-    allocator = allocating(os.environ) if settings.spark.allocator == "auto" else {}
+    allocator = allocator_environment(os.environ) if settings.spark.allocator == "auto" else {}
     # Workers know no settings but those of their stage: what holds for a whole process goes by its environment.
     os.environ[NATIVE_SWITCH] = settings.kafka.native
     spark = settings.spark
@@ -143,11 +143,11 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
         **{f"spark.executorEnv.{name}": value for name, value in allocator.items()},
         "spark.sql.shuffle.partitions": str(spark.shuffle_partitions),
         # A small heap that gives memory back: the JVM carries no payload, and several jobs may share a machine.
-        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {java_option()}".strip(),
+        "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {archive_option()}".strip(),
         **_FIXED,
         **(_LOCAL_CHECKPOINT if "://" not in spark.checkpoint_dir else {}),
         # A standalone cluster gives the first application all its cores, and the next one waits for ever without a word.
-        **(_local() if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
+        **(_local_conf() if spark.master.startswith("local") else {"spark.cores.max": str(spark.shuffle_partitions)}),
         **spark.properties(),
     }
     builder: Any = SparkSession.builder
@@ -155,9 +155,9 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
     for key, value in conf.items():
         builder = builder.config(key, value)
     # PySpark imports this, and pandas with it, once there is a session; until then this process has little to do.
-    threading.Thread(target=_imported, args=("pyspark.testing.utils",), daemon=True).start()
+    threading.Thread(target=_import_ahead, args=("pyspark.testing.utils",), daemon=True).start()
     try:
-        with _stderr_to(folder / WORKER_LOG):
+        with _redirect_stderr(folder / WORKER_LOG):
             _start_jvm({"spark.master": spark.master, **conf})
             started: SparkSession = builder.getOrCreate()
     except Exception as error:  # py4j raises its own kinds, and a missing Java a bare RuntimeError
@@ -168,39 +168,39 @@ def session(settings: Settings, job: str, folder: Path) -> SparkSession:
             fix="install Java 17 and check spark.master",
             example='master = "local[*]"',
         ) from error
-    _quieted(getattr(started.sparkContext, "_accumulatorServer", None))
+    _silence_accumulator_server(getattr(started.sparkContext, "_accumulatorServer", None))
     if spark.master.startswith("local"):
-        threading.Thread(target=_warm, args=(started,), daemon=True).start()
-        threading.Thread(target=_unpacked, args=(started,), daemon=True).start()
+        threading.Thread(target=_warm_worker, args=(started,), daemon=True).start()
+        threading.Thread(target=_load_rocksdb, args=(started,), daemon=True).start()
     return started
 
 
-def _imported(name: str) -> None:
+def _import_ahead(name: str) -> None:
     """Import a module ahead of whoever needs it."""
     with suppress(Exception):  # who needs it is told what is wrong
         importlib.import_module(name)
 
 
-def _warm(spark: SparkSession) -> None:
+def _warm_worker(spark: SparkSession) -> None:
     """Have Spark start a Python worker: that imports for a second, in which the first batch is planned."""
     with suppress(Exception):  # the job itself tells what is wrong
         spark.sparkContext.parallelize([0], 1).count()
 
 
-def _unpacked(spark: SparkSession) -> None:
+def _load_rocksdb(spark: SparkSession) -> None:
     """Have the JVM unpack and load its state store's library, a quarter of a second, before the first batch asks for it."""
     jvm: Any = spark._jvm
     with suppress(Exception):
         jvm.org.rocksdb.RocksDB.loadLibrary()
 
 
-def _quieted(server: Any) -> None:
+def _silence_accumulator_server(server: Any) -> None:
     """Have Spark's server for counts not print the broken connection of a JVM that was killed: the job tells of that by itself."""
     if server is not None:
         server.handle_error = lambda request, address: None
 
 
-def end(spark: SparkSession) -> None:
+def end_session(spark: SparkSession) -> None:
     """Stop Spark; where its JVM has ended already there is nothing left to stop."""
     with suppress(Py4JError, ConnectionError):
         spark.stop()
@@ -251,7 +251,7 @@ def start_stage(
 
 
 @contextmanager
-def _stderr_to(file: Path) -> Iterator[None]:
+def _redirect_stderr(file: Path) -> Iterator[None]:
     """Let child processes started meanwhile write their standard error to *file*."""
     kept = os.dup(2)
     with file.open("ab") as log:
@@ -268,7 +268,7 @@ class WorkerLog:
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / WORKER_LOG
-        self._read = self._file.stat().st_size if self._file.exists() else 0
+        self._position = self._file.stat().st_size if self._file.exists() else 0
         self._log = get_logger("worker")
 
     def follow(self) -> None:
@@ -276,20 +276,20 @@ class WorkerLog:
         if not self._file.exists():
             return
         with self._file.open("rb") as log:
-            log.seek(self._read)
+            log.seek(self._position)
             lines = log.read().splitlines(keepends=True)
         for line in lines:
             if not line.endswith(b"\n"):
                 break
-            self._read += len(line)
+            self._position += len(line)
             if line.startswith(b'{"'):
-                self._say(line)
-        if self._read > WORKER_LOG_BYTES_MAX:
+                self._log_event(line)
+        if self._position > WORKER_LOG_BYTES_MAX:
             # Spark's workers write a few lines a batch, for ever; all of them append, so the file may be cut under them.
             os.truncate(self._file, 0)
-            self._read = 0
+            self._position = 0
 
-    def _say(self, line: bytes) -> None:
+    def _log_event(self, line: bytes) -> None:
         try:
             event = json.loads(line)
             level = getattr(self._log, event.pop("level"))

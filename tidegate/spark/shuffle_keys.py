@@ -27,11 +27,11 @@ def _murmur3_of_int(value: int, seed: int = 42) -> int:
     """Spark's hash of an int column, as a signed number."""
     mask = 0xFFFFFFFF
 
-    def rotated(word: int, by: int) -> int:
+    def rotate_left(word: int, by: int) -> int:
         return ((word << by) | (word >> (32 - by))) & mask
 
-    mixed = rotated((value & mask) * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
-    hashed = (rotated(seed ^ mixed, 13) * 5 + 0xE6546B64) & mask
+    mixed = rotate_left((value & mask) * 0xCC9E2D51 & mask, 15) * 0x1B873593 & mask
+    hashed = (rotate_left(seed ^ mixed, 13) * 5 + 0xE6546B64) & mask
     hashed ^= 4
     hashed = (hashed ^ (hashed >> 16)) * 0x85EBCA6B & mask
     hashed = (hashed ^ (hashed >> 13)) * 0xC2B2AE35 & mask

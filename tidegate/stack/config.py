@@ -79,7 +79,7 @@ set-proc-title no
 """
 
 
-def write_kafka(folder: Path, port: int, tls_port: int, controller_port: int, security: StackSecurity | None = None) -> Path:
+def write_kafka_config(folder: Path, port: int, tls_port: int, controller_port: int, security: StackSecurity | None = None) -> Path:
     """
     Write Kafka's configuration into *folder*; return the properties file, by which its process is known.
 
@@ -101,7 +101,7 @@ def write_kafka(folder: Path, port: int, tls_port: int, controller_port: int, se
     return properties
 
 
-def format_kafka(java: Path, jars: Path, properties: Path, security: StackSecurity | None = None) -> None:
+def format_kafka_storage(java: Path, jars: Path, properties: Path, security: StackSecurity | None = None) -> None:
     """
     Prepare Kafka's data folder, with the users of *security*, unless that was done before.
 
@@ -114,10 +114,10 @@ def format_kafka(java: Path, jars: Path, properties: Path, security: StackSecuri
     command = [str(java), "-Xmx128m", *_JVM, "-cp", f"{jars}/*", "kafka.tools.StorageTool"]
     users = security.scram_arguments() if security is not None else []
     arguments = ["format", "-t", cluster_id, "-c", str(properties), *users]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
-    if done.returncode:
+    outcome = subprocess.run([*command, *arguments], capture_output=True, text=True, check=False)
+    if outcome.returncode:
         raise StackError(
-            f"Kafka's data folder could not be prepared: {(done.stderr or done.stdout).strip()[-400:]}",
+            f"Kafka's data folder could not be prepared: {(outcome.stderr or outcome.stdout).strip()[-400:]}",
             code="TG-STACK-START",
             where=str(properties.parent),
             fix="check that the folder is writable and the disk not full",
@@ -135,14 +135,14 @@ def kafka_answers(bootstrap: str, security: StackSecurity | None = None) -> bool
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    known = security.client_properties(SUPER_USER) if security is not None else {}
+    credentials = security.client_properties(SUPER_USER) if security is not None else {}
     try:
-        return bool(AdminClient({**known, "bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=2).brokers)
+        return bool(AdminClient({**credentials, "bootstrap.servers": bootstrap, "log_level": 0}).list_topics(timeout=2).brokers)
     except KafkaException:
         return False
 
 
-def write_redis(folder: Path, port: int, security: StackSecurity | None = None) -> Path:
+def write_redis_config(folder: Path, port: int, security: StackSecurity | None = None) -> Path:
     """Write Valkey's configuration into *folder*; return the file, by which its process is known."""
     (folder / "data").mkdir(parents=True, exist_ok=True)
     config = folder / "redis.conf"

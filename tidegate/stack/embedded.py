@@ -27,8 +27,8 @@ from types import TracebackType
 
 from ordering.errors import RefusedError
 from tidegate.stack import config as stack_config
-from tidegate.stack.jars import StackError, exclusive, find_java, kafka_jars
-from tidegate.stack.process import Detached, is_free, launch, listens, wait_healthy
+from tidegate.stack.jars import StackError, find_java, hold_lock, kafka_jars
+from tidegate.stack.process import ServerProcess, is_free, is_listening, launch, wait_healthy
 from tidegate.stack.security import StackSecurity
 
 DEFAULT_DIRECTORY = Path(".tidegate/stack")
@@ -107,7 +107,7 @@ class EmbeddedStack:
         """
         stack = cls(directory)
         names = ("kafka", "redis")
-        running = any(stack._alive(name) for name in names) and all(stack._remembered_port(name) for name in names)
+        running = any(stack._is_running(name) for name in names) and all(stack._recorded_port(name) for name in names)
         return stack if running else None
 
     @property
@@ -144,15 +144,15 @@ class EmbeddedStack:
             RefusedError: It runs already, on other ports than those asked for.
         """
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with exclusive(self.directory / "lock"):
-            missing = [name for name in ("kafka", "redis") if not self._alive(name)]
-            self._refuse_moving({"kafka", "redis"} - set(missing))
+        with hold_lock(self.directory / "lock"):
+            missing = [name for name in ("kafka", "redis") if not self._is_running(name)]
+            self._check_ports_kept({"kafka", "redis"} - set(missing))
             try:
                 if "kafka" in missing:
                     self._launch_kafka(progress, keep_port=False)
                 if "redis" in missing:
                     self._launch_redis(progress, keep_port=False)
-                self._wait(progress)
+                self._wait_healthy(progress)
             except BaseException:
                 for name in missing:
                     self._stop(name, grace_s=0)
@@ -163,7 +163,7 @@ class EmbeddedStack:
         """Stop both servers, if they run; with *wipe* delete their data, logs and configuration too."""
         if not self.directory.is_dir():
             return
-        with exclusive(self.directory / "lock"):
+        with hold_lock(self.directory / "lock"):
             self._stop("kafka", STOP_GRACE_S)
             self._stop("redis", STOP_GRACE_S)
             if wipe:
@@ -179,9 +179,9 @@ class EmbeddedStack:
 
     def start_kafka(self) -> None:
         """Start Kafka alone, on the port it had, and wait for it."""
-        if not self._alive("kafka"):
+        if not self._is_running("kafka"):
             self._launch_kafka(lambda step: None, keep_port=True)
-        self._wait(lambda step: None, ("kafka",))
+        self._wait_healthy(lambda step: None, ("kafka",))
 
     def stop_redis(self, grace_s: float = STOP_GRACE_S) -> None:
         """Stop Valkey alone; with *grace_s* 0 as a power cut would. :meth:`start_redis` brings it back on the same port."""
@@ -189,9 +189,9 @@ class EmbeddedStack:
 
     def start_redis(self) -> None:
         """Start Valkey alone, on the port it had, and wait for it."""
-        if not self._alive("redis"):
+        if not self._is_running("redis"):
             self._launch_redis(lambda step: None, keep_port=True)
-        self._wait(lambda step: None, ("redis",))
+        self._wait_healthy(lambda step: None, ("redis",))
 
     def __enter__(self) -> EmbeddedStack:
         self.start()
@@ -210,8 +210,8 @@ class EmbeddedStack:
         port = self._choose_port("kafka", keep_port)
         folder = self.directory / "kafka"
         tls_port = self._choose_port("kafka_tls", keep_port) if self._security is not None else 0
-        properties = stack_config.write_kafka(folder, port, tls_port, free_port({port, tls_port}), self._security)
-        stack_config.format_kafka(java, jars, properties, self._security)
+        properties = stack_config.write_kafka_config(folder, port, tls_port, free_port({port, tls_port}), self._security)
+        stack_config.format_kafka_storage(java, jars, properties, self._security)
         progress(f"Kafka: starting on port {port}")
         server = launch(stack_config.kafka_command(java, jars, properties, self._heap), properties, folder / "kafka.out")
         self._record("kafka", server)
@@ -219,16 +219,16 @@ class EmbeddedStack:
     def _launch_redis(self, progress: Progress, *, keep_port: bool) -> None:
         port = self._choose_port("redis", keep_port)
         folder = self.directory / "redis"
-        config = stack_config.write_redis(folder, port, self._security)
+        config = stack_config.write_redis_config(folder, port, self._security)
         progress(f"Valkey: starting on port {port}")
         self._record("redis", launch([stack_config.valkey_binary(), config], config, folder / "redis.out"))
 
-    def _wait(self, progress: Progress, names: tuple[str, ...] = ("redis", "kafka")) -> None:
+    def _wait_healthy(self, progress: Progress, names: tuple[str, ...] = ("redis", "kafka")) -> None:
         for name in names:
             server = self._server(name)
             assert server is not None, f"{name} was launched before it is waited for"
             logs = [self.directory / name / f"{name}{ending}" for ending in (".log", ".out")]
-            wait_healthy(_TITLES[name], server, functools.partial(self._healthy, name), logs, START_TIMEOUT_S)
+            wait_healthy(_TITLES[name], server, functools.partial(self._is_healthy, name), logs, START_TIMEOUT_S)
             progress(f"{_TITLES[name]}: ready at {self._address(name)}")
 
     def _stop(self, name: str, grace_s: float) -> None:
@@ -248,7 +248,7 @@ class EmbeddedStack:
     # ----- ports
 
     def _choose_port(self, name: str, keep_port: bool) -> int:
-        wanted, remembered = self._wanted_ports.get(name), self._remembered_port(name)
+        wanted, remembered = self._wanted_ports.get(name), self._recorded_port(name)
         fixed = wanted or (remembered if keep_port else None)
         port = fixed or (remembered if remembered and is_free(remembered) else free_port())
         if not is_free(port):
@@ -262,7 +262,7 @@ class EmbeddedStack:
         self._update({f"{name}_port": port})
         return port
 
-    def _refuse_moving(self, running: set[str]) -> None:
+    def _check_ports_kept(self, running: set[str]) -> None:
         for name in sorted(running):
             wanted, port = self._wanted_ports[name], self._port(name)
             if wanted not in (None, port):
@@ -289,26 +289,26 @@ class EmbeddedStack:
         fresh.write_text(json.dumps(self._read() | changes, indent=2, sort_keys=True) + "\n")
         fresh.replace(self.directory / "stack.json")
 
-    def _record(self, name: str, server: Detached) -> None:
+    def _record(self, name: str, server: ServerProcess) -> None:
         self._update({name: asdict(server)})
 
-    def _server(self, name: str) -> Detached | None:
+    def _server(self, name: str) -> ServerProcess | None:
         facts = self._read().get(name)
-        return Detached(**facts) if isinstance(facts, dict) else None
+        return ServerProcess(**facts) if isinstance(facts, dict) else None
 
-    def _alive(self, name: str) -> bool:
+    def _is_running(self, name: str) -> bool:
         return self._pid(name) is not None
 
     def _pid(self, name: str) -> int | None:
         server = self._server(name)
         return server.pid if server and server.process() else None
 
-    def _remembered_port(self, name: str) -> int | None:
+    def _recorded_port(self, name: str) -> int | None:
         port = self._read().get(f"{name}_port")
         return port if isinstance(port, int) else None
 
     def _port(self, name: str) -> int:
-        port = self._remembered_port(name) or self._wanted_ports.get(name)
+        port = self._recorded_port(name) or self._wanted_ports.get(name)
         if port is None:
             raise StackError(
                 "this stack was never started, so it has no address",
@@ -324,9 +324,9 @@ class EmbeddedStack:
     def _address(self, name: str) -> str:
         return self.bootstrap if name == "kafka" else self.redis_url
 
-    def _healthy(self, name: str) -> bool:
+    def _is_healthy(self, name: str) -> bool:
         # A bare connection first: a client's own retries would take longer than the server takes to come up.
-        if not listens(self._port(name)):
+        if not is_listening(self._port(name)):
             return False
         if name == "kafka":
             return stack_config.kafka_answers(self.bootstrap, self._security)
@@ -336,9 +336,9 @@ class EmbeddedStack:
         server = self._server(name)
         pid = self._pid(name)
         if server is None or pid is None:
-            address = self._address(name) if self._remembered_port(name) else ""
+            address = self._address(name) if self._recorded_port(name) else ""
             return ServiceStatus(name, address, None, False, None)
-        return ServiceStatus(name, self._address(name), pid, self._healthy(name), round(time.time() - server.started_s, 1))
+        return ServiceStatus(name, self._address(name), pid, self._is_healthy(name), round(time.time() - server.started_s, 1))
 
 
 def free_port(other_than: Collection[int] = ()) -> int:

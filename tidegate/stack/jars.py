@@ -91,7 +91,7 @@ def resolve(pins: Sequence[Pin], folder: Path) -> Path:
             ``TG-STACK-RESOLVE`` if it cannot be fetched; ``TG-STACK-JAVA`` if there is no Java to run Ivy with.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with exclusive(folder.with_name(folder.name + ".lock")):
+    with hold_lock(folder.with_name(folder.name + ".lock")):
         if not folder.is_dir():
             with tempfile.TemporaryDirectory(prefix=".resolving-", dir=folder.parent) as scratch:
                 fetched = _fetch(pins, Path(scratch))
@@ -154,7 +154,7 @@ def _java_error(what: str, where: str) -> StackError:
 
 
 @contextlib.contextmanager
-def exclusive(lock_file: Path) -> Iterator[None]:
+def hold_lock(lock_file: Path) -> Iterator[None]:
     """Hold *lock_file* against other processes; it ends with the process, however that ends."""
     with lock_file.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -170,15 +170,15 @@ def _fetch(pins: Sequence[Pin], scratch: Path) -> Path:
     command += ["-settings", str(settings), "-ivy", str(modules), "-confs", "default", "-retrieve", pattern]
     for last_try in (False, True):
         try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S)
-            output, failed = done.stdout + done.stderr, done.returncode != 0
+            outcome = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_RESOLVE_TIMEOUT_S)
+            output, failed = outcome.stdout + outcome.stderr, outcome.returncode != 0
         except subprocess.TimeoutExpired:
             output, failed = f"no answer within {_RESOLVE_TIMEOUT_S} s", True
         if not failed:
             return jars
         if last_try:
             raise StackError(
-                "the jars of Apache Kafka could not be fetched: " + _ivy_complaint(output),
+                "the jars of Apache Kafka could not be fetched: " + _ivy_error(output),
                 code="TG-STACK-RESOLVE",
                 fix="check the network and the proxy settings of Java, or name a Maven repository you can reach",
                 example="TIDEGATE_MAVEN_REPOSITORY=<address of your mirror> tidegate up",
@@ -222,9 +222,9 @@ def _ivy_jar() -> Path:
     return jars[0]
 
 
-def _ivy_complaint(output: str) -> str:
-    telling = [line.strip() for line in output.splitlines() if re.search(r"error|unresolved|not found|no answer", line, re.IGNORECASE)]
-    return "; ".join(telling[:3]) or output.strip()[-300:]
+def _ivy_error(output: str) -> str:
+    error_lines = [line.strip() for line in output.splitlines() if re.search(r"error|unresolved|not found|no answer", line, re.IGNORECASE)]
+    return "; ".join(error_lines[:3]) or output.strip()[-300:]
 
 
 def _sha256(path: Path) -> str:

@@ -26,7 +26,7 @@ _FEW_LINES = 5
 
 
 @dataclass(frozen=True)
-class Detached:
+class ServerProcess:
     """One started server: its pid, when it started (seconds since 1970), and the file that marks it as ours."""
 
     pid: int
@@ -37,8 +37,8 @@ class Detached:
         """Return the running process, or None if it has ended or the pid belongs to somebody else."""
         try:
             process = psutil.Process(self.pid)
-            ours = abs(process.create_time() - self.started_s) < _START_TOLERANCE_S and self.marker in process.cmdline()
-            return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
+            is_ours = abs(process.create_time() - self.started_s) < _START_TOLERANCE_S and self.marker in process.cmdline()
+            return process if is_ours and process.status() != psutil.STATUS_ZOMBIE else None
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             return None
 
@@ -60,7 +60,7 @@ class Detached:
             process.wait()
 
 
-def launch(command: Sequence[str | Path], marker: Path, output: Path) -> Detached:
+def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerProcess:
     """
     Start *command* in a session of its own, so that neither the end of the caller nor its Ctrl-C reaches it.
 
@@ -80,7 +80,7 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> Detache
         )
     started_s = psutil.Process(child.pid).create_time()
     child.returncode = 0  # the child is nobody's to wait for; psutil reaps it if we are still here when it ends
-    server = Detached(child.pid, started_s, str(marker))
+    server = ServerProcess(child.pid, started_s, str(marker))
     # The system says that the program was loaded a moment before it shows the new command line.
     deadline_s = time.monotonic() + _SETTLE_S
     while server.process() is None and time.monotonic() < deadline_s:
@@ -88,7 +88,7 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> Detache
     return server
 
 
-def wait_healthy(name: str, server: Detached, healthy: Callable[[], bool], logs: Sequence[Path], timeout_s: float) -> None:
+def wait_healthy(name: str, server: ServerProcess, is_healthy: Callable[[], bool], logs: Sequence[Path], timeout_s: float) -> None:
     """
     Return once *healthy* says yes; *logs* are where the server writes, the likelier place of a complaint first.
 
@@ -96,11 +96,11 @@ def wait_healthy(name: str, server: Detached, healthy: Callable[[], bool], logs:
         StackError: ``TG-STACK-START``: *server* ended first, or *timeout_s* seconds passed; with its last words.
     """
     deadline_s = time.monotonic() + timeout_s
-    while not healthy():
-        ended = server.process() is None
-        if ended or time.monotonic() > deadline_s:
+    while not is_healthy():
+        has_ended = server.process() is None
+        if has_ended or time.monotonic() > deadline_s:
             raise StackError(
-                f"{name} {'ended while starting' if ended else f'did not answer within {timeout_s:g} s'}: {_last_words(logs)}",
+                f"{name} {'ended while starting' if has_ended else f'did not answer within {timeout_s:g} s'}: {_log_excerpt(logs)}",
                 code="TG-STACK-START",
                 where=str(logs[0].parent),
                 fix="read its logs; if a port is taken give another one, if memory is short give a smaller heap",
@@ -109,7 +109,7 @@ def wait_healthy(name: str, server: Detached, healthy: Callable[[], bool], logs:
         time.sleep(_POLL_S)
 
 
-def listens(port: int) -> bool:
+def is_listening(port: int) -> bool:
     """Tell whether somebody accepts connections on the loopback *port*."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
@@ -129,7 +129,7 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _last_words(logs: Sequence[Path]) -> str:
+def _log_excerpt(logs: Sequence[Path]) -> str:
     lines = [line for log in logs if log.exists() for line in log.read_text(errors="replace").strip().splitlines()]
-    telling = [line for line in lines if any(sign in line for sign in ("ERROR", "FATAL", "Exception", "rror:", "atal"))]
-    return " | ".join((telling[-3:] if len(lines) > _FEW_LINES else lines) or lines[-3:])[-600:] or "it printed nothing"
+    error_lines = [line for line in lines if any(sign in line for sign in ("ERROR", "FATAL", "Exception", "rror:", "atal"))]
+    return " | ".join((error_lines[-3:] if len(lines) > _FEW_LINES else lines) or lines[-3:])[-600:] or "it printed nothing"

@@ -46,22 +46,22 @@ def ingest_rights(read: Iterable[str], ordered: str, dead_letter: str) -> tuple[
         dead_letter: Where records go that cannot be used.
     """
     return (
-        *(right for topic in read for right in rights(topic, "Read", "DescribeConfigs")),
-        *rights(ordered, "Create", "Read", "Write", "DescribeConfigs"),
-        *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
+        *(right for topic in read for right in topic_rights(topic, "Read", "DescribeConfigs")),
+        *topic_rights(ordered, "Create", "Read", "Write", "DescribeConfigs"),
+        *topic_rights(dead_letter, "Create", "Write", "DescribeConfigs"),
     )
 
 
 def query_rights(ordered: Sequence[str], results: Sequence[str], dead_letter: str) -> tuple[Right, ...]:
     """Return what ``tidegate query`` needs; without result topics, where it writes files, nothing of those."""
     return (
-        *(right for topic in ordered for right in rights(topic, "Read", "DescribeConfigs")),
-        *(right for topic in results for right in rights(topic, "Create", "Read", "Write", "DescribeConfigs")),
-        *rights(dead_letter, "Create", "Write", "DescribeConfigs"),
+        *(right for topic in ordered for right in topic_rights(topic, "Read", "DescribeConfigs")),
+        *(right for topic in results for right in topic_rights(topic, "Create", "Read", "Write", "DescribeConfigs")),
+        *topic_rights(dead_letter, "Create", "Write", "DescribeConfigs"),
     )
 
 
-def rights(topic: str, *operations: str) -> Iterator[Right]:
+def topic_rights(topic: str, *operations: str) -> Iterator[Right]:
     """Yield one right for each operation on a topic."""
     return (Right(operation, topic) for operation in operations)
 

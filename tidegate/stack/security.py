@@ -81,7 +81,7 @@ class StackSecurity:
         for name, password in self.users.items():
             salt = secrets.token_bytes(16)
             salted = hashlib.pbkdf2_hmac("sha512", password.encode(), salt, _ITERATIONS)
-            words = f'name="{name}",iterations={_ITERATIONS},salt="{_text(salt)}",saltedpassword="{_text(salted)}"'
+            words = f'name="{name}",iterations={_ITERATIONS},salt="{_base64(salt)}",saltedpassword="{_base64(salted)}"'
             arguments += ["--add-scram", f"SCRAM-SHA-512=[{words}]"]
         return arguments
 
@@ -108,5 +108,5 @@ def redis_password(password: str) -> str:
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 
-def _text(octets: bytes) -> str:
+def _base64(octets: bytes) -> str:
     return b64encode(octets).decode()

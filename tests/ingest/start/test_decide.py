@@ -55,7 +55,7 @@ def running(**changes: Any) -> Survey:
         (NEW, STARTED, Action.BEGIN, STARTED, None),
         (NEW, Start(LAST_STOPPED), Action.BEGIN, Start(LAST_STOPPED), None),
         (replace(NEW, resumption=RESUMPTION), None, Action.BEGIN, STARTED, RESUMPTION),
-        (replace(NEW, resumption=RESUMPTION), Start(STARTED.said, 5), Action.BEGIN, STARTED, RESUMPTION),
+        (replace(NEW, resumption=RESUMPTION), Start(STARTED.text, 5), Action.BEGIN, STARTED, RESUMPTION),
         (replace(NEW, resumption=RESUMPTION), Start("now", 9), Action.BEGIN, Start("now", 9), None),
         (replace(NEW, ordered=ORDERED), None, Action.BEGIN, BEGINNING, Resumption({key: PlannedPosition(at) for key, at in FIRST.items()})),
         (replace(NEW, ordered=ORDERED, has_events=True), STARTED, Action.RESUME, BEGINNING, None),

@@ -10,7 +10,7 @@ from support.valkey_server import Server
 from ingest.start.output_start import refuse_other_start
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import INFINITY, NEVER
-from tidegate.checkpoint.output_start import BEGINNING, Start, goes_on, last_stopped, parse_start
+from tidegate.checkpoint.output_start import BEGINNING, Start, continues_run, parse_start, read_last_stop
 from tidegate.observe.progress_store import ProgressPublisher
 from tidegate.settings.tables import RedisSettings
 
@@ -47,7 +47,7 @@ def test_a_start_is_a_word_or_a_time() -> None:
 )
 def test_a_run_goes_on_with_the_start_it_began_with(asked: Start | None, began: Start | None, goes: bool) -> None:
     """The same command line may be started again after a crash; any other start would mix two runs in one topic."""
-    assert goes_on(asked, began) is goes
+    assert continues_run(asked, began) is goes
     if goes:
         refuse_other_start(asked, began, "flights.ordered", "folder")
         return
@@ -70,7 +70,7 @@ def test_where_a_run_has_stopped_is_the_least_that_its_partitions_promised(redis
     """A new topic that starts there leaves nothing out that was not written."""
     with ProgressPublisher(redis_settings, "a.ordered", input="a") as published:
         published.publish([{"topic": "a", "partition": 0, "c": 900}, {"topic": "a", "partition": 1, "c": 700}])
-    assert last_stopped(redis_settings, "a.ordered") == Start("last-stopped", 700)
+    assert read_last_stop(redis_settings, "a.ordered") == Start("last-stopped", 700)
 
 
 @pytest.mark.parametrize("reached", [(), (900, NEVER), (INFINITY, INFINITY)])
@@ -81,5 +81,5 @@ def test_where_nobody_knows_how_far_a_run_has_come_the_start_must_be_said(redis_
         with ProgressPublisher(redis_settings, topic, input="b") as published:
             published.publish([{"topic": "b", "partition": number, "c": c} for number, c in enumerate(reached)])
     with pytest.raises(RefusedError) as refusal:
-        last_stopped(redis_settings, topic)
+        read_last_stop(redis_settings, topic)
     assert refusal.value.code == "TG-START-UNKNOWN"

@@ -145,15 +145,15 @@ def test_partitions_read_through_the_same_connections_do_not_meet(properties: di
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_reader_that_hears_nothing_connects_anew(properties: dict[str, str], monkeypatch: pytest.MonkeyPatch, alone: bool) -> None:
     """A client that has stopped fetching, as librdkafka may after leaders changed, is replaced; others of the process go on."""
-    monkeypatch.setattr(ranges, "_START_OVER_AFTER_S", 0.2)
+    monkeypatch.setattr(ranges, "_RECONNECT_AFTER_S", 0.2)
     topic = create(properties["bootstrap.servers"], fresh("paths"), 2)
     producer = GaplessProducer(properties)
     producer.send(topic, [(b"%d" % row, None, row % 2, 1 + row, []) for row in range(20)])
     producer.flush(topic)
     producer.discard()
-    reader, other = (RangeReader(properties, topic, partition, alone=alone) for partition in range(2))
+    reader, other = (RangeReader(properties, topic, partition, own_connections=alone) for partition in range(2))
     first = [rows_of(each.read(0, 5)) for each in (reader, other)]
-    monkeypatch.setattr(reader._consumer, "take", lambda *_: (None, False, None, 0))
+    monkeypatch.setattr(reader._consumer, "fetch", lambda *_: (None, False, None, 0))
     found = [[*before, *rows_of(each.read(5, 10))] for before, each in zip(first, (reader, other), strict=True)]
     assert [[value for _, _, _, value in rows] for rows in found] == [[b"%d" % row for row in range(odd, 20, 2)] for odd in range(2)]
     reader.close()
@@ -191,13 +191,13 @@ def test_nothing_is_waited_for_that_comes_after_a_range(properties: dict[str, st
     producer.send(topic, [(b"v", None, 0, 1 + row, []) for row in range(3)])
     producer.flush(topic)
     producer.discard()
-    library, own = native.usable(), {**properties, "group.id": "paths", "enable.auto.commit": "false"}
+    library, own = native.usable_library(), {**properties, "group.id": "paths", "enable.auto.commit": "false"}
     source: Any = None if library is None else NativeSource(library, own)
     consumer = MessageConsumer(own, topic, 0, False) if source is None else source.consumer(topic, 0, False, 100)
     consumer.assign(0)
     since_s, taken = time.monotonic(), 0
     while taken < 3:
-        records, *_ = consumer.take(3, 100, 1_000_000, 10_000, 60_000)
+        records, *_ = consumer.fetch(3, 100, 1_000_000, 10_000, 60_000)
         taken += len(records)
     assert time.monotonic() - since_s < 30
     consumer.close()

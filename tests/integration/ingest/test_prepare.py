@@ -18,11 +18,11 @@ from ingest.config import IngestPlan
 from ordering.errors import RefusedError, UnreachableError
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, SECOND_US
-from tidegate.checkpoint.known_topics import LOOKS
+from tidegate.checkpoint.known_topics import LOOKS_UNTIL_DELETED
 from tidegate.checkpoint.output_start import Start, parse_start
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer
 from tidegate.observe.progress_store import ProgressPublisher
-from tidegate.observe.recovery_report import How, Recovery
+from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.settings.load import Settings, load
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Scene:
             Cti(number, number, c, 0, 0, (arrival_us - START_US) // SECOND_US + 1, arrival_us, c, plan.roster, Cause.EVENT)
             for number, c, arrival_us in places
         ]
-        ChannelWriter(producer, self.ordered).ctis(ctis)
+        ChannelWriter(producer, self.ordered).write_ctis(ctis)
         producer.flush(self.ordered)
 
     def planned(self, batches: Sequence[Sequence[int]], done: int) -> None:
@@ -99,15 +99,15 @@ def test_a_topic_is_begun_at_its_start_time_and_stays_bound_to_it(stack: Stack, 
     """S less early, by Kafka's time index; the same again and nothing said go on, until something is written anything may be asked for."""
     scene = Scene(stack, tmp_path)
     assert scene.positions() == [0, 0]
-    assert scene.prepare()[1].how is How.NEW
+    assert scene.prepare()[1].kind is RecoveryKind.NEW
     assert scene.positions("2024-03-01T00:00:30Z") == [20, 20]
     plan, recovery = scene.prepare()
-    assert (recovery.how, plan.start_us, recovery.ahead) == (How.START, START_US + 30 * SECOND_US, 2 * (EVENTS - 20))
+    assert (recovery.kind, plan.start_us, recovery.ahead) == (RecoveryKind.START, START_US + 30 * SECOND_US, 2 * (EVENTS - 20))
     assert scene.positions("now") == [10, 10], "nothing was written: another start may be asked for"
     scene.promise(plan, (0, START_US + 50 * SECOND_US))
     scene.planned([[15, 15], [40, 40], [60, 60]], done=1)
     plan, recovery = scene.prepare()
-    assert (recovery.how, recovery.batch, recovery.repeats, recovery.ahead) == (How.CHECKPOINT, 1, True, 2 * (EVENTS - 40))
+    assert (recovery.kind, recovery.batch, recovery.repeats_batch, recovery.ahead) == (RecoveryKind.CHECKPOINT, 1, True, 2 * (EVENTS - 40))
     assert plan.start_us == START_US + 20 * SECOND_US
     for same in ("now", "last-stopped"):
         assert scene.prepare(same)[1] == recovery
@@ -124,7 +124,7 @@ def test_a_lost_checkpoint_is_made_up_for_from_promises_and_the_start_of_the_run
     (scene.folder / "settings.json").unlink()
     assert scene.refused("now").code == "TG-START-BOUND"
     plan, recovery = scene.prepare()
-    assert recovery.how is How.CTIS
+    assert recovery.kind is RecoveryKind.CTIS
     assert [plan.starts[partition].next_offset for partition in plan.partitions] == [40, 20]
     states = [plan.first_state(plan.model(number)) for number in range(2)]
     starts = [state.since.start_us[number] for number, state in enumerate(states) if state.since is not None]
@@ -189,7 +189,7 @@ def test_topics_are_known_by_their_id_at_a_start_and_while_a_job_runs(stack: Sta
     look = job.make_end_lookup(plan)
     delete(stack.bootstrap, scene.ordered)
     assert "deleted (" in scene.refused().what
-    for _ in range(LOOKS - 1):
+    for _ in range(LOOKS_UNTIL_DELETED - 1):
         with pytest.raises(UnreachableError, match="its brokers are coming back"):
             look(plan.partitions)
     assert "deleted (" in refused_look(look, plan).what

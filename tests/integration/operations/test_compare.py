@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, HEADER_NAME, decode_cti, decode_event_headers, encode_cti
 from ordering.ticks import format_tick
 from tidegate.cli.compare import compare
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack
@@ -50,7 +50,7 @@ max_events_per_batch = 2000
 SETTINGS = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(reporting(compare))
+app.command()(report_errors(compare))
 
 
 @dataclass(frozen=True)

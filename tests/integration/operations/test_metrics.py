@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from ordering.ticks import parse_tick
 from tidegate.cli.explain import explain
 from tidegate.cli.watermarks import watermarks
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 from tidegate.observe.progress_store import ProgressStore
 from tidegate.settings.tables import RedisSettings
 from tidegate.stack.embedded import free_port
@@ -46,9 +46,9 @@ ABSURD = ("arrival_missing", "arrival_ahead")
 DROPPED = ("early_input_events", "late_input_events")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(reporting(watermarks))
+app.command()(report_errors(watermarks))
 explanations = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-explanations.command()(reporting(explain))
+explanations.command()(report_errors(explain))
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 
@@ -132,7 +132,7 @@ def at(stack: Stack) -> dict[str, str]:
 def asked(stack: Stack, ordered_topic: str) -> bool:
     """Ask the job for its substreams, as somebody who watches does."""
     store = ProgressStore(RedisSettings.model_validate({"url": stack.redis_url}))
-    store.ask(ordered_topic, 5)
+    store.ask_details(ordered_topic, 5)
     store.close()
     return True
 

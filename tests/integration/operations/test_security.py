@@ -40,7 +40,7 @@ from tidegate.redis_client import connect
 from tidegate.settings.load import Settings, load
 from tidegate.settings.tables import RedisSettings
 from tidegate.stack.embedded import free_port
-from tidegate.stack.rights import Right, ingest_rights, query_rights, rights
+from tidegate.stack.rights import Right, ingest_rights, query_rights, topic_rights
 from tidegate.stack.security import SUPER_USER
 
 pytestmark = pytest.mark.integration
@@ -326,8 +326,8 @@ def test_redis_names_what_it_denies(locked: Locked, tmp_path: Path) -> None:
 def test_what_waits_in_vain_says_so(locked: Locked, monkeypatch: pytest.MonkeyPatch, native: str) -> None:
     """A reader and a writer whose right or password is gone: an error by name instead of waiting for ever."""
     monkeypatch.setenv("TIDEGATE_KAFKA__NATIVE", native)
-    monkeypatch.setattr(ranges, "_COMPLAIN_AFTER_S", 0.5)
-    monkeypatch.setattr(writer, "_COMPLAIN_AFTER_S", 0.5)
+    monkeypatch.setattr(ranges, "_WARN_AFTER_S", 0.5)
+    monkeypatch.setattr(writer, "_WARN_AFTER_S", 0.5)
     topic = make_raw(locked, fresh("vain"))
     produce_events(locked, topic, 0, 10)
     mine = locked.properties("ingest")
@@ -355,9 +355,9 @@ def test_what_waits_in_vain_says_so(locked: Locked, monkeypatch: pytest.MonkeyPa
         (("Describe",), write, "Write"),
         (("Read",), write, "Write"),
     ):
-        locked.allow("ingest", rights(topic, *rights_given))
+        locked.allow("ingest", topic_rights(topic, *rights_given))
         check_named(denied(lambda attempt=attempt: attempt(mine)), Right(operation, topic))
-    locked.allow("ingest", rights(topic, "Read", "Write"))
+    locked.allow("ingest", topic_rights(topic, "Read", "Write"))
     assert read(mine) == 5
     write(mine)
     for attempt in (read, write):

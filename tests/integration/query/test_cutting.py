@@ -35,7 +35,7 @@ def test_inputs_of_different_rates_are_read_up_to_one_instant(stack: Stack, tmp_
     planner = Planner(job.prepare(settings, job.read_plans(settings, tmp_path / "join.sql", None)))
     planner.prepareForTriggerAvailableNow()
     here, batches = planner.initialOffset(), 0
-    while not (there := planner.advanced(here))["final"]:
+    while not (there := planner.plan_end(here))["final"]:
         many, few = there["positions"]["0"], there["positions"]["1"]
         assert 0 < many - here["positions"]["0"] + few - here["positions"]["1"] <= 550
         assert abs(many / 10 - few) <= 1

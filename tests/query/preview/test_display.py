@@ -17,11 +17,11 @@ from query.preview.forecast import ASSUMED_REPLAY, Forecast, KeptRows, PlannedRe
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
-from tidegate.observe.console import reporting
-from tidegate.observe.recovery_report import How, Recovery, Replay
+from tidegate.observe.console import report_errors
+from tidegate.observe.recovery_report import Recovery, RecoveryKind, Replay
 
 APP = typer.Typer(pretty_exceptions_enable=False)
-APP.command()(reporting(command))
+APP.command()(report_errors(command))
 CONFIG = """
 [kafka]
 bootstrap = "127.0.0.1:9" # the discard port: nothing listens there
@@ -161,7 +161,7 @@ def test_what_is_kept_is_an_estimate() -> None:
 
 def test_what_is_read_and_how_long_it_takes_says_what_it_rests_on() -> None:
     """A rate that was measured, or the assumption."""
-    recovery = Recovery(How.START, {("o", 0): 100, ("o", 1): 7}, {("o", 0): 500_100, ("o", 1): 7}, start_us=2 * HOUR_US)
+    recovery = Recovery(RecoveryKind.START, {("o", 0): 100, ("o", 1): 7}, {("o", 0): 500_100, ("o", 1): 7}, start_us=2 * HOUR_US)
     assumed = PlannedRead("1970-01-01T02:00:00Z", recovery, HOUR_US, ASSUMED_REPLAY, is_measured=False)
     assert shown(assumed) == [
         "reads, with --start 1970-01-01T02:00:00Z: new (output start 1970-01-01T02:00:00Z), events from 1970-01-01T01:00:00Z on",
@@ -169,7 +169,7 @@ def test_what_is_read_and_how_long_it_takes_says_what_it_rests_on() -> None:
         "  o-1 from offset 7 to 7: 0 records",
         "catches up in about 15s: 500,000 records at 100,000/s after 10s to start (assumed: no run of it has told how fast it is)",
     ]
-    measured = PlannedRead("earliest", Recovery(How.NEW, {}, {}), None, Replay(600_000, 2.0, 6.5), is_measured=True)
+    measured = PlannedRead("earliest", Recovery(RecoveryKind.NEW, {}, {}), None, Replay(600_000, 2.0, 6.5), is_measured=True)
     told = "catches up in about 6s: 0 records at 300,000/s after 6s to start (measured when a run of it last caught up)"
     assert shown(measured)[-1] == told
     assert measured.as_dict() == {

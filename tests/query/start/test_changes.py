@@ -19,7 +19,7 @@ from query import job
 from query.buckets.resumed_results import count_ahead_by_key
 from query.config import Promise, QueryPlan
 from query.start import output_start, read_positions
-from tidegate.checkpoint.binding import bound
+from tidegate.checkpoint.binding import read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.settings.load import load
@@ -149,7 +149,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     brokers = Brokers()
     for module in (job, output_start):
         monkeypatch.setattr(module, "Admin", lambda *_: brokers)
-    monkeypatch.setattr(job, "finished", lambda *_: False)
+    monkeypatch.setattr(job, "has_ended", lambda *_: False)
     promised = lambda kafka, topic, *_: {bucket: {bucket: cti} for bucket, cti in brokers.promises[topic].items()}  # noqa: E731
     monkeypatch.setattr(output_start, "last_promises", promised)
 
@@ -257,4 +257,4 @@ def test_a_result_topic_with_more_partitions_is_refused(scene: Scene, sql: str, 
     with pytest.raises(RefusedError) as refusal:
         scene.prepare(sql.format("x"), LAST)
     assert refusal.value.code in ("TG-CHECKPOINT-SETTINGS", "TG-TOPIC-PARTITIONS")
-    assert (bound(Path(plan.checkpoint)) is None) is not with_checkpoint
+    assert (read_binding(Path(plan.checkpoint)) is None) is not with_checkpoint

@@ -14,8 +14,8 @@ from pathlib import Path
 from query import job
 from tidegate.observe import logs
 from tidegate.settings.load import load
-from tidegate.spark.driver import Driven, drive, stopped_by_signal
-from tidegate.spark.session import end, session
+from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
+from tidegate.spark.session import end_session, start_session
 
 
 def main(folders: list[Path]) -> None:
@@ -23,18 +23,18 @@ def main(folders: list[Path]) -> None:
     settings = load(folders[0] / "tidegate.toml")
     logs.configure(settings.logging)
     (folders[0].parent / "spark").mkdir()
-    spark = session(settings, "cases", folders[0].parent / "spark")
+    spark = start_session(settings, "cases", folders[0].parent / "spark")
     try:
-        with stopped_by_signal() as stop:
+        with stop_on_signal() as stop:
             for folder in folders:
                 os.chdir(folder)
                 settings = load(folder / "tidegate.toml")
                 plan = job.prepare(settings, job.read_plans(settings, Path("query.sql"), None), until_end=True)
                 start = lambda settings=settings, plan=plan: job.start(spark, settings, plan, lambda reports: None)  # noqa: E731
-                drive([Driven(folder.name, start, folder / plan.checkpoint)], stop)
+                drive([DrivenQuery(folder.name, start, folder / plan.checkpoint)], stop)
                 print(folder.name, flush=True)
     finally:
-        end(spark)
+        end_session(spark)
 
 
 if __name__ == "__main__":

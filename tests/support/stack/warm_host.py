@@ -261,13 +261,13 @@ def _borrow_jvm(keeper: Path) -> None:
         self.environment.update(worn)
         return self._jvm.JavaSparkContext.fromSparkContext(running)
 
-    def session(self: Any, context: Any, jsparkSession: Any = None, options: Any = {}) -> None:  # noqa: B006
+    def start_session(self: Any, context: Any, jsparkSession: Any = None, options: Any = {}) -> None:  # noqa: B006
         first = SparkSession._get_j_spark_session_class(context._jvm).getDefaultSession().get()
         make(self, context, jsparkSession or first.newSession(), options)
 
     SparkContext._ensure_initialized = classmethod(ensure)
     SparkContext._initialize_context = initialize
-    SparkSession.__init__ = session
+    SparkSession.__init__ = start_session
     SparkSession.stop = lambda self: None
 
 
@@ -279,10 +279,10 @@ def _keep_jvm(folder: Path) -> None:
     listening.bind(str(folder / KEEPER_SOCKET))
     listening.listen(64)
     from tidegate.settings.load import load
-    from tidegate.spark.session import session
+    from tidegate.spark.session import start_session
 
     os.environ["PYSPARK_PYTHON"] = str(folder / SHIM)
-    spark = session(load(folder / "tidegate.toml"), "tests", folder)
+    spark = start_session(load(folder / "tidegate.toml"), "tests", folder)
     conf = spark.sparkContext._jsc.sc().conf()
     looking = selectors.DefaultSelector()
     looking.register(listening, selectors.EVENT_READ)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import RefusedError
-from tidegate.checkpoint.binding import bind, bound, check_same_topics, checkpoint_state, last_batches, offset_of
+from tidegate.checkpoint.binding import bind, check_same_topics, checkpoint_state, last_batches, read_binding, read_offset
 
 SETTINGS = {"late": "3h", "over": "origin", "output_partitions": ""}
 
@@ -88,13 +88,13 @@ def test_what_may_grow_is_bound_to_what_it_was_at_least(tmp_path: Path) -> None:
     grows = ("input_partitions", "topic_ids")
     bind(tmp_path, {"input_partitions": "2", "topic_ids": '{"a": "A"}', "late": "3h"}, grows)
     bind(tmp_path, GROWN, grows)
-    assert bound(tmp_path) == GROWN
+    assert read_binding(tmp_path) == GROWN
     for shrunk in ({"input_partitions": "3"}, {"topic_ids": '{"a": "A"}'}, {"topic_ids": '{"a": "Z", "b": "B"}'}, {"late": "4h"}):
         with pytest.raises(RefusedError) as refusal:
             bind(tmp_path, {**GROWN, **shrunk}, grows)
         assert refusal.value.code == "TG-CHECKPOINT-SETTINGS"
         assert next(iter(shrunk)) in refusal.value.what
-    assert bound(tmp_path) == GROWN
+    assert read_binding(tmp_path) == GROWN
 
 
 def test_a_folder_of_an_earlier_version_is_bound_to_what_it_does_not_know(tmp_path: Path) -> None:
@@ -121,6 +121,6 @@ def test_the_offset_of_a_batch_is_read_as_spark_wrote_it(tmp_path: Path) -> None
     spark_files(tmp_path, ["6", "7", "8"], ["6"])
     (tmp_path / "spark" / "offsets" / "6").write_text('v1\n{"batchWatermarkMs":0}\n{"final": 0, "partitions": {}}')
     assert last_batches(tmp_path) == (8, 6)
-    assert offset_of(tmp_path, 6) == {"final": 0, "partitions": {}}
-    assert offset_of(tmp_path, 7) is None
-    assert offset_of(tmp_path, 99) is None
+    assert read_offset(tmp_path, 6) == {"final": 0, "partitions": {}}
+    assert read_offset(tmp_path, 7) is None
+    assert read_offset(tmp_path, 99) is None

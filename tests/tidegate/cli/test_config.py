@@ -12,11 +12,11 @@ from support.repository import ROOT
 from typer.testing import CliRunner
 
 from tidegate.cli.config import config, settings_manual
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 
 MANUAL = ROOT / "docs" / "settings.md"
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(reporting(config))
+app.command()(report_errors(config))
 
 
 @pytest.fixture(autouse=True)

@@ -14,10 +14,10 @@ from query.lint import Surroundings, lint
 from tidegate.cli.lint import lint as command
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 
 APP = typer.Typer(pretty_exceptions_enable=False)
-APP.command()(reporting(command))
+APP.command()(report_errors(command))
 PLAIN = "SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, TumblingWindow(hour, 1)"
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ordering.errors import RefusedError
 from tidegate.cli.main import CommandError, load_command, summarize_command
-from tidegate.observe.console import report, wants_json
+from tidegate.observe.console import report_error, wants_json
 
 
 def tidegate(*arguments: str, folder: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -84,7 +84,7 @@ def test_json_is_asked_for_by_either_spelling() -> None:
 
 def test_an_error_for_people_shows_brackets_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
     """A setting's table is written in brackets; they are text, not markup."""
-    report(RefusedError("[inputs.flights] is bound", where="tidegate.toml:3", example="[inputs.flights]\nlate = '1h'"), as_json=False)
+    report_error(RefusedError("[inputs.flights] is bound", where="tidegate.toml:3", example="[inputs.flights]\nlate = '1h'"), as_json=False)
     shown = capsys.readouterr().err
     assert "[inputs.flights] is bound" in shown
     assert "where: tidegate.toml:3" in shown

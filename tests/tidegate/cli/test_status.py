@@ -18,9 +18,9 @@ from ordering.errors import RefusedError
 from ordering.ticks import NEVER
 from tidegate.cli.status import JobStatus
 from tidegate.observe.progress_store import JobProgress, ProgressPublisher
-from tidegate.observe.recovery_report import CatchingUp, How, Recovery
+from tidegate.observe.recovery_report import CatchUp, Recovery, RecoveryKind
 
-RECOVERY = CatchingUp(Recovery(How.CHECKPOINT, {("a", 0): 10}, {("a", 0): 5_010}, batch=7, repeats=True))
+RECOVERY = CatchUp(Recovery(RecoveryKind.CHECKPOINT, {("a", 0): 10}, {("a", 0): 5_010}, batch=7, repeats_batch=True))
 TABLES = """
 [inputs.lives]
 [inputs.stopped]
@@ -49,10 +49,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     for each in (gone, lives):
         each.__enter__()
         each.publish([report])
-    lives.tell(state="replaying")
+    lives.update_job(state="replaying")
     both = ProgressPublisher(made.settings(), "t.first", query="first", outputs=["first", "second"], lag=7)
     both.__enter__()
-    both.tell(state="live")
+    both.update_job(state="live")
     time.sleep(1.5)
     yield made
     made.kill()

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from ordering.ticks import INFINITY, NEVER, SECOND_US, format_tick
 from tidegate.cli.watermarks import watermarks
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 from tidegate.observe.detail_requests import Question
 from tidegate.observe.progress_store import ProgressPublisher, ProgressStore
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-app.command()(reporting(watermarks))
+app.command()(report_errors(watermarks))
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_each_partition_stands_with_what_drives_it(server: Server) -> None:
                 report(2, INFINITY, cause="end"),
             ]
         )
-        publisher.tell(state="live")
+        publisher.update_job(state="live")
         wait_for(server, "flights.ordered")
         found = json.loads(run(server, "flights", "--format", "json"))["rows"]
         text = run(server, "flights")

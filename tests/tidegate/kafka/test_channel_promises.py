@@ -10,7 +10,7 @@ from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.resume import last_promises
 from ordering.protocol.wire import encode_cti, encode_event_headers
-from tidegate.kafka.channel_promises import ended, log_of
+from tidegate.kafka.channel_promises import ended_error, log_of
 from tidegate.kafka.ranges import Records
 
 ROSTER = Roster(1, 2, Spread.ALL, True)
@@ -66,5 +66,5 @@ def test_an_event_of_a_version_to_come_is_refused() -> None:
 
 def test_an_ended_topic_names_the_ways_out() -> None:
     """A new topic, or everything anew."""
-    assert ended("flights.ordered").code == "TG-TOPIC-ENDED"
-    assert "ordered_topic" in ended("flights.ordered").fix
+    assert ended_error("flights.ordered").code == "TG-TOPIC-ENDED"
+    assert "ordered_topic" in ended_error("flights.ordered").fix

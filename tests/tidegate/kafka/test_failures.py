@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError
 
-from tidegate.kafka.failures import LastWords
+from tidegate.kafka.failures import LastError
 
 REFUSED = "error:0A000086:SSL routines::certificate verify failed: broker certificate could not be verified"
 ALERT = "SSL handshake failed: error:0A000412:SSL routines::sslv3 alert bad certificate: SSL alert number 42"
@@ -25,7 +25,7 @@ ALERT = "SSL handshake failed: error:0A000412:SSL routines::sslv3 alert bad cert
 )
 def test_only_what_a_person_must_mend_ends_the_waiting(number: int, words: str, code: str | None) -> None:
     """A certificate that one side refuses does, under whatever number it is told; a broken connection does not."""
-    last = LastWords({"bootstrap.servers": "127.0.0.1:9"})
-    last.hear(KafkaError(number, f"ssl://127.0.0.1:9/bootstrap: {words}"))
-    fault = last.fault()
+    last = LastError({"bootstrap.servers": "127.0.0.1:9"})
+    last.record(KafkaError(number, f"ssl://127.0.0.1:9/bootstrap: {words}"))
+    fault = last.hopeless_failure()
     assert (None if fault is None else fault.code) == code

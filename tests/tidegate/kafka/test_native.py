@@ -22,7 +22,7 @@ NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}
 def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL | None:
     """The native part as this checkout compiles it; None where nobody can."""
     target = tmp_path_factory.mktemp("native") / "_native.so"
-    return native._opened(target) if hatch_build.compiled(SOURCE, target) else None
+    return native._open_library(target) if hatch_build.compiled(SOURCE, target) else None
 
 
 def test_it_is_compiled_wherever_there_is_a_compiler(library: ctypes.CDLL | None) -> None:
@@ -41,7 +41,7 @@ def test_without_a_compiler_a_build_goes_on(tmp_path: Path, monkeypatch: pytest.
 def test_it_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """``TIDEGATE_KAFKA__NATIVE=off``: for a comparison, or a machine where it fails."""
     monkeypatch.setenv(NATIVE_SWITCH, "off")
-    assert native.usable() is None
+    assert native.usable_library() is None
 
 
 def test_a_property_that_is_wrong_is_named_and_its_value_is_not(library: ctypes.CDLL | None) -> None:
@@ -60,9 +60,9 @@ def test_a_client_is_closed_once(library: ctypes.CDLL | None) -> None:
     """Closing again, and forgetting it, do nothing more; clients nobody answers close too."""
     if library is not None:
         source = NativeSource(library, NOWHERE)
-        consumer, other = (source.consumer("t", partition, headers=True, rows=10) for partition in range(2))
+        consumer, other = (source.open_consumer("t", partition, headers=True, rows=10) for partition in range(2))
         consumer.assign(0)
-        assert consumer.take(10, 10, 1000, 50, 10)[0] is None
+        assert consumer.fetch(10, 10, 1000, 50, 10)[0] is None
         producer = NativeProducer(library, {**NOWHERE, "message.timeout.ms": "0"})
         assert producer.send_one("t", b"v", None, [("h", None)], 0, 1)
         assert producer.flush(50) == 1

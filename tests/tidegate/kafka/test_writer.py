@@ -32,7 +32,7 @@ def cti(partition: int, entries: int) -> Cti:
 def test_the_parts_of_a_cti_follow_each_other_in_one_go() -> None:
     """Nothing of another channel, nor of another call, comes between parts; each keeps to the bound."""
     handed, ctis = Handed(), [cti(0, 0), cti(1, 100), cti(2, 1)]
-    ChannelWriter(handed, "rides.ordered", cti_bytes_max=500).ctis(ctis)
+    ChannelWriter(handed, "rides.ordered", cti_bytes_max=500).write_ctis(ctis)
     (rows,) = handed.calls
     read = [decode_cti(header, body, partition) for body, _, partition, _, ((_, header), *_) in rows]
     assert [part.output_partition for part in read] == [0] + [1] * (len(read) - 2) + [2]
@@ -46,7 +46,7 @@ def test_the_parts_of_a_cti_follow_each_other_in_one_go() -> None:
 def test_facts_go_with_the_part_that_counts() -> None:
     """A CTI counts with its last part, and so do the facts beside it; a writer without facts writes no such header."""
     handed, facts = Handed(), (Fact(FactKind.ESTIMATE, 9, 5_000_000),)
-    ChannelWriter(handed, "rides.ordered", cti_bytes_max=500).ctis(
+    ChannelWriter(handed, "rides.ordered", cti_bytes_max=500).write_ctis(
         [replace(cti(0, 100), facts=facts), replace(cti(0, 0), facts=()), cti(1, 0)]
     )
     beside = [headers[1:] for *_, headers in handed.calls[0]]
@@ -58,5 +58,5 @@ def test_a_cti_before_the_first_event_has_a_valid_timestamp() -> None:
     """Kafka clients read a timestamp of 0 as now."""
     handed = Handed()
     early = Cti(0, 0, 500, 0, 0, 0, 500, 0, Roster(1, 1, Spread.ONE, False), Cause.IDLE)
-    ChannelWriter(handed, "rides.ordered").ctis([early])
+    ChannelWriter(handed, "rides.ordered").write_ctis([early])
     assert [row[3] for row in handed.calls[0]] == [1]

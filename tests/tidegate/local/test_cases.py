@@ -12,10 +12,10 @@ from typer.testing import CliRunner
 
 from tidegate.cli import cases
 from tidegate.local.case_run import Difference, compare_lines
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 
 APP = typer.Typer(pretty_exceptions_enable=False)
-APP.command()(reporting(cases.check_cases))
+APP.command()(report_errors(cases.check_cases))
 GOOD = {
     "query.sql": "SELECT v INTO out FROM a TIMESTAMP BY at",
     "input.a.ndjson": '{"at":"2001-01-01","v":1}\n{"at":"2001-01-02","v":2}\n{"at":"2001-01-03","v":3}\n',

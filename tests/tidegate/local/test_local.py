@@ -30,11 +30,11 @@ from tidegate.local.files import LocalFile, parse_file_flags
 from tidegate.local.inputs import FileInput, TimeRules
 from tidegate.local.run_setup import PolicyFlags, RunSetup, open_run
 from tidegate.local.script import bind_script
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 from tidegate.order.files import Format
 
 APP = typer.Typer(pretty_exceptions_enable=False)
-APP.command()(reporting(local))
+APP.command()(report_errors(local))
 SECOND = 1_000_000
 
 

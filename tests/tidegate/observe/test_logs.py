@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.errors import RefusedError
-from tidegate.observe.logs import batch_of_task, bound, configure, get_logger
+from tidegate.observe.logs import batch_of_task, bind_fields, configure, get_logger
 from tidegate.secret_masking import is_secret_key, remember, scrub, scrub_value
 from tidegate.settings.tables import LoggingSettings
 
@@ -111,7 +111,7 @@ def test_what_is_bound_stands_on_every_event_of_the_block_whoever_logs_it() -> N
     """A library's too; another thread's not; and a name that the event uses itself is the event's."""
     out = logs_to("json")
     elsewhere = threading.Thread(target=get_logger("other").warning, args=("from another thread",))
-    with bound(topic="rides", partition=3, offset=17), bound(batch=5):
+    with bind_fields(topic="rides", partition=3, offset=17), bind_fields(batch=5):
         get_logger("one").warning("waiting", offset=20)
         logging.getLogger("library").warning("told by a library")
         elsewhere.start()

@@ -120,9 +120,9 @@ def test_each_number_of_the_specification_is_fetched_by_input_topic_and_partitio
     """Names, labels and kinds as docs/metrics.md lists them."""
     port = free_port()
     metrics = Metrics(port, now_us=lambda: NOW_US)
-    metrics.input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)
-    metrics.looked("flights", {("flights", 0): 100, ("flights", 1): 90})
-    metrics.take("flights", [report(0), report(1)])
+    metrics.add_input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)
+    metrics.set_ends("flights", {("flights", 0): 100, ("flights", 1): 90})
+    metrics.accept_reports("flights", [report(0), report(1)])
     found = fetch(port)
     where = "flights", "flights", "0"
     assert found["tidegate_events_in_total"] == {where: 90, ("flights", "flights", "1"): 90}
@@ -142,7 +142,7 @@ def test_each_number_of_the_specification_is_fetched_by_input_topic_and_partitio
     delays = {labels: value for labels, value in found["tidegate_watermark_delay_seconds"].items() if labels[:3] == where}
     assert sum(delays.values()) == 14
     assert {labels[3] for labels in delays} == set(CAUSES)
-    metrics.take("flights", [report(0, totals={**TOTALS, "events_in": 95}, next_offset=95)])
+    metrics.accept_reports("flights", [report(0, totals={**TOTALS, "events_in": 95}, next_offset=95)])
     found = fetch(port)
     assert found["tidegate_events_in_total"][where] == 95
     assert found["tidegate_stage_seconds_total"][*where, "read"] == 1.0
@@ -153,10 +153,10 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     port = free_port()
     metrics = Metrics(port, now_us=lambda: NOW_US)
     totals = {"events": 5, "results": 2}
-    metrics.take_query(
+    metrics.accept_query_reports(
         "counts", [{"bucket": 1, "c": NOW_US - 3 * SECOND_US, "totals": totals, "duplicates": 4, "seconds": {"write": 1, "compute": 0.5}}]
     )
-    metrics.looked_query("counts", {("flights.ordered", 0): 4, ("flights.ordered", 1): 0})
+    metrics.set_query_lags("counts", {("flights.ordered", 0): 4, ("flights.ordered", 1): 0})
     found = fetch(port)
     assert found["tidegate_query_events_total"] == {("counts", "1"): 5}
     assert found["tidegate_query_results_total"] == {("counts", "1"): 2}
@@ -165,7 +165,7 @@ def test_a_query_tells_its_counts_and_its_delay_by_bucket() -> None:
     causes = {"sink": 1, "pipeline": 0.5, "reader_behind": 1.5, "input": 0}
     assert found["tidegate_query_watermark_delay_seconds"] == {("counts", "1", cause): part for cause, part in causes.items()}
     assert found["tidegate_query_consumer_lag"] == {("counts", "flights.ordered", "0"): 4, ("counts", "flights.ordered", "1"): 0}
-    metrics.looked_query("counts", {("flights.ordered", 0): 0})
+    metrics.set_query_lags("counts", {("flights.ordered", 0): 0})
     assert fetch(port)["tidegate_query_watermark_delay_seconds"]["counts", "1", "input"] == 1.5
 
 
@@ -182,8 +182,8 @@ def test_alerts_ask_for_numbers_and_labels_that_are_there_before_anything_happen
     """A rule over a number that is not there says nothing, and never fires; the rules are those of docs/metrics.md."""
     port = free_port()
     metrics = Metrics(port, now_us=lambda: NOW_US)
-    metrics.input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)
-    metrics.take("flights", [report(0, totals={})])
+    metrics.add_input("flights", TOLERANCES.reorder_us, TOLERANCES.late_us)
+    metrics.accept_reports("flights", [report(0, totals={})])
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     labels = {sample.name: set(sample.labels) for family in families for sample in family.samples}

@@ -44,7 +44,7 @@ def test_what_is_published_is_read_by_others(server: Server) -> None:
     store = ProgressStore(server.settings())
     with ProgressPublisher(server.settings(), TOPIC, every_s=0.01, input="flights") as publisher:
         publisher.publish([report(0, 5), report(1, 7)])
-        publisher.tell(state="live", recovery={"offset": 3})
+        publisher.update_job(state="live", recovery={"offset": 3})
         publisher.publish([report(1, 9)])
         until(lambda: (found := store.read(TOPIC)) is not None and found.partitions.get(("flights", 1), {}).get("next_offset") == 9)
         found = store.read(TOPIC)
@@ -53,7 +53,7 @@ def test_what_is_published_is_read_by_others(server: Server) -> None:
     assert found.job["input"] == "flights"
     assert found.job["state"] == "live"
     assert found.job["recovery"] == {"offset": 3}
-    assert found.alive(int(found.job["at_ms"]))
+    assert found.is_alive(int(found.job["at_ms"]))
     assert found.last_arrival_us("flights", 1, 9) == 90
     assert found.last_arrival_us("flights", 1, 8) is None
     assert found.last_arrival_us("flights", 2, 0) is None
@@ -72,7 +72,7 @@ def test_a_job_that_ends_says_so_and_by_what(server: Server) -> None:
     assert found is not None
     assert found.job["state"] == "stopped"
     assert found.job["failure"]["code"] == "TG-RETENTION"
-    assert not found.alive(int(found.job["at_ms"]))
+    assert not found.is_alive(int(found.job["at_ms"]))
     assert found.partitions["flights", 0]["next_offset"] == 5, "what was pending at the end is written"
 
 
@@ -89,9 +89,9 @@ def test_how_fast_a_job_has_caught_up_is_known_to_the_next_one(server: Server) -
     """It stays until a run has caught up itself; a run that had nothing to catch up with takes nothing back."""
     store, replay = ProgressStore(server.settings()), Replay(99_000, 2.0, 8.0)
     with ProgressPublisher(server.settings(), "replayed", every_s=0.01) as publisher:
-        publisher.remember(replay)
+        publisher.keep_replay(replay)
     with ProgressPublisher(server.settings(), "replayed", every_s=0.01) as publisher:
-        publisher.tell(state="live")
+        publisher.update_job(state="live")
     found = store.read("replayed")
     assert found is not None
     assert (found.replay, found.partitions) == (replay, {})
@@ -100,8 +100,8 @@ def test_how_fast_a_job_has_caught_up_is_known_to_the_next_one(server: Server) -
 def test_a_job_that_is_silent_for_long_is_not_alive() -> None:
     """Whoever was killed says no more."""
     progress = JobProgress(TOPIC, {"state": "live", "at_ms": 1_000}, {})
-    assert progress.alive(1_000 + int(SILENT_AFTER_S * 1000) - 1)
-    assert not progress.alive(1_000 + int(SILENT_AFTER_S * 1000))
+    assert progress.is_alive(1_000 + int(SILENT_AFTER_S * 1000) - 1)
+    assert not progress.is_alive(1_000 + int(SILENT_AFTER_S * 1000))
 
 
 def test_nobody_has_published_about_an_unknown_topic(server: Server) -> None:
@@ -126,7 +126,7 @@ def test_writes_are_bounded_not_what_is_told(server: Server) -> None:
 
 def commands(server: Server) -> int:
     """How often anybody has written a hash."""
-    client = ProgressStore(server.settings())._connected()
+    client = ProgressStore(server.settings())._connection()
     told: Any = client.info("commandstats")
     return int(told.get("cmdstat_hset", {}).get("calls", 0))
 

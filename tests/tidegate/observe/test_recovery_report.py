@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from ordering.errors import RefusedError, UnreachableError
-from tidegate.observe.recovery_report import CatchingUp, How, Lookout, Recovery, Replay, in_words
+from tidegate.observe.recovery_report import CatchUp, Poller, Recovery, RecoveryKind, Replay, duration_in_words
 
 ONE, OTHER = ("raw", 0), ("raw", 1)
 
@@ -23,28 +23,28 @@ class Clock:
         return self.now_s
 
 
-def catching_up(starts: int = 0, ends: int = 1_000) -> tuple[CatchingUp, Clock]:
+def catching_up(starts: int = 0, ends: int = 1_000) -> tuple[CatchUp, Clock]:
     """A job with two partitions that goes on from a checkpoint."""
     clock = Clock()
-    recovery = Recovery(How.CHECKPOINT, {ONE: starts, OTHER: starts}, {ONE: ends, OTHER: ends}, batch=7, repeats=True)
-    return CatchingUp(recovery, clock), clock
+    recovery = Recovery(RecoveryKind.CHECKPOINT, {ONE: starts, OTHER: starts}, {ONE: ends, OTHER: ends}, batch=7, repeats_batch=True)
+    return CatchUp(recovery, clock), clock
 
 
 @pytest.mark.parametrize(
     ("recovery", "words"),
     [
-        (Recovery(How.NEW, {}, {}), "new"),
-        (Recovery(How.START, {}, {}, start_us=10**15), "new (output start 2001-09-09T01:46:40Z)"),
-        (Recovery(How.CHECKPOINT, {}, {}, batch=7), "checkpoint of batch 7"),
-        (Recovery(How.CHECKPOINT, {}, {}, batch=7, repeats=True), "checkpoint of batch 7, batch 8 is run again"),
-        (Recovery(How.CHECKPOINT, {}, {}, batch=-1, repeats=True), "checkpoint before its first batch"),
-        (Recovery(How.CTIS, {}, {}), "last CTIs of its topic"),
+        (Recovery(RecoveryKind.NEW, {}, {}), "new"),
+        (Recovery(RecoveryKind.START, {}, {}, start_us=10**15), "new (output start 2001-09-09T01:46:40Z)"),
+        (Recovery(RecoveryKind.CHECKPOINT, {}, {}, batch=7), "checkpoint of batch 7"),
+        (Recovery(RecoveryKind.CHECKPOINT, {}, {}, batch=7, repeats_batch=True), "checkpoint of batch 7, batch 8 is run again"),
+        (Recovery(RecoveryKind.CHECKPOINT, {}, {}, batch=-1, repeats_batch=True), "checkpoint before its first batch"),
+        (Recovery(RecoveryKind.CTIS, {}, {}), "last CTIs of its topic"),
     ],
 )
 def test_a_start_says_what_it_goes_on_from(recovery: Recovery, words: str) -> None:
     """In words for people, by name for programs."""
-    assert recovery.in_words() == words
-    assert recovery.as_dict()["how"] == recovery.how
+    assert recovery.describe() == words
+    assert recovery.as_dict()["how"] == recovery.kind
 
 
 def test_rate_and_time_left_are_told_as_soon_as_they_can_be() -> None:
@@ -53,13 +53,13 @@ def test_rate_and_time_left_are_told_as_soon_as_they_can_be() -> None:
     assert (job.behind, job.rate, job.eta_s) == (2_000, None, None)
     for read in (100, 300):
         clock.now_s += 1
-        job.walked({ONE: read, OTHER: read})
+        job.advance({ONE: read, OTHER: read})
     assert (job.behind, job.rate, job.eta_s) == (1_400, 400.0, 3.5)
-    assert job.line() == "1,400 behind at 400/s, caught up in 4s"
-    job.looked({ONE: 1_200, OTHER: 1_000})
+    assert job.status_line() == "1,400 behind at 400/s, caught up in 4s"
+    job.set_ends({ONE: 1_200, OTHER: 1_000})
     assert (job.behind, job.eta_s) == (1_600, pytest.approx(1_600 / 300)), "200 came in two seconds"
     clock.now_s += 1
-    job.looked({ONE: 3_000, OTHER: 3_000})
+    job.set_ends({ONE: 3_000, OTHER: 3_000})
     assert job.eta_s is None, "they come faster than they are read"
     assert job.as_dict() == job.recovery.as_dict() | {"behind": 5_400, "rate": 400, "eta_s": None, "caught_up_after_s": None}
 
@@ -68,13 +68,13 @@ def test_a_job_has_caught_up_once_it_has_walked_past_the_ends_that_were_seen() -
     """From then on nothing more is told, whatever comes later."""
     job, clock = catching_up()
     clock.now_s += 5
-    job.walked({ONE: 1_000})
+    job.advance({ONE: 1_000})
     assert job.caught_up_s is None
-    job.walked({OTHER: 1_000})
+    job.advance({OTHER: 1_000})
     assert job.caught_up_s == 5.0
     clock.now_s += 5
-    job.looked({ONE: 9_000})
-    assert (job.caught_up_s, job.line(), job.behind) == (5.0, "", 8_000)
+    job.set_ends({ONE: 9_000})
+    assert (job.caught_up_s, job.status_line(), job.behind) == (5.0, "", 8_000)
 
 
 def test_with_nothing_ahead_a_job_has_caught_up_at_once() -> None:
@@ -87,8 +87,8 @@ def test_what_is_seen_by_one_thread_does_not_change_when_another_looks() -> None
     """A partition that joins is told in new dictionaries; those given out before stay as they were."""
     job, _ = catching_up()
     before = job.ends
-    job.looked({("raw", 2): 5})
-    job.walked({("raw", 2): 5})
+    job.set_ends({("raw", 2): 5})
+    job.advance({("raw", 2): 5})
     assert ("raw", 2) not in before
     assert job.partitions == [ONE, OTHER, ("raw", 2)]
 
@@ -98,19 +98,19 @@ def test_a_rate_forgets_what_was_long_ago() -> None:
     job, clock = catching_up(ends=10**9)
     for after_s, read in ((0, 0), (3_600, 0), (1, 500), (28, 1_450)):
         clock.now_s += after_s
-        job.walked({ONE: read})
+        job.advance({ONE: read})
     assert job.rate == pytest.approx(50.0)
 
 
 def test_spans_of_time_are_written_in_seconds() -> None:
     """Nobody cares for less."""
-    assert [in_words(seconds) for seconds in (0.2, 59.6, 3_661.0)] == ["1s", "1m", "1h1m1s"]
+    assert [duration_in_words(seconds) for seconds in (0.2, 59.6, 3_661.0)] == ["1s", "1m", "1h1m1s"]
 
 
-def until(lookout: Lookout[int]) -> int:
+def until(lookout: Poller[int]) -> int:
     """Return the next answer."""
     for _ in range(500):
-        if (answer := lookout.news()) is not None:
+        if (answer := lookout.newest_answer()) is not None:
             return answer
         time.sleep(0.01)
     raise AssertionError("no answer came")
@@ -126,12 +126,12 @@ def test_a_lookout_asks_again_after_failures_and_ends_with_a_refusal() -> None:
             raise answer
         return answer
 
-    with Lookout(look, 0.02) as lookout:
+    with Poller(look, 0.02) as lookout:
         assert [until(lookout), until(lookout)] == [1, 2]
         with pytest.raises(RefusedError, match="gone"):
             until(lookout)
         with pytest.raises(RefusedError, match="gone"):
-            lookout.news()
+            lookout.newest_answer()
     assert answers == []
 
 
@@ -139,18 +139,18 @@ def test_how_fast_a_replay_was_is_known_from_its_first_batch_until_it_has_caught
     """Cold workers are told apart, what comes afterwards does not count, and a replay of little tells nothing."""
     job, clock = catching_up(ends=50_000)
     clock.now_s += 8
-    job.walked({ONE: 1_000})
+    job.advance({ONE: 1_000})
     assert job.replay is None
     for read in (21_000, 50_000):
         clock.now_s += 1
-        job.walked({ONE: read, OTHER: read})
+        job.advance({ONE: read, OTHER: read})
     assert job.replay == Replay(99_000, 2.0, 8.0)
     assert job.replay.rate == 49_500
     clock.now_s += 100
-    job.walked({ONE: 50_001})
+    job.advance({ONE: 50_001})
     assert job.replay.seconds == 2.0
     small, clock = catching_up(ends=4_000)
     for _ in range(3):
         clock.now_s += 1
-        small.walked({ONE: 4_000, OTHER: 4_000})
+        small.advance({ONE: 4_000, OTHER: 4_000})
     assert small.replay is None

@@ -29,7 +29,7 @@ from ordering.policies import Policies, Shape
 from ordering.proof.oracle import Record, tell
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
-from tidegate.observe.console import reporting
+from tidegate.observe.console import report_errors
 from tidegate.order import files as order_files
 from tidegate.order.fields import format_path, key_of, parse_path
 from tidegate.order.files import Format, open_records
@@ -37,7 +37,7 @@ from tidegate.order.rows import OrderPlan
 from tidegate.order.walk import FileWalk, format_ticks
 
 APP = typer.Typer(pretty_exceptions_enable=False)
-APP.command()(reporting(order))
+APP.command()(report_errors(order))
 DEEP_FLAGS = ["--timestamp-by", "at", "--over", "k"]
 TOLL = str(GOLDEN / "toll.csv")
 TOLL_FLAGS = ["--timestamp-by", "event_time", "--arrival", "arrival_time", "--early", "5m", "--late", "5m", "--reorder", "2m"]

@@ -19,8 +19,8 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tidegate.cli.config import as_toml
 from tidegate.settings.errors import SettingsReport
 from tidegate.settings.load import Settings, load
-from tidegate.settings.manual import document
-from tidegate.settings.sources import locate, parse_assignments
+from tidegate.settings.manual import describe_settings
+from tidegate.settings.sources import locate_keys, parse_assignments
 from tidegate.settings.types import format_size, parse_size
 
 FLIGHTS = """\
@@ -484,7 +484,7 @@ def test_a_printed_configuration_reads_back_the_same() -> None:
 
 def test_every_setting_is_documented() -> None:
     """Each has its key, the form of its value and one line of meaning."""
-    docs = list(document(Settings))
+    docs = list(describe_settings(Settings))
     assert len(docs) > 40
     assert not [doc.key for doc in docs if not doc.unit or not doc.doc.endswith(".") or "\n" in doc.doc]
     assert {doc.key: doc.default for doc in docs}["inputs.NAME.prefetch_bytes"] == "16MiB"
@@ -493,7 +493,7 @@ def test_every_setting_is_documented() -> None:
 def test_lines_are_found_past_multi_line_values() -> None:
     """Arrays, quoted keys, long texts and brackets in comments do not mislead the line numbers."""
     text = 'a = [\n  "]", # ]\n]\n"b.c" = """\n[x]\nd = 1\n"""\n[t.\'u.v\'] # [no]\ne = {f = [1,\n2]}\ng.h = "#"\n'
-    assert locate(text) == {("a",): 1, ("b.c",): 4, ("t", "u.v"): 8, ("t", "u.v", "e"): 9, ("t", "u.v", "g", "h"): 11}
+    assert locate_keys(text) == {("a",): 1, ("b.c",): 4, ("t", "u.v"): 8, ("t", "u.v", "e"): 9, ("t", "u.v", "g", "h"): 11}
 
 
 @given(st.integers(0, 2**60))

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tidegate.spark.allocator import allocating
+from tidegate.spark.allocator import allocator_environment
 
 
 @pytest.fixture
@@ -21,30 +21,32 @@ def jemalloc(monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_jemalloc_is_preloaded_where_the_machine_has_it(jemalloc: str) -> None:
     """By its name alone, with as many heaps as a worker has busy threads."""
-    assert allocating({}) == {"LD_PRELOAD": jemalloc, "MALLOC_CONF": "narenas:4"}
+    assert allocator_environment({}) == {"LD_PRELOAD": jemalloc, "MALLOC_CONF": "narenas:4"}
 
 
 def test_what_else_is_preloaded_or_tuned_stays(jemalloc: str) -> None:
     """The user's own come first."""
-    told = allocating({"LD_PRELOAD": "/lib/clock.so", "MALLOC_CONF": "narenas:1"})
+    told = allocator_environment({"LD_PRELOAD": "/lib/clock.so", "MALLOC_CONF": "narenas:1"})
     assert told == {"LD_PRELOAD": f"/lib/clock.so {jemalloc}", "MALLOC_CONF": "narenas:1"}
 
 
 @pytest.mark.parametrize("library", ["/usr/lib/libtcmalloc.so.4", "libmimalloc.so", "/opt/libjemalloc.so.1"])
 def test_an_allocator_that_the_user_chose_stays(jemalloc: str, library: str) -> None:
     """Two allocators in one process would fight."""
-    assert allocating({"LD_PRELOAD": library}) == {}
+    assert allocator_environment({"LD_PRELOAD": library}) == {}
 
 
 def test_without_jemalloc_the_c_library_is_told_to_keep_no_small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless the user has tuned it."""
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    assert allocating({}) == {"GLIBC_TUNABLES": "glibc.malloc.mxfast=0"}
-    assert allocating({"GLIBC_TUNABLES": "glibc.malloc.check=1"}) == {"GLIBC_TUNABLES": "glibc.malloc.check=1"}
+    assert allocator_environment({}) == {"GLIBC_TUNABLES": "glibc.malloc.mxfast=0"}
+    assert allocator_environment({"GLIBC_TUNABLES": "glibc.malloc.check=1"}) == {"GLIBC_TUNABLES": "glibc.malloc.check=1"}
 
 
 def test_a_program_starts_with_what_is_told_on_this_machine_and_without_a_word() -> None:
     """The loader complains of what it does not find on standard error."""
     program = "import ctypes; print(hasattr(ctypes.CDLL(None), 'mallctl'))"
-    told = subprocess.run([sys.executable, "-c", program], env={**os.environ, **allocating({})}, capture_output=True, text=True, check=True)
+    told = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, **allocator_environment({})}, capture_output=True, text=True, check=True
+    )
     assert (told.stdout.strip(), told.stderr) == (str(ctypes.util.find_library("jemalloc") is not None), "")

@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
-from tidegate.spark.driver import Driven, Stop, drive, error_of, live_line, print_json, stopped_by_signal
-from tidegate.spark.session import _quieted, end
+from tidegate.spark.driver import DrivenQuery, Stop, drive, error_from_text, live_line, print_json, stop_on_signal
+from tidegate.spark.session import _silence_accumulator_server, end_session
 
 FAILURE = """\
 [STREAM_FAILED] Query [id = 5b4c1b84-5c6e-4f86-8c3c-0a53a1b7f4f1, runId = 93f58be1-8882-41bc-a8e4-475907b919a1] terminated with \
@@ -89,7 +89,7 @@ FULL = {
 def test_an_error_raised_on_purpose_comes_back_as_it_was_raised(kind: type[TidegateError]) -> None:
     """Kind, exit code, sentence, place, way out and example survive the way through Spark's text."""
     raised = kind("retention has deleted records: 17 of them", **FULL)
-    error = error_of(failed(raising(raised)), "failure.log")
+    error = error_from_text(failed(raising(raised)), "failure.log")
     assert type(error) is kind
     assert error.exit_code == raised.exit_code
     assert error.as_dict() == raised.as_dict()
@@ -99,35 +99,35 @@ def test_an_error_raised_on_purpose_comes_back_as_it_was_raised(kind: type[Tideg
 def test_parts_an_error_does_not_have_are_not_made_up(parts: dict[str, str]) -> None:
     """Whatever it carries, nothing of Spark's own text gets into it."""
     raised = UnreachableError("Kafka does not answer", **parts)
-    assert error_of(failed(raising(raised)), "failure.log").as_dict() == raised.as_dict()
+    assert error_from_text(failed(raising(raised)), "failure.log").as_dict() == raised.as_dict()
 
 
 def test_the_last_error_of_a_chain_counts() -> None:
     """Python reports what an error was raised from first; what was raised in the end is what the job has to say."""
     first = UnreachableError("Redis does not answer", where="127.0.0.1:6379")
     last = RefusedError("the journal is needed and gone", code="TG-JOURNAL-GONE")
-    assert error_of(failed(raising(last, first)), "failure.log").as_dict() == last.as_dict()
-    assert error_of(failed(raising(last, ValueError("low"))), "failure.log").as_dict() == last.as_dict()
+    assert error_from_text(failed(raising(last, first)), "failure.log").as_dict() == last.as_dict()
+    assert error_from_text(failed(raising(last, ValueError("low"))), "failure.log").as_dict() == last.as_dict()
 
 
 def test_any_other_error_is_told_with_the_report() -> None:
     """An error nobody foresaw: the line that names it, and where the whole report is."""
-    error = error_of(failed(raising(ZeroDivisionError("division by zero"))), "jobs/query-x/failure.log")
+    error = error_from_text(failed(raising(ZeroDivisionError("division by zero"))), "jobs/query-x/failure.log")
     assert (error.code, error.where) == ("TG-SPARK", "jobs/query-x/failure.log")
     assert "ZeroDivisionError: division by zero" in error.what
 
 
 def test_a_failure_without_a_python_error_is_told_too() -> None:
     """The JVM may fail by itself, with a text of any form, or none."""
-    assert "OutOfMemoryError" in error_of("Job aborted\njava.lang.OutOfMemoryError: Java heap space\n", "f").what
-    assert error_of("the driver went away", "f").what == "the Spark job failed: the driver went away"
-    assert error_of("", "f").code == "TG-SPARK"
+    assert "OutOfMemoryError" in error_from_text("Job aborted\njava.lang.OutOfMemoryError: Java heap space\n", "f").what
+    assert error_from_text("the driver went away", "f").what == "the Spark job failed: the driver went away"
+    assert error_from_text("", "f").code == "TG-SPARK"
 
 
 def test_a_worker_that_died_is_told_as_what_it_is() -> None:
     """What py4j raised around it says nothing."""
     text = "py4j.protocol.Py4JJavaError: An error occurred while calling o1.collect.\n: Python worker exited unexpectedly (crashed)."
-    assert error_of(text, "f").what == "a Python worker of the job has ended by itself, or was killed"
+    assert error_from_text(text, "f").what == "a Python worker of the job has ended by itself, or was killed"
 
 
 def test_a_zombie_is_told_that_another_job_goes_on() -> None:
@@ -135,24 +135,24 @@ def test_a_zombie_is_told_that_another_job_goes_on() -> None:
     logged = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7. SQLSTATE: 40000"
     committed = "java.lang.IllegalStateException: Multiple streaming queries are concurrently using file:/jobs/ingest-x/spark/commits"
     for text in (logged, committed):
-        error = error_of(text, "jobs/ingest-x/failure.log")
+        error = error_from_text(text, "jobs/ingest-x/failure.log")
         assert (type(error), error.code, error.exit_code) == (RefusedError, "TG-CHECKPOINT-TAKEN", 3)
 
 
 def test_a_full_disk_is_told_as_such() -> None:
     """Java and Python say it in the same words."""
     for text in ("java.io.IOException: No space left on device", failed(raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))):
-        assert error_of(text, "f").code == "TG-SPARK-DISK"
+        assert error_from_text(text, "f").code == "TG-SPARK-DISK"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_first_signal_asks_a_second_ends(number: signal.Signals) -> None:
     """One signal lets the batch under way finish; who sends another means it. Afterwards signals do what they did."""
     before = signal.getsignal(number)
-    with stopped_by_signal() as stop:
-        assert not stop.asked
+    with stop_on_signal() as stop:
+        assert not stop.is_asked
         os.kill(os.getpid(), number)
-        assert stop.asked
+        assert stop.is_asked
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
     assert signal.getsignal(number) is before
@@ -197,10 +197,10 @@ class Query:
         self.stopped += 1
 
 
-def driven(folder: Path, **queries: Query) -> list[Driven]:
+def driven(folder: Path, **queries: Query) -> list[DrivenQuery]:
     """Jobs whose starts give these queries."""
 
-    return [Driven(name, lambda query=query: query, folder) for name, query in queries.items()]  # type: ignore[misc]
+    return [DrivenQuery(name, lambda query=query: query, folder) for name, query in queries.items()]  # type: ignore[misc]
 
 
 def test_a_process_ends_when_all_its_queries_have_ended(tmp_path: Path) -> None:
@@ -240,12 +240,12 @@ def test_a_query_whose_python_process_was_slow_is_started_again(tmp_path: Path) 
     """Only that one, and not for ever."""
     starts: list[str] = []
 
-    def slow(times: int) -> Driven:
+    def slow(times: int) -> DrivenQuery:
         def start() -> Query:
             starts.append("slow")
             return Query(1, "Python worker failed to connect back." if len(starts) <= times else "")
 
-        return Driven("slow", start, tmp_path)
+        return DrivenQuery("slow", start, tmp_path)
 
     drive([slow(2), *driven(tmp_path, other=Query(5))], Stop())
     assert len(starts) == 3
@@ -272,9 +272,9 @@ class LostQuery(Query):
 def test_a_jvm_that_was_killed_is_told_in_one_error(tmp_path: Path, gone: Exception) -> None:
     """Also where the stopping of its queries meets the same; the input it happened to has failed."""
     failures: list[str] = []
-    job = Driven("x", lambda: LostQuery(9, gone=gone), tmp_path, lambda: failures.append("x"))
+    job = DrivenQuery("x", lambda: LostQuery(9, gone=gone), tmp_path, lambda: failures.append("x"))
     with pytest.raises(TidegateError) as error:
-        drive([job, Driven("other", lambda: LostQuery(9, gone=gone), tmp_path)], Stop())
+        drive([job, DrivenQuery("other", lambda: LostQuery(9, gone=gone), tmp_path)], Stop())
     assert (error.value.code, error.value.exit_code, error.value.where) == ("TG-SPARK-GONE", 1, str(tmp_path))
     assert failures == ["x"]
 
@@ -286,7 +286,7 @@ def test_a_jvm_that_was_killed_can_be_stopped_all_the_same() -> None:
         def stop(self) -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
-    end(cast(SparkSession, Gone()))
+    end_session(cast(SparkSession, Gone()))
 
 
 def test_of_a_jvm_that_was_killed_no_server_of_sparks_prints_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
@@ -297,7 +297,7 @@ def test_of_a_jvm_that_was_killed_no_server_of_sparks_prints_a_traceback(capfd: 
             raise EOFError
 
     with socketserver.TCPServer(("127.0.0.1", 0), Broken) as server:
-        _quieted(server)
+        _silence_accumulator_server(server)
         with socket.create_connection(server.server_address):  # type: ignore[arg-type]
             server.handle_request()
     assert capfd.readouterr().err == ""
@@ -328,5 +328,5 @@ def test_what_ends_because_a_stop_was_asked_for_is_no_failure(tmp_path: Path) ->
             stop.ask()
             raise Py4JNetworkError("Answer from Java side is empty")
 
-    drive([Driven("a", lambda: Cut(9), tmp_path, lambda: failed.append("a"))], stop)
+    drive([DrivenQuery("a", lambda: Cut(9), tmp_path, lambda: failed.append("a"))], stop)
     assert failed == []

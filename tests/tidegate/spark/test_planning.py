@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tidegate.spark.planning import HandOut, PacedPlanner, RangePlanner
+from tidegate.spark.planning import PacedPlanner, RangeHandOut, RangePlanner
 
 
 class Counting(RangePlanner):
@@ -24,7 +24,7 @@ class Counting(RangePlanner):
     def prepareForTriggerAvailableNow(self) -> None:
         """There is no end."""
 
-    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
+    def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         """Return the next number."""
         return {"next": start["next"] + 1}
 
@@ -64,7 +64,7 @@ def test_where_only_reading_is_planned_no_planner_is_made() -> None:
     """Its imports and its plan would be in vain there; what a task is sent knows nothing of it either."""
     asked = []
     planner = PacedPlanner(lambda: asked.append(1) or Counting(), 0)  # type: ignore[func-returns-value]
-    assert isinstance(pickle.loads(pickle.dumps(planner)), HandOut)
+    assert isinstance(pickle.loads(pickle.dumps(planner)), RangeHandOut)
     assert planner.getDefaultReadLimit() == ReadAllAvailable()
     assert not asked
     assert (planner.initialOffset(), planner.partitions({}, {}), asked) == ({"next": 0}, [], [1])
