@@ -89,7 +89,7 @@ class ExplainingWalk(RangeWalk):
         finally:
             reader.close()
         marks = self._marks.between(self._state.next_offset, end)
-        self._step(self._model.without_records(end, marks.estimates, marks.imports))
+        self._step(self._model.time_only_batch(end, marks.estimates, marks.imports))
         yield from self._pop_explanations(open_offsets)
         yield from self._explainer.held()
 

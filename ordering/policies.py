@@ -72,7 +72,7 @@ class Generation:
             )
 
     @property
-    def per_batch(self) -> bool:
+    def is_per_batch(self) -> bool:
         """Whether CTIs follow batches, not events."""
         return self.every_events is None and self.every_us is None
 

@@ -30,8 +30,8 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_
 class ManualClock:
     """A clock that moves only when told. Call it for its time in microseconds."""
 
-    def __init__(self, now: int | str = 0) -> None:
-        self._now_us = tick(now)
+    def __init__(self, start: int | str = 0) -> None:
+        self._now_us = tick(start)
 
     def __call__(self) -> int:
         return self._now_us
@@ -125,7 +125,7 @@ class Transcript:
     lines: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        return "\n".join([*self.lines, f"held: {_listed(self.held)}"])
+        return "\n".join([*self.lines, f"held: {_join_events(self.held)}"])
 
 
 def transcript(
@@ -148,28 +148,28 @@ def transcript(
         step = model.step(state, batch_of([record], over=over))
         time = "unreadable" if record.event_time_us is None else clock_text(record.event_time_us)
         name = f"{record.offset:>4} {time} arriving {clock_text(record.arrival_us)} {record.key.decode(errors='replace')}".rstrip()
-        told.lines.append(f"{name}: {_told(step, told)}; c = {clock_text(state.c)}")
+        told.lines.append(f"{name}: {_describe(step, told)}; c = {clock_text(state.c)}")
     if finish:
-        told.lines.append(f" end: {_told(model.step(state, batch_of([], over=over, end_offset=state.next_offset, finish=True)), told)}")
+        told.lines.append(f" end: {_describe(model.step(state, batch_of([], over=over, end_offset=state.next_offset, finish=True)), told)}")
     held = state.held
-    held = held.take(np.lexsort((held.offset, held.system_us)))
-    told.held = _named(held.offset.tolist(), held.system_us.tolist(), held.flags.tolist())
+    held = held.take_rows(np.lexsort((held.offset, held.system_us)))
+    told.held = _name_events(held.offset.tolist(), held.system_us.tolist(), held.flags.tolist())
     return told
 
 
-def _told(step: Step, told: Transcript) -> str:
+def _describe(step: Step, told: Transcript) -> str:
     left = step.released
-    released = _named(left.offset.tolist(), left.system_us.tolist(), left.flags.tolist())
+    released = _name_events(left.offset.tolist(), left.system_us.tolist(), left.flags.tolist())
     dropped = [
         (offset, Reason(reason).name.lower())
         for offset, reason in zip(step.dropped.offset.tolist(), step.dropped.reason.tolist(), strict=True)
     ]
     told.released += released
     told.dropped += dropped
-    return "; ".join([f"dropped as {reason}" for _, reason in dropped] + [f"releases {_listed(released)}"])
+    return "; ".join([f"dropped as {reason}" for _, reason in dropped] + [f"releases {_join_events(released)}"])
 
 
-def _named(offsets: list[int], system_us: list[int], flags: list[int]) -> list[tuple[int, str, str]]:
+def _name_events(offsets: list[int], system_us: list[int], flags: list[int]) -> list[tuple[int, str, str]]:
     return [(offset, clock_text(time), _policies(flag)) for offset, time, flag in zip(offsets, system_us, flags, strict=True)]
 
 
@@ -177,7 +177,7 @@ def _policies(flags: int) -> str:
     return "+".join(flag.name.lower() for flag in Flag if flags & flag and flag.name)
 
 
-def _listed(events: list[tuple[int, str, str]]) -> str:
+def _join_events(events: list[tuple[int, str, str]]) -> str:
     return ", ".join(f"{offset} at {time}" + (f" ({policies})" if policies else "") for offset, time, policies in events) or "nothing"
 
 

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from typing import Any
 
-from ordering.protocol.reader import unmet
+from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
 
 GAP_WAIT_S = 60.0
@@ -48,7 +48,7 @@ class QueryProgress:
         """
         for (topic, partition, number, n, last), since in self._waiting.items():
             if time.monotonic() - since > GAP_WAIT_S:
-                raise unmet(topic, partition, number, n, last)
+                raise gap_error(topic, partition, number, n, last)
 
     @property
     def is_finished(self) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from produce import Flight, partitions_of
 
 from ordering.policies import Policies
-from ordering.proof.oracle import Record, tell
+from ordering.proof.oracle import Record, compute_story
 
 HOUR, MINUTE = 3_600_000_000, 60_000_000
 POLICIES = Policies(early_us=30 * MINUTE, late_us=3 * HOUR, reorder_us=10 * MINUTE)
@@ -27,7 +27,7 @@ def ordered_flights(flights: list[Flight], partitions: int) -> pa.Table:
     for partition in range(partitions):
         log = [flight for flight in flights if partition_of[flight[2]] == partition]
         records = [Record(offset, flight[0], flight[1], flight[2].encode()) for offset, flight in enumerate(log)]
-        story = tell(records, POLICIES, over=True, output_partitions=partitions, roster=partition, finish=True)
+        story = compute_story(records, POLICIES, over=True, output_partitions=partitions, roster=partition, finish=True)
         for event in story.ordered:
             columns["system_us"].append(event.system_us)
             columns["origin"].append(log[event.offset][2])

@@ -17,7 +17,7 @@ from ingest.journal.known_facts import KnownFacts
 from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import PlannedPosition
 from ordering.protocol.facts import Fact, FactKind
-from ordering.protocol.journal import Call, Closed, ForgetfulJournalError, JournalKey, Read
+from ordering.protocol.journal import Call, JournalKey, JournalWipedError, Read, ReadClosed
 from ordering.ticks import INFINITY
 
 
@@ -93,15 +93,15 @@ class CatchUp:
         for partition in partitions:
             start, key = known.positions[partition].next_offset, known.key(partition)
             kinds = {FactKind.ESTIMATE: key, FactKind.IMPORT: known.import_key(partition), known.span_kind: key}
-            calls += [Closed(key), *(Read(kind, key_of_kind, start, INFINITY) for kind, key_of_kind in kinds.items())]
+            calls += [ReadClosed(key), *(Read(kind, key_of_kind, start, INFINITY) for kind, key_of_kind in kinds.items())]
         has_forgotten = False
         try:
-            answers = journal.do(calls)
-        except ForgetfulJournalError as error:
+            answers = journal.execute(calls)
+        except JournalWipedError as error:
             self._log.warning(error.what, code=error.code)
             has_forgotten = True
             self._give_back_joins(journal, [call.key for call in calls])
-            answers = journal.do(calls)
+            answers = journal.execute(calls)
         count = len(calls) // len(partitions)
         parts = (answers[place * count : (place + 1) * count] for place in range(len(partitions)))
         return {partition: JournaledFacts(*part) for partition, part in zip(partitions, parts, strict=True)}, has_forgotten
@@ -116,7 +116,7 @@ class CatchUp:
         conflicts = 0
         for kind, key in ((FactKind.ESTIMATE, known.key(partition)), (FactKind.IMPORT, known.import_key(partition))):
             own = dict(known.memory(partition).between(kind, start, end))
-            marks = journal.do([Read(kind, key, start, end - 1)])[0] if start < end else []
+            marks = journal.execute([Read(kind, key, start, end - 1)])[0] if start < end else []
             conflicts += sum(us > own.get(position, 0) for position, us in marks)
         self._report_conflicts(partition, conflicts)
 

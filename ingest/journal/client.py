@@ -25,7 +25,7 @@ from ingest.journal.known_facts import KnownFacts, RangeFacts
 from ingest.journal.range_closing import RangeClosing
 from ingest.offsets import Join, PlannedPosition
 from ordering.protocol.facts import Fact, FactKind
-from ordering.protocol.journal import Call, Forget, Hush, JournalKey, Raise, Read, Settle, Silence
+from ordering.protocol.journal import Call, Forget, JournalKey, Propose, Raise, Read, RecordSilence, Silence
 from ordering.ticks import INFINITY, MINUTE_US
 
 _TRIM_US = 10 * MINUTE_US
@@ -123,7 +123,7 @@ class JournalClient:
 
     def settle_base(self, partition: Partition, frontier_us: int) -> int | None:
         """Propose the frontier from which a partition without any record starts; return the one in force, None without an answer."""
-        answers = self._connection.ask([Settle(FactKind.BASE, self._known.key(partition), 0, frontier_us)])
+        answers = self._connection.ask([Propose(FactKind.BASE, self._known.key(partition), 0, frontier_us)])
         if answers is None:
             return None
         self._known.memory(partition).remember(FactKind.BASE, [answers[0]])
@@ -132,7 +132,7 @@ class JournalClient:
 
     def share_silences(self, silences: Mapping[Partition, Silence]) -> dict[Partition, Silence]:
         """Write since when partitions are silent; return what the journal knows of that, nothing without an answer."""
-        answers = self._connection.ask([Hush(self._known.key(partition), silence) for partition, silence in silences.items()])
+        answers = self._connection.ask([RecordSilence(self._known.key(partition), silence) for partition, silence in silences.items()])
         return dict(zip(silences, answers or [], strict=False))
 
     def read_joins(self, partitions: Mapping[Partition, str]) -> dict[Partition, Join] | None:
@@ -152,7 +152,7 @@ class JournalClient:
         self._known.add_topic(partition[0], topic_id)
         key = self._plan.join_key(partition, topic_id)
         self._known.joins[key] = Fact(FactKind.JOIN, *join)
-        return self._connection.ask([Settle(FactKind.JOIN, key, *join)]) is not None
+        return self._connection.ask([Propose(FactKind.JOIN, key, *join)]) is not None
 
     def _propose(self, kind: FactKind, key: Callable[[Partition], JournalKey], proposals: Sequence[Proposal]) -> dict[Partition, int]:
         partitions = {partition for partition, _, _ in proposals}

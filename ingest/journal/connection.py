@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 from ingest.journal.catch_up import CatchUp
 from ingest.journal.redis_journal import RedisJournal, SeenWrites
 from ordering.errors import TidegateError
-from ordering.protocol.journal import Call, ForgetfulJournalError
+from ordering.protocol.journal import Call, JournalWipedError
 from tidegate.settings.tables import RedisSettings
 
 _RETRY_S = 1.0
@@ -63,11 +63,11 @@ class JournalConnection:
             return None
         try:
             try:
-                return journal.do(calls)
-            except ForgetfulJournalError as error:
+                return journal.execute(calls)
+            except JournalWipedError as error:
                 self._log.warning(error.what, code=error.code)
                 self._catch_up.give_back_all(journal, [call.key for call in calls])
-                return journal.do(calls)
+                return journal.execute(calls)
         except TidegateError as error:
             self._lose(error)
             return None

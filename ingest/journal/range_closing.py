@@ -13,7 +13,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.journal.known_facts import KnownFacts, RangeFacts
 from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import Call, Close, Moment, Read
+from ordering.protocol.journal import Call, Close, PlanningTime, Read
 
 # A verdict stays in force until it is one part in so many of ``arrival_max_ahead`` old: so most ranges need no new one.
 _VERDICT_SHARE = 1000
@@ -34,7 +34,7 @@ class RangeClosing:
     def calls(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
         """Return the calls that close a range and read its facts, equally many for each range; *now_us* is the wall clock."""
         key, last, kind = self._known.key(partition), end - 1, self._known.span_kind
-        moment = Moment(kind, now_us, self._slack_us)
+        moment = PlanningTime(kind, now_us, self._slack_us)
         calls: list[Call] = [Close(key, end, moment), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
         if self._plan.imported is not None:
             import_key = self._known.import_key(partition)

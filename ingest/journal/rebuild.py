@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from ingest.config import IngestPlan, Partition
 from ordering.errors import RefusedError
-from ordering.protocol.facts import ORIGIN, Fact, FactKind, Merged, decode_facts, topic_mark
+from ordering.protocol.facts import ORIGIN, Fact, FactKind, FactMerger, decode_facts, topic_mark
 from ordering.protocol.journal import Journal, JournalKey
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import INFINITY
@@ -40,7 +40,7 @@ class TopicFacts:
         last: The last CTI that did not.
     """
 
-    merged: Merged = field(default_factory=Merged)
+    merged: FactMerger = field(default_factory=FactMerger)
     origin: tuple[int, int] | None = None
     first_positions: dict[int, int] = field(default_factory=dict)
     carried: bool = True
@@ -132,7 +132,7 @@ def journal_keys(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tup
 
 def has_lost(plan: IngestPlan, journal: Journal, judged: Mapping[Partition, int]) -> bool:
     """Return whether the journal has not closed what was judged: the positions below those in *judged*."""
-    return any(journal.closed(plan.journal_key(partition)) < position for partition, position in judged.items())
+    return any(journal.first_open(plan.journal_key(partition)) < position for partition, position in judged.items())
 
 
 def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[int, TopicFacts]:

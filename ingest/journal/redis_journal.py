@@ -26,20 +26,20 @@ import redis
 
 from ingest.journal.redis_script import SCRIPT
 from ordering.errors import RefusedError, TickRangeError, UnreachableError
-from ordering.protocol.facts import Fact, FactKind, in_order
+from ordering.protocol.facts import Fact, FactKind, sort_facts
 from ordering.protocol.journal import (
-    KEPT_BY_POSITION,
+    KINDS_BY_POSITION,
     Call,
     Close,
-    Closed,
     Forget,
-    ForgetfulJournalError,
-    Hush,
     Journal,
     JournalKey,
+    JournalWipedError,
+    Propose,
     Raise,
     Read,
-    Settle,
+    ReadClosed,
+    RecordSilence,
     Silence,
 )
 from ordering.ticks import MILLISECOND_US, format_duration
@@ -115,13 +115,13 @@ class RedisJournal(Journal):
                 client, settings.address, answer_timeout_us(settings) * 4 // 5 if _must_confirm_disk(client, settings) else 0, seen_writes
             )
 
-    def do(self, calls: Sequence[Call]) -> list[Any]:
-        """See :meth:`ordering.protocol.journal.Journal.do`. A long :class:`~ordering.protocol.journal.Forget` is done in several goes."""
+    def execute(self, calls: Sequence[Call]) -> list[Any]:
+        """See :meth:`ordering.protocol.journal.Journal.execute`. A long ``Forget`` is done in several goes."""
         calls_asked = [_script_calls(call) for call in calls]
         answers = iter(self._run_calls([ask for asks in calls_asked for ask in asks]))
         answered = [[next(answers) for _ in asks] for asks in calls_asked]
         for call, answer in zip(calls, answered, strict=True):
-            while isinstance(call, Forget) and max(answer[-len(KEPT_BY_POSITION) :]) == _AT_ONCE:
+            while isinstance(call, Forget) and max(answer[-len(KINDS_BY_POSITION) :]) == _AT_ONCE:
                 answer += self._run_calls(_script_calls(call))
         return [sum(answer) if isinstance(call, Forget) else answer[0] for call, answer in zip(calls, answered, strict=True)]
 
@@ -135,9 +135,9 @@ class RedisJournal(Journal):
 
     def dump(self, key: JournalKey) -> list[Fact]:
         """See :meth:`ordering.protocol.journal.Journal.dump`."""
-        closed, *answers = self.do([Closed(key), *(Read(kind, key, 0, _LAST) for kind in _NAMES)])
+        closed, *answers = self.execute([ReadClosed(key), *(Read(kind, key, 0, _LAST) for kind in _NAMES)])
         facts = [Fact(kind, *mark) for kind, marks in zip(_NAMES, answers, strict=True) for mark in marks]
-        return in_order(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
+        return sort_facts(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
 
     def read_silence(self, key: JournalKey) -> Silence | None:
         """Return since when a partition is known to be silent."""
@@ -198,9 +198,9 @@ class RedisJournal(Journal):
         self._seen_writes.update({key: (str(era), int(writes)) for key, (era, writes) in zip(keys, details, strict=True)})
         return [ask.read(answer) for ask, answer in zip(script_calls, answers, strict=True)]
 
-    def _forgetful_error(self, keys: Sequence[JournalKey]) -> ForgetfulJournalError:
+    def _forgetful_error(self, keys: Sequence[JournalKey]) -> JournalWipedError:
         names = ", ".join(f"{key.job}-{key.partition}" for key in keys)
-        return ForgetfulJournalError(
+        return JournalWipedError(
             f"the journal at {self._address} has lost what it had confirmed about {names}",
             where="redis.url",
             fix="nothing, while the job runs: it gives back what it knows; keep others from emptying this Redis",
@@ -235,37 +235,37 @@ def _script_calls(call: Call) -> list[_ScriptCall]:
             return [_ScriptCall("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
         case Close():
             return [_ScriptCall("close", call.key, (_digits(call.below), *_moment(call)), lambda _: None)]
-        case Read() if call.kind not in KEPT_BY_POSITION:
+        case Read() if call.kind not in KINDS_BY_POSITION:
             return [_ScriptCall("look", call.key, (_NAMES[call.kind],), lambda text: _settled_within(call, text))]
         case Read():
             bounds = _NAMES[call.kind], *_all_digits(call.start, call.end), _span_flag(call.kind)
             return [_ScriptCall("read", call.key, bounds, _parse_pairs)]
-        case Settle():
+        case Propose():
             proposed = _digits(call.position) + _digits(call.value)
             return [_ScriptCall("settle", call.key, (_NAMES[call.kind], proposed), _parse_settled)]
-        case Closed():
+        case ReadClosed():
             return [_ScriptCall("look", call.key, ("closed",), lambda text: int(text or 0))]
-        case Hush():
+        case RecordSilence():
             position, boot_id, *times = call.silence
             text = " ".join((_digits(position), boot_id, *_all_digits(*times)))
             return [_ScriptCall("hush", call.key, (_digits(position), text, boot_id), _parse_silence)]
         case Forget():
             below, most = _digits(call.below), str(_AT_ONCE)
-            return [_ScriptCall("forget", call.key, (_NAMES[kind], below, most, _span_flag(kind)), int) for kind in KEPT_BY_POSITION]
+            return [_ScriptCall("forget", call.key, (_NAMES[kind], below, most, _span_flag(kind)), int) for kind in KINDS_BY_POSITION]
 
 
 def _restore_call(key: JournalKey, fact: Fact) -> _ScriptCall:
     kind = FactKind(fact.kind)
-    if kind in KEPT_BY_POSITION:
+    if kind in KINDS_BY_POSITION:
         return _ScriptCall("fill", key, (_NAMES[kind], *_all_digits(fact.position, fact.value), _span_flag(kind)), int)
     proposed = fact.position, fact.value
     return _ScriptCall("settle", key, (_NAMES[kind], "".join(_all_digits(*proposed))), lambda text: int(_parse_settled(text) == proposed))
 
 
 def _moment(call: Close) -> tuple[str, str, str]:
-    if call.moment is None:
+    if call.planning_time is None:
         return "", "", ""
-    kind, value_us, slack_us = call.moment
+    kind, value_us, slack_us = call.planning_time
     return _NAMES[kind], _digits(value_us), _digits(max(value_us - slack_us, 0))
 
 

@@ -34,7 +34,7 @@ class FactOutbox:
 
     def __init__(self, model: Model, state: State, facts: Iterable[Fact]) -> None:
         self._model, self._state = model, state
-        state.untold = tuple(dict.fromkeys((*state.untold, *facts)))
+        state.pending_facts = tuple(dict.fromkeys((*state.pending_facts, *facts)))
 
     def attach(self, ctis: list[Cti], is_last: bool) -> list[Cti]:
         """
@@ -46,7 +46,7 @@ class FactOutbox:
         """
         if ctis:
             ctis = self._attach_to_first(ctis, self._pop_next())
-        while is_last and self._state.untold and (repeated := self._model.repeat(self._state)) is not None:
+        while is_last and self._state.pending_facts and (repeated := self._model.repeat_last_cti(self._state)) is not None:
             ctis.append(replace(repeated, facts=self._pop_next()))
         return ctis
 
@@ -55,7 +55,7 @@ class FactOutbox:
         return [replace(cti, facts=facts if _is_first(cti.output_partition, seen) else ()) for cti in ctis]
 
     def _pop_next(self) -> tuple[Fact, ...]:
-        facts, self._state.untold = self._state.untold[:FACTS_AT_ONCE], self._state.untold[FACTS_AT_ONCE:]
+        facts, self._state.pending_facts = self._state.pending_facts[:FACTS_AT_ONCE], self._state.pending_facts[FACTS_AT_ONCE:]
         return facts
 
 

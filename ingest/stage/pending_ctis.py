@@ -27,7 +27,7 @@ class PendingCtis:
     """
 
     def __init__(self, generation: Generation) -> None:
-        self._newest_only = generation.per_batch
+        self._newest_only = generation.is_per_batch
         self._newest: dict[int, Cti] = {}
         self._all: list[Cti] = []
 

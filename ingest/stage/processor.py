@@ -152,7 +152,9 @@ class RangeWalk:
         settings, end = self._plan.settings, planned.end
         marks = RangeMarks(planned.marks, planned.imports)
         self._moments = Moments(settings.span_kind, planned.spans, planned.planned_ms, settings.arrival_max_ahead_us)
-        self._outbox = FactOutbox(self._model, self._state, range_facts(planned, settings.span_kind, is_first=self._state.told is None))
+        self._outbox = FactOutbox(
+            self._model, self._state, range_facts(planned, settings.span_kind, is_first=self._state.last_promise is None)
+        )
         self._add("journal_conflicts", planned.conflicts)
         self._add("moments_clamped", planned.clamped)
         if end > planned.start:
@@ -165,7 +167,7 @@ class RangeWalk:
                 self._judge(planned.topic, planned.partition, records, marks)
         # The range may end in offsets without a record that could be judged; facts may stand among them.
         remaining = marks.between(self._state.next_offset, end)
-        batch = self._model.without_records(end, remaining.estimates, remaining.imports, planned.is_final)
+        batch = self._model.time_only_batch(end, remaining.estimates, remaining.imports, planned.is_final)
         joins = planned.joined_us > NEVER and end == planned.start
         if batch.estimates or batch.imports or batch.finish or joins or self._state.next_offset != end:
             self._step(batch)

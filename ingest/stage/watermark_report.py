@@ -33,7 +33,7 @@ def watermark_report(state: State, policies: Policies, over: bool) -> dict[str, 
 
 
 def _cause(state: State, policies: Policies, own_us: int) -> str:
-    if state.finished or state.c == INFINITY:
+    if state.is_finished or state.c == INFINITY:
         return "end"
     if own_us > NEVER and own_us >= state.floor_us:
         return "event"
@@ -41,9 +41,9 @@ def _cause(state: State, policies: Policies, own_us: int) -> str:
         return "nothing"
     late_us = NEVER if policies.late_us is None or state.arrival_us == NEVER else state.arrival_us - policies.late_us
     if late_us >= state.floor_us:
-        return "estimate" if state.estimated else "late floor"
+        return "estimate" if state.is_estimated else "late floor"
     if state.promise_us >= state.floor_us:
-        return "import" if state.imported else "source CTI"
+        return "import" if state.is_imported else "source CTI"
     return "join"
 
 
@@ -59,9 +59,9 @@ def watermark_details(state: State, policies: Policies, over: bool, substreams: 
     """
     count = len(state.timelines)
     held, least_us = np.zeros(count, dtype=np.int64), np.full(count, INFINITY, dtype=np.int64)
-    for chunk in state.parts():
+    for chunk in state.all_chunks():
         rows = chunk.held.rows
-        timeline, system_us = rows.timeline[chunk.held.waits], rows.system_us[chunk.held.waits]
+        timeline, system_us = rows.timeline[chunk.held.is_waiting], rows.system_us[chunk.held.is_waiting]
         held += np.bincount(timeline, minlength=count)
         np.minimum.at(least_us, timeline, system_us)
     fields: dict[str, Any] = {"held_from_us": int(least_us.min(initial=INFINITY)) if held.any() else None}

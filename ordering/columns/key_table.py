@@ -74,7 +74,7 @@ class Keys:
         words &= _KEEP[np.minimum(np.repeat(length, counts) - 8 * place, 8)]
         return Keys(words, first, length)
 
-    def take(self, rows: Ints) -> Keys:
+    def take_rows(self, rows: Ints) -> Keys:
         """Return the keys at *rows*, in their order."""
         length = self.length[rows]
         counts = (length + 7) >> 3
@@ -132,9 +132,9 @@ class KeyTable:
 
     def keys(self, rows: Ints) -> Keys:
         """Return the keys of some rows."""
-        return Keys(self._words, self._first[: self._count], self._length[: self._count].astype(np.int64)).take(rows)
+        return Keys(self._words, self._first[: self._count], self._length[: self._count].astype(np.int64)).take_rows(rows)
 
-    def find(self, keys: Keys) -> tuple[Ints, Ints]:
+    def find_or_add(self, keys: Keys) -> tuple[Ints, Ints]:
         """
         Return the row of each key, adding those not yet known.
 
@@ -149,11 +149,11 @@ class KeyTable:
         fresh = np.flatnonzero(rows < 0)
         if len(fresh):
             rows[fresh] = np.arange(self._count, self._count + len(fresh))
-            self._append(keys.take(fresh))
+            self._append(keys.take_rows(fresh))
             if 2 * self._count > len(self._slots):
                 self._rehash()
             else:
-                self._enter(hashed[fresh], rows[fresh])
+                self._insert(hashed[fresh], rows[fresh])
         return rows, fresh
 
     def keep(self, needed: Ints) -> None:
@@ -175,7 +175,7 @@ class KeyTable:
             taken = entry != _EMPTY
             likely = np.flatnonzero(taken & ((entry & ~_ROW_BITS) == tags))
             found = (entry[likely] & _ROW_BITS).astype(np.int64)
-            same = self._same(keys, sought[likely], found)
+            same = self._are_equal(keys, sought[likely], found)
             rows[sought[likely[same]]] = found[same]
             taken[likely[same]] = False
             # Whoever met a free slot is new; whoever met another key looks into the next slot.
@@ -183,7 +183,7 @@ class KeyTable:
             slot = (slot[taken] + 1) & int(mask)
         return rows
 
-    def _same(self, keys: Keys, places: Ints, rows: Ints) -> NDArray[np.bool_]:
+    def _are_equal(self, keys: Keys, places: Ints, rows: Ints) -> NDArray[np.bool_]:
         length = keys.length[places]
         same: NDArray[np.bool_] = self._length[rows] == length
         words = (length + 7) >> 3
@@ -195,15 +195,15 @@ class KeyTable:
 
     def _append(self, keys: Keys) -> None:
         count, words = self._count + len(keys), self._words_used + len(keys.words)
-        self._first = grown(self._first, count)
-        self._length = grown(self._length, count)
-        self._words = grown(self._words, words)
+        self._first = with_room(self._first, count)
+        self._length = with_room(self._length, count)
+        self._words = with_room(self._words, words)
         self._first[self._count : count] = keys.first + self._words_used
         self._length[self._count : count] = keys.length
         self._words[self._words_used : words] = keys.words
         self._count, self._words_used = count, words
 
-    def _enter(self, hashed: Words, rows: Ints) -> None:
+    def _insert(self, hashed: Words, rows: Ints) -> None:
         mask = len(self._slots) - 1
         entries = (hashed & ~_ROW_BITS) | rows.astype(np.uint64)
         slot = (hashed & np.uint64(mask)).astype(np.int64)
@@ -221,10 +221,10 @@ class KeyTable:
         self._slots = np.full(slots, _EMPTY, dtype=np.uint64)
         rows = np.arange(self._count)
         used = Keys(self._words[: self._words_used], self._first[: self._count], self._length[: self._count].astype(np.int64))
-        self._enter(used.hashes(), rows)
+        self._insert(used.hashes(), rows)
 
 
-def grown(column: NDArray[Entry], room: int) -> NDArray[Entry]:
+def with_room(column: NDArray[Entry], room: int) -> NDArray[Entry]:
     """Return the column with room for *room* entries; what is there stays, what is new is undefined."""
     if room <= len(column):
         return column

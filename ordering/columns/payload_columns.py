@@ -25,14 +25,14 @@ BYTES_MAX = 2**31 - 1
 """So many bytes of payload an Arrow column with offsets of 32 bits can hold."""
 
 
-def take(column: Payload, rows: Ints) -> Payload:
+def take_rows(column: Payload, rows: Ints) -> Payload:
     """Return the entries at *rows*, in their order."""
     if isinstance(column, np.ndarray):
         return column[rows]
     return pc.take(column, pa.array(rows), boundscheck=False)
 
 
-def join(parts: Sequence[Payload]) -> Payload:
+def concat_columns(parts: Sequence[Payload]) -> Payload:
     """Return all entries, one part after the other; parts without entries may be of either kind."""
     filled = [part for part in parts if len(part)]
     if len(filled) < 2:
@@ -42,14 +42,14 @@ def join(parts: Sequence[Payload]) -> Payload:
     return pa.concat_arrays([to_arrow(part) for part in filled])
 
 
-def take_from_two(first: Payload, second: Payload, rows: Ints) -> Payload:
+def take_rows_of_two(first: Payload, second: Payload, rows: Ints) -> Payload:
     """Return the entries at *rows* of both columns laid end to end, as the kind of column that *second* is if that can hold so much."""
     if not len(first):
-        return take(second, rows)
+        return take_rows(second, rows)
     if not isinstance(second, np.ndarray):
         first = to_arrow(first)
         kind = second.type if first.nbytes + second.nbytes <= BYTES_MAX else pa.large_binary()
-        return take(pa.concat_arrays([first.cast(kind), second.cast(kind)]), rows)
+        return take_rows(pa.concat_arrays([first.cast(kind), second.cast(kind)]), rows)
     if second.dtype != object:
         return np.concatenate([first, second])[rows]
     first = first if isinstance(first, np.ndarray) else to_objects(first)
@@ -75,6 +75,6 @@ def to_objects(column: pa.Array | pa.ChunkedArray | Sequence[bytes | None]) -> O
     return objects
 
 
-def no_entries() -> NDArray[np.object_]:
+def empty_column() -> NDArray[np.object_]:
     """Return a column without entries."""
     return np.empty(0, dtype=object)

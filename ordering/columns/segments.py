@@ -126,7 +126,7 @@ def first_above(rising: Ints, segment: Ints, starts: Ints, values: Ints, value_s
     return low
 
 
-def sorted_places(primary: Ints, secondary: Ints, place: Ints, places: int) -> Ints:
+def sort_places(primary: Ints, secondary: Ints, place: Ints, places: int) -> Ints:
     """
     Return *place* sorted by (primary, secondary, place).
 
@@ -154,7 +154,7 @@ def sorted_places(primary: Ints, secondary: Ints, place: Ints, places: int) -> I
     return place[np.lexsort((place, secondary, primary))]
 
 
-def grouped(group: NDArray[np.integer[Any]]) -> Ints:
+def group_order(group: NDArray[np.integer[Any]]) -> Ints:
     """Return the row numbers that sort *group* (numbers from 0), rows of one group in their order."""
     rows = np.arange(len(group))
     bits = max(len(group) - 1, 1).bit_length()

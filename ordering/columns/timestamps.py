@@ -66,7 +66,7 @@ def to_ticks(values: pa.Array | pa.ChunkedArray, unit: str = "auto") -> Ticks:
     if unit not in UNITS:
         raise SettingError(f"{unit!r} is not a unit of time", code="TG-TIMESTAMP-UNIT", fix=f"use one of {', '.join(UNITS)}", example="ms")
     chunks = values.chunks if isinstance(values, pa.ChunkedArray) else [values]
-    parts = [_read(chunk, unit) for chunk in chunks] or [_none(0)]
+    parts = [_read(chunk, unit) for chunk in chunks] or [_all_invalid(0)]
     if len(parts) == 1:
         return parts[0]
     return np.concatenate([ticks for ticks, _ in parts]), np.concatenate([valid for _, valid in parts])
@@ -87,7 +87,7 @@ def _read(values: pa.Array, unit: str) -> Ticks:
     if _is_text(kind):
         return _read_text(values, unit)
     if unit == "iso":
-        return _none(len(values))
+        return _all_invalid(len(values))
     if pa.types.is_uint64(kind):
         return _read_unsigned(_numbers(values), unit)
     if pa.types.is_integer(kind):
@@ -96,10 +96,10 @@ def _read(values: pa.Array, unit: str) -> Ticks:
         return _read_floats(_numbers(values).astype(np.float64, copy=False), unit)
     if pa.types.is_decimal(kind):
         return _read_text(values.cast(pa.string()), unit)
-    return _none(len(values))
+    return _all_invalid(len(values))
 
 
-def _none(rows: int) -> Ticks:
+def _all_invalid(rows: int) -> Ticks:
     return np.zeros(rows, np.int64), np.zeros(rows, np.bool_)
 
 
@@ -118,14 +118,14 @@ def _read_integers(values: npt.NDArray[np.int64], unit: str) -> Ticks:
     if unit != "auto":
         return _scale(values, unit)
     if not len(values):
-        return _none(0)
+        return _all_invalid(0)
     smallest, largest = int(values.min()), int(values.max())
     low = 0
     for band, high in _AUTO_BELOW.items():
         if low <= smallest and largest < high:
             return _scale(values, band)
         low = high
-    ticks, valid = _none(len(values))
+    ticks, valid = _all_invalid(len(values))
     for band in _AUTO_BELOW:
         rows = np.flatnonzero(_in_band(values, band))
         ticks[rows], valid[rows] = _scale(values[rows], band)
@@ -152,19 +152,19 @@ def _scale(values: npt.NDArray[np.int64], unit: str) -> Ticks:
 def _read_unsigned(values: npt.NDArray[np.uint64], unit: str) -> Ticks:
     huge = np.flatnonzero(values > _INT64_MAX)
     ticks, valid = _read_integers(values.astype(np.int64), unit)
-    ticks[huge], valid[huge] = _one_by_one((b"%d" % int(value) for value in values[huge]), unit, len(huge))
+    ticks[huge], valid[huge] = _read_decimals((b"%d" % int(value) for value in values[huge]), unit, len(huge))
     return ticks, valid
 
 
 def _read_floats(values: npt.NDArray[np.float64], unit: str) -> Ticks:
-    ticks, valid = _none(len(values))
+    ticks, valid = _all_invalid(len(values))
     for band in _AUTO_BELOW if unit == "auto" else (unit,):
         meant = _in_band(values, band) if unit == "auto" else values > 0
         fine = meant & (values < _FLOAT_COARSE_FROM[band]) & (values >= 1)
         rows = np.flatnonzero(fine)
         ticks[rows], valid[rows] = _scale(_fine_floats_us(values[rows], band), "us")
         rows = np.flatnonzero(meant & ~fine & np.isfinite(values))
-        ticks[rows], valid[rows] = _one_by_one((repr(float(value)).encode() for value in values[rows]), band, len(rows))
+        ticks[rows], valid[rows] = _read_decimals((repr(float(value)).encode() for value in values[rows]), band, len(rows))
     return ticks, valid
 
 
@@ -177,7 +177,7 @@ def _fine_floats_us(values: npt.NDArray[np.float64], unit: str) -> npt.NDArray[n
     return np.where(nearest * divide / multiply == values, nearest.astype(np.int64), below)
 
 
-def _one_by_one(texts: Iterable[bytes], unit: str, rows: int) -> Ticks:
+def _read_decimals(texts: Iterable[bytes], unit: str, rows: int) -> Ticks:
     with localcontext(prec=4 * _TEXT_LENGTH_MAX):
         read = np.fromiter((_decimal_us(text, unit) for text in texts), np.int64, rows)
     return read, read > 0
@@ -199,14 +199,14 @@ def _decimal_us(text: bytes, unit: str) -> int:
 def _read_text(values: pa.Array, unit: str) -> Ticks:
     texts = values.cast(pa.large_binary())
     if not len(texts):
-        return _none(0)
+        return _all_invalid(0)
     offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
     data = np.frombuffer(texts.buffers()[2] or b"", np.uint8)
     lengths = np.diff(offsets)
     lengths[lengths > _TEXT_LENGTH_MAX] = 0
     if texts.null_count:
         lengths[np.asarray(texts.is_null())] = 0
-    ticks, valid = _none(len(texts))
+    ticks, valid = _all_invalid(len(texts))
     for start in range(0, len(texts), _BLOCK_ROWS):
         block = slice(start, start + _BLOCK_ROWS)
         for length in np.flatnonzero(np.bincount(lengths[block])):
@@ -228,7 +228,7 @@ def _read_texts(chars: Characters, unit: str) -> Ticks:
     is_iso = (chars[4] == ord("-")) & (chars[7] == ord("-")) if len(chars) >= 10 else np.zeros(chars.shape[1], np.bool_)
     if unit in ("auto", "iso") and is_iso.all():
         return _read_iso(chars)
-    ticks, valid = _none(chars.shape[1])
+    ticks, valid = _all_invalid(chars.shape[1])
     if unit in ("auto", "iso") and is_iso.any():
         ticks[is_iso], valid[is_iso] = _read_iso(chars[:, is_iso])
     if unit != "iso":
@@ -238,10 +238,10 @@ def _read_texts(chars: Characters, unit: str) -> Ticks:
 
 def _read_numerals(chars: Characters, unit: str) -> Ticks:
     plain = _all_digits(chars) if len(chars) <= 18 else np.zeros(chars.shape[1], np.bool_)
-    ticks, valid = _none(chars.shape[1])
+    ticks, valid = _all_invalid(chars.shape[1])
     ticks[plain], valid[plain] = _read_integers(_decimal_digits(chars[:, plain], np.int64), unit)
     odd = np.flatnonzero(~plain)
-    ticks[odd], valid[odd] = _one_by_one((text.tobytes() for text in np.ascontiguousarray(chars[:, odd].T)), unit, len(odd))
+    ticks[odd], valid[odd] = _read_decimals((text.tobytes() for text in np.ascontiguousarray(chars[:, odd].T)), unit, len(odd))
     return ticks, valid
 
 
@@ -261,7 +261,7 @@ def _read_iso(chars: Characters) -> Ticks:
     zone_length = _zone_lengths(chars)
     if (zone_length == zone_length[0]).all():
         return _read_iso_shape(chars, int(zone_length[0]))
-    ticks, valid = _none(chars.shape[1])
+    ticks, valid = _all_invalid(chars.shape[1])
     for length in np.unique(zone_length):
         rows = zone_length == length
         ticks[rows], valid[rows] = _read_iso_shape(chars[:, rows], int(length))
@@ -283,7 +283,7 @@ def _read_iso_shape(chars: Characters, zone_length: int) -> Ticks:
     body, zone = chars[: len(chars) - zone_length], chars[len(chars) - zone_length :]
     size = len(body)
     if size not in (10, 16, 19) and not 21 <= size <= 29:
-        return _none(chars.shape[1])
+        return _all_invalid(chars.shape[1])
     days, valid = _read_date(body)
     second_of_day = np.zeros(len(days), np.int32)
     if size > 10:

@@ -59,10 +59,10 @@ class Failure:
     """One wrong answer, and what is wrong with it."""
 
     question: Question
-    what: str
+    problem: str
 
     def __str__(self) -> str:
-        return f"{self.question.where}: {self.question.operation}: {self.what}"
+        return f"{self.question.where}: {self.question.operation}: {self.problem}"
 
 
 @dataclass
@@ -74,7 +74,7 @@ class Report:
     failures: list[Failure] = field(default_factory=list)
 
     @property
-    def ok(self) -> bool:
+    def is_ok(self) -> bool:
         """Whether nothing is wrong, and something was offered."""
         return not self.failures and bool(self.passed)
 
@@ -140,23 +140,23 @@ def load(name: str) -> list[Json]:
 _Asked = Callable[[Json], list[tuple[str, Json, Json]]]
 
 
-def _one_way(operation: str) -> _Asked:
+def _ask_one_way(operation: str) -> _Asked:
     return lambda case: [(operation, case["given"], case["expected"])]
 
 
-def _both_ways(kind: str) -> _Asked:
+def _ask_both_ways(kind: str) -> _Asked:
     return lambda case: [(f"encode_{kind}", case["fields"], case["bytes"]), (f"decode_{kind}", case["bytes"], case["fields"])]
 
 
 _ASKED: dict[str, _Asked] = {
-    "partitioner": _one_way("partition"),
-    "keys": _one_way("key_bytes"),
-    "events": _both_ways("event"),
-    "ctis": _both_ways("cti"),
-    "source_ctis": _both_ways("source_cti"),
+    "partitioner": _ask_one_way("partition"),
+    "keys": _ask_one_way("key_bytes"),
+    "events": _ask_both_ways("event"),
+    "ctis": _ask_both_ways("cti"),
+    "source_ctis": _ask_both_ways("source_cti"),
     "refused": lambda case: [(case["operation"], case["given"], {"refused": True})],
-    "reader": _one_way("read"),
-    "writer": _one_way("write"),
+    "reader": _ask_one_way("read"),
+    "writer": _ask_one_way("write"),
 }
 _MAY_BE_LEFT_OUT = {"listed", "rosters", "waiting", "missing", "valid", "held"}
 """A reader may ignore lists, and need not tell what it waits for."""
@@ -258,7 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         report = run(answer)
     print(report)
-    return 0 if report.ok else 1
+    return 0 if report.is_ok else 1
 
 
 def _seconds(text: str) -> float:

@@ -120,7 +120,7 @@ def _read(given: Json) -> Json:
         "frontier": [list(rise) for rise in accepted.frontier],
         "listed": [[offset, number, key.hex(), w] for offset, number, key, w in accepted.listed],
         "rosters": [[offset, roster.version] for offset, roster in accepted.rosters],
-        "waiting": [list(waiting) for waiting in reader.waiting()],
+        "waiting": [list(waiting) for waiting in reader.blocked_channels()],
         "missing": reader.missing(),
     }
     if given["start_us"] is None:

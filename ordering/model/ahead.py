@@ -23,10 +23,10 @@ class Ahead:
 
     system_us: Ints
     partition: Partitions
-    passed: int = 0
+    passed_count: int = 0
 
     def __len__(self) -> int:
-        return len(self.system_us) - self.passed
+        return len(self.system_us) - self.passed_count
 
     @staticmethod
     def of(system_us: Ints, partition: Partitions) -> Ahead:
@@ -37,9 +37,9 @@ class Ahead:
         return Ahead(system_us, partition)
 
     @staticmethod
-    def join(parts: Iterable[Ahead]) -> Ahead:
+    def merge(parts: Iterable[Ahead]) -> Ahead:
         """Return what is left of all *parts*."""
-        left = [(part.system_us[part.passed :], part.partition[part.passed :]) for part in parts if len(part)]
+        left = [(part.system_us[part.passed_count :], part.partition[part.passed_count :]) for part in parts if len(part)]
         if not left:
             return Ahead.empty()
         return Ahead.of(np.concatenate([system_us for system_us, _ in left]), np.concatenate([partition for _, partition in left]))
@@ -49,13 +49,13 @@ class Ahead:
         """Return no events."""
         return Ahead(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32))
 
-    def take_below(self, c: int) -> tuple[Ints, Partitions]:
+    def pop_below(self, c: int) -> tuple[Ints, Partitions]:
         """Pass the events below *c*; return their system timestamps, rising, and partitions."""
         until = int(np.searchsorted(self.system_us, c))
-        until = max(until, self.passed)
-        below = self.system_us[self.passed : until], self.partition[self.passed : until]
-        self.passed = until
-        if 2 * self.passed > len(self.system_us):
+        until = max(until, self.passed_count)
+        below = self.system_us[self.passed_count : until], self.partition[self.passed_count : until]
+        self.passed_count = until
+        if 2 * self.passed_count > len(self.system_us):
             # Copies: a slice would keep all of it in memory.
-            self.system_us, self.partition, self.passed = self.system_us[until:].copy(), self.partition[until:].copy(), 0
+            self.system_us, self.partition, self.passed_count = self.system_us[until:].copy(), self.partition[until:].copy(), 0
         return below

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.columns.key_table import Keys
-from ordering.columns.payload_columns import Payload, join, no_entries, take, to_arrow, to_objects
+from ordering.columns.payload_columns import Payload, concat_columns, empty_column, take_rows, to_arrow, to_objects
 from ordering.errors import ProtocolError
 from ordering.model.ahead import Ahead
 from ordering.model.timelines import Timelines
@@ -31,7 +31,7 @@ _MAGIC = b"TGC2"
 
 
 @dataclass(slots=True)
-class Rows:
+class EventRows:
     """Kept events as columns, offsets rising. Times in microseconds; ``timeline`` is a row of the table."""
 
     system_us: Ints
@@ -42,8 +42,8 @@ class Rows:
     timeline: NDArray[np.int32]
     key: Payload
     value: Payload
-    elsewhere: bool = False
-    """Whether keys and values lie in files (:meth:`move_payloads`)."""
+    is_spilled: bool = False
+    """Whether keys and values lie in files (:meth:`spill_payloads`)."""
 
     def __len__(self) -> int:
         return len(self.system_us)
@@ -51,67 +51,67 @@ class Rows:
     @property
     def payload_bytes(self) -> int:
         """How much memory keys and values take, as far as that is known: columns of Python bytes do not tell."""
-        return 0 if self.elsewhere else sum(column.nbytes for column in (self.key, self.value) if not isinstance(column, np.ndarray))
+        return 0 if self.is_spilled else sum(column.nbytes for column in (self.key, self.value) if not isinstance(column, np.ndarray))
 
-    def move_payloads(self, move: Callable[[Payload, Payload], tuple[Payload, Payload]]) -> None:
+    def spill_payloads(self, move: Callable[[Payload, Payload], tuple[Payload, Payload]]) -> None:
         """Let *move* put keys and values elsewhere; what it returns must hold the same entries. Rows taken from here are in memory."""
         self.key, self.value = move(self.key, self.value)
-        self.elsewhere = True
+        self.is_spilled = True
 
-    def take(self, rows: Ints) -> Rows:
+    def take_rows(self, rows: Ints) -> EventRows:
         """Return the events at *rows*, in their order."""
-        return Rows(*[*(getattr(self, name)[rows] for name in _FIXED), take(self.key, rows), take(self.value, rows)])
+        return EventRows(*[*(getattr(self, name)[rows] for name in _FIXED), take_rows(self.key, rows), take_rows(self.value, rows)])
 
-    def by_offset(self) -> Rows:
+    def by_offset(self) -> EventRows:
         """Return the events by rising offset."""
         if (self.offset[1:] > self.offset[:-1]).all():
             return self
-        return self.take(np.argsort(self.offset))
+        return self.take_rows(np.argsort(self.offset))
 
     @staticmethod
-    def concat(parts: list[Rows]) -> Rows:
+    def concat(parts: list[EventRows]) -> EventRows:
         """Return all events of *parts*, one part after the other."""
         filled = [part for part in parts if len(part)]
         if len(filled) < 2:
-            return filled[0] if filled else Rows.empty()
+            return filled[0] if filled else EventRows.empty()
         fixed = [np.concatenate([getattr(part, name) for part in filled]) for name in _FIXED]
-        return Rows(*[*fixed, join([part.key for part in filled]), join([part.value for part in filled])])
+        return EventRows(*[*fixed, concat_columns([part.key for part in filled]), concat_columns([part.value for part in filled])])
 
     @staticmethod
-    def empty() -> Rows:
+    def empty() -> EventRows:
         """Return no events."""
         ints = np.empty(0, dtype=np.int64)
-        return Rows(ints, ints, ints, ints, np.empty(0, dtype=np.uint16), np.empty(0, dtype=np.int32), no_entries(), no_entries())
+        return EventRows(ints, ints, ints, ints, np.empty(0, dtype=np.uint16), np.empty(0, dtype=np.int32), empty_column(), empty_column())
 
 
-_FIXED = tuple(name for name in Rows.__dataclass_fields__ if name not in ("key", "value", "elsewhere"))
+_FIXED = tuple(name for name in EventRows.__dataclass_fields__ if name not in ("key", "value", "is_spilled"))
 
 
 @dataclass(slots=True)
-class Held:
+class HeldEvents:
     """Events that wait for their watermark. Those taken stay in place, marked, until they are the greater part."""
 
-    rows: Rows = field(default_factory=Rows.empty)
-    waits: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
+    rows: EventRows = field(default_factory=EventRows.empty)
+    is_waiting: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
     count: int = 0
 
     @staticmethod
-    def of(rows: Rows) -> Held:
+    def of(rows: EventRows) -> HeldEvents:
         """Return *rows*, all waiting."""
-        return Held(rows, np.ones(len(rows), dtype=np.bool_), len(rows))
+        return HeldEvents(rows, np.ones(len(rows), dtype=np.bool_), len(rows))
 
-    def waiting(self) -> Rows:
+    def waiting_rows(self) -> EventRows:
         """Return the events that wait."""
-        return self.rows if self.count == len(self.rows) else self.rows.take(np.flatnonzero(self.waits))
+        return self.rows if self.count == len(self.rows) else self.rows.take_rows(np.flatnonzero(self.is_waiting))
 
-    def release(self, due: Ints) -> Rows:
+    def pop_rows(self, due: Ints) -> EventRows:
         """Take out the events at *due*; return them."""
-        left = self.rows.take(due)
-        self.waits[due] = False
+        left = self.rows.take_rows(due)
+        self.is_waiting[due] = False
         self.count -= len(due)
         if 2 * self.count < len(self.rows):
-            self.rows = self.waiting()
-            self.waits = np.ones(len(self.rows), dtype=np.bool_)
+            self.rows = self.waiting_rows()
+            self.is_waiting = np.ones(len(self.rows), dtype=np.bool_)
         return left
 
 
@@ -128,11 +128,11 @@ class Chunk:
         needed_until_us: From the CTI on that exceeds this, nothing of it is needed.
     """
 
-    held: Held = field(default_factory=Held)
+    held: HeldEvents = field(default_factory=HeldEvents)
     ahead: Ahead = field(default_factory=Ahead.empty)
     timelines: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     level: int = 0
-    size: int = 0
+    size_bytes: int = 0
     needed_until_us: int = 0
 
     def is_empty(self) -> bool:
@@ -140,11 +140,11 @@ class Chunk:
         return not (self.held.count or len(self.ahead) or len(self.timelines))
 
     @staticmethod
-    def join(chunks: list[Chunk]) -> Chunk:
+    def merge(chunks: list[Chunk]) -> Chunk:
         """Return all that still counts of *chunks* as one."""
         return Chunk(
-            held=Held.of(Rows.concat([chunk.held.waiting() for chunk in chunks]).by_offset()),
-            ahead=Ahead.join(chunk.ahead for chunk in chunks),
+            held=HeldEvents.of(EventRows.concat([chunk.held.waiting_rows() for chunk in chunks]).by_offset()),
+            ahead=Ahead.merge(chunk.ahead for chunk in chunks),
             timelines=np.concatenate([chunk.timelines for chunk in chunks]) if chunks else np.empty(0, dtype=np.int32),
         )
 
@@ -167,16 +167,16 @@ _TIMELINE_SCHEMA = pa.schema([("key", pa.binary()), ("largest_us", pa.int64()), 
 
 def encode(chunk: Chunk, table: Timelines) -> bytes:
     """Return a chunk's bytes: three Arrow streams (timelines, held, ahead), each behind its length as little-endian u64."""
-    held, moved = chunk.held.waiting(), chunk.timelines
+    held, moved = chunk.held.waiting_rows(), chunk.timelines
     # Timelines that only held events name carry no news; those that moved do.
     named = np.unique(np.concatenate([moved, held.timeline]))
-    place = table.places(named, held.timeline) if len(held) else np.empty(0, dtype=np.int64)
+    place = table.places_among(named, held.timeline) if len(held) else np.empty(0, dtype=np.int64)
     timelines = [table.keys(named), table.largest_us[named], np.isin(named, moved)]
     columns = [held.system_us, held.event_time_us, held.arrival_us, held.offset, held.flags, place.astype(np.int32)]
     parts = [
         _stream(_TIMELINE_SCHEMA, timelines),
         _stream(_HELD_SCHEMA, [*columns, to_arrow(held.key), to_arrow(held.value)]),
-        _stream(_AHEAD_SCHEMA, [chunk.ahead.system_us[chunk.ahead.passed :], chunk.ahead.partition[chunk.ahead.passed :]]),
+        _stream(_AHEAD_SCHEMA, [chunk.ahead.system_us[chunk.ahead.passed_count :], chunk.ahead.partition[chunk.ahead.passed_count :]]),
     ]
     return _MAGIC + b"".join(struct.pack("<Q", len(part)) + part for part in parts)
 
@@ -193,17 +193,17 @@ def _stream(schema: pa.Schema, columns: list[Any]) -> bytes:
 
 
 @dataclass(slots=True)
-class Saved:
+class SavedChunk:
     """What a chunk's bytes say; ``timelines`` are the table rows that moved, with their values then."""
 
     version: int
-    rows: Rows
+    rows: EventRows
     ahead: Ahead
     timelines: Ints
     largest_us: Ints
 
 
-def decode(octets: bytes, table: Timelines) -> Saved:
+def decode(octets: bytes, table: Timelines) -> SavedChunk:
     """
     Read a chunk of any version, adding its timelines to *table*.
 
@@ -215,13 +215,13 @@ def decode(octets: bytes, table: Timelines) -> Saved:
     if octets[:4] != _MAGIC:
         raise ProtocolError("a saved chunk of state begins with bytes of no known version", fix="run the version that saved it")
     timelines, held, ahead = _batches(octets, at=len(_MAGIC))
-    rows = table.find_distinct(Keys.of(timelines["key"]))
+    rows = table.find_or_add_distinct(Keys.of(timelines["key"]))
     moved = timelines["moved"].to_numpy(zero_copy_only=False)
     fixed = [held[name].to_numpy() for name in ("system_us", "event_time_us", "arrival_us", "offset", "flags")]
     timeline = rows[held["timeline"].to_numpy()].astype(np.int32)
-    return Saved(
+    return SavedChunk(
         2,
-        Rows(*[*fixed, timeline, held["key"], held["value"]]),
+        EventRows(*[*fixed, timeline, held["key"], held["value"]]),
         Ahead.of(ahead["system_us"].to_numpy().copy(), ahead["partition"].to_numpy().copy()),
         rows[moved],
         timelines["largest_us"].to_numpy()[moved],
@@ -237,17 +237,17 @@ def _batches(octets: bytes, at: int) -> list[pa.RecordBatch]:
     return batches
 
 
-def _decode_version_1(octets: bytes, table: Timelines) -> Saved:
+def _decode_version_1(octets: bytes, table: Timelines) -> SavedChunk:
     """One stream for all: kind 0 held, 1 ahead (by timeline), 2 timelines."""
     batch = pa.ipc.open_stream(octets).read_next_batch()
     kind, system_us, substream = batch["kind"].to_numpy(), batch["system_us"].to_numpy(), batch["substream"]
-    timeline = table.find(substream) if len(substream.dictionary) else np.empty(0, dtype=np.int64)
+    timeline = table.find_or_add(substream) if len(substream.dictionary) else np.empty(0, dtype=np.int64)
     held, ahead, moved = (np.flatnonzero(kind == which) for which in range(3))
     fixed = [batch[name].to_numpy()[held] for name in ("event_time_us", "arrival_us", "offset", "flags")]
     payloads = [to_objects(batch[name].take(pa.array(held))) for name in ("key", "value")]
-    return Saved(
+    return SavedChunk(
         1,
-        Rows(*[system_us[held], *fixed, timeline[held].astype(np.int32), *payloads]),
+        EventRows(*[system_us[held], *fixed, timeline[held].astype(np.int32), *payloads]),
         Ahead.of(system_us[ahead], table.partition[timeline[ahead]]),
         timeline[moved],
         system_us[moved],

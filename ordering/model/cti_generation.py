@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.columns.segments import grouped
+from ordering.columns.segments import group_order
 from ordering.model.ahead import Ahead
-from ordering.model.events import Releases
+from ordering.model.events import ReleaseRows
 from ordering.model.state import State
 from ordering.policies import Generation
 from ordering.protocol.punctuation import Cause, Cti, Roster
@@ -26,7 +26,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class CtiPoint:
     """
     A point of a batch that ends what one CTI may tell.
 
@@ -39,15 +39,15 @@ class Point:
     """
 
     watermark_us: int
-    out: int
+    released_count: int
     next_offset: int
     arrival_us: int
     cause: Cause
-    due: bool = True
+    is_due: bool = True
 
 
 @dataclass(slots=True)
-class Out:
+class Outflow:
     """
     What left with a batch, in release order.
 
@@ -61,12 +61,12 @@ class Out:
 
     system_us: Ints
     partition: NDArray[np.int32]
-    skipped: Mask | None
-    releases: Releases
-    by_channel: Ints | None = None
+    is_skipped: Mask | None
+    release_rows: ReleaseRows
+    channel_order: Ints | None = None
 
 
-def points_inside(generation: Generation, state: State, counted: Mask, ends: Mask | None, forced: Ints, watermark_us: Ints) -> list[int]:
+def find_due_rows(generation: Generation, state: State, counted: Mask, ends: Mask | None, forced: Ints, watermark_us: Ints) -> list[int]:
     """
     Return the batch rows after which CTIs are due, rising.
 
@@ -81,15 +81,15 @@ def points_inside(generation: Generation, state: State, counted: Mask, ends: Mas
     due = np.zeros(len(counted), dtype=np.bool_)
     due[forced] = True
     if generation.every_events is not None:
-        reached = (state.accepted + np.cumsum(counted)) // generation.every_events
-        due |= counted & (reached > np.concatenate([[state.accepted // generation.every_events], reached[:-1]]))
+        reached = (state.accepted_count + np.cumsum(counted)) // generation.every_events
+        due |= counted & (reached > np.concatenate([[state.accepted_count // generation.every_events], reached[:-1]]))
     rows = np.flatnonzero(due).tolist()
     if generation.every_us is None:
         return rows
-    return _with_application_time(rows, generation.every_us, state.point_us, ends, watermark_us)
+    return _add_time_points(rows, generation.every_us, state.last_point_us, ends, watermark_us)
 
 
-def _with_application_time(rows: list[int], every_us: int, last_us: int, ends: Mask | None, watermark_us: Ints) -> list[int]:
+def _add_time_points(rows: list[int], every_us: int, last_us: int, ends: Mask | None, watermark_us: Ints) -> list[int]:
     looked_at = np.arange(len(watermark_us)) if ends is None else np.flatnonzero(~ends)
     points, at, fixed = [], 0, 0
     while at < len(watermark_us):
@@ -120,7 +120,7 @@ class Punctuator:
         self.roster = roster
         self._number, self._channels, self._delay_us = number, channels, delay_us
 
-    def walk(self, state: State, points: list[Point], out: Out) -> tuple[list[Cti], Ahead]:
+    def generate(self, state: State, points: list[CtiPoint], out: Outflow) -> tuple[list[Cti], Ahead]:
         """
         Return the CTIs due at *points* (rising, the last at the end of the batch), and what stays ahead of the last.
 
@@ -129,7 +129,7 @@ class Punctuator:
         last_c = max(state.c, self._promise(points[-1].watermark_us))
         above = out.system_us >= last_c
         ahead = Ahead.of(out.system_us[above], out.partition[above])
-        passed = [chunk.ahead.take_below(last_c) for chunk in state.parts() if len(chunk.ahead)]
+        passed = [chunk.ahead.pop_below(last_c) for chunk in state.all_chunks() if len(chunk.ahead)]
         passed.append((out.system_us[~above], out.partition[~above]))
         below_us = np.concatenate([system_us for system_us, _ in passed])
         below = np.concatenate([partition for _, partition in passed])
@@ -141,52 +141,54 @@ class Punctuator:
         for point in points:
             state.c = max(state.c, self._promise(point.watermark_us))
             until = len(below) if state.c == last_c else int(np.searchsorted(below_us, state.c))
-            self._count(state, out, slice(gone, point.out), below[behind:until])
-            gone, behind = point.out, until
-            if point.due and state.c > NEVER:
-                ctis += self._write(state, point, _unwalked(state, out, point.out))
+            self._count(state, out, slice(gone, point.released_count), below[behind:until])
+            gone, behind = point.released_count, until
+            if point.is_due and state.c > NEVER:
+                ctis += self._write(state, point, _count_skipped_after(state, out, point.released_count))
         return ctis, ahead
 
-    def repeat(self, state: State) -> Cti | None:
+    def repeat_last(self, state: State) -> Cti | None:
         """Return the last CTI of the first output partition again, as far as *state* has come since; None if there was none."""
-        if state.told is None:
+        if state.last_promise is None:
             return None
-        c, n, ahead, largest_us = state.told
-        cause = Cause.IDLE if state.estimated else Cause.EVENT
+        c, n, ahead, largest_us = state.last_promise
+        cause = Cause.IDLE if state.is_estimated else Cause.EVENT
         return Cti(self._number, self._channels[0], c, n, ahead, state.next_offset, state.arrival_us, largest_us, self.roster, cause)
 
     def _promise(self, watermark_us: int) -> int:
         return watermark_us if watermark_us in (INFINITY, NEVER) else watermark_us - self._delay_us
 
-    def _count(self, state: State, out: Out, left: slice, passed: NDArray[np.int32]) -> None:
+    def _count(self, state: State, out: Outflow, left: slice, passed: NDArray[np.int32]) -> None:
         partition, system_us = out.partition[left], out.system_us[left]
         if len(self._channels) == 1:
             channel = self._channels[0]
-            state.ahead[channel] += len(partition) - len(passed)
-            state.seq[channel] += len(partition) if out.skipped is None else int(np.count_nonzero(~out.skipped[left]))
+            state.ahead_counts[channel] += len(partition) - len(passed)
+            state.seq[channel] += len(partition) if out.is_skipped is None else int(np.count_nonzero(~out.is_skipped[left]))
             state.largest_us[channel] = max(int(state.largest_us[channel]), int(system_us.max(initial=NEVER)))
             return
         channels = len(state.seq)
         count = np.bincount(partition, minlength=channels)
-        state.ahead = state.ahead + count - np.bincount(passed, minlength=channels)
-        state.seq = state.seq + (count if out.skipped is None else np.bincount(partition[~out.skipped[left]], minlength=channels))
+        state.ahead_counts = state.ahead_counts + count - np.bincount(passed, minlength=channels)
+        state.seq = state.seq + (count if out.is_skipped is None else np.bincount(partition[~out.is_skipped[left]], minlength=channels))
         if len(partition):
-            order = out.by_channel if out.by_channel is not None and len(out.by_channel) == len(partition) else grouped(partition)
+            order = (
+                out.channel_order if out.channel_order is not None and len(out.channel_order) == len(partition) else group_order(partition)
+            )
             present = np.flatnonzero(count)
             starts = (np.cumsum(count) - count)[present]
             largest_us = np.maximum.reduceat(system_us[order], starts)
             state.largest_us[present] = np.maximum(state.largest_us[present], largest_us)
 
-    def _write(self, state: State, point: Point, unwalked: Ints) -> list[Cti]:
-        ctis, since = [], state.since
+    def _write(self, state: State, point: CtiPoint, unwalked: Ints) -> list[Cti]:
+        ctis, since = [], state.output_start
         for channel in self._channels:
             promise = state.c, int(state.seq[channel]), self.roster.version
-            if state.written.get(channel) == promise or (since is not None and state.c < since.start_us[channel]):
+            if state.promises.get(channel) == promise or (since is not None and state.c < since.start_us[channel]):
                 continue
-            state.written[channel] = promise
-            ahead, largest_us = int(state.ahead[channel] + unwalked[channel]), int(state.largest_us[channel])
+            state.promises[channel] = promise
+            ahead, largest_us = int(state.ahead_counts[channel] + unwalked[channel]), int(state.largest_us[channel])
             if channel == self._channels[0]:
-                state.told = state.c, promise[1], ahead, largest_us
+                state.last_promise = state.c, promise[1], ahead, largest_us
             ctis.append(
                 Cti(
                     number=self._number,
@@ -204,11 +206,11 @@ class Punctuator:
         return ctis
 
 
-def _unwalked(state: State, out: Out, at: int) -> Ints:
+def _count_skipped_after(state: State, out: Outflow, at: int) -> Ints:
     """Return how many events of each output partition, numbered before this writer came, leave only after a point."""
-    if state.since is None:
+    if state.output_start is None:
         return np.zeros(len(state.seq), dtype=np.int64)
-    if out.skipped is None:
-        return state.since.skip
-    later = out.partition[at:][out.skipped[at:]]
-    return state.since.skip + np.bincount(later, minlength=len(state.seq))
+    if out.is_skipped is None:
+        return state.output_start.skip_counts
+    later = out.partition[at:][out.is_skipped[at:]]
+    return state.output_start.skip_counts + np.bincount(later, minlength=len(state.seq))

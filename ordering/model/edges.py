@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.columns.payload_columns import Payload, join, to_arrow
+from ordering.columns.payload_columns import Payload, concat_columns, to_arrow
 from ordering.columns.segments import running_max
 from ordering.ticks import INFINITY, NEVER
 
@@ -33,7 +33,7 @@ class Edges:
     system_us: Ints
 
 
-def lifted_ends(held: Edges, fresh: Edges, start_us: Ints) -> Ints:
+def least_ends(held: Edges, fresh: Edges, start_us: Ints) -> Ints:
     """
     Return below which system timestamp each event of a batch must not come out, microseconds; ``NEVER`` for start edges.
 
@@ -47,7 +47,7 @@ def lifted_ends(held: Edges, fresh: Edges, start_us: Ints) -> Ints:
     is_end = start_us > NEVER
     names = np.concatenate([held.timeline, fresh.timeline])
     if fresh.key is not None:
-        keys = to_arrow(join([held.key, fresh.key])).fill_null(b"")
+        keys = to_arrow(concat_columns([held.key, fresh.key])).fill_null(b"")
         names = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
     begins = np.concatenate([held.event_time_us, np.where(is_end, start_us, fresh.event_time_us)])
     order = np.lexsort((np.arange(len(begins)), begins, names))

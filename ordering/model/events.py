@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordering.columns.payload_columns import Payload
-from ordering.model.reorder import first_steps
-from ordering.model.verdicts import Reason, Walk
+from ordering.model.reorder import find_release_rows
+from ordering.model.verdicts import Reason, TimelineWalk
 from ordering.protocol.punctuation import Cti
 
-__all__ = ["Batch", "Counts", "Dropped", "Reason", "Released", "Releases", "Step"]
+__all__ = ["Batch", "Counts", "Dropped", "Reason", "ReleaseRows", "Released", "Step"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -84,22 +84,22 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Releases:
+class ReleaseRows:
     """Upon which batch row each released event leaves: known already, or told by the walk that released it."""
 
-    steps: Ints | None
+    rows: Ints | None
     system_us: Ints
     floor: Ints
-    walk: Walk
+    walk: TimelineWalk
     reorder_us: int
 
-    def told(self) -> Ints:
+    def resolve(self) -> Ints:
         """Return the batch row of each event, the number of rows for those that leave after the last."""
-        if self.steps is None:
+        if self.rows is None:
             segment = np.full(len(self.system_us), 0 if len(self.walk.touched) else -1, dtype=np.int64)
-            self.steps = first_steps(self.system_us, segment, self.floor, self.walk, self.reorder_us)
+            self.rows = find_release_rows(self.system_us, segment, self.floor, self.walk, self.reorder_us)
         # A walk without events: nothing but the floor released.
-        return np.minimum(self.steps, len(self.floor) - 1)
+        return np.minimum(self.rows, len(self.floor) - 1)
 
 
 @dataclass(slots=True)
@@ -121,16 +121,16 @@ class Released:
     flags: NDArray[np.uint16]
     key: Payload
     value: Payload
-    releases: Releases | None = None
+    lazy_release_rows: ReleaseRows | None = None
 
     def __len__(self) -> int:
         return len(self.seq)
 
     @property
-    def upon(self) -> Ints:
+    def release_rows(self) -> Ints:
         """The batch row at whose step each event left, 0 to the number of rows (after the last); computed when asked."""
-        assert self.releases is not None, "a step of the model released these"
-        return self.releases.told()
+        assert self.lazy_release_rows is not None, "a step of the model released these"
+        return self.lazy_release_rows.resolve()
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ _NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
-class Time:
+class BatchTime:
     """
     How time moves through a batch, in microseconds: after each record, and once more after what follows the last.
 
@@ -39,14 +39,14 @@ class Time:
         early_ctis, source_ctis: Batch rows that are CTIs of the source: too early to count, and those that count.
     """
 
-    arrival: Ints
-    floor: Ints
-    recorded: Ints | None = None
-    promise: Ints | None = None
-    sourced: Ints = field(default_factory=lambda: _NO_ROWS)
-    imported: Ints = field(default_factory=lambda: _NO_ROWS)
-    standing: tuple[int, bool] = (NEVER, False)
-    promised: Ints | None = None
+    arrival_us: Ints
+    floor_us: Ints
+    recorded_us: Ints | None = None
+    promise_us: Ints | None = None
+    source_us: Ints = field(default_factory=lambda: _NO_ROWS)
+    import_us: Ints = field(default_factory=lambda: _NO_ROWS)
+    promise_before: tuple[int, bool] = (NEVER, False)
+    promise_met_us: Ints | None = None
     early_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
     source_ctis: Ints = field(default_factory=lambda: _NO_ROWS)
 
@@ -56,44 +56,44 @@ class Time:
             return Cause.SHUTDOWN
         if own_us >= watermark_us:
             return Cause.EVENT
-        if self.promise is not None and self.promise[row] >= watermark_us:
-            return Cause.IMPORT if self.was_imported(watermark_us) else Cause.SOURCE
-        return Cause.EVENT if self.recorded is None or self.recorded[row] >= self.arrival[row] else Cause.IDLE
+        if self.promise_us is not None and self.promise_us[row] >= watermark_us:
+            return Cause.IMPORT if self.is_imported(watermark_us) else Cause.SOURCE
+        return Cause.EVENT if self.recorded_us is None or self.recorded_us[row] >= self.arrival_us[row] else Cause.IDLE
 
-    def was_imported(self, promise_us: int) -> bool:
+    def is_imported(self, promise_us: int) -> bool:
         """Return whether an imported CTI was the first to reach *promise_us*; at one place what was imported comes first."""
-        standing_us, imported = self.standing
+        standing_us, imported = self.promise_before
         if standing_us >= promise_us:
             return imported
-        return bool(np.searchsorted(self.imported, promise_us) <= np.searchsorted(self.sourced, promise_us))
+        return bool(np.searchsorted(self.import_us, promise_us) <= np.searchsorted(self.source_us, promise_us))
 
     def store(self, state: State) -> None:
         """Leave in *state* where time stands after the batch."""
-        state.arrival_us, state.floor_us = int(self.arrival[-1]), int(self.floor[-1])
-        state.estimated = self.recorded is not None and bool(self.recorded[-1] < self.arrival[-1])
-        if self.promise is not None:
-            state.promise_us = int(self.promise[-1])
-            state.imported = self.was_imported(state.promise_us)
+        state.arrival_us, state.floor_us = int(self.arrival_us[-1]), int(self.floor_us[-1])
+        state.is_estimated = self.recorded_us is not None and bool(self.recorded_us[-1] < self.arrival_us[-1])
+        if self.promise_us is not None:
+            state.promise_us = int(self.promise_us[-1])
+            state.is_imported = self.is_imported(state.promise_us)
 
 
-def walk_time(policies: Policies, joined_us: int, state: State, batch: Batch) -> Time:
+def trace_time(policies: Policies, joined_us: int, state: State, batch: Batch) -> BatchTime:
     """Return how time moves through *batch*, which begins where *state* stands."""
     steps = len(batch.offset)
     arrival = np.empty(steps + 1, dtype=np.int64)
     arrival[:steps], arrival[steps] = batch.arrival_us, NEVER
     recorded: Ints | None = None
-    if state.estimated or batch.estimates:
+    if state.is_estimated or batch.estimates:
         recorded = arrival.copy()
-        recorded[0] = max(int(recorded[0]), NEVER if state.estimated else state.arrival_us)
+        recorded[0] = max(int(recorded[0]), NEVER if state.is_estimated else state.arrival_us)
         np.maximum.accumulate(recorded, out=recorded)
     arrival[0] = max(int(arrival[0]), state.arrival_us)
-    _hear(arrival, batch.offset, batch.estimates)
+    _raise_at(arrival, batch.offset, batch.estimates)
     np.maximum.accumulate(arrival, out=arrival)
     late_us = policies.late_us
     floor = np.full(steps + 1, NEVER, dtype=np.int64) if late_us is None else np.maximum(arrival - late_us, NEVER)
-    time = Time(arrival, floor, recorded)
+    time = BatchTime(arrival, floor, recorded)
     if state.promise_us > NEVER or batch.imports or batch.source_cti_us is not None:
-        _meet_ctis(time, policies.early_us, state, batch)
+        _apply_ctis(time, policies.early_us, state, batch)
     if joined_us > NEVER:
         np.maximum(floor, joined_us, out=floor)
     if batch.finish:
@@ -101,29 +101,29 @@ def walk_time(policies: Policies, joined_us: int, state: State, batch: Batch) ->
     return time
 
 
-def _hear(column: Ints, offset: Ints, facts: tuple[tuple[int, int], ...]) -> None:
+def _raise_at(column: Ints, offset: Ints, facts: tuple[tuple[int, int], ...]) -> None:
     """Raise *column* at the records before which the journal's (position, time) *facts* are heard."""
     for position, time_us in facts:
         index = int(np.searchsorted(offset, position))
         column[index] = max(int(column[index]), time_us)
 
 
-def _meet_ctis(time: Time, early_us: int | None, state: State, batch: Batch) -> None:
+def _apply_ctis(time: BatchTime, early_us: int | None, state: State, batch: Batch) -> None:
     steps = len(batch.offset)
     imported, sourced = np.full(steps + 1, NEVER, dtype=np.int64), np.full(steps + 1, NEVER, dtype=np.int64)
-    _hear(imported, batch.offset, batch.imports)
+    _raise_at(imported, batch.offset, batch.imports)
     if batch.source_cti_us is not None:
         told = np.flatnonzero(batch.source_cti_us > NEVER)
         if early_us is not None:
-            early = batch.source_cti_us[told] > time.arrival[told] + early_us
+            early = batch.source_cti_us[told] > time.arrival_us[told] + early_us
             time.early_ctis, told = told[early], told[~early]
         time.source_ctis = told
         sourced[told] = batch.source_cti_us[told]
     np.maximum.accumulate(imported, out=imported)
     np.maximum.accumulate(sourced, out=sourced)
-    time.imported, time.sourced, time.standing = imported, sourced, (state.promise_us, state.imported)
-    time.promise = np.maximum(np.maximum(imported, sourced), state.promise_us)
+    time.import_us, time.source_us, time.promise_before = imported, sourced, (state.promise_us, state.is_imported)
+    time.promise_us = np.maximum(np.maximum(imported, sourced), state.promise_us)
     # A record meets what was imported at its place, but its own CTI counts only for what follows it.
-    time.promised = np.maximum(imported[:steps], state.promise_us)
-    time.promised[1:] = np.maximum(time.promised[1:], sourced[: max(steps - 1, 0)])
-    np.maximum(time.floor, time.promise, out=time.floor)
+    time.promise_met_us = np.maximum(imported[:steps], state.promise_us)
+    time.promise_met_us[1:] = np.maximum(time.promise_met_us[1:], sourced[: max(steps - 1, 0)])
+    np.maximum(time.floor_us, time.promise_us, out=time.floor_us)

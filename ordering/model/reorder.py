@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordering.columns.segments import first_above, places_above
-from ordering.model.verdicts import Walk
+from ordering.model.verdicts import TimelineWalk
 
 Ints = NDArray[np.int64]
 
 
-def first_steps(system_us: Ints, segment: Ints, floor: Ints, walk: Walk, reorder_us: int) -> Ints:
+def find_release_rows(system_us: Ints, segment: Ints, floor: Ints, walk: TimelineWalk, reorder_us: int) -> Ints:
     """
     Return the step that releases each event: a batch row, or the last entry of *floor*.
 

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ordering.errors import ProtocolError
 from ordering.model import chunks as chunk_bytes
 from ordering.model.ahead import Ahead
-from ordering.model.chunks import Chunk, Held, Rows, Saved
+from ordering.model.chunks import Chunk, EventRows, HeldEvents, SavedChunk
 from ordering.model.timelines import Timelines
 from ordering.protocol.facts import Fact
 from ordering.ticks import NEVER
@@ -51,7 +51,7 @@ class Delta:
 
 
 @dataclass(slots=True)
-class Since:
+class OutputStart:
     """
     Where a walk that did not begin at the beginning starts to speak (spec section 6), for each output partition.
 
@@ -61,7 +61,7 @@ class Since:
     """
 
     start_us: Ints
-    skip: Ints
+    skip_counts: Ints
 
 
 @dataclass(slots=True)
@@ -72,83 +72,83 @@ class State:
     seq: Ints
     largest_us: Ints
     arrival_us: int = NEVER
-    estimated: bool = False
+    is_estimated: bool = False
     """Whether that is an estimate."""
     promise_us: int = NEVER
     """Largest CTI of the source, or imported."""
-    imported: bool = False
+    is_imported: bool = False
     """Whether that one was imported."""
     floor_us: int = NEVER
     next_offset: int = 0
     c: int = NEVER
-    finished: bool = False
-    made_by: str = ""
+    is_finished: bool = False
+    model_fingerprint: str = ""
     """The model this is a state of, in words; empty where an older version did not say."""
-    accepted: int = 0
-    point_us: int = NEVER
+    accepted_count: int = 0
+    last_point_us: int = NEVER
     """The watermark at the last point at which CTIs were due (``Generation``)."""
-    written: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    promises: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Last promise of each output partition: c, n, roster version."""
-    told: tuple[int, int, int, int] | None = None
+    last_promise: tuple[int, int, int, int] | None = None
     """c, n, ahead and largest system timestamp of the first output partition's last CTI, if this state saw one written."""
-    untold: tuple[Fact, ...] = ()
+    pending_facts: tuple[Fact, ...] = ()
     """Facts of the journal that no CTI has carried yet."""
-    since: Since | None = None
+    output_start: OutputStart | None = None
     totals: dict[str, int] = field(default_factory=dict)
     """Counts that whoever runs the model wants saved with it."""
     chunks: dict[int, Chunk] = field(default_factory=dict)
     """Saved ones, by number."""
-    fresh: list[Chunk] = field(default_factory=list)
+    unsaved_chunks: list[Chunk] = field(default_factory=list)
     """Not saved yet, in the order of the walk."""
-    ahead: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    ahead_counts: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     """How many events are ahead in each output partition."""
     next_chunk: int = 0
     obsolete: list[int] = field(default_factory=list)
     """Saved chunks that the next save replaces: those of version 1."""
-    unlisted: list[Ints] = field(default_factory=list)
+    unlisted_rows: list[Ints] = field(default_factory=list)
     """Timelines that moved since CTIs last listed them."""
-    unpruned: int = 0
+    rows_since_prune: int = 0
     """Rows walked since the table was last looked through for timelines to forget."""
 
-    def parts(self) -> Iterator[Chunk]:
+    def all_chunks(self) -> Iterator[Chunk]:
         """Return all chunks."""
         yield from self.chunks.values()
-        yield from self.fresh
+        yield from self.unsaved_chunks
 
     @property
     def held_count(self) -> int:
         """How many events wait for their watermark."""
-        return sum(chunk.held.count for chunk in self.parts())
+        return sum(chunk.held.count for chunk in self.all_chunks())
 
     @property
-    def held(self) -> Rows:
+    def held(self) -> EventRows:
         """The events that wait for their watermark, offsets rising."""
-        return Rows.concat([chunk.held.waiting() for chunk in self.parts()]).by_offset()
+        return EventRows.concat([chunk.held.waiting_rows() for chunk in self.all_chunks()]).by_offset()
 
     @property
     def ahead_count(self) -> int:
         """How many released events lie ahead of their channel's CTI."""
-        return sum(len(chunk.ahead) for chunk in self.parts())
+        return sum(len(chunk.ahead) for chunk in self.all_chunks())
 
     def add(self, chunk: Chunk) -> None:
         """Remember what a step added."""
         if chunk.is_empty():
             return
-        self.fresh.append(chunk)
+        self.unsaved_chunks.append(chunk)
         # Each joined with the one before once that is not twice as long: every row is joined a few times at most.
-        while len(self.fresh) > 1 and _weight(self.fresh[-2]) < 2 * _weight(self.fresh[-1]):
-            last = [self.fresh.pop(), self.fresh.pop()]
-            self.fresh.append(Chunk.join(last[::-1]))
-            self.fresh[-1].timelines = self.timelines.distinct(self.fresh[-1].timelines)
+        while len(self.unsaved_chunks) > 1 and _weight(self.unsaved_chunks[-2]) < 2 * _weight(self.unsaved_chunks[-1]):
+            last = [self.unsaved_chunks.pop(), self.unsaved_chunks.pop()]
+            self.unsaved_chunks.append(Chunk.merge(last[::-1]))
+            self.unsaved_chunks[-1].timelines = self.timelines.drop_repeats(self.unsaved_chunks[-1].timelines)
 
     def renumber(self, moved: Ints) -> None:
         """Follow timelines to their new table rows (-1: forgotten)."""
-        for chunk in self.parts():
+        for chunk in self.all_chunks():
             chunk.held.rows.timeline = moved[chunk.held.rows.timeline].astype(np.int32)
             chunk.timelines = moved[chunk.timelines].astype(np.int32)
             chunk.timelines = chunk.timelines[chunk.timelines >= 0]
-        listed = [moved[rows] for rows in self.unlisted]
-        self.unlisted = [rows[rows >= 0] for rows in listed]
+        listed = [moved[rows] for rows in self.unlisted_rows]
+        self.unlisted_rows = [rows[rows >= 0] for rows in listed]
 
     def save(self) -> Delta:
         """Return what must be written to make the last saved state this one. Call once after each batch."""
@@ -158,58 +158,58 @@ class State:
             # No event of it waits and its timelines are at or below the floor, where they tell nothing.
             del self.chunks[number]
         put: dict[int, bytes] = {}
-        added, self.fresh = Chunk.join(self.fresh), []
-        added.timelines = self.timelines.distinct(added.timelines)
-        self._put(put, added, level=0)
+        added, self.unsaved_chunks = Chunk.merge(self.unsaved_chunks), []
+        added.timelines = self.timelines.drop_repeats(added.timelines)
+        self._put_chunk(put, added, level=0)
         for level in range(_LEVELS):
             full = [number for number, chunk in self.chunks.items() if chunk.level == level]
             if len(full) < _MERGE_FANOUT:
                 continue
-            merged = Chunk.join([self.chunks[number] for number in full])
-            newest = np.isin(self.timelines.chunk[merged.timelines], np.array(full, dtype=np.int32))
-            merged.timelines = self.timelines.distinct(merged.timelines[newest])
+            merged = Chunk.merge([self.chunks[number] for number in full])
+            newest = np.isin(self.timelines.newest_chunk[merged.timelines], np.array(full, dtype=np.int32))
+            merged.timelines = self.timelines.drop_repeats(merged.timelines[newest])
             for number in full:
                 del self.chunks[number]
                 if put.pop(number, None) is None:
                     delete.append(number)
-            self._put(put, merged, level + 1)
+            self._put_chunk(put, merged, level + 1)
         return Delta(self._head(), put, delete)
 
-    def _put(self, put: dict[int, bytes], chunk: Chunk, level: int) -> None:
+    def _put_chunk(self, put: dict[int, bytes], chunk: Chunk, level: int) -> None:
         if chunk.is_empty():
             return
         number, self.next_chunk = self.next_chunk, self.next_chunk + 1
         put[number] = octets = chunk_bytes.encode(chunk, self.timelines)
-        self.timelines.chunk[chunk.timelines] = number
+        self.timelines.newest_chunk[chunk.timelines] = number
         # A timeline is needed as long as its own watermark is above the floor: never longer than its largest value.
-        newest = [chunk.held.waiting().system_us, chunk.ahead.system_us, self.timelines.largest_us[chunk.timelines] + 1]
-        chunk.level, chunk.size = max(level, _size_class(len(octets))), len(octets)
+        newest = [chunk.held.waiting_rows().system_us, chunk.ahead.system_us, self.timelines.largest_us[chunk.timelines] + 1]
+        chunk.level, chunk.size_bytes = max(level, _size_class(len(octets))), len(octets)
         chunk.needed_until_us = max(int(part.max()) for part in newest if len(part))
         self.chunks[number] = chunk
 
     def _head(self) -> bytes:
-        since = self.since
+        since = self.output_start
         fields = {
             "version": STATE_VERSION,
             "seq": self.seq.tolist(),
             "largest_us": self.largest_us.tolist(),
             "arrival_us": self.arrival_us,
-            "estimated": self.estimated,
+            "estimated": self.is_estimated,
             "promise_us": self.promise_us,
-            "imported": self.imported,
+            "imported": self.is_imported,
             "floor_us": self.floor_us,
             "next_offset": self.next_offset,
             "c": self.c,
-            "finished": self.finished,
-            "made_by": self.made_by,
-            "accepted": self.accepted,
-            "point_us": self.point_us,
-            "written": [[partition, *promise] for partition, promise in sorted(self.written.items())],
-            "told": self.told,
-            "untold": self.untold,
-            "since": None if since is None else [since.start_us.tolist(), since.skip.tolist()],
+            "finished": self.is_finished,
+            "model_fingerprint": self.model_fingerprint,
+            "accepted": self.accepted_count,
+            "last_point_us": self.last_point_us,
+            "written": [[partition, *promise] for partition, promise in sorted(self.promises.items())],
+            "told": self.last_promise,
+            "untold": self.pending_facts,
+            "since": None if since is None else [since.start_us.tolist(), since.skip_counts.tolist()],
             "totals": self.totals,
-            "chunks": [[number, chunk.level, chunk.size, chunk.needed_until_us] for number, chunk in self.chunks.items()],
+            "chunks": [[number, chunk.level, chunk.size_bytes, chunk.needed_until_us] for number, chunk in self.chunks.items()],
             "next_chunk": self.next_chunk,
         }
         return json.dumps(fields, sort_keys=True).encode()
@@ -236,22 +236,22 @@ class State:
             seq=np.array(fields["seq"], dtype=np.int64),
             largest_us=np.array(fields["largest_us"], dtype=np.int64),
             arrival_us=fields["arrival_us"],
-            estimated=fields["estimated"],
+            is_estimated=fields["estimated"],
             promise_us=fields["promise_us"],
-            imported=fields["imported"],
+            is_imported=fields["imported"],
             floor_us=fields["floor_us"],
             next_offset=fields["next_offset"],
             c=fields["c"],
-            finished=fields["finished"],
-            made_by=fields.get("made_by", ""),
-            accepted=fields["accepted"],
-            point_us=fields["point_us"],
-            written={partition: (c, n, version) for partition, c, n, version in fields["written"]},
-            told=tuple(fields["told"]) if fields.get("told") else None,
-            untold=tuple(Fact(*fact) for fact in fields.get("untold", ())),
-            since=None if since is None else Since(*(np.array(column, dtype=np.int64) for column in since)),
+            is_finished=fields["finished"],
+            model_fingerprint=fields.get("model_fingerprint", ""),
+            accepted_count=fields["accepted"],
+            last_point_us=fields["last_point_us"],
+            promises={partition: (c, n, version) for partition, c, n, version in fields["written"]},
+            last_promise=tuple(fields["told"]) if fields.get("told") else None,
+            pending_facts=tuple(Fact(*fact) for fact in fields.get("untold", ())),
+            output_start=None if since is None else OutputStart(*(np.array(column, dtype=np.int64) for column in since)),
             totals=fields["totals"],
-            ahead=np.zeros(len(fields["seq"]), dtype=np.int64),
+            ahead_counts=np.zeros(len(fields["seq"]), dtype=np.int64),
             next_chunk=fields["next_chunk"],
         )
         saved = dict(chunks)
@@ -262,21 +262,21 @@ class State:
             # A merged chunk may be older in content than its number: the largest value counts.
             newer = read.largest_us >= timelines.largest_us[read.timelines]
             timelines.largest_us[read.timelines[newer]] = read.largest_us[newer]
-            timelines.chunk[read.timelines[newer]] = number
+            timelines.newest_chunk[read.timelines[newer]] = number
         for number, level, size, needed_until_us in fields["chunks"]:
-            chunk = state._revive(decoded[number], reorder_us)
-            chunk.level, chunk.size, chunk.needed_until_us = level, size, needed_until_us
+            chunk = state._restore_chunk(decoded[number], reorder_us)
+            chunk.level, chunk.size_bytes, chunk.needed_until_us = level, size, needed_until_us
             state.chunks[number] = chunk
         if told["version"] == 1:
             state.obsolete = list(state.chunks)
-            state.fresh, state.chunks = [Chunk.join(list(state.chunks.values()))], {}
-        for chunk in state.parts():
-            state.ahead += np.bincount(chunk.ahead.partition[chunk.ahead.passed :], minlength=len(state.ahead))
+            state.unsaved_chunks, state.chunks = [Chunk.merge(list(state.chunks.values()))], {}
+        for chunk in state.all_chunks():
+            state.ahead_counts += np.bincount(chunk.ahead.partition[chunk.ahead.passed_count :], minlength=len(state.ahead_counts))
         if len(timelines):
-            state.unlisted = [np.arange(len(timelines))]
+            state.unlisted_rows = [np.arange(len(timelines))]
         return state
 
-    def _revive(self, saved: Saved, reorder_us: int) -> Chunk:
+    def _restore_chunk(self, saved: SavedChunk, reorder_us: int) -> Chunk:
         """Return what still counts of a chunk that was read."""
         rows, table = saved.rows.by_offset(), self.timelines
         watermark = np.maximum(table.largest_us - reorder_us, self.floor_us)
@@ -284,10 +284,10 @@ class State:
         ahead = saved.ahead
         if saved.version == 1:
             # Version 1 wrote nothing of what it released out of an older chunk.
-            left = rows.take(np.flatnonzero(~waits))
-            ahead = Ahead.join([ahead, Ahead.of(left.system_us, table.partition[left.timeline])])
-        ahead.take_below(self.c)
-        return Chunk(Held.of(rows.take(np.flatnonzero(waits))), ahead, saved.timelines.astype(np.int32))
+            left = rows.take_rows(np.flatnonzero(~waits))
+            ahead = Ahead.merge([ahead, Ahead.of(left.system_us, table.partition[left.timeline])])
+        ahead.pop_below(self.c)
+        return Chunk(HeldEvents.of(rows.take_rows(np.flatnonzero(waits))), ahead, saved.timelines.astype(np.int32))
 
 
 def _current(fields: dict[str, Any]) -> dict[str, Any]:
@@ -306,7 +306,7 @@ def _current(fields: dict[str, Any]) -> dict[str, Any]:
             "imported": False,
             "floor_us": fields["c"],
             "accepted": 0,
-            "point_us": NEVER,
+            "last_point_us": NEVER,
             "since": None,
         }
         fields = {**fields, **newer, "written": written}

@@ -14,11 +14,11 @@ import numpy as np
 
 from ordering.model.events import Batch
 from ordering.model.state import State
-from ordering.model.verdicts import Walk
+from ordering.model.verdicts import TimelineWalk
 from ordering.protocol.punctuation import Cti
 
 
-def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: Walk, reorder_us: int) -> list[Cti]:
+def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: TimelineWalk, reorder_us: int) -> list[Cti]:
     """
     Return *ctis* with lists in the last of them.
 
@@ -30,12 +30,12 @@ def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: Walk, reo
         reorder_us: The reorder tolerance.
     """
     table = state.timelines
-    rows = np.unique(np.concatenate([*state.unlisted, walk.touched]))
+    rows = np.unique(np.concatenate([*state.unlisted_rows, walk.touched]))
     w = table.largest_us[rows] - reorder_us
-    news = w > np.maximum(table.shown_us[rows], state.c)
+    news = w > np.maximum(table.announced_us[rows], state.c)
     rows, w = rows[news], w[news]
     if not ctis:
-        state.unlisted = [rows]
+        state.unlisted_rows = [rows]
         return ctis
     until = ctis[-1].next_offset
     told = {cti.output_partition: cti for cti in ctis if cti.next_offset == until}
@@ -43,9 +43,9 @@ def list_substreams(state: State, batch: Batch, ctis: list[Cti], walk: Walk, reo
     # What moved after the CTI's point stands elsewhere now than it did there.
     later = walk.touched[batch.offset[last_row] >= until]
     listed = np.isin(table.partition[rows], list(told)) & ~np.isin(rows, later)
-    state.unlisted = [rows[~listed]]
+    state.unlisted_rows = [rows[~listed]]
     rows, w = rows[listed], w[listed]
-    table.shown_us[rows] = w
+    table.announced_us[rows] = w
     names, partition = table.keys(rows).to_pylist(), table.partition[rows].tolist()
     lists: dict[int, list[tuple[bytes, int]]] = {channel: [] for channel in told}
     for channel, name, reached_us in zip(partition, names, w.tolist(), strict=True):

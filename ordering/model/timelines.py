@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ordering.columns.key_table import Keys, KeyTable, grown
+from ordering.columns.key_table import Keys, KeyTable, with_room
 from ordering.protocol.partitioner import partitions_of
 from ordering.ticks import NEVER
 
@@ -29,8 +29,8 @@ class Timelines:
         whole: Without OVER, the output partition of the one timeline there is; None with OVER.
     """
 
-    def __init__(self, partitions: int, whole: int | None) -> None:
-        self._partitions, self._whole = partitions, whole
+    def __init__(self, partitions: int, only_partition: int | None) -> None:
+        self._partitions, self._whole = partitions, only_partition
         self._table = KeyTable()
         self._largest_us: Ints = np.empty(0, dtype=np.int64)
         self._shown_us: Ints | None = None
@@ -47,11 +47,11 @@ class Timelines:
         return self._largest_us[: len(self)]
 
     @property
-    def shown_us(self) -> Ints:
+    def announced_us(self) -> Ints:
         """How far events and lists have told readers of each timeline; writable. Not saved: telling twice does no harm."""
         told = np.empty(0, dtype=np.int64) if self._shown_us is None else self._shown_us
         if len(told) < len(self):
-            known, told = len(told), grown(told, len(self))
+            known, told = len(told), with_room(told, len(self))
             told[known:] = NEVER
         self._shown_us = told
         return told[: len(self)]
@@ -62,7 +62,7 @@ class Timelines:
         return self._partition[: len(self)]
 
     @property
-    def chunk(self) -> ShortInts:
+    def newest_chunk(self) -> ShortInts:
         """The snapshot chunk that holds each timeline's newest entry (see :mod:`ordering.model.state`); writable."""
         return self._chunk[: len(self)]
 
@@ -70,7 +70,7 @@ class Timelines:
         """Return the key bytes of some timelines."""
         return self._table.keys(rows).to_arrow()
 
-    def find(self, keys: pa.Array) -> Ints:
+    def find_or_add(self, keys: pa.Array) -> Ints:
         """Return the row of each substream key (binary or dictionary column without nulls), adding timelines not yet known."""
         if pa.types.is_dictionary(keys.type):
             # A dictionary made elsewhere may hold a key twice.
@@ -79,38 +79,38 @@ class Timelines:
         else:
             distinct = keys.dictionary_encode()
             index = distinct.indices.to_numpy()
-        found: Ints = self.find_distinct(Keys.of(distinct.dictionary))[index]
+        found: Ints = self.find_or_add_distinct(Keys.of(distinct.dictionary))[index]
         return found
 
-    def find_distinct(self, keys: Keys) -> Ints:
+    def find_or_add_distinct(self, keys: Keys) -> Ints:
         """Return the row of each of these *distinct* keys, adding timelines not yet known."""
         first = len(self._table)
-        rows, fresh = self._table.find(keys)
+        rows, fresh = self._table.find_or_add(keys)
         if len(fresh):
             count = len(self._table)
-            self._largest_us, self._partition = grown(self._largest_us, count), grown(self._partition, count)
-            self._chunk, self._place = grown(self._chunk, count), grown(self._place, count)
+            self._largest_us, self._partition = with_room(self._largest_us, count), with_room(self._partition, count)
+            self._chunk, self._place = with_room(self._chunk, count), with_room(self._place, count)
             self._largest_us[first:count] = NEVER
             self._chunk[first:count] = -1
             # To its end: a row that was forgotten is -1, and asks for the last.
             self._place[first:] = -1
-            self._partition[first:count] = partitions_of(keys.take(fresh), self._partitions) if self._whole is None else self._whole
+            self._partition[first:count] = partitions_of(keys.take_rows(fresh), self._partitions) if self._whole is None else self._whole
         return rows
 
-    def places(self, chosen: Ints, asked: Ints | ShortInts) -> Ints:
+    def places_among(self, chosen: Ints, asked: Ints | ShortInts) -> Ints:
         """Return for each timeline *asked* its place among those *chosen*, -1 where it is not one of them."""
         self._place[chosen] = np.arange(len(chosen), dtype=np.int32)
         found = self._place[asked].astype(np.int64)
         self._place[chosen] = -1
         return found
 
-    def marks(self, chosen: Ints) -> NDArray[np.bool_]:
+    def mask_of(self, chosen: Ints) -> NDArray[np.bool_]:
         """Return a mark for each timeline *chosen*, by table row; one more entry, never marked, stands for those forgotten (-1)."""
         marked = np.zeros(len(self) + 1, dtype=np.bool_)
         marked[chosen] = True
         return marked
 
-    def distinct(self, rows: ShortInts) -> ShortInts:
+    def drop_repeats(self, rows: ShortInts) -> ShortInts:
         """Return *rows* without those that came before, in any order."""
         order = np.arange(len(rows), dtype=np.int32)
         self._place[rows] = order
@@ -123,8 +123,8 @@ class Timelines:
         """Keep only the *needed* rows; return the new row of each old one (-1: forgotten)."""
         moved = np.where(needed, np.cumsum(needed) - 1, -1)
         if self._shown_us is not None:
-            self._shown_us = self.shown_us[needed]
-        self._largest_us, self._partition, self._chunk = self.largest_us[needed], self.partition[needed], self.chunk[needed]
+            self._shown_us = self.announced_us[needed]
+        self._largest_us, self._partition, self._chunk = self.largest_us[needed], self.partition[needed], self.newest_chunk[needed]
         self._place = np.full(len(self._chunk), -1, dtype=np.int32)
         self._table.keep(np.flatnonzero(needed))
         return moved

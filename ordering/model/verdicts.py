@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.columns.segments import grouped, running_max
+from ordering.columns.segments import group_order, running_max
 from ordering.model.timelines import Timelines
 from ordering.policies import Action, Policies
 from ordering.protocol.wire import Flag
@@ -39,7 +39,7 @@ class Reason(IntEnum):
 
 
 @dataclass(slots=True)
-class Judged:
+class Judgement:
     """
     One entry a record of the batch.
 
@@ -57,12 +57,12 @@ class Judged:
 def judge_arrivals(
     policies: Policies,
     event_time_us: Ints,
-    latest_us: Ints,
+    claimed_us: Ints,
     readable: Mask,
     arrival_us: Ints,
-    promised_us: Ints | None,
-    reaches_us: Ints | None,
-) -> Judged:
+    promise_met_us: Ints | None,
+    span_end_us: Ints | None,
+) -> Judgement:
     """
     Apply the early, source CTI and late policies.
 
@@ -77,9 +77,9 @@ def judge_arrivals(
             an edge); None for points.
     """
     steps = len(event_time_us)
-    judged = Judged(event_time_us, np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8))
-    if promised_us is not None:
-        _judge_promises(policies, judged, event_time_us, readable, promised_us, reaches_us)
+    judged = Judgement(event_time_us, np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8))
+    if promise_met_us is not None:
+        _judge_violations(policies, judged, event_time_us, readable, promise_met_us, span_end_us)
     if policies.late_us is not None:
         lifted = arrival_us - policies.late_us
         late = (event_time_us < lifted) & readable
@@ -90,14 +90,14 @@ def judge_arrivals(
                 judged.flags[late & (judged.reason == 0)] |= np.uint16(Flag.LATE)
                 judged.system_us = np.where(late, np.maximum(judged.system_us, lifted), judged.system_us)
     if policies.early_us is not None:
-        early = (latest_us > arrival_us + policies.early_us) & readable
+        early = (claimed_us > arrival_us + policies.early_us) & readable
         if early.any():
             judged.reason[early] = Reason.EARLY
     return judged
 
 
-def _judge_promises(
-    policies: Policies, judged: Judged, event_time_us: Ints, readable: Mask, promised_us: Ints, reaches_us: Ints | None
+def _judge_violations(
+    policies: Policies, judged: Judgement, event_time_us: Ints, readable: Mask, promised_us: Ints, reaches_us: Ints | None
 ) -> None:
     violating = (event_time_us < promised_us) & readable
     if not violating.any():
@@ -110,7 +110,7 @@ def _judge_promises(
     judged.system_us = np.where(movable, promised_us, judged.system_us)
 
 
-class Walk:
+class TimelineWalk:
     """
     The kept events of a batch on their timelines: what each met, and the maximum each left behind.
 
@@ -148,7 +148,7 @@ class Walk:
             first = np.zeros(min(count, 1), dtype=np.int64)
             self.touched = np.zeros(len(first), dtype=np.int64)
         else:
-            self.order = grouped(timeline)
+            self.order = group_order(timeline)
             ordered, own, self.rows = timeline[self.order], own_us[self.order], rows[self.order]
             first = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if count else np.zeros(0, dtype=np.int64)
             self.touched = ordered[first]
@@ -156,10 +156,10 @@ class Walk:
         self.starts = np.append(first, count)
         self._lengths = np.diff(self.starts)
         self.segment = np.repeat(np.arange(len(first)), self._lengths)
-        self.before_us = int(table.largest_us[0]) if timeline is None and len(table) else NEVER
-        self._judge(own, self._joined(joined_us))
+        self.largest_before_us = int(table.largest_us[0]) if timeline is None and len(table) else NEVER
+        self._judge(own, self._joined_largest_us(joined_us))
 
-    def _joined(self, joined_us: int) -> int:
+    def _joined_largest_us(self, joined_us: int) -> int:
         """Return the largest system timestamp whose watermark is the moment of joining."""
         return NEVER if joined_us == NEVER else joined_us + self._reorder_us
 
@@ -176,7 +176,7 @@ class Walk:
         bound[1:] = largest[:-1]
         bound[self._first] = previous
         bound -= self._reorder_us
-        self.behind = own < bound
+        self.is_out_of_order = own < bound
         self.system_us = own if self._action is Action.DROP else np.maximum(own, bound)
         self.largest_us = largest
 
@@ -189,7 +189,7 @@ class Walk:
         before = np.empty_like(own)
         before[1:] = self.largest_us[:-1]
         before[self._first] = previous
-        self.behind = own <= before
+        self.is_out_of_order = own <= before
 
     def _running_max(self, own: Ints, previous: Ints) -> Ints:
         raised = own.copy()
@@ -197,9 +197,9 @@ class Walk:
         return running_max(raised, self.segment)
 
     @property
-    def dropped(self) -> Mask:
+    def is_dropped(self) -> Mask:
         """Which events the out-of-order policy rejects."""
-        return self.behind if self._action is Action.DROP else np.zeros(len(self.behind), dtype=np.bool_)
+        return self.is_out_of_order if self._action is Action.DROP else np.zeros(len(self.is_out_of_order), dtype=np.bool_)
 
     def store(self) -> None:
         """Leave the new maxima in the table."""

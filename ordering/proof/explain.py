@@ -37,15 +37,15 @@ class _Mark(NamedTuple):
 
     time_us: int = NEVER
     setter: Setter | None = None
-    when: int = 0
+    turn: int = 0
 
-    def moved(self, time_us: int, what: Mover, offset: int | None, when: int) -> _Mark:
+    def raise_to(self, time_us: int, what: Mover, offset: int | None, when: int) -> _Mark:
         """Return the mark after somebody brought *time_us*."""
         return _Mark(time_us, Setter(what, offset, time_us), when) if time_us > self.time_us else self
 
-    def back(self, by_us: int) -> _Mark:
+    def lower_by(self, by_us: int) -> _Mark:
         """Return the mark that stays so far behind this one."""
-        return _Mark(self.time_us - by_us, self.setter, self.when)
+        return _Mark(self.time_us - by_us, self.setter, self.turn)
 
 
 _UNSET = _Mark()
@@ -78,11 +78,11 @@ class _Fate:
     def move(self, policy: Policy, limit_us: int, by: Setter | None, after_us: int | None) -> None:
         """Move the event to *after_us*, or drop it."""
         action = Action.DROP if after_us is None else Action.ADJUST
-        self.steps.append(PolicyStep(policy, action, limit_us, by, self.now_us, after_us))
+        self.steps.append(PolicyStep(policy, action, limit_us, by, self.current_us, after_us))
         self.system_us = after_us
 
     @property
-    def now_us(self) -> int:
+    def current_us(self) -> int:
         """The system timestamp of an event that was not dropped."""
         assert self.system_us is not None, "a dropped event meets no further policy"
         return self.system_us
@@ -120,14 +120,14 @@ class Explainer:
     ) -> None:
         self._policies, self._over, self._partition = policies, over, partition
         self._offsets, self._verdicts = offsets, verdicts
-        self._when = 0
-        self._joined = _Mark().moved(joined_us, Mover.JOINING, None, 0)
+        self._turn = 0
+        self._joined = _Mark().raise_to(joined_us, Mover.JOINING, None, 0)
         self._promise = _Mark()
         self._arrival = _Mark()
         self._floor = self._joined
         self._timelines = _Timelines()
         self._starts = _Starts()
-        self._waiting = _Waiting()
+        self._waiting = _HeldExplanations()
 
     def walk(self, batch: Batch) -> Iterator[Explanation]:
         """
@@ -137,51 +137,51 @@ class Explainer:
         facts = deque(_facts(batch))
         for record in _records(batch, self._over):
             while facts and facts[0][0] <= record.offset:
-                yield from self._hear_fact(*facts.popleft())
-            yield from self._hear_record(record)
+                yield from self._apply_fact(*facts.popleft())
+            yield from self._apply_record(record)
         for fact in facts:
-            yield from self._hear_fact(*fact)
+            yield from self._apply_fact(*fact)
         if batch.finish:
-            self._when += 1
-            self._arrival = self._arrival.moved(INFINITY, Mover.END, None, self._when)
-            self._floor = self._floor_now()
-            yield from self._released_by_floor()
+            self._turn += 1
+            self._arrival = self._arrival.raise_to(INFINITY, Mover.END, None, self._turn)
+            self._floor = self._current_floor()
+            yield from self._release_by_floor()
 
     def held(self) -> list[Explanation]:
         """Return the wanted explanations of events that are still held, in the order in which they would leave together."""
         return self._waiting.all()
 
-    def _hear_fact(self, position: int, what: Mover, time_us: int) -> Iterator[Explanation]:
-        self._when += 1
+    def _apply_fact(self, position: int, what: Mover, time_us: int) -> Iterator[Explanation]:
+        self._turn += 1
         if what is Mover.IMPORT:
-            self._promise = self._promise.moved(time_us, what, position, self._when)
+            self._promise = self._promise.raise_to(time_us, what, position, self._turn)
         else:
-            self._arrival = self._arrival.moved(time_us, what, position, self._when)
-        self._floor = self._floor_now()
-        yield from self._released_by_floor()
+            self._arrival = self._arrival.raise_to(time_us, what, position, self._turn)
+        self._floor = self._current_floor()
+        yield from self._release_by_floor()
 
-    def _hear_record(self, record: _Record) -> Iterator[Explanation]:
-        self._when += 1
+    def _apply_record(self, record: _Record) -> Iterator[Explanation]:
+        self._turn += 1
         watermark = self._watermark(record.timeline)
-        self._arrival = self._arrival.moved(record.stamped_us, Mover.ARRIVAL, record.offset, self._when)
+        self._arrival = self._arrival.raise_to(record.stamped_us, Mover.ARRIVAL, record.offset, self._turn)
         t = self._time_of(record)
         fate = self._judge(record, t, watermark)
-        told = self._told(record, t, fate)
+        told = self._explain(record, t, fate)
         if told.system_us is not None and t is not None:
-            self._timelines.accept(record.timeline, fate.accepted_us, record.offset, self._when)
+            self._timelines.accept(record.timeline, fate.accepted_us, record.offset, self._turn)
             if record.start_us == NEVER:
-                self._starts.accept((record.timeline, record.identity, t), told.system_us, record.offset, self._when)
+                self._starts.accept((record.timeline, record.identity, t), told.system_us, record.offset, self._turn)
         elif told.verdict is Verdict.SOURCE_CTI:
-            self._promise = self._promise.moved(record.source_cti_us, Mover.SOURCE_CTI, record.offset, self._when)
-        if self._wants(told):
+            self._promise = self._promise.raise_to(record.source_cti_us, Mover.SOURCE_CTI, record.offset, self._turn)
+        if self._is_wanted(told):
             if told.system_us is None:
                 yield told
             else:
                 self._waiting.add(record.timeline, told.system_us, told)
-        self._floor = self._floor_now()
-        yield from self._released(record.timeline)
-        self._timelines.tidy(self._floor.time_us + self._policies.reorder_us)
-        self._starts.tidy(lambda timeline: self._watermark(timeline).time_us)
+        self._floor = self._current_floor()
+        yield from self._release(record.timeline)
+        self._timelines.prune(self._floor.time_us + self._policies.reorder_us)
+        self._starts.prune(lambda timeline: self._watermark(timeline).time_us)
 
     def _time_of(self, record: _Record) -> int | None:
         """Return the event time; of a source's CTI its ``c``; None where there is none."""
@@ -191,10 +191,10 @@ class Explainer:
             return None
         return self._arrival.time_us if record.event_time_us is None else record.event_time_us
 
-    def _wants(self, told: Explanation) -> bool:
+    def _is_wanted(self, told: Explanation) -> bool:
         return (self._offsets is None or told.offset in self._offsets) and (self._verdicts is None or told.verdict in self._verdicts)
 
-    def _told(self, record: _Record, t: int | None, fate: _Fate) -> Explanation:
+    def _explain(self, record: _Record, t: int | None, fate: _Fate) -> Explanation:
         is_event = record.source_cti_us <= NEVER
         if fate.system_us is None:
             verdict = Verdict.DROPPED if fate.steps else Verdict.UNREADABLE
@@ -250,22 +250,22 @@ class Explainer:
         if late_us is not None and arrival.time_us - t > late_us:
             limit_us = arrival.time_us - late_us
             adjusts = self._policies.late_action is Action.ADJUST
-            fate.move(Policy.LATE, limit_us, arrival.setter, max(fate.now_us, limit_us) if adjusts else None)
+            fate.move(Policy.LATE, limit_us, arrival.setter, max(fate.current_us, limit_us) if adjusts else None)
 
     def _test_order(self, _record: _Record, _t: int, fate: _Fate, watermark: _Mark) -> None:
-        if fate.now_us < watermark.time_us:
+        if fate.current_us < watermark.time_us:
             adjusts = self._policies.out_of_order_action is Action.ADJUST
             fate.move(Policy.OUT_OF_ORDER, watermark.time_us, watermark.setter, watermark.time_us if adjusts else None)
 
     def _keep_shape(self, record: _Record, _t: int, fate: _Fate, watermark: _Mark) -> None:
         """Keep the end of a span after its start (spec section 4); that moves no watermark."""
-        fate.accepted_us = fate.now_us
+        fate.accepted_us = fate.current_us
         if record.end_us is not None:
-            fate.end_us = max(record.end_us, fate.now_us + 1)
+            fate.end_us = max(record.end_us, fate.current_us + 1)
         elif record.start_us is not None and record.start_us > NEVER:
-            start = self._starts.held((record.timeline, record.identity, record.start_us), watermark.time_us)
+            start = self._starts.find((record.timeline, record.identity, record.start_us), watermark.time_us)
             limit_us = max(start.time_us, record.start_us) + 1
-            if fate.now_us < limit_us:
+            if fate.current_us < limit_us:
                 fate.move(Policy.SHAPE, limit_us, start.setter, limit_us)
 
     def _after_violation(self, record: _Record) -> int | None:
@@ -276,41 +276,41 @@ class Explainer:
             return self._promise.time_us if record.end_us > self._promise.time_us else None
         return self._promise.time_us if record.start_us is not None else None
 
-    def _floor_now(self) -> _Mark:
+    def _current_floor(self) -> _Mark:
         late_us, arrival, floor = self._policies.late_us, self._arrival, self._promise
         if arrival.time_us == INFINITY:
             return arrival
         if late_us is not None and arrival.time_us > NEVER:
-            floor = _higher(arrival.back(late_us), floor)
+            floor = _higher(arrival.lower_by(late_us), floor)
         return _higher(floor, self._joined)
 
     def _watermark(self, timeline: bytes) -> _Mark:
         own = self._timelines.get(timeline)
-        return _higher(own.back(self._policies.reorder_us), self._floor) if own.time_us > NEVER else self._floor
+        return _higher(own.lower_by(self._policies.reorder_us), self._floor) if own.time_us > NEVER else self._floor
 
-    def _released(self, timeline: bytes) -> Iterator[Explanation]:
+    def _release(self, timeline: bytes) -> Iterator[Explanation]:
         """Yield what the watermark of the timeline just heard and the floor let out, in the model's order."""
         if self._waiting:
-            yield from sorted([*self._out_of(timeline), *self._released_by_floor()], key=_order)
+            yield from sorted([*self._pop_timeline(timeline), *self._release_by_floor()], key=_release_key)
 
-    def _out_of(self, timeline: bytes) -> Iterator[Explanation]:
+    def _pop_timeline(self, timeline: bytes) -> Iterator[Explanation]:
         watermark = self._watermark(timeline)
-        for told in self._waiting.below(timeline, watermark.time_us):
-            yield replace(told, released_upon=watermark.setter)
+        for told in self._waiting.pop_below(timeline, watermark.time_us):
+            yield replace(told, released_by=watermark.setter)
 
-    def _released_by_floor(self) -> Iterator[Explanation]:
-        out = [self._out_of(timeline) for timeline in self._waiting.timelines_below(self._floor.time_us)]
-        yield from sorted((told for left in out for told in left), key=_order)
+    def _release_by_floor(self) -> Iterator[Explanation]:
+        out = [self._pop_timeline(timeline) for timeline in self._waiting.timelines_below(self._floor.time_us)]
+        yield from sorted((told for left in out for told in left), key=_release_key)
 
 
-def _order(told: Explanation) -> tuple[int, int]:
+def _release_key(told: Explanation) -> tuple[int, int]:
     """Return what events that leave at one moment are sorted by."""
     return (told.system_us if told.system_us is not None else NEVER, told.offset)
 
 
 def _higher(one: _Mark, other: _Mark) -> _Mark:
     """Return the higher of two marks; of equals the one that was there first."""
-    return other if (other.time_us, -other.when) > (one.time_us, -one.when) else one
+    return other if (other.time_us, -other.turn) > (one.time_us, -one.turn) else one
 
 
 class _Timelines:
@@ -324,9 +324,9 @@ class _Timelines:
         return self._largest.get(timeline, _UNSET)
 
     def accept(self, timeline: bytes, system_us: int, offset: int, when: int) -> None:
-        self._largest[timeline] = self.get(timeline).moved(system_us, Mover.EVENT, offset, when)
+        self._largest[timeline] = self.get(timeline).raise_to(system_us, Mover.EVENT, offset, when)
 
-    def tidy(self, below_us: int) -> None:
+    def prune(self, below_us: int) -> None:
         # A timeline whose watermark equals the floor stays: it may have been there first.
         if len(self._largest) >= self._tidy_at:
             self._largest = {timeline: mark for timeline, mark in self._largest.items() if mark.time_us >= below_us}
@@ -345,19 +345,19 @@ class _Starts:
         self._tidy_at = _TIDY_FROM
 
     def accept(self, start: _Start, system_us: int, offset: int, when: int) -> None:
-        self._marks[start] = self._marks.get(start, _UNSET).moved(system_us, Mover.EVENT, offset, when)
+        self._marks[start] = self._marks.get(start, _UNSET).raise_to(system_us, Mover.EVENT, offset, when)
 
-    def held(self, start: _Start, watermark_us: int) -> _Mark:
+    def find(self, start: _Start, watermark_us: int) -> _Mark:
         mark = self._marks.get(start, _UNSET)
         return mark if mark.time_us >= watermark_us else _UNSET
 
-    def tidy(self, watermark_us: Callable[[bytes], int]) -> None:
+    def prune(self, watermark_us: Callable[[bytes], int]) -> None:
         if len(self._marks) >= self._tidy_at:
             self._marks = {start: mark for start, mark in self._marks.items() if mark.time_us >= watermark_us(start[0])}
             self._tidy_at = max(_TIDY_FROM, 2 * len(self._marks))
 
 
-class _Waiting:
+class _HeldExplanations:
     """Explanations of held events, by timeline and system timestamp."""
 
     def __init__(self) -> None:
@@ -374,7 +374,7 @@ class _Waiting:
         if heap[0][2] is told:
             heappush(self._least, (system_us, timeline))
 
-    def below(self, timeline: bytes, bound_us: int) -> list[Explanation]:
+    def pop_below(self, timeline: bytes, bound_us: int) -> list[Explanation]:
         """Take out what lies below *bound_us* on one timeline, in order."""
         heap, out = self._heaps.get(timeline, []), []
         while heap and heap[0][0] < bound_us:
@@ -398,7 +398,7 @@ class _Waiting:
         return list(found)
 
     def all(self) -> list[Explanation]:
-        return sorted((told for heap in self._heaps.values() for _, _, told in heap), key=_order)
+        return sorted((told for heap in self._heaps.values() for _, _, told in heap), key=_release_key)
 
 
 def _facts(batch: Batch) -> list[tuple[int, Mover, int]]:

@@ -65,13 +65,13 @@ class Setter:
         time_us: The system timestamp, arrival, estimated arrival, or CTI it brought along, in microseconds.
     """
 
-    what: Mover
+    mover: Mover
     offset: int | None
     time_us: int
 
     def as_dict(self) -> dict[str, Any]:
         """Return what, offset and time, the time as ISO-8601."""
-        return {"what": self.what.value, "offset": self.offset, "time": _time(self.time_us)}
+        return {"what": self.mover.value, "offset": self.offset, "time": _time(self.time_us)}
 
     def __str__(self) -> str:
         names = {
@@ -83,7 +83,7 @@ class Setter:
             Mover.JOINING: f"the partition's joining at {_time(self.time_us)}",
             Mover.END: "the end of the input",
         }
-        return names[self.what]
+        return names[self.mover]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class Explanation:
     steps: tuple[PolicyStep, ...] = ()
     system_us: int | None = None
     end_us: int | None = None
-    released_upon: Setter | None = None
+    released_by: Setter | None = None
 
     @property
     def policies(self) -> tuple[str, ...]:
@@ -182,7 +182,7 @@ class Explanation:
             "steps": [step.as_dict() for step in self.steps],
             "system_timestamp": _time(self.system_us),
             "end": _time(self.end_us),
-            "released_upon": _dict(self.released_upon),
+            "released_upon": _dict(self.released_by),
         }
 
     def __str__(self) -> str:
@@ -217,7 +217,7 @@ class Explanation:
         if self.system_us is None:
             return ""
         span = f", with its end at {_time(self.end_us)}," if self.end_us is not None else ""
-        left = f"left upon {self.released_upon}" if self.released_upon else "is still held"
+        left = f"left upon {self.released_by}" if self.released_by else "is still held"
         return f"With the system timestamp {_time(self.system_us)}{span} it {left}."
 
 

@@ -56,12 +56,12 @@ class Record:
         return Shape.POINT if self.end_us is None else Shape.INTERVAL
 
     @property
-    def ends_a_span(self) -> bool:
+    def is_end_edge(self) -> bool:
         """Whether it is an end edge."""
         return self.start_us is not None and self.start_us != NEVER
 
 
-class By(StrEnum):
+class SetBy(StrEnum):
     """What may set a watermark: nothing yet, joining, an event's system timestamp, a record's arrival, ..."""
 
     NOBODY = "nobody"
@@ -78,29 +78,29 @@ class By(StrEnum):
 class Setter:
     """Who set a mark: a record (event, arrival, source) by its offset, an estimate or import by its position; else -1."""
 
-    by: By
-    at: int = -1
+    by: SetBy
+    offset: int = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """A time (microseconds) that only rises, who raised it last, and at which turn of the walk."""
 
-    us: int
+    time_us: int
     turn: int
     setter: Setter
 
-    def back(self, by_us: int) -> Mark:
+    def lower_by(self, by_us: int) -> Mark:
         """Return the mark that stays *by_us* behind this one; the ends of time stay where they are."""
-        return self if self.us in (NEVER, INFINITY) else replace(self, us=self.us - by_us)
+        return self if self.time_us in (NEVER, INFINITY) else replace(self, time_us=self.time_us - by_us)
 
 
-_UNSET = Mark(NEVER, 0, Setter(By.NOBODY))
+_UNSET = Mark(NEVER, 0, Setter(SetBy.NOBODY))
 
 
 def highest(*marks: Mark) -> Mark:
     """Return the highest mark; of equal ones the one set first, and of those set at one turn the one named first."""
-    return max(marks, key=lambda mark: (mark.us, -mark.turn))
+    return max(marks, key=lambda mark: (mark.time_us, -mark.turn))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Ruling:
 
 
 @dataclass(slots=True)
-class Met:
+class EventTrace:
     """
     What one event met: its clamped arrival, its timeline's watermark as it stood before the record and who had set it,
     every ruling in order, and its system timestamp in the end (None: dropped).
@@ -134,7 +134,7 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderedEvent:
     """
     One event as the ordered topic carries it; ``arrival_us`` is clamped, *policies* names what changed a time of it.
 
@@ -152,7 +152,7 @@ class Ordered:
     key: bytes
     end_us: int | None = None
     start_us: int | None = None
-    moment: int = field(default=-1, compare=False)
+    snapshot_index: int = field(default=-1, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Snapshot:
     """
     What holds at the start, after a record, an estimate, an import or the end.
 
@@ -174,7 +174,7 @@ class Moment:
         c: What a CTI there says: no event still to come lies below it.
         released: How many events of the story are out.
         watermark_us: The one timeline's watermark, with OVER the floor; ``c`` is this minus the delay.
-        rests_on: Who set that watermark first.
+        watermark_setter: Who set that watermark first.
         shared_by: What else stands just there.
         heard: What was heard: a record is ``EVENT``, a CTI that its source enqueued ``SOURCE``.
         accepted: How many events were accepted by then, end edges not counted.
@@ -185,23 +185,23 @@ class Moment:
     next_offset: int
     frontier_us: int
     c: int
-    released: int
+    released_count: int
     watermark_us: int
-    rests_on: Setter
-    shared_by: frozenset[By]
-    heard: By
-    accepted: int
-    counted: bool
-    ends_a_span: bool
+    watermark_setter: Setter
+    tied_setters: frozenset[SetBy]
+    trigger: SetBy
+    accepted_count: int
+    is_counted: bool
+    is_end_edge: bool
 
     def is_due(self, generation: Generation, last_us: int) -> bool:
         """Return whether a CTI is generated at this record; ``last_us`` is the watermark at the CTI point before (else ``NEVER``)."""
-        if generation.per_batch or self.heard not in (By.EVENT, By.SOURCE):
+        if generation.is_per_batch or self.trigger not in (SetBy.EVENT, SetBy.SOURCE):
             return False
-        by_count = generation.every_events is not None and self.counted and self.accepted % generation.every_events == 0
-        looked_at = generation.every_us is not None and not self.ends_a_span
+        by_count = generation.every_events is not None and self.is_counted and self.accepted_count % generation.every_events == 0
+        looked_at = generation.every_us is not None and not self.is_end_edge
         by_time = looked_at and self.watermark_us - last_us >= (generation.every_us or 0)
-        return self.heard is By.SOURCE or by_count or by_time
+        return self.trigger is SetBy.SOURCE or by_count or by_time
 
 
 @dataclass(slots=True)
@@ -215,44 +215,44 @@ class Story:
     ``late`` and ``out_of_order``. ``reached`` tells for each accepted event (timeline, how far it lifted the largest s).
     """
 
-    ordered: list[Ordered] = field(default_factory=list)
+    ordered: list[OrderedEvent] = field(default_factory=list)
     dropped: list[Dropped] = field(default_factory=list)
     held: list[int] = field(default_factory=list)
     watermarks: dict[int, int] = field(default_factory=dict)
-    met: dict[int, Met] = field(default_factory=dict)
-    moments: list[Moment] = field(default_factory=list)
+    traces: dict[int, EventTrace] = field(default_factory=dict)
+    snapshots: list[Snapshot] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    reached: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+    accepted_us: dict[int, tuple[bytes, int]] = field(default_factory=dict)
 
-    def channel(self, output_partition: int) -> list[Ordered]:
+    def channel(self, output_partition: int) -> list[OrderedEvent]:
         """Return one channel's sequence; its events are numbered 0, 1, 2, ..."""
         return [event for event in self.ordered if event.output_partition == output_partition]
 
-    def promise(self, moment: Moment, output_partition: int) -> tuple[int, int]:
+    def promise(self, moment: Snapshot, output_partition: int) -> tuple[int, int]:
         """Return the channel's ``(n, ahead)`` at *moment*: events out by then, and how many of them are not below its ``c``."""
         out = self._out(moment, output_partition)
         return len(out), sum(event.system_us >= moment.c for event in out)
 
-    def largest_us(self, moment: Moment, output_partition: int) -> int | None:
+    def largest_us(self, moment: Snapshot, output_partition: int) -> int | None:
         """Return the largest system timestamp released in the channel by *moment*; None: no event is out."""
         return max((event.system_us for event in self._out(moment, output_partition)), default=None)
 
-    def substreams(self, moment: Moment, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
+    def substreams(self, moment: Snapshot, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
         """
         Return for each substream that has an accepted event by *moment* its watermark and the largest s released of it.
 
         A CTI there may list any whose watermark is above its ``c`` (spec section 4).
         """
         known: dict[bytes, int] = {}
-        for offset, (timeline, reached_us) in self.reached.items():
+        for offset, (timeline, reached_us) in self.accepted_us.items():
             if offset < moment.next_offset:
                 known[timeline] = max(reached_us - reorder_us, moment.watermark_us, known.get(timeline, NEVER))
         out: dict[bytes, int] = {}
-        for event in self.ordered[: moment.released]:
+        for event in self.ordered[: moment.released_count]:
             out[event.key] = max(event.system_us, out.get(event.key, NEVER))
         return {timeline: (watermark_us, out.get(timeline)) for timeline, watermark_us in known.items()}
 
-    def since(self, start_us: int) -> Story:
+    def starting_at(self, start_us: int) -> Story:
         """
         Return what a run into an empty topic writes that starts from the output start time ``start_us`` (spec section 6).
 
@@ -264,25 +264,25 @@ class Story:
         for event in kept:
             ordered.append(replace(event, seq=numbers[event.output_partition]))
             numbers[event.output_partition] += 1
-        left_by = Counter(event.moment for event in kept)
+        left_by = Counter(event.snapshot_index for event in kept)
         moments, released = [], 0
-        for at, moment in enumerate(self.moments):
+        for at, moment in enumerate(self.snapshots):
             released += left_by[at]
-            moments.append(replace(moment, released=released))
-        return replace(self, ordered=ordered, moments=moments)
+            moments.append(replace(moment, released_count=released))
+        return replace(self, ordered=ordered, snapshots=moments)
 
-    def after(self, output_partition: int, c: int, ahead: int) -> list[Ordered]:
+    def continuation(self, output_partition: int, c: int, ahead: int) -> list[OrderedEvent]:
         """
         Return what a run writes into a channel whose last CTI says ``(c, ahead)``: the events with s >= c, the first *ahead*
         of them left out. Their seq shows that they go on where the channel ended.
         """
         return [event for event in self.channel(output_partition) if event.system_us >= c][ahead:]
 
-    def _out(self, moment: Moment, output_partition: int) -> list[Ordered]:
-        return [event for event in self.ordered[: moment.released] if event.output_partition == output_partition]
+    def _out(self, moment: Snapshot, output_partition: int) -> list[OrderedEvent]:
+        return [event for event in self.ordered[: moment.released_count] if event.output_partition == output_partition]
 
 
-def tell(
+def compute_story(
     records: Iterable[Record],
     policies: Policies,
     *,
@@ -315,18 +315,18 @@ def tell(
         raise SettingError("late may be off only without OVER", where="late", fix="give late a duration", example='late = "5s"')
     walk = _Walk(policies, over, output_partitions, roster, delay_us)
     walk.join(joined_us)
-    heard = [(at, 0, Setter(By.ESTIMATE, at), us) for at, us in (estimates or {}).items()]
-    heard += [(at, 0, Setter(By.IMPORT, at), us) for at, us in (imports or {}).items()]
-    log: list[tuple[int, int, Setter, int | Record]] = [*heard, *((one.offset, 1, Setter(By.EVENT, one.offset), one) for one in records)]
+    heard = [(at, 0, Setter(SetBy.ESTIMATE, at), us) for at, us in (estimates or {}).items()]
+    heard += [(at, 0, Setter(SetBy.IMPORT, at), us) for at, us in (imports or {}).items()]
+    log: list[tuple[int, int, Setter, int | Record]] = [*heard, *((one.offset, 1, Setter(SetBy.EVENT, one.offset), one) for one in records)]
     for at, _, setter, what in sorted(log, key=lambda entry: entry[:2]):
         if isinstance(what, Record):
-            walk.hear_record(what)
-        elif setter.by is By.ESTIMATE:
-            walk.hear_estimate(at, what)
+            walk.apply_record(what)
+        elif setter.by is SetBy.ESTIMATE:
+            walk.apply_estimate(at, what)
         else:
-            walk.hear_import(at, what)
+            walk.apply_import(at, what)
     if finish:
-        walk.hear_end()
+        walk.apply_end()
     walk.story.held = sorted(walk.held)
     return walk.story
 
@@ -347,7 +347,7 @@ class _Walk:
     punctuation: Mark = _UNSET  # P
     ended: Mark = _UNSET
     largest: dict[bytes, Mark] = field(default_factory=dict)
-    held: dict[int, Ordered] = field(default_factory=dict)
+    held: dict[int, OrderedEvent] = field(default_factory=dict)
     # Both kinds of heap hold (s, offset); an event already released through the other kind is passed over.
     heaps: defaultdict[bytes, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     all_held: list[tuple[int, int]] = field(default_factory=list)
@@ -356,110 +356,110 @@ class _Walk:
     next_seq: Counter[int] = field(default_factory=Counter)
 
     def join(self, joined_us: int) -> None:
-        self.joined = self._raised(_UNSET, joined_us, Setter(By.JOINED))
-        self._release(None, By.JOINED)
+        self.joined = self._raise(_UNSET, joined_us, Setter(SetBy.JOINED))
+        self._release(None, SetBy.JOINED)
 
-    def hear_record(self, record: Record) -> None:
+    def apply_record(self, record: Record) -> None:
         self.turn += 1
-        arrived = self._raised(self.arrival, record.arrival_us, Setter(By.ARRIVAL, record.offset))
-        self.story.counts["arrival_clamps"] += arrived.us > record.arrival_us
+        arrived = self._raise(self.arrival, record.arrival_us, Setter(SetBy.ARRIVAL, record.offset))
+        self.story.counts["arrival_clamps"] += arrived.time_us > record.arrival_us
         timeline = record.key if self.over else b""
-        heard, ends_a_span, accepted = By.EVENT, False, False
+        heard, ends_a_span, accepted = SetBy.EVENT, False, False
         if record.source_cti_us is not None:
             heard = self._judge_source_cti(record.offset, record.source_cti_us, arrived)
         elif record.event_time_us is None:
             self.story.counts["unreadable"] += 1
         else:
-            ends_a_span = record.ends_a_span
+            ends_a_span = record.is_end_edge
             accepted = self._judge(record, record.event_time_us, arrived, timeline)
         counted = accepted and not ends_a_span
         self.accepted += counted
         self.next_offset, self.arrival = record.offset + 1, arrived
         self._release(timeline, heard, counted, ends_a_span)
 
-    def hear_estimate(self, position: int, frontier_us: int) -> None:
+    def apply_estimate(self, position: int, frontier_us: int) -> None:
         self.turn += 1
-        self.next_offset, self.arrival = position, self._raised(self.arrival, frontier_us, Setter(By.ESTIMATE, position))
-        self._release(None, By.ESTIMATE)
+        self.next_offset, self.arrival = position, self._raise(self.arrival, frontier_us, Setter(SetBy.ESTIMATE, position))
+        self._release(None, SetBy.ESTIMATE)
 
-    def hear_import(self, position: int, c: int) -> None:
+    def apply_import(self, position: int, c: int) -> None:
         self.turn += 1
-        self.next_offset, self.punctuation = position, self._raised(self.punctuation, c, Setter(By.IMPORT, position))
-        self._release(None, By.IMPORT)
+        self.next_offset, self.punctuation = position, self._raise(self.punctuation, c, Setter(SetBy.IMPORT, position))
+        self._release(None, SetBy.IMPORT)
 
-    def hear_end(self) -> None:
+    def apply_end(self) -> None:
         self.turn += 1
-        self.ended = self._raised(self.ended, INFINITY, Setter(By.END))
-        self._release(None, By.END)
+        self.ended = self._raise(self.ended, INFINITY, Setter(SetBy.END))
+        self._release(None, SetBy.END)
 
-    def _raised(self, mark: Mark, us: int, setter: Setter) -> Mark:
-        return Mark(us, self.turn, setter) if us > mark.us else mark
+    def _raise(self, mark: Mark, us: int, setter: Setter) -> Mark:
+        return Mark(us, self.turn, setter) if us > mark.time_us else mark
 
     def _floors(self) -> list[Mark]:
         late_us = self.policies.late_us
-        return [_UNSET if late_us is None else self.arrival.back(late_us), self.punctuation, self.joined, self.ended]
+        return [_UNSET if late_us is None else self.arrival.lower_by(late_us), self.punctuation, self.joined, self.ended]
 
     def _marks(self, timeline: bytes) -> list[Mark]:
-        return [self.largest.get(timeline, _UNSET).back(self.policies.reorder_us), *self._floors()]
+        return [self.largest.get(timeline, _UNSET).lower_by(self.policies.reorder_us), *self._floors()]
 
     def _watermark(self, timeline: bytes) -> Mark:
         return highest(*self._marks(timeline))
 
-    def _judge_source_cti(self, offset: int, c: int, arrived: Mark) -> By:
+    def _judge_source_cti(self, offset: int, c: int, arrived: Mark) -> SetBy:
         early_us = self.policies.early_us
-        if early_us is not None and c - arrived.us > early_us:
+        if early_us is not None and c - arrived.time_us > early_us:
             self._drop(offset, "early")
-            return By.EVENT
+            return SetBy.EVENT
         self.story.counts["source_ctis"] += 1
-        self.punctuation = self._raised(self.punctuation, c, Setter(By.SOURCE, offset))
-        return By.SOURCE
+        self.punctuation = self._raise(self.punctuation, c, Setter(SetBy.SOURCE, offset))
+        return SetBy.SOURCE
 
     def _judge(self, record: Record, t: int, arrived: Mark, timeline: bytes) -> bool:
         """Put an event through the policies in their order; hold it and return True, or drop it."""
         watermark = self._watermark(timeline)
-        met = self.story.met[record.offset] = Met(record.offset, arrived.us, watermark.us, watermark.setter)
+        met = self.story.traces[record.offset] = EventTrace(record.offset, arrived.time_us, watermark.time_us, watermark.setter)
         if self._is_early(met, record, t, arrived):
             return self._drop(record.offset, "early")
-        self.story.watermarks[record.offset] = watermark.us
+        self.story.watermarks[record.offset] = watermark.time_us
         s = t
-        if t < self.punctuation.us:
-            s = self.punctuation.us
-            if not self._may_adjust(met, "cti_violation", self._violation_action(record), self.punctuation, s):
+        if t < self.punctuation.time_us:
+            s = self.punctuation.time_us
+            if not self._apply_action(met, "cti_violation", self._violation_action(record), self.punctuation, s):
                 return False
         late_us = self.policies.late_us
-        if late_us is not None and arrived.us - t > late_us:
-            s = max(s, arrived.us - late_us)
-            if not self._may_adjust(met, "late", self.policies.late_action, arrived.back(late_us), s):
+        if late_us is not None and arrived.time_us - t > late_us:
+            s = max(s, arrived.time_us - late_us)
+            if not self._apply_action(met, "late", self.policies.late_action, arrived.lower_by(late_us), s):
                 return False
-        if s < watermark.us:
-            s = watermark.us
-            if not self._may_adjust(met, "out_of_order", self.policies.out_of_order_action, watermark, s):
+        if s < watermark.time_us:
+            s = watermark.time_us
+            if not self._apply_action(met, "out_of_order", self.policies.out_of_order_action, watermark, s):
                 return False
         # A lifted end raises no watermark: else what happened before a start time could push time up without bound.
-        self.largest[timeline] = self._raised(self.largest.get(timeline, _UNSET), s, Setter(By.EVENT, record.offset))
-        self.story.reached[record.offset] = (timeline, s)
+        self.largest[timeline] = self._raise(self.largest.get(timeline, _UNSET), s, Setter(SetBy.EVENT, record.offset))
+        self.story.accepted_us[record.offset] = (timeline, s)
         s, end_us = self._fit_span(met, record, s, timeline)
         met.system_us = s
         self._hold(record, t, met, end_us, timeline)
         return True
 
-    def _is_early(self, met: Met, record: Record, t: int, arrived: Mark) -> bool:
+    def _is_early(self, met: EventTrace, record: Record, t: int, arrived: Mark) -> bool:
         # An end edge is lifted above its start edge's time, which therefore must not be early either.
         claimed_us = max(t, record.start_us) if record.start_us is not None else t
         early_us = self.policies.early_us
-        if early_us is None or claimed_us - arrived.us <= early_us:
+        if early_us is None or claimed_us - arrived.time_us <= early_us:
             return False
-        met.rulings.append(Ruling("early", arrived.us + early_us, arrived.setter, None))
+        met.rulings.append(Ruling("early", arrived.time_us + early_us, arrived.setter, None))
         return True
 
     def _violation_action(self, record: Record) -> Action:
         """What becomes of an event before a CTI: only what reaches past the CTI can be moved up to it."""
-        reaches_past = record.shape is Shape.EDGE or (record.end_us is not None and record.end_us > self.punctuation.us)
+        reaches_past = record.shape is Shape.EDGE or (record.end_us is not None and record.end_us > self.punctuation.time_us)
         return self.policies.cti_violation_action if reaches_past else Action.DROP
 
-    def _may_adjust(self, met: Met, policy: str, action: Action, limit: Mark, adjusted_us: int) -> bool:
+    def _apply_action(self, met: EventTrace, policy: str, action: Action, limit: Mark, adjusted_us: int) -> bool:
         adjust = action is Action.ADJUST
-        met.rulings.append(Ruling(policy, limit.us, limit.setter, adjusted_us if adjust else None))
+        met.rulings.append(Ruling(policy, limit.time_us, limit.setter, adjusted_us if adjust else None))
         self.story.counts[f"{policy}_adjusted" if adjust else f"{policy}_dropped"] += 1
         if not adjust:
             self.story.dropped.append(Dropped(met.offset, policy))
@@ -470,11 +470,11 @@ class _Walk:
         self.story.dropped.append(Dropped(offset, reason))
         return False
 
-    def _fit_span(self, met: Met, record: Record, s: int, timeline: bytes) -> tuple[int, int | None]:
+    def _fit_span(self, met: EventTrace, record: Record, s: int, timeline: bytes) -> tuple[int, int | None]:
         """Lift an end that is not after its start: return the event's system timestamp, and an interval's end."""
         if record.end_us is not None:
             if record.end_us < s + 1:
-                met.rulings.append(Ruling("lifted_end", s, Setter(By.EVENT, record.offset), s))
+                met.rulings.append(Ruling("lifted_end", s, Setter(SetBy.EVENT, record.offset), s))
             return s, max(record.end_us, s + 1)
         if record.start_us is None or record.start_us == NEVER:
             return s, None
@@ -482,16 +482,16 @@ class _Walk:
         limit_us, by = max([(start.system_us, start.offset) for start in starts] + [(record.start_us, record.offset)])
         if s > limit_us:
             return s, None
-        met.rulings.append(Ruling("lifted_end", limit_us, Setter(By.EVENT, by), limit_us + 1))
+        met.rulings.append(Ruling("lifted_end", limit_us, Setter(SetBy.EVENT, by), limit_us + 1))
         return limit_us + 1, None
 
     def _identity(self, record: Record) -> bytes:
         return record.key if self.over else record.raw_key or b""
 
-    def _hold(self, record: Record, t: int, met: Met, end_us: int | None, timeline: bytes) -> None:
+    def _hold(self, record: Record, t: int, met: EventTrace, end_us: int | None, timeline: bytes) -> None:
         assert met.system_us is not None
         output = partition_of(record.key, self.output_partitions) if self.over else self.roster % self.output_partitions
-        self.held[record.offset] = Ordered(
+        self.held[record.offset] = OrderedEvent(
             output,
             _UNNUMBERED,
             met.system_us,
@@ -509,34 +509,34 @@ class _Walk:
         if record.start_us == NEVER:
             self.starts[timeline, self._identity(record), t].append(record.offset)
 
-    def _release(self, timeline: bytes | None, heard: By, counted: bool = False, ends_a_span: bool = False) -> None:
+    def _release(self, timeline: bytes | None, heard: SetBy, counted: bool = False, ends_a_span: bool = False) -> None:
         """Let out what the floor allows of all timelines, and what its watermark allows of the one just heard."""
-        due = self._below(self.all_held, highest(*self._floors()).us)
+        due = self._pop_below(self.all_held, highest(*self._floors()).time_us)
         if timeline is not None:
-            due += self._below(self.heaps[timeline], self._watermark(timeline).us)
+            due += self._pop_below(self.heaps[timeline], self._watermark(timeline).time_us)
         for event in sorted(due, key=lambda event: (event.system_us, event.offset)):
             seq = self.next_seq[event.output_partition]
             self.next_seq[event.output_partition] += 1
-            self.story.ordered.append(replace(event, seq=seq, moment=len(self.story.moments)))
+            self.story.ordered.append(replace(event, seq=seq, snapshot_index=len(self.story.snapshots)))
         marks = self._floors() if self.over else self._marks(b"")
         watermark = highest(*marks)
-        self.story.moments.append(
-            Moment(
+        self.story.snapshots.append(
+            Snapshot(
                 next_offset=self.next_offset,
-                frontier_us=self.arrival.us,
-                c=max(watermark.back(self.delay_us).us, self.joined.us),
-                released=len(self.story.ordered),
-                watermark_us=watermark.us,
-                rests_on=watermark.setter,
-                shared_by=frozenset(mark.setter.by for mark in marks if mark.us == watermark.us),
-                heard=heard,
-                accepted=self.accepted,
-                counted=counted,
-                ends_a_span=ends_a_span,
+                frontier_us=self.arrival.time_us,
+                c=max(watermark.lower_by(self.delay_us).time_us, self.joined.time_us),
+                released_count=len(self.story.ordered),
+                watermark_us=watermark.time_us,
+                watermark_setter=watermark.setter,
+                tied_setters=frozenset(mark.setter.by for mark in marks if mark.time_us == watermark.time_us),
+                trigger=heard,
+                accepted_count=self.accepted,
+                is_counted=counted,
+                is_end_edge=ends_a_span,
             )
         )
 
-    def _below(self, heap: list[tuple[int, int]], bound_us: int) -> list[Ordered]:
+    def _pop_below(self, heap: list[tuple[int, int]], bound_us: int) -> list[OrderedEvent]:
         found = []
         while heap and heap[0][0] < bound_us:
             _, offset = heappop(heap)

@@ -86,7 +86,7 @@ def decode_facts(value: bytes, where: str = "") -> list[Fact]:
     return [Fact(*row) for row in np.frombuffer(value, dtype="<i8").reshape(-1, 3).tolist()]
 
 
-class Merged:
+class FactMerger:
     """
     What facts, met in the order in which they took effect, leave in force: one of each kind and position.
 
@@ -112,16 +112,16 @@ class Merged:
     def facts(self) -> list[Fact]:
         """Those in force, by position and kind."""
         found = [Fact(kind, position, value) for (kind, position), value in self._found.items()]
-        return in_order([*found, Fact(FactKind.CLOSED, self._closed, 0)] if self._closed else found)
+        return sort_facts([*found, Fact(FactKind.CLOSED, self._closed, 0)] if self._closed else found)
 
 
-def merged(facts: Iterable[Fact]) -> list[Fact]:
+def merge_facts(facts: Iterable[Fact]) -> list[Fact]:
     """Return what *facts* leave in force: see :class:`Merged`."""
-    met = Merged()
+    met = FactMerger()
     met.add(facts)
     return met.facts
 
 
-def in_order(facts: Iterable[Fact]) -> list[Fact]:
+def sort_facts(facts: Iterable[Fact]) -> list[Fact]:
     """Return *facts* by position, then kind: the order in which they are shown and compared."""
     return sorted(facts, key=lambda fact: (fact.position, fact.kind, fact.value))

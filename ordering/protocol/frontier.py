@@ -42,7 +42,7 @@ class Frontier(Generic[Name]):
     def __init__(self, members: Iterable[Name] = ()) -> None:
         self._c: dict[Name, int] = dict.fromkeys(members, NEVER)
         self._value = NEVER
-        self._settled = True
+        self._is_current = True
 
     def join(self, *members: Name) -> None:
         """Wait for these too from now on; those it waits for already stay as they are."""
@@ -53,7 +53,7 @@ class Frontier(Generic[Name]):
         """Take the news that *member*, which joins if it is new, has come to *c* (microseconds); less than before is no news."""
         if c > self._c.get(member, NEVER):
             self._c[member] = c
-            self._settled = False
+            self._is_current = False
 
     def c(self, member: Name) -> int:
         """Return how far one member has come, microseconds; ``NEVER`` before it has spoken."""
@@ -62,9 +62,9 @@ class Frontier(Generic[Name]):
     @property
     def value(self) -> int:
         """Nothing that still comes over any member lies below this, microseconds."""
-        if not self._settled:
+        if not self._is_current:
             self._value = max(self._value, min(self._c.values()))
-            self._settled = True
+            self._is_current = True
         return self._value
 
     @property
@@ -80,7 +80,7 @@ class Frontier(Generic[Name]):
     def restore(cls, value: int, members: Mapping[Name, int]) -> Frontier[Name]:
         """Return the frontier that had this :attr:`value` and these :attr:`members`."""
         frontier = cls()
-        frontier._c, frontier._value, frontier._settled = dict(members), value, not members
+        frontier._c, frontier._value, frontier._is_current = dict(members), value, not members
         return frontier
 
 
@@ -116,13 +116,13 @@ class Pace:
             raise SettingError("cti_delay must not be negative", where="cti_delay", fix="give 0s or more")
 
     @property
-    def passes_all(self) -> bool:
+    def is_every_cti(self) -> bool:
         """Whether each rise passes, though perhaps delayed."""
         return self.every_events is None and self.every_us is None
 
     def passes(self, events: int, said: int, c: int) -> bool:
         """Tell whether a rise to *c* passes, *events* events after the last that did, which said *said* (microseconds)."""
-        if self.passes_all or c == INFINITY:
+        if self.is_every_cti or c == INFINITY:
             return True
         enough = self.every_events is not None and events >= self.every_events
         # One below, because a span holds its end: a window is final once c is above its end.
@@ -132,10 +132,10 @@ class Pace:
         events = [] if self.every_events is None else [f"{self.every_events} events"]
         spans = [] if self.every_us is None else [format_duration(self.every_us)]
         delay = f", {format_duration(self.delay_us)} behind" if self.delay_us else ""
-        return ("each CTI" if self.passes_all else f"every {' or '.join(events + spans)}") + delay
+        return ("each CTI" if self.is_every_cti else f"every {' or '.join(events + spans)}") + delay
 
 
-class Paced:
+class PacedStream:
     """
     One stream's CTIs at a reader's pace.
 
@@ -149,9 +149,9 @@ class Paced:
 
     def __init__(self, pace: Pace) -> None:
         self._pace = pace
-        self.said, self.events = NEVER, 0
+        self.last_c, self.events_since = NEVER, 0
 
-    def take(self, rises: Rises, accepted: Ints) -> Rises:
+    def thin(self, rises: Rises, accepted: Ints) -> Rises:
         """
         Take the next range of the stream's log; return the rises that pass, each at its own log offset.
 
@@ -164,17 +164,17 @@ class Paced:
         taken = 0
         below = np.searchsorted(accepted, [offset for offset, _ in rises], side="right").tolist()
         for (offset, c), until in zip(rises, below, strict=True):
-            self.events, taken = self.events + until - taken, until
+            self.events_since, taken = self.events_since + until - taken, until
             behind = shifted(c, -self._pace.delay_us)
-            if behind > self.said and self._pace.passes(self.events, self.said, behind):
+            if behind > self.last_c and self._pace.passes(self.events_since, self.last_c, behind):
                 passed.append((offset, behind))
-                self.said, self.events = behind, 0
-        self.events += len(accepted) - taken
+                self.last_c, self.events_since = behind, 0
+        self.events_since += len(accepted) - taken
         return passed
 
     @classmethod
-    def restore(cls, pace: Pace, said: int, events: int) -> Paced:
+    def restore(cls, pace: Pace, said: int, events: int) -> PacedStream:
         """Return the one whose attributes were saved."""
         paced = cls(pace)
-        paced.said, paced.events = said, events
+        paced.last_c, paced.events_since = said, events
         return paced

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ordering.errors import TidegateError
-from ordering.protocol.facts import Fact, FactKind, in_order
+from ordering.protocol.facts import Fact, FactKind, sort_facts
 
-KEPT_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKind.VERDICT)
+KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKind.VERDICT)
 """The kinds of which a partition has many facts; of the others it has one."""
 
 
@@ -60,7 +60,7 @@ class Silence(NamedTuple):
     arrival_us: int
 
 
-class ForgetfulJournalError(TidegateError):
+class JournalWipedError(TidegateError):
     """
     The journal has lost facts it had confirmed: it was emptied, or brought back from an older copy.
 
@@ -79,7 +79,7 @@ class Raise(NamedTuple):
     value_us: int
 
 
-class Moment(NamedTuple):
+class PlanningTime(NamedTuple):
     """
     When a range is planned: a STAMP or VERDICT for the positions that a :class:`Close` closes, from the first of them on.
 
@@ -101,7 +101,7 @@ class Close(NamedTuple):
 
     key: JournalKey
     below: int
-    moment: Moment | None = None
+    planning_time: PlanningTime | None = None
 
 
 class Read(NamedTuple):
@@ -117,7 +117,7 @@ class Read(NamedTuple):
     end: int
 
 
-class Settle(NamedTuple):
+class Propose(NamedTuple):
     """Propose the BASE or JOIN of a partition. Answer: the (position, value) that was proposed first ever."""
 
     kind: FactKind
@@ -126,13 +126,13 @@ class Settle(NamedTuple):
     value: int
 
 
-class Closed(NamedTuple):
+class ReadClosed(NamedTuple):
     """Answer: the first open position, 0 if none was ever closed. Lower than what was judged: the journal lost facts."""
 
     key: JournalKey
 
 
-class Hush(NamedTuple):
+class RecordSilence(NamedTuple):
     """
     Say since when a partition is silent. Answer: the :class:`Silence` in force.
 
@@ -150,7 +150,7 @@ class Forget(NamedTuple):
     below: int
 
 
-Call = Raise | Close | Read | Settle | Closed | Hush | Forget
+Call = Raise | Close | Read | Propose | ReadClosed | RecordSilence | Forget
 
 
 class Journal(ABC):
@@ -158,11 +158,11 @@ class Journal(ABC):
     What an ingest job may ask of its journal. Calls are atomic, also against another process that calls at the same time.
 
     Every method raises :class:`~ordering.errors.UnreachableError` when the journal does not answer: the calls may or may not have
-    been done, and may be repeated. It raises :class:`ForgetfulJournalError` when it finds that it has lost facts.
+    been done, and may be repeated. It raises :class:`JournalWipedError` when it finds that it has lost facts.
     """
 
     @abstractmethod
-    def do(self, calls: Sequence[Call]) -> list[Any]:
+    def execute(self, calls: Sequence[Call]) -> list[Any]:
         """Do *calls* in their order, all at once; return the answer of each."""
 
     @abstractmethod
@@ -189,7 +189,7 @@ class Journal(ABC):
 
     def estimate_many(self, estimates: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
         """Do :meth:`estimate` for each (key, next offset, frontier in microseconds), at once."""
-        return self.do([Raise(FactKind.ESTIMATE, *wanted) for wanted in estimates])
+        return self.execute([Raise(FactKind.ESTIMATE, *wanted) for wanted in estimates])
 
     def import_cti(self, key: JournalKey, next_offset: int, c_us: int) -> int | None:
         """
@@ -202,19 +202,19 @@ class Journal(ABC):
 
     def import_many(self, imports: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
         """Do :meth:`import_cti` for each (key, next offset, c in microseconds), at once."""
-        return self.do([Raise(FactKind.IMPORT, *wanted) for wanted in imports])
+        return self.execute([Raise(FactKind.IMPORT, *wanted) for wanted in imports])
 
     def close(self, key: JournalKey, below: int) -> None:
         """Close all positions < *below*, for estimates and imports: call it before the records below are judged, for good."""
-        self.do([Close(key, below)])
+        self.execute([Close(key, below)])
 
     def close_many(self, positions: Sequence[tuple[JournalKey, int]]) -> None:
         """Do :meth:`close` for each (key, below), at once."""
-        self.do([Close(key, below) for key, below in positions])
+        self.execute([Close(key, below) for key, below in positions])
 
-    def closed(self, key: JournalKey) -> int:
+    def first_open(self, key: JournalKey) -> int:
         """Return the first open position, 0 if none was ever closed. Lower than what was judged: the journal lost facts."""
-        position: int = self.do([Closed(key)])[0]
+        position: int = self.execute([ReadClosed(key)])[0]
         return position
 
     def estimates(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
@@ -223,7 +223,7 @@ class Journal(ABC):
 
     def estimates_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
         """Do :meth:`estimates` for each (key, start, end), at once."""
-        return self.do([Read(FactKind.ESTIMATE, *wanted) for wanted in ranges])
+        return self.execute([Read(FactKind.ESTIMATE, *wanted) for wanted in ranges])
 
     def imports(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
         """Return the imported (position, c in microseconds) with start <= position <= end, positions rising."""
@@ -231,16 +231,16 @@ class Journal(ABC):
 
     def imports_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
         """Do :meth:`imports` for each (key, start, end), at once."""
-        return self.do([Read(FactKind.IMPORT, *wanted) for wanted in ranges])
+        return self.execute([Read(FactKind.IMPORT, *wanted) for wanted in ranges])
 
     def stamps(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
         """Return the stamps (first offset, arrival in microseconds) in force somewhere from *start* to *end*, positions rising."""
-        found: list[tuple[int, int]] = self.do([Read(FactKind.STAMP, key, start, end)])[0]
+        found: list[tuple[int, int]] = self.execute([Read(FactKind.STAMP, key, start, end)])[0]
         return found
 
     def first_stamped(self, key: JournalKey, from_us: int) -> int:
         """Return the first offset whose stamp is *from_us* or later; the first one not stamped yet if none is."""
-        low, high = 0, self.closed(key)
+        low, high = 0, self.first_open(key)
         while low < high:
             middle = (low + high) // 2
             found = self.stamps(key, middle, middle)
@@ -251,15 +251,15 @@ class Journal(ABC):
                 low = middle + 1
         return low
 
-    def base(self, key: JournalKey, frontier_us: int) -> int:
+    def settle_base(self, key: JournalKey, frontier_us: int) -> int:
         """Propose the frontier from which a partition without any record starts; return the first one ever proposed."""
-        settled: tuple[int, int] = self.do([Settle(FactKind.BASE, key, 0, frontier_us)])[0]
+        settled: tuple[int, int] = self.execute([Propose(FactKind.BASE, key, 0, frontier_us)])[0]
         return settled[1]
 
 
 @dataclass
 class _Facts:
-    values: dict[FactKind, dict[int, int]] = field(default_factory=lambda: {kind: {} for kind in KEPT_BY_POSITION})
+    values: dict[FactKind, dict[int, int]] = field(default_factory=lambda: {kind: {} for kind in KINDS_BY_POSITION})
     closed: int = 0
     settled: dict[FactKind, tuple[int, int]] = field(default_factory=dict)
     silence: Silence | None = None
@@ -271,8 +271,8 @@ class MemoryJournal(Journal):
 
     _facts: dict[JournalKey, _Facts] = field(default_factory=dict)
 
-    def do(self, calls: Sequence[Call]) -> list[Any]:
-        """See :meth:`Journal.do`."""
+    def execute(self, calls: Sequence[Call]) -> list[Any]:
+        """See :meth:`Journal.execute`."""
         return [self._answer(call) for call in calls]
 
     def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
@@ -289,7 +289,7 @@ class MemoryJournal(Journal):
         facts = [Fact(kind, *mark) for kind, values in held.values.items() for mark in values.items()]
         facts += [Fact(kind, *settled) for kind, settled in held.settled.items()]
         facts += [Fact(FactKind.CLOSED, held.closed, 0)] if held.closed else []
-        return in_order(facts)
+        return sort_facts(facts)
 
     def _of(self, key: JournalKey) -> _Facts:
         return self._facts.setdefault(key, _Facts())
@@ -304,15 +304,15 @@ class MemoryJournal(Journal):
                 return None
             case Read():
                 return _read(held, call)
-            case Settle():
+            case Propose():
                 return held.settled.setdefault(call.kind, (call.position, call.value))
-            case Closed():
+            case ReadClosed():
                 return held.closed
-            case Hush():
+            case RecordSilence():
                 held.silence = call.silence if supersedes(call.silence, held.silence) else held.silence
                 return held.silence
             case Forget():
-                return sum(_forget(held.values[kind], call.below, kind.is_span) for kind in KEPT_BY_POSITION)
+                return sum(_forget(held.values[kind], call.below, kind.is_span) for kind in KINDS_BY_POSITION)
 
 
 def supersedes(new: Silence, known: Silence | None) -> bool:
@@ -333,12 +333,12 @@ def _raise(held: _Facts, call: Raise) -> int | None:
 def _close(held: _Facts, call: Close) -> None:
     if call.below <= held.closed:
         return
-    if call.moment is not None:
-        _cover(held, call.moment, call.below)
+    if call.planning_time is not None:
+        _cover(held, call.planning_time, call.below)
     held.closed = call.below
 
 
-def _cover(held: _Facts, moment: Moment, below: int) -> None:
+def _cover(held: _Facts, moment: PlanningTime, below: int) -> None:
     """Say the moment for the positions from the first open one on, unless the last one is as good."""
     spans = held.values[moment.kind]
     last_us = spans[max(spans)] if spans else 0
@@ -368,7 +368,7 @@ def _forget(values: dict[int, int], below: int, is_span: bool) -> int:
 def _fill(held: _Facts, fact: Fact) -> bool:
     """Take a fact back; return whether it stands now."""
     kind = FactKind(fact.kind)
-    if kind not in KEPT_BY_POSITION:
+    if kind not in KINDS_BY_POSITION:
         return held.settled.setdefault(kind, (fact.position, fact.value)) == (fact.position, fact.value)
     values = held.values[kind]
     known = values.get(fact.position)

@@ -15,7 +15,7 @@ from ordering.protocol.punctuation import Cti
 from ordering.protocol.wire import decode_cti, encode_cti
 
 
-class Gathering:
+class ListAssembler:
     """
     What has come of CTIs whose last part is still to come: one at most for each channel of an output partition.
 
@@ -24,36 +24,36 @@ class Gathering:
     """
 
     def __init__(self) -> None:
-        self.begun: dict[int, Cti] = {}
+        self.incomplete: dict[int, Cti] = {}
 
-    def take(self, cti: Cti) -> tuple[tuple[bytes, int], ...] | None:
+    def add_part(self, cti: Cti) -> tuple[tuple[bytes, int], ...] | None:
         """Take the channel's next CTI or part of one; return its list once it counts, else None: more parts are to come."""
-        begun = self.begun.pop(cti.number, None)
+        begun = self.incomplete.pop(cti.number, None)
         if cti.part == 0:
             whole: Cti | None = cti
-        elif begun is not None and _continues(begun, cti):
+        elif begun is not None and _is_next_part(begun, cti):
             whole = replace(cti, listed=begun.listed + cti.listed)
         else:
             whole = None
         if cti.part == cti.parts - 1:
             return whole.listed if whole else ()
         if whole:
-            self.begun[cti.number] = whole
+            self.incomplete[cti.number] = whole
         return None
 
     def save(self) -> list[list[str]]:
         """Return what :meth:`restore` needs, fit for JSON."""
-        return [[octets.hex() for octets in encode_cti(cti)] for _, cti in sorted(self.begun.items())]
+        return [[octets.hex() for octets in encode_cti(cti)] for _, cti in sorted(self.incomplete.items())]
 
     @classmethod
-    def restore(cls, saved: list[list[str]], output_partition: int) -> Gathering:
+    def restore(cls, saved: list[list[str]], output_partition: int) -> ListAssembler:
         """Return what was saved."""
         gathering = cls()
         for header, body in saved:
             cti = decode_cti(bytes.fromhex(header), bytes.fromhex(body), output_partition)
-            gathering.begun[cti.number] = cti
+            gathering.incomplete[cti.number] = cti
         return gathering
 
 
-def _continues(begun: Cti, cti: Cti) -> bool:
+def _is_next_part(begun: Cti, cti: Cti) -> bool:
     return replace(begun, listed=(), part=begun.part + 1) == replace(cti, listed=())

@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordering.errors import GapError, ProtocolError
-from ordering.protocol.list_parts import Gathering
+from ordering.protocol.list_parts import ListAssembler
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER
 
@@ -106,30 +106,30 @@ class Accepted:
 
 
 @dataclass(slots=True)
-class _Stretch:
+class _EventRun:
     """Some events of one channel: row numbers, seqs, and the log offsets upon which they may be accepted."""
 
     row: Ints
     seq: Ints
     position: Ints
 
-    def __getitem__(self, chosen: slice | Ints) -> _Stretch:
-        return _Stretch(self.row[chosen], self.seq[chosen], self.position[chosen])
+    def __getitem__(self, chosen: slice | Ints) -> _EventRun:
+        return _EventRun(self.row[chosen], self.seq[chosen], self.position[chosen])
 
     def __len__(self) -> int:
         return len(self.row)
 
     @staticmethod
-    def join(parts: list[_Stretch]) -> _Stretch:
+    def join(parts: list[_EventRun]) -> _EventRun:
         """Return the events of *parts*, one part after the other."""
         filled = [part for part in parts if len(part)]
         if len(filled) < 2:
-            return filled[0] if filled else _nothing()
-        return _Stretch(*(np.concatenate([getattr(part, name) for part in filled]) for name in ("row", "seq", "position")))
+            return filled[0] if filled else _no_events()
+        return _EventRun(*(np.concatenate([getattr(part, name) for part in filled]) for name in ("row", "seq", "position")))
 
-    def upon(self, offset: int) -> _Stretch:
+    def at_offset(self, offset: int) -> _EventRun:
         """Return the same events, accepted upon the record at *offset*."""
-        return _Stretch(self.row, self.seq, np.full(len(self), offset, dtype=np.int64))
+        return _EventRun(self.row, self.seq, np.full(len(self), offset, dtype=np.int64))
 
 
 _List = tuple[tuple[bytes, int], ...]
@@ -141,7 +141,7 @@ _Promise = tuple[int, int, int, _List]
 class _Harvest:
     """What one call of ``accept`` brings together: accepted events, CTIs that count as (log offset, number, c), lists, tallies."""
 
-    taken: list[_Stretch] = field(default_factory=list)
+    accepted: list[_EventRun] = field(default_factory=list)
     applied: list[tuple[int, int, int]] = field(default_factory=list)
     listed: list[tuple[int, int, _List]] = field(default_factory=list)
     duplicates: int = 0
@@ -151,21 +151,21 @@ class _Harvest:
 @dataclass(slots=True)
 class _Channel:
     number: int
-    settled: bool
+    is_settled: bool
     last: int = -1
     c: int = NEVER
     waiting: list[_Promise] = field(default_factory=list)
     """CTIs whose events are not all accepted."""
-    collected: _Stretch = field(default_factory=lambda: _nothing())
+    collected: _EventRun = field(default_factory=lambda: _no_events())
     """While not settled: distinct events above ``last``, rising in seq. Only their seqs last beyond a call."""
 
-    def follow(self, events: _Stretch, promises: list[_Promise], harvest: _Harvest) -> None:
+    def accept_in_sequence(self, events: _EventRun, promises: list[_Promise], harvest: _Harvest) -> None:
         """Apply the normal rule."""
         before = self.last
         chosen, gaps = _next_in_line(before, events.seq)
         taken = events[chosen]
         self.last += len(taken)
-        harvest.taken.append(taken)
+        harvest.accepted.append(taken)
         harvest.gaps += gaps
         harvest.duplicates += len(events) - len(taken) - gaps
         promises, self.waiting = self.waiting + promises, []
@@ -179,7 +179,7 @@ class _Channel:
             if listed:
                 harvest.listed.append((completed, self.number, listed))
 
-    def collect(self, events: _Stretch, wanted: NDArray[np.bool_], promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
+    def collect(self, events: _EventRun, wanted: NDArray[np.bool_], promises: list[_Promise], start_us: int, harvest: _Harvest) -> None:
         """Gather the *wanted* events (s >= X) and let each CTI vouch for those below its n, until one settles the channel."""
         done = 0
         for index, (offset, n, c, listed) in enumerate(promises):
@@ -187,19 +187,19 @@ class _Channel:
             self._gather(events[done:until], wanted[done:until], harvest)
             done = until
             below = int(np.searchsorted(self.collected.seq, n))
-            harvest.taken.append(self.collected[:below].upon(offset))
+            harvest.accepted.append(self.collected[:below].at_offset(offset))
             harvest.applied.append((offset, self.number, c))
             if listed:
                 harvest.listed.append((offset, self.number, listed))
             self.collected, self.last = self.collected[below:], max(self.last, n - 1)
             if c >= start_us:
-                left, self.collected, self.settled = self.collected.upon(offset), self.collected[:0], True
-                self.follow(_Stretch.join([left, events[done:]]), promises[index + 1 :], harvest)
+                left, self.collected, self.is_settled = self.collected.at_offset(offset), self.collected[:0], True
+                self.accept_in_sequence(_EventRun.join([left, events[done:]]), promises[index + 1 :], harvest)
                 return
         self._gather(events[done:], wanted[done:], harvest)
 
-    def _gather(self, events: _Stretch, wanted: NDArray[np.bool_], harvest: _Harvest) -> None:
-        together = _Stretch.join([self.collected, events[np.flatnonzero(wanted & (events.seq > self.last))]])
+    def _gather(self, events: _EventRun, wanted: NDArray[np.bool_], harvest: _Harvest) -> None:
+        together = _EventRun.join([self.collected, events[np.flatnonzero(wanted & (events.seq > self.last))]])
         _, first = np.unique(together.seq, return_index=True)
         harvest.duplicates += len(self.collected) + int(np.count_nonzero(wanted)) - len(first)
         self.collected = together[first]
@@ -226,7 +226,7 @@ class PartitionReader:
         self._roster: Roster | None = None
         self._frontier = NEVER
         self._channels: dict[int, _Channel] = {}
-        self._gathering = Gathering()
+        self._list_assembler = ListAssembler()
 
     @property
     def frontier(self) -> int:
@@ -253,9 +253,9 @@ class PartitionReader:
 
     def missing(self) -> list[int]:
         """Return the channels of the newest roster that have no CTI yet: each of them holds everything back."""
-        return [number for number in self._numbers() if self.c(number) == NEVER]
+        return [number for number in self._roster_numbers() if self.c(number) == NEVER]
 
-    def waiting(self) -> list[tuple[int, int, int]]:
+    def blocked_channels(self) -> list[tuple[int, int, int]]:
         """Return (roster number, n, last) of each channel with a CTI whose events are missing; n is the least such."""
         behind = [channel for _, channel in sorted(self._channels.items()) if channel.waiting]
         return [(channel.number, min(promise[1] for promise in channel.waiting), channel.last) for channel in behind]
@@ -269,27 +269,27 @@ class PartitionReader:
         settled = True
         for number in sorted(rows_of.keys() | promises.keys()):
             rows = rows_of.get(number, slice(0, 0))
-            channel = self._channels.setdefault(number, _Channel(number, settled=self.start_us is None))
-            settled &= channel.settled
-            if self.start_us is not None and not channel.settled:
+            channel = self._channels.setdefault(number, _Channel(number, is_settled=self.start_us is None))
+            settled &= channel.is_settled
+            if self.start_us is not None and not channel.is_settled:
                 wanted = log.system_us[rows] >= self.start_us
-                channel.collect(_stretch(log, rows, first_row), wanted, promises.get(number, []), self.start_us, harvest)
+                channel.collect(_event_run(log, rows, first_row), wanted, promises.get(number, []), self.start_us, harvest)
             else:
-                channel.follow(_stretch(log, rows, first_row), promises.get(number, []), harvest)
+                channel.accept_in_sequence(_event_run(log, rows, first_row), promises.get(number, []), harvest)
         self.duplicates += harvest.duplicates
         self.gaps += harvest.gaps
-        rows, position = _in_log_order(harvest.taken, log if settled else None, first_row)
+        rows, position = _in_log_order(harvest.accepted, log if settled else None, first_row)
         progress, frontier, rosters = self._advance(log, harvest.applied)
-        return Accepted(rows, position, self._carried(), progress, frontier, self.finished, _in_turn(harvest.listed), rosters)
+        return Accepted(rows, position, self._carried(), progress, frontier, self.finished, _flatten_lists(harvest.listed), rosters)
 
     def _promises(self, log: Log) -> dict[int, list[_Promise]]:
         """Return the CTIs of each channel in log order; one in several parts stands where its last part does."""
         promises: dict[int, list[_Promise]] = {}
-        begun = self._gathering.begun
+        begun = self._list_assembler.incomplete
         for offset, cti in log.ctis:
             listed: _List | None = cti.listed
             if begun or cti.parts > 1:
-                listed = self._gathering.take(cti)
+                listed = self._list_assembler.add_part(cti)
             if listed is not None:
                 promises.setdefault(cti.number, []).append((offset, cti.n, cti.c, listed))
         return promises
@@ -297,19 +297,19 @@ class PartitionReader:
     def _number_collected(self) -> int:
         """Number the rows carried over from the last call in the order in which it listed them; return how many they are."""
         count = 0
-        for channel in self._collecting():
+        for channel in self._collecting_channels():
             channel.collected.row = np.arange(count, count + len(channel.collected), dtype=np.int64)
             count += len(channel.collected)
         return count
 
-    def _collecting(self) -> list[_Channel]:
+    def _collecting_channels(self) -> list[_Channel]:
         return [channel for _, channel in sorted(self._channels.items()) if len(channel.collected)]
 
     def _carried(self) -> Ints:
-        collecting = self._collecting()
+        collecting = self._collecting_channels()
         return np.concatenate([channel.collected.row for channel in collecting]) if collecting else np.empty(0, dtype=np.int64)
 
-    def _numbers(self) -> Sequence[int]:
+    def _roster_numbers(self) -> Sequence[int]:
         return self._roster.channels_of(self.partition, self.output_partitions) if self._roster else range(0)
 
     def _advance(
@@ -323,7 +323,7 @@ class PartitionReader:
         frontier: list[tuple[int, int]] = []
         for offset, number, c in sorted(applied, key=lambda promise: (promise[0], -promise[2])):
             while met and met[0][0] <= offset:
-                self._meet(*met.pop(0), rosters, frontier)
+                self._apply_roster(*met.pop(0), rosters, frontier)
             channel = self._channels[number]
             if c > channel.c:
                 held_back = channel.c <= self._frontier
@@ -332,17 +332,17 @@ class PartitionReader:
                 if held_back:
                     self._raise_frontier(offset, frontier)
         for offset, roster in met:
-            self._meet(offset, roster, rosters, frontier)
+            self._apply_roster(offset, roster, rosters, frontier)
         return progress, frontier, rosters
 
-    def _meet(self, offset: int, roster: Roster, rosters: list[tuple[int, Roster]], frontier: list[tuple[int, int]]) -> None:
+    def _apply_roster(self, offset: int, roster: Roster, rosters: list[tuple[int, Roster]], frontier: list[tuple[int, int]]) -> None:
         if self._roster is None or roster.version > self._roster.version:
             self._roster = roster
             rosters.append((offset, roster))
             self._raise_frontier(offset, frontier)
 
     def _raise_frontier(self, offset: int, frontier: list[tuple[int, int]]) -> None:
-        least = min((self.c(number) for number in self._numbers()), default=NEVER)
+        least = min((self.c(number) for number in self._roster_numbers()), default=NEVER)
         if least > self._frontier:
             self._frontier = least
             # One rise a record, though it may bear both a newer roster and a larger c.
@@ -361,10 +361,10 @@ class PartitionReader:
             "frontier": self._frontier,
             "roster": None if roster is None else [roster.version, roster.inputs, roster.spread.value, roster.substreams],
             "channels": [
-                [channel.number, channel.settled, channel.last, channel.c, _saved(channel.waiting), _runs(channel.collected.seq)]
+                [channel.number, channel.is_settled, channel.last, channel.c, _save_promises(channel.waiting), _runs(channel.collected.seq)]
                 for _, channel in sorted(self._channels.items())
             ],
-            "parts": self._gathering.save(),
+            "parts": self._list_assembler.save(),
         }
         return json.dumps(fields, separators=(",", ":")).encode()
 
@@ -390,13 +390,13 @@ class PartitionReader:
         for number, settled, last, c, waiting, runs in fields["channels"]:
             seq = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(first, past, dtype=np.int64) for first, past in runs)])
             # Rows and offsets of what is collected are given anew when it is used.
-            collected = _Stretch(seq, seq, seq)
-            reader._channels[number] = _Channel(number, settled, last, c, _restored(waiting), collected)
-        reader._gathering = Gathering.restore(fields.get("parts", []), partition)
+            collected = _EventRun(seq, seq, seq)
+            reader._channels[number] = _Channel(number, settled, last, c, _restore_promises(waiting), collected)
+        reader._list_assembler = ListAssembler.restore(fields.get("parts", []), partition)
         return reader
 
 
-def unmet(topic: str, partition: int, number: int, n: int, last: int) -> GapError:
+def gap_error(topic: str, partition: int, number: int, n: int, last: int) -> GapError:
     """Return the error for a CTI that :meth:`PartitionReader.waiting` listed for too long (spec section 4: 60 s)."""
     return GapError(
         f"a CTI of channel {number} promises the events numbered below {n}, but after number {last} none follows",
@@ -420,9 +420,9 @@ def _rows_by_channel(number: Ints) -> dict[int, slice | Ints]:
     return {int(grouped[start]): rows for start, rows in zip(starts, np.split(order, starts[1:]), strict=True)}
 
 
-def _stretch(log: Log, rows: slice | Ints, first_row: int) -> _Stretch:
+def _event_run(log: Log, rows: slice | Ints, first_row: int) -> _EventRun:
     row = np.arange(first_row, first_row + len(log), dtype=np.int64) if isinstance(rows, slice) else rows + first_row
-    return _Stretch(row[rows] if isinstance(rows, slice) else row, log.seq[rows], log.log_offset[rows])
+    return _EventRun(row[rows] if isinstance(rows, slice) else row, log.seq[rows], log.log_offset[rows])
 
 
 def _next_in_line(last: int, seq: Ints) -> tuple[slice | Ints, int]:
@@ -450,27 +450,27 @@ def _next_in_line_over_gaps(last: int, seq: Ints) -> tuple[Ints, int]:
     return np.concatenate(chosen), gaps
 
 
-def _in_log_order(taken: list[_Stretch], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
+def _in_log_order(taken: list[_EventRun], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
     """Return rows and positions in the order of acceptance; *plain* is the log if each event may only be accepted upon itself."""
     if plain is not None and sum(map(len, taken)) == len(plain):
         return np.arange(first_row, first_row + len(plain), dtype=np.int64), plain.log_offset
-    together = _Stretch.join(taken)
+    together = _EventRun.join(taken)
     # Upon one record only events of its own channel are accepted, and those stand in their order already.
     order = np.argsort(together.position, kind="stable")
     return together.row[order], together.position[order]
 
 
-def _in_turn(listed: list[tuple[int, int, _List]]) -> list[tuple[int, int, bytes, int]]:
+def _flatten_lists(listed: list[tuple[int, int, _List]]) -> list[tuple[int, int, bytes, int]]:
     """Return lists entry by entry, in the order in which their CTIs count."""
     ordered = sorted(listed, key=lambda each: each[0])
     return [(offset, number, key, w) for offset, number, entries in ordered for key, w in entries]
 
 
-def _saved(waiting: list[_Promise]) -> list[tuple[Any, ...]]:
+def _save_promises(waiting: list[_Promise]) -> list[tuple[Any, ...]]:
     return [(offset, n, c, [(key.hex(), w) for key, w in listed]) for offset, n, c, listed in waiting]
 
 
-def _restored(waiting: list[list[Any]]) -> list[_Promise]:
+def _restore_promises(waiting: list[list[Any]]) -> list[_Promise]:
     """Return CTIs that wait; version 1 had no lists."""
     lists = [entry[3] if len(entry) > 3 else [] for entry in waiting]
     return [
@@ -479,8 +479,8 @@ def _restored(waiting: list[list[Any]]) -> list[_Promise]:
     ]
 
 
-def _nothing() -> _Stretch:
-    return _Stretch(*(np.empty(0, dtype=np.int64) for _ in range(3)))
+def _no_events() -> _EventRun:
+    return _EventRun(*(np.empty(0, dtype=np.int64) for _ in range(3)))
 
 
 def _runs(seq: Ints) -> list[list[int]]:

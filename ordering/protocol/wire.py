@@ -198,14 +198,14 @@ def _check_events(table: NDArray[Any]) -> None:
     """Raise unless every row, none of them a sound event of version 1, is one of version 2."""
     version, flags = table["version"], table["flags"]
     if (version > VERSION).any():
-        raise _newer(int(version.max()), "an event")
+        raise _newer_version(int(version.max()), "an event")
     if not (((version == 1) | (version == 2)) & (table["kind"] == Kind.EVENT)).all():
         raise ProtocolError("an event header has an unknown version or kind", fix="is another program writing to this topic?")
     if not ((version == 2) & (flags > _FLAGS_OF_1) & (flags <= _FLAGS)).all():
         raise ProtocolError("an event header has flags that its version does not have", fix="is another program writing to this topic?")
 
 
-def _newer(version: int, what: str, where: str = "") -> ProtocolError:
+def _newer_version(version: int, what: str, where: str = "") -> ProtocolError:
     return ProtocolError(
         f"{what} has version {version}, this program reads versions 1 to {VERSION}",
         code="TG-PROTOCOL-VERSION",
@@ -314,7 +314,7 @@ def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, An
     """Return the roster number in the header and the fields of the body."""
     fields = np.frombuffer(header, dtype=_CTI_HEADER)[0] if len(header) == CTI_HEADER_BYTES else None
     if fields is not None and fields["kind"] == Kind.CTI and fields["version"] > VERSION:
-        raise _newer(int(fields["version"]), "a CTI", where)
+        raise _newer_version(int(fields["version"]), "a CTI", where)
     if fields is None or fields["version"] not in _SCHEMAS or fields["kind"] != Kind.CTI or fields["flags"]:
         raise ProtocolError(
             "a CTI header has an unknown length, version, kind or flag", where=where, fix="is another program writing to this topic?"

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ordering.protocol.frontier import Frontier, Pace, Paced, Rises
+from ordering.protocol.frontier import Frontier, Pace, PacedStream, Rises
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted, PartitionReader
 from query.columns.decode import Events
@@ -39,7 +39,7 @@ class CtiPacing:
 
     def __init__(self, pace: Pace, partitions: Iterable[int], output_partitions: int) -> None:
         self._pace, self._partitions, self._output_partitions = pace, tuple(partitions), output_partitions
-        self._paced: dict[Channel, Paced] = {}
+        self._paced: dict[Channel, PacedStream] = {}
         self._frontier: Frontier[Channel] = Frontier()
         self._newest: Roster | None = None
 
@@ -69,9 +69,9 @@ class CtiPacing:
         counted = self._counted(events, accepted.position)
         passed: Progress = []
         for number in sorted(rises.keys() | counted.keys()):
-            paced = self._paced.setdefault((partition, number), Paced(self._pace))
-            passed += [(offset, number, c) for offset, c in paced.take(rises.get(number, []), counted.get(number, _NOTHING))]
-            self._frontier.rise((partition, number), paced.said)
+            paced = self._paced.setdefault((partition, number), PacedStream(self._pace))
+            passed += [(offset, number, c) for offset, c in paced.thin(rises.get(number, []), counted.get(number, _NOTHING))]
+            self._frontier.rise((partition, number), paced.last_c)
         return sorted(passed)
 
     def _counted(self, events: Events, position: Ints) -> dict[int, Ints]:
@@ -90,13 +90,13 @@ class CtiPacing:
 
     def save(self) -> dict[str, Any]:
         """Return what :meth:`restore` needs beside the readers, fit for JSON."""
-        paced = [[*channel, paced.said, paced.events] for channel, paced in sorted(self._paced.items())]
+        paced = [[*channel, paced.last_c, paced.events_since] for channel, paced in sorted(self._paced.items())]
         return {"frontier": self._frontier.value, "paced": paced}
 
     def restore(self, saved: dict[str, Any], readers: Mapping[int, PartitionReader]) -> None:
         """Become what was saved together with *readers*."""
         for reader in readers.values():
             self._join_roster(reader.roster)
-        self._paced = {(partition, number): Paced.restore(self._pace, c, events) for partition, number, c, events in saved["paced"]}
-        noticed = dict(self._frontier.members) | {channel: paced.said for channel, paced in self._paced.items()}
+        self._paced = {(partition, number): PacedStream.restore(self._pace, c, events) for partition, number, c, events in saved["paced"]}
+        noticed = dict(self._frontier.members) | {channel: paced.last_c for channel, paced in self._paced.items()}
         self._frontier = Frontier.restore(saved["frontier"], noticed)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.columns.payload_columns import join, take
+from ordering.columns.payload_columns import concat_columns, take_rows
 from ordering.errors import ProtocolError
 from ordering.protocol.reader import Log
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, Flag, decode_cti, decode_event_headers
@@ -47,7 +47,7 @@ class Events:
         """Return the chosen rows."""
         if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
             return self
-        return Events(*(take(getattr(self, name), rows) for name in _COLUMNS))
+        return Events(*(take_rows(getattr(self, name), rows) for name in _COLUMNS))
 
     def rows(self, sub: Ints | None = None, position: Ints | None = None) -> pa.Table:
         """
@@ -73,7 +73,7 @@ class Events:
         """Return all rows of *parts*, one part after the other."""
         if len(parts) == 1:
             return parts[0]
-        return Events(*(join([getattr(part, name) for part in parts]) for name in _COLUMNS))
+        return Events(*(concat_columns([getattr(part, name) for part in parts]) for name in _COLUMNS))
 
     @staticmethod
     def none() -> Events:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.columns.payload_columns import BYTES_MAX, join, to_arrow
+from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
 
 Ints = NDArray[np.int64]
 
@@ -76,4 +76,4 @@ def combine_column(column: pa.ChunkedArray) -> pa.Array:
     """Return a binary column in one piece, however many bytes it has."""
     if column.num_chunks < 2:
         return column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    return join([to_arrow(chunk) for chunk in column.chunks]) if column.nbytes > BYTES_MAX else pa.concat_arrays(column.chunks)
+    return concat_columns([to_arrow(chunk) for chunk in column.chunks]) if column.nbytes > BYTES_MAX else pa.concat_arrays(column.chunks)

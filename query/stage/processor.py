@@ -224,7 +224,9 @@ class BucketRun:
     def _report(self) -> str:
         bucket = self._bucket
         waiting = [
-            [*self._plan.partitions[log], number, n, last] for log, reader in bucket.readers.items() for number, n, last in reader.waiting()
+            [*self._plan.partitions[log], number, n, last]
+            for log, reader in bucket.readers.items()
+            for number, n, last in reader.blocked_channels()
         ]
         fields = {
             "bucket": self._number,

@@ -48,7 +48,7 @@ class KnownFacts:
         try:
             found = journal.estimates_many([(key, 0, TICK_MAX) for key in self._keys])
             for number, key in enumerate(self._keys):
-                self.closed[number] = max(self.closed[number], journal.closed(key))
+                self.closed[number] = max(self.closed[number], journal.first_open(key))
                 for position, arrival_us in journal.stamps(key, 0, TICK_MAX):
                     known_us = self.stamps[number].setdefault(position, arrival_us)
                     demand(known_us == arrival_us, "facts stay", f"the stamp at {position} of {key} was {known_us}, is {arrival_us}")

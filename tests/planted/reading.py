@@ -67,8 +67,8 @@ READING = [
         "Nothing is final before every channel of the newest roster has a CTI.",
         4,
         "protocol/reader.py",
-        "least = min((self.c(number) for number in self._numbers()), default=NEVER)",
-        "least = min((self.c(number) for number in self._numbers() if self.c(number) > NEVER), default=NEVER)",
+        "least = min((self.c(number) for number in self._roster_numbers()), default=NEVER)",
+        "least = min((self.c(number) for number in self._roster_numbers() if self.c(number) > NEVER), default=NEVER)",
         READER + "test_nothing_is_final_before_every_channel_of_the_newest_roster_has_spoken",
     ),
     Bug(

@@ -16,7 +16,7 @@ from simulation.scenario import START_US
 from simulation.world import RawRecord, Row, World, journal_key
 from support.law_breaches import demand
 
-from ordering.proof.oracle import Ordered, Record, Story, tell
+from ordering.proof.oracle import OrderedEvent, Record, Story, compute_story
 from ordering.protocol.wire import CTI_HEADER_BYTES
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 
@@ -32,7 +32,7 @@ class Truth:
     """What the oracle tells of one run: a story for each input partition, and the rows each channel must show."""
 
     stories: list[Story]
-    channels: dict[tuple[int, int], list[Ordered]]
+    channels: dict[tuple[int, int], list[OrderedEvent]]
     """(input partition, output partition) -> its events, numbered."""
     rows: dict[tuple[int, int], list[Row]]
 
@@ -61,11 +61,11 @@ def own_facts(checkpoint: Checkpoint, lost: list[Checkpoint]) -> Facts:
 def truth_of(world: World, facts: Facts, finished: bool) -> Truth:
     """Let the oracle tell what must have come out."""
     settings, stories = world.settings, []
-    channels: dict[tuple[int, int], list[Ordered]] = {}
+    channels: dict[tuple[int, int], list[OrderedEvent]] = {}
     rows: dict[tuple[int, int], list[Row]] = {}
     for number, raw in enumerate(world.raw):
         payload = {record.offset: record for record in raw.records}
-        story = tell(
+        story = compute_story(
             [_heard(record) for record in raw.records if not absurd(world, record)],
             settings.policies,
             over=settings.over,
@@ -104,7 +104,7 @@ def absurd(world: World, record: RawRecord) -> bool:
     return record.stamp_us <= 0 or record.stamp_us > world.time.now_us + world.settings.arrival_max_ahead_us
 
 
-def _row(event: Ordered, key: bytes | None, value: bytes, over: bool) -> Row:
+def _row(event: OrderedEvent, key: bytes | None, value: bytes, over: bool) -> Row:
     flags = sum(_FLAGS[policy] for policy in event.policies)
     if event.end_us is not None:
         flags |= _INTERVAL
@@ -149,7 +149,7 @@ def _check_cti(world: World, truth: Truth, output: int, row: Row, met: dict[int,
     demand(row[:2] == (max(largest_us // 1000, 1), None), "CTI fields", f"{where} has stamp and key {row[:2]}")
     rosters = [roster_of(world, joined) for joined in range(len(world.joined) + 1)]
     demand(cti.roster in rosters, "CTI fields", f"{where} has roster {cti.roster}")
-    moments = [moment for moment in truth.stories[cti.number].moments if moment.next_offset == cti.next_offset]
+    moments = [moment for moment in truth.stories[cti.number].snapshots if moment.next_offset == cti.next_offset]
     if cti.c < INFINITY and moments:
         frontier_us, c = max(moment.frontier_us for moment in moments), max(moment.c for moment in moments)
         demand(cti.arrival_us <= frontier_us, "CTI fields", f"{where} says A = {cti.arrival_us}, beyond {frontier_us}")
@@ -164,7 +164,11 @@ def check_readers(world: World, truth: Truth, own: Truth, readers: list[Followin
     """
     for reader in readers:
         demand(not reader.broken_promise, "no event below the frontier", reader.broken_promise)
-        demand(not reader.rule.waiting(), "every gap closes", f"ordered partition {reader.partition}: {reader.rule.waiting()}")
+        demand(
+            not reader.rule.blocked_channels(),
+            "every gap closes",
+            f"ordered partition {reader.partition}: {reader.rule.blocked_channels()}",
+        )
         accepted: defaultdict[int, list[Row]] = defaultdict(list)
         for row in reader.accepted:
             accepted[_EVENT.unpack(row[2])[3]].append(row)
@@ -241,7 +245,7 @@ def check_facts(world: World, truth: Truth, facts: Facts, checkpoints: list[Chec
     demand(not beyond, "no estimate from the far future", f"{beyond} lie beyond {limit_us}")
     for number in range(len(world.raw)):
         journal, key = world.journal.facts, journal_key(number)
-        closed = journal.closed(key)
+        closed = journal.first_open(key)
         if not any(fault.kind.startswith("journal") for fault in world.scenario.faults):
             closed = checkpoints[-1].offset_before(checkpoints[-1].committed).partitions[number].next_offset
         for kind, judged in (("estimate", journal.estimates(key, 0, closed - 1)), ("import", journal.imports(key, 0, closed - 1))):

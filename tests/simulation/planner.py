@@ -20,7 +20,7 @@ from ingest.planner.idle import Silences
 from ingest.planner.stage_progress import StageProgress
 from ordering.errors import UnreachableError
 from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import Hush, MemoryJournal, Read, Settle, Silence
+from ordering.protocol.journal import MemoryJournal, Propose, Read, RecordSilence, Silence
 from ordering.ticks import INFINITY, TICK_MIN
 
 Steps = Iterator[str]
@@ -92,13 +92,13 @@ class Planner:
         first = len(here.partitions) - len(here.joined)
         untold = [number for number in range(first, len(here.partitions)) if number not in self._told]
         if untold and self._journal_life is not None:
-            self._ask(lambda journal: journal.do([Settle(FactKind.JOIN, join_key(n), n, here.joined_us(n)) for n in untold]))
+            self._ask(lambda journal: journal.execute([Propose(FactKind.JOIN, join_key(n), n, here.joined_us(n)) for n in untold]))
             self._told |= set(untold)
         # A run to the present end takes those that were there when it began.
         new = range(len(here.partitions), len(self._frozen or self._world.raw))
         if not new or self._journal_life is None:
             return
-        known = self._ask(lambda journal: journal.do([Read(FactKind.JOIN, join_key(number), 0, INFINITY) for number in new]))
+        known = self._ask(lambda journal: journal.execute([Read(FactKind.JOIN, join_key(number), 0, INFINITY) for number in new]))
         yield "new partitions found"
         moment_us = TICK_MIN if "partitions join behind" in self._broken else moment_of_joining(self._world)
         moments = [mark[0][1] for mark in known if mark] or [moment_us] * len(new)
@@ -261,7 +261,7 @@ class Planner:
                 if slowest_us is None:
                     continue
                 key = journal_key(number)
-                base_us = self._ask(lambda journal, key=key: journal.base(key, slowest_us))  # type: ignore[misc]
+                base_us = self._ask(lambda journal, key=key: journal.settle_base(key, slowest_us))  # type: ignore[misc]
                 self._silences.count_from(partition, base_us, asked_us)
             elif known is not None and known.next_offset == at.next_offset:
                 self._silences.set_last_arrival(partition, self._last_arrival(number, known))
@@ -277,7 +277,9 @@ class Planner:
 
     def _remember(self, own: dict[int, Silence]) -> None:
         """Say since when partitions are silent, and go on from what an earlier driver of this boot had measured."""
-        answers = self._ask(lambda journal: journal.do([Hush(journal_key(number), silence) for number, silence in own.items()]))
+        answers = self._ask(
+            lambda journal: journal.execute([RecordSilence(journal_key(number), silence) for number, silence in own.items()])
+        )
         for (number, mine), known in zip(own.items(), answers, strict=True):
             if known[:2] == mine[:2] and known.arrival_us - known.since_us > mine.arrival_us - mine.since_us:
                 self._silences.count_from(("raw", number), known.arrival_us, known.since_us)
@@ -296,7 +298,7 @@ class Planner:
         self._journal_life = self._world.journal.lives
         try:
             self._closed = {
-                number: self._ask(lambda journal, n=number: journal.closed(journal_key(n))) for number in range(len(here.partitions))
+                number: self._ask(lambda journal, n=number: journal.first_open(journal_key(n))) for number in range(len(here.partitions))
             }  # type: ignore[misc]
             if "a lost journal stays lost" not in self._broken:
                 self._give_back(here)

@@ -328,7 +328,7 @@ class _Run:
         settings = world.settings
         held = not settings.estimates and min(arrivals) == NEVER
         # CTIs that follow events come only with events that are accepted, or with silence.
-        follow = not settings.generation.per_batch and (settings.steady or not settings.estimates)
+        follow = not settings.generation.is_per_batch and (settings.steady or not settings.estimates)
         if late_us is None or held or follow:
             return NEVER
         return (max(arrivals) if world.settings.estimates else min(arrivals)) - late_us - world.settings.generation.delay_us
@@ -352,7 +352,7 @@ class _Run:
         return settings.over or reader.partition < len(self.world.raw)
 
     def _readable_text(self) -> str:
-        return str([(reader.partition, reader.rule.frontier, reader.rule.waiting()) for reader in self.readers])
+        return str([(reader.partition, reader.rule.frontier, reader.rule.blocked_channels()) for reader in self.readers])
 
     def _finish(self) -> None:
         """Stop, then start with ``--until-end`` and run until the final CTI is out, crashes included."""

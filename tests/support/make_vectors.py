@@ -19,7 +19,7 @@ from support.naive_reader import Event, Line, NaiveReader, read_naively
 
 import ordering
 from ordering.policies import Action, Policies
-from ordering.proof.oracle import Ordered, Record, Story, murmur2, tell
+from ordering.proof.oracle import OrderedEvent, Record, Story, compute_story, murmur2
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, MINUTE_US, NEVER, SECOND_US, TICK_MAX, TICK_MIN
 
@@ -521,7 +521,7 @@ class Input:
 
     def tell(self) -> Story:
         """Return what the oracle tells of it."""
-        return tell(
+        return compute_story(
             self.log,
             self.policies,
             over=self.over,
@@ -702,7 +702,7 @@ def writer() -> Iterator[Json]:
             str(partition): [_header(event, told) for event in story.channel(partition)] for partition in range(told.output_partitions)
         }
         writing = range(told.output_partitions) if told.over else [told.number % told.output_partitions]
-        last = story.moments[-1]
+        last = story.snapshots[-1]
         expected = {
             "channels": channels,
             "dropped": [[drop.offset, drop.reason] for drop in story.dropped],
@@ -722,7 +722,7 @@ def _raw_line(record: Record) -> Json:
     return line
 
 
-def _header(event: Ordered, told: Input) -> str:
+def _header(event: OrderedEvent, told: Input) -> str:
     flags = sum(FLAGS[policy] for policy in event.policies)
     if event.end_us is not None:
         flags |= FLAGS["interval"]
@@ -731,7 +731,7 @@ def _header(event: Ordered, told: Input) -> str:
     return event_header(told.number, flags, event.seq, event.system_us, event.event_time_us, event.arrival_us, event.offset)
 
 
-def _shown(event: Ordered) -> str:
+def _shown(event: OrderedEvent) -> str:
     adjusted = f" ({', '.join(sorted(event.policies))})" if event.policies else ""
     return f"partition {event.output_partition}, seq {event.seq}: offset {event.offset} at {event.system_us}{adjusted}"
 

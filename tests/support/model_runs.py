@@ -19,7 +19,7 @@ from support.strategies import Case, Range
 from ordering.model.state import State
 from ordering.model.step import Batch, Model, Reason, Step
 from ordering.policies import Shape
-from ordering.proof.oracle import Moment, Record, Story, tell
+from ordering.proof.oracle import Record, Snapshot, Story, compute_story
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.wire import Flag
 from ordering.ticks import NEVER, TICK_MIN
@@ -211,7 +211,7 @@ def drops_of(step: Step) -> list[tuple[int, str]]:
 def plain(step: Step) -> tuple[Any, ...]:
     """Return all that a step says, comparable; not the lists of CTIs: after a crash they may tell again what was told."""
     ctis = [replace(cti, listed=()) for cti in step.ctis]
-    return step.released.number, events_of(step), step.released.upon.tolist(), drops_of(step), ctis, step.counts
+    return step.released.number, events_of(step), step.released.release_rows.tolist(), drops_of(step), ctis, step.counts
 
 
 def told(case: Case, story: Story) -> list[tuple[Any, ...]]:
@@ -235,7 +235,7 @@ def told(case: Case, story: Story) -> list[tuple[Any, ...]]:
 
 def _shape_flag(record: Record) -> int:
     if record.start_us is not None:
-        return Flag.EDGE_END if record.ends_a_span else Flag.EDGE_START
+        return Flag.EDGE_END if record.is_end_edge else Flag.EDGE_START
     return 0 if record.end_us is None else Flag.INTERVAL
 
 
@@ -255,7 +255,7 @@ def tell_case(case: Case, **changed: Any) -> Story:
         "finish": case.finish,
     }
     arguments |= changed
-    return tell(
+    return compute_story(
         arguments.pop("records"),
         case.policies,
         over=case.over,
@@ -302,7 +302,7 @@ class Promised:
     """A CTI as it has to be: what it says of which channel, at which moment of which story."""
 
     cti: tuple[int, int, int, int, int, int]
-    moment: Moment
+    moment: Snapshot
     story: Story
 
 
@@ -311,7 +311,7 @@ def said(cti: Cti) -> tuple[int, int, int, int, int, int]:
     return cti.c, cti.n, cti.ahead, cti.next_offset, cti.arrival_us, cti.largest_us
 
 
-def promised(story: Story, moment: Moment, channel: int, next_offset: int) -> tuple[int, int, int, int, int, int]:
+def promised(story: Story, moment: Snapshot, channel: int, next_offset: int) -> tuple[int, int, int, int, int, int]:
     """Return what a CTI has to say at a moment, in the form of :func:`said`."""
     largest_us = story.largest_us(moment, channel)
     return moment.c, *story.promise(moment, channel), next_offset, moment.frontier_us, TICK_MIN if largest_us is None else largest_us
@@ -339,14 +339,14 @@ def due_ctis(case: Case) -> dict[int, list[Promised]]:
     return due
 
 
-def _points(story: Story, case: Case, cut: Range, finish: bool, last_us: int) -> Iterator[tuple[Moment, int]]:
+def _points(story: Story, case: Case, cut: Range, finish: bool, last_us: int) -> Iterator[tuple[Snapshot, int]]:
     """Yield the moments of a batch at which CTIs are due, each with its next offset."""
-    for moment in story.moments:
+    for moment in story.snapshots:
         if cut.start < moment.next_offset <= cut.end and moment.is_due(case.generation, last_us):
             last_us = moment.watermark_us
             yield moment, moment.next_offset
     # What stands behind the last record counts with the end of the batch.
     last_offset = max((record.offset for record in case.records if cut.start <= record.offset < cut.end), default=-1)
     moved = any(position > last_offset for position, _ in (*cut.estimates, *cut.imports))
-    if case.generation.per_batch or moved or finish:
-        yield story.moments[-1], cut.end
+    if case.generation.is_per_batch or moved or finish:
+        yield story.snapshots[-1], cut.end

@@ -33,13 +33,13 @@ def spill(state: State, bytes_max: int) -> int:
     Returns:
         How many bytes were moved.
     """
-    pieces = sorted((chunk.held.rows for chunk in state.parts()), key=lambda rows: rows.payload_bytes)
+    pieces = sorted((chunk.held.rows for chunk in state.all_chunks()), key=lambda rows: rows.payload_bytes)
     left, moved = sum(rows.payload_bytes for rows in pieces), 0
     while left > bytes_max and pieces and pieces[-1].payload_bytes >= _PIECE_BYTES_MIN:
         rows = pieces.pop()
         size = rows.payload_bytes
         try:
-            rows.move_payloads(_map_to_file)
+            rows.spill_payloads(_map_to_file)
         except OSError as error:
             if str(error) not in _warned:
                 _log.warning("held events stay in memory: no file for them can be written", reason=str(error), folder=tempfile.gettempdir())

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.protocol.list_parts import Gathering
+from ordering.protocol.list_parts import ListAssembler
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER, TICK_MIN, format_tick
 from tidegate.compare.records import EventColumns
@@ -74,7 +74,7 @@ class PromiseCheck:
     _promised_c: list[int] = field(default_factory=list)
     _waiting: list[tuple[int, int, int]] = field(default_factory=list)
     """Promises about events that are not there: (n, c, log offset)."""
-    _gathering: Gathering = field(default_factory=Gathering)
+    _list_assembler: ListAssembler = field(default_factory=ListAssembler)
     _substream_promises: dict[bytes, int] = field(default_factory=dict)
 
     def add_events(self, events: EventColumns) -> None:
@@ -99,7 +99,7 @@ class PromiseCheck:
     def add_cti(self, log_offset: int, cti: Cti) -> None:
         """Take the channel's next CTI, or a part of one, which stands behind the events taken so far."""
         self.ctis += cti.part == cti.parts - 1
-        listed = self._gathering.take(cti)
+        listed = self._list_assembler.add_part(cti)
         if listed is None:
             return
         if cti.n > self._last_seq + 1 and self.is_from_start:

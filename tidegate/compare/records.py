@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cti, Roster
-from ordering.protocol.reader import READER_STATE_VERSION, Log, PartitionReader, unmet
+from ordering.protocol.reader import READER_STATE_VERSION, Log, PartitionReader, gap_error
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from ordering.ticks import NEVER
 from tidegate.kafka.ranges import RangeReader, Records
@@ -195,8 +195,8 @@ class PartitionWalk:
 
     def unmet_promise(self) -> ProtocolError | None:
         """Return the error that a reader at the end of the topic will stop with: a CTI promises events that are not there."""
-        waiting = self.reader.waiting()
-        return unmet(self._side.topic, self._partition, *waiting[0]) if waiting else None
+        waiting = self.reader.blocked_channels()
+        return gap_error(self._side.topic, self._partition, *waiting[0]) if waiting else None
 
     def _accept(self, events: EventColumns, ctis: list[tuple[int, Cti]]) -> LogPiece:
         log = Log(events.log_offset, events.number, events.seq, events.system_us, ctis)

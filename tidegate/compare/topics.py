@@ -128,7 +128,7 @@ def walk_partition(side: Side, partition: int, until_us: int | None, on_records:
     summary.duplicates, summary.torn = walk.reader.duplicates, walk.reader.gaps
     error = walk.unmet_promise()
     if error is not None and until_us is None:
-        summary.unmet = BrokenPromise(walk.reader.waiting()[0][0], partition, side.ends[partition], error.what)
+        summary.unmet = BrokenPromise(walk.reader.blocked_channels()[0][0], partition, side.ends[partition], error.what)
     if side.is_trimmed and side.starts[partition]:
         _check_start(side, partition, summary)
     return summary

@@ -231,7 +231,7 @@ class FileInput:
         self.roster = self.roster or self._make_roster(sorted(self._partitions) or [0])
         # A partition without records ends too: readers wait for every channel of the roster.
         ending = [(number, self._partition(number)) for number in self.roster.partitions]
-        return [self._step(number, each.model.without_records(each.next_line, finish=True)) for number, each in ending]
+        return [self._step(number, each.model.time_only_batch(each.next_line, finish=True)) for number, each in ending]
 
 
 class _Rows:

@@ -179,7 +179,7 @@ class _Partition:
 
     def finish(self, next_line: int) -> _ReleasedLines:
         """Release everything held."""
-        end = self._model.without_records(next_line, finish=True)
+        end = self._model.time_only_batch(next_line, finish=True)
         step = self._model.step(self._state, end)
         if self._explainer:
             self.explanations.update((told.offset, told) for told in self._explainer.walk(end))
@@ -208,7 +208,7 @@ class _Partition:
             columns.append([orjson.dumps(self.explanations.pop(offset).as_dict()) for offset in offsets])
         pattern += b"}\n"
         text = [pattern % values for values in zip(*columns, strict=True)]
-        return _ReleasedLines(lines[released.upon], released.system_us, text)
+        return _ReleasedLines(lines[released.release_rows], released.system_us, text)
 
     def _ends_after(self, system_us: Ints, offsets: list[int]) -> list[bytes]:
         """Return the ends of intervals, each after its system timestamp (spec section 4)."""

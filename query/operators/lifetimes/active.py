@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordering.columns.segments import sorted_places
+from ordering.columns.segments import sort_places
 from query.columns.encode import canonicalize, encode_keys
 from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilColumn, UntilEdge, alive_at
 from query.operators.rows.row_groups import Groups, Whole, group_numbers
@@ -65,7 +65,7 @@ class Active(Operator):
         due = (at >= by_substream(sub, closing, "from_us", 0)) & (at < by_substream(sub, closing, "to_us", 0))
         at, group, alive = at[due], group[due], alive[due]
         owners = self._owners(every.take(pa.array(groups.order[groups.starts[:-1]])))
-        order = sorted_places(at, _ranks(owners)[group], np.arange(len(at)), len(at))
+        order = sort_places(at, _ranks(owners)[group], np.arange(len(at)), len(at))
         found = owners.take(pa.array(group[order]))
         found = found.append_column("system_us", pa.array(at[order]))
         return found.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordering.columns.segments import first_above, grouped
+from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
 from query.operators.rows.row_groups import Groups, group_numbers
 from query.operators.rows.row_stage import RowStage
@@ -135,7 +135,7 @@ def in_order(groups: Groups, ends_us: Ticks) -> Ticks:
     if not turns.any():
         return ends_us
     by_time = np.argsort(ends_us, kind="stable")
-    found: Ticks = ends_us[by_time[grouped(groups.group[by_time])]]
+    found: Ticks = ends_us[by_time[group_order(groups.group[by_time])]]
     return found
 
 

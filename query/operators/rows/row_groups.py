@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ordering.columns.segments import first_above, grouped
+from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
 from tidegate.expressions.variant import Variant, valid_mask
 
@@ -67,7 +67,7 @@ class Groups:
     def of(cls, numbers: Whole, system_us: Whole) -> Groups:
         """Sort rows, given in their fixed order, by the numbers of their groups."""
         count = len(numbers)
-        order = grouped(numbers)
+        order = group_order(numbers)
         place = np.empty(count, dtype=np.int64)
         place[order] = np.arange(count)
         by_group = numbers[order]

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ordering.columns.segments import sorted_places
+from ordering.columns.segments import sort_places
 from query.operators.rows.row_groups import group_numbers
 from query.operators.windows.aggregate_states import State, Totals, with_pieces
 from query.operators.windows.cell_runs import Cells, hopping_runs, sliding_runs
@@ -194,7 +194,7 @@ def _cell(window: AnyWindow, system_us: Ticks) -> Ticks:
 
 def _in_group_order(rows: pa.Table, group: Ticks) -> pa.Table:
     """Return the values of rows, sorted by (group, system_us) and otherwise in their order."""
-    places = sorted_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group))
+    places = sort_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group))
     return rows.select([name for name in rows.column_names if name.startswith("v") or name == "system_us"]).take(pa.array(places))
 
 

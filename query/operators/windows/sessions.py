@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ordering.columns.segments import sorted_places
+from ordering.columns.segments import sort_places
 from query.plan.windows import Session
 
 Whole = npt.NDArray[np.int64]
@@ -38,7 +38,7 @@ def session_ends(group: Whole, system_us: Whole, session: Session) -> Whole:
         system_us: The time of each row.
         session: The window.
     """
-    order = sorted_places(group, system_us, np.arange(len(group)), len(group))
+    order = sort_places(group, system_us, np.arange(len(group)), len(group))
     ends = np.empty(len(order), dtype=np.int64)
     ends[order] = _ends(group[order], system_us[order], session)
     return ends

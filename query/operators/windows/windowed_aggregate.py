@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ordering.columns.segments import sorted_places
+from ordering.columns.segments import sort_places
 from query.columns.encode import canonicalize, encode_keys
 from query.operators.rows.row_stage import RowStage
 from query.operators.windows.aggregate_states import finish_total
@@ -240,7 +240,7 @@ def _in_order(windows: pa.Table, groups: pa.Table) -> pa.Table:
     rank = np.empty(len(places), dtype=np.int64)
     rank[places] = np.arange(len(places))
     count = windows.num_rows
-    return windows.take(pa.array(sorted_places(ticks(windows, "system_us"), rank[ticks(windows, "group")], np.arange(count), count)))
+    return windows.take(pa.array(sort_places(ticks(windows, "system_us"), rank[ticks(windows, "group")], np.arange(count), count)))
 
 
 def _side_by_side(results: list[pa.Table]) -> pa.Table:

@@ -22,7 +22,7 @@ from ingest.journal.redis_journal import RedisJournal
 from ingest.offsets import Join, PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
-from ordering.protocol.journal import Close, Moment, Silence
+from ordering.protocol.journal import Close, PlanningTime, Silence
 from tidegate.settings.inputs import InputSettings
 
 RAW = ("raw", 0)
@@ -280,7 +280,7 @@ def test_stamps_follow_no_clock_that_goes_back(server: Server) -> None:
     assert driver.estimate(ahead_us)
     assert driver.plan_to(20)
     assert (driver.at.spans, driver.at.clamped) == (((0, ahead_us),), 1)
-    RedisJournal.open(driver.plan.redis).do([Close(driver.plan.journal_key(RAW), 25, Moment(FactKind.STAMP, ahead_us + 5))])
+    RedisJournal.open(driver.plan.redis).execute([Close(driver.plan.journal_key(RAW), 25, PlanningTime(FactKind.STAMP, ahead_us + 5))])
     assert driver.plan_to(30)
     assert driver.at.spans == ((20, ahead_us + 5),)
 
@@ -312,7 +312,7 @@ def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> Non
     driver = Driver(plan_of(server))
     journal, key = RedisJournal.open(driver.plan.redis), driver.plan.journal_key(RAW)
     journal.estimate(key, 3, 50)
-    journal.do([Close(key, 5, Moment(FactKind.VERDICT, 100))])
+    journal.execute([Close(key, 5, PlanningTime(FactKind.VERDICT, 100))])
     driver.first = 8
     driver.begin()
     assert driver.journal() == [Fact(FactKind.VERDICT, 0, 100), Fact(FactKind.CLOSED, 5, 0)]

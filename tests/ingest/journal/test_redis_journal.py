@@ -24,19 +24,19 @@ from ingest.journal.redis_journal import RedisJournal
 from ordering.errors import RefusedError, TickRangeError, UnreachableError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import (
-    KEPT_BY_POSITION,
+    KINDS_BY_POSITION,
     Call,
     Close,
-    Closed,
     Forget,
-    ForgetfulJournalError,
-    Hush,
     JournalKey,
+    JournalWipedError,
     MemoryJournal,
-    Moment,
+    PlanningTime,
+    Propose,
     Raise,
     Read,
-    Settle,
+    ReadClosed,
+    RecordSilence,
     Silence,
 )
 from ordering.ticks import TICK_MAX
@@ -66,14 +66,14 @@ offsets = st.integers(0, 6)
 times = st.integers(0, 5) | st.integers(2**53, 2**53 + 3) | st.integers(TICK_MAX - 2, TICK_MAX)
 slacks = st.integers(0, 2) | st.just(TICK_MAX)
 keys = st.builds(lambda partition: KEY._replace(partition=partition), st.integers(0, 1))
-many_kinds, spans = st.sampled_from(KEPT_BY_POSITION), st.sampled_from([FactKind.STAMP, FactKind.VERDICT])
+many_kinds, spans = st.sampled_from(KINDS_BY_POSITION), st.sampled_from([FactKind.STAMP, FactKind.VERDICT])
 asked = st.one_of(
     st.builds(Raise, st.sampled_from([FactKind.ESTIMATE, FactKind.IMPORT]), keys, offsets, times),
-    st.builds(Close, keys, offsets, st.none() | st.builds(Moment, spans, times, slacks)),
+    st.builds(Close, keys, offsets, st.none() | st.builds(PlanningTime, spans, times, slacks)),
     st.builds(Read, many_kinds, keys, offsets, offsets),
-    st.builds(Settle, st.sampled_from([FactKind.BASE, FactKind.JOIN]), keys, offsets, times),
-    st.builds(Closed, keys),
-    st.builds(Hush, keys, st.builds(Silence, offsets, st.sampled_from(["b", "bb"]), times, times)),
+    st.builds(Propose, st.sampled_from([FactKind.BASE, FactKind.JOIN]), keys, offsets, times),
+    st.builds(ReadClosed, keys),
+    st.builds(RecordSilence, keys, st.builds(Silence, offsets, st.sampled_from(["b", "bb"]), times, times)),
     st.builds(Forget, keys, offsets),
 )
 given_back = st.lists(st.builds(Fact, st.sampled_from(FactKind), offsets, times), max_size=4)
@@ -93,10 +93,10 @@ class BothJournals(RuleBasedStateMachine):
         return key._replace(job=self.job)
 
     @rule(calls=st.lists(asked, max_size=6))
-    def do(self, calls: list[Call]) -> None:
+    def execute(self, calls: list[Call]) -> None:
         """Some calls at once."""
         calls = [call._replace(key=self.mine(call.key)) for call in calls]
-        assert self.redis.do(calls) == self.memory.do(calls)
+        assert self.redis.execute(calls) == self.memory.execute(calls)
 
     @rule(key=keys, facts=given_back)
     def restore(self, key: JournalKey, facts: list[Fact]) -> None:
@@ -130,7 +130,7 @@ def test_a_server_killed_between_calls_answers_as_one_that_lives(mortal: Server,
     journal, memory, job = RedisJournal.open(mortal.settings()), MemoryJournal(), f"job{next(_jobs)}"
     for calls in rounds:
         calls = [call._replace(key=call.key._replace(job=job)) for call in calls]
-        assert journal.do(calls) == memory.do(calls)
+        assert journal.execute(calls) == memory.execute(calls)
         mortal.kill()
         mortal.start()
     assert [journal.dump(KEY._replace(job=job, partition=each)) for each in (0, 1)] == [
@@ -147,7 +147,7 @@ def test_a_closed_position_takes_no_estimate(journal: RedisJournal) -> None:
     assert journal.estimate(key, 10, 2_000) is None
     assert journal.estimate(key, 11, 2_000) == 2_000
     journal.close(key, 5)
-    assert journal.closed(key) == 11
+    assert journal.first_open(key) == 11
     assert journal.estimates(key, 0, 100) == [(10, 1_000), (11, 2_000)]
 
 
@@ -177,7 +177,7 @@ def test_of_two_writers_both_go_on_with_the_larger_estimate(server: Server, jour
     assert journal.estimate(key, 3, 500) == 500
     assert other.estimate(key, 3, 400) == 500
     assert other.estimate(key, 3, 600) == journal.estimate(key, 3, 0) == 600
-    assert journal.base(key, 7) == other.base(key, 8) == 7
+    assert journal.settle_base(key, 7) == other.settle_base(key, 8) == 7
     other.close_connection()
 
 
@@ -198,14 +198,14 @@ RACE = """
 import sys, time
 from ingest.journal.redis_journal import RedisJournal
 from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import Close, JournalKey, Moment, Read
+from ordering.protocol.journal import Close, JournalKey, PlanningTime, Read
 from tidegate.settings.tables import RedisSettings
 
 journal = RedisJournal.open(RedisSettings.model_validate({"url": sys.argv[1]}))
 key, step, at = JournalKey("raced", "id", 0), int(sys.argv[2]), 0
 while at < 300:
     start, at = at, at + step
-    journal.do([Close(key, at, Moment(FactKind.STAMP, time.time_ns() // 1000))])
+    journal.execute([Close(key, at, PlanningTime(FactKind.STAMP, time.time_ns() // 1000))])
     print(start, at, journal.stamps(key, start, at - 1), sep="|", flush=True)
 """
 
@@ -233,19 +233,19 @@ def test_an_emptied_server_is_noticed_and_given_everything_back(tmp_path: Path) 
     server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
     try:
         journal, other = RedisJournal.open(server.settings()), RedisJournal.open(server.settings())
-        moment = Close(KEY, 9, Moment(FactKind.STAMP, 1_000))
-        journal.do([Raise(FactKind.ESTIMATE, KEY, 4, 500), moment])
+        moment = Close(KEY, 9, PlanningTime(FactKind.STAMP, 1_000))
+        journal.execute([Raise(FactKind.ESTIMATE, KEY, 4, 500), moment])
         facts = other.dump(KEY)
         redis.Redis(port=server.port, protocol=2).flushall()
-        with pytest.raises(ForgetfulJournalError) as found:
-            journal.do([Close(KEY, 12, Moment(FactKind.STAMP, 2_000))])
+        with pytest.raises(JournalWipedError) as found:
+            journal.execute([Close(KEY, 12, PlanningTime(FactKind.STAMP, 2_000))])
         assert found.value.code == "TG-JOURNAL-WIPED"
         newcomer = RedisJournal.open(server.settings())
         assert not newcomer.has_facts(KEY)
         assert journal.restore(KEY, facts) == 0
         assert newcomer.dump(KEY) == journal.dump(KEY) == facts
-        with pytest.raises(ForgetfulJournalError):
-            other.do([Closed(KEY)])
+        with pytest.raises(JournalWipedError):
+            other.execute([ReadClosed(KEY)])
         assert other.restore(KEY, facts) == 0
         assert other.dump(KEY) == facts
     finally:
@@ -267,11 +267,11 @@ def test_an_older_copy_that_came_back_is_noticed(tmp_path: Path) -> None:
         shutil.rmtree(tmp_path / "appendonlydir")
         backup.rename(tmp_path / "appendonlydir")
         server.start()
-        with pytest.raises(ForgetfulJournalError):
+        with pytest.raises(JournalWipedError):
             journal.estimate(KEY, 4, 100)
         assert journal.restore(KEY, [Fact(FactKind.ESTIMATE, 4, 800)]) == 0
-        with pytest.raises(ForgetfulJournalError):
-            other.closed(KEY)
+        with pytest.raises(JournalWipedError):
+            other.first_open(KEY)
         assert journal.estimates(KEY, 0, 9) == [(4, 800)]
     finally:
         server.kill()
@@ -283,14 +283,14 @@ def test_many_facts_are_given_back_and_forgotten_in_several_goes(journal: RedisJ
     facts = [Fact(FactKind.VERDICT, at, at) for at in range(5_000)]
     assert journal.restore(key, [*facts, Fact(FactKind.CLOSED, 5_000, 0)]) == 0
     assert len(journal.dump(key)) == 5_001
-    assert journal.do([Forget(key, 4_500), Closed(key)]) == [4_500, 5_000]
+    assert journal.execute([Forget(key, 4_500), ReadClosed(key)]) == [4_500, 5_000]
 
 
 def test_a_base_of_an_earlier_version_is_read(server: Server, journal: RedisJournal) -> None:
     """It stood there without a position."""
     key = KEY._replace(job="earlier")
     redis.Redis(port=server.port, protocol=2).hset(f"tidegate:{{earlier}}:journal:{key.topic_id}:0", "base", f"{42:019d}")
-    assert journal.base(key, 7) == 42
+    assert journal.settle_base(key, 7) == 42
 
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     try:
         journal = RedisJournal.open(server.settings())
         journal.close(KEY, 5)
-        journal.base(KEY, 42)
+        journal.settle_base(KEY, 42)
         journal.estimate(KEY, 7, 1_000)
         server.kill()
         with pytest.raises(UnreachableError):
@@ -307,7 +307,7 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
         server.start()
         assert journal.estimates(KEY, 0, 100) == [(7, 1_000)]
         assert journal.estimate(KEY, 4, 9_000) is None
-        assert journal.base(KEY, 43) == 42
+        assert journal.settle_base(KEY, 43) == 42
     finally:
         server.kill()
 

@@ -11,7 +11,7 @@ from ingest.config import IngestPlan, Partition
 from ingest.offsets import Join, Offset, PlannedPosition
 from ingest.planner.joining_partitions import match_topics, own_topics, read_joins, read_planned_offset, with_roster
 from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import MemoryJournal, Settle
+from ordering.protocol.journal import MemoryJournal, Propose
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.settings.load import Settings
 from tidegate.settings.tables import RedisSettings
@@ -72,8 +72,8 @@ def test_without_a_checkpoint_the_journal_tells_who_joined_this_ordered_topic() 
     """Of one ordered topic, not of another; and nothing of those it was begun from."""
     journal, plan = MemoryJournal(), plan_of(*FOUNDERS, *JOINED)
     for partition, joined in JOINED.items():
-        journal.do([Settle(FactKind.JOIN, plan.join_key(partition, plan.topic_ids[partition[0]]), *joined)])
-    journal.do([Settle(FactKind.JOIN, plan.join_key(("raw", 2), "id of raw"), 7, 1)])
+        journal.execute([Propose(FactKind.JOIN, plan.join_key(partition, plan.topic_ids[partition[0]]), *joined)])
+    journal.execute([Propose(FactKind.JOIN, plan.join_key(("raw", 2), "id of raw"), 7, 1)])
     assert read_joins(plan, journal, FOUNDERS) == JOINED
     assert read_joins(plan, journal, [*FOUNDERS, *JOINED]) == {}
     other = plan.join_key(("raw", 2), "another id")

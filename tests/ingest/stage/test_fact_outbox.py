@@ -33,7 +33,7 @@ def test_facts_go_with_the_first_cti_of_each_channel() -> None:
     later = [replace(cti, c=cti.c + 1) for cti in ctis]
     laden = telling.attach([*ctis, *later], is_last=True)
     assert [cti.facts for cti in laden] == [(fact(1), fact(2))] * 2 + [()] * 2
-    assert state.untold == ()
+    assert state.pending_facts == ()
     assert [cti.facts for cti in telling.attach(ctis, is_last=True)] == [(), ()]
 
 
@@ -42,7 +42,7 @@ def test_where_no_cti_is_due_the_last_promise_is_repeated_and_before_the_first_f
     state = MODEL.new_state()
     assert FactOutbox(MODEL, state, [fact(1)]).attach([], is_last=True) == []
     state = MODEL.restore(*saved(state))
-    assert state.untold == (fact(1),)
+    assert state.pending_facts == (fact(1),)
     ctis = MODEL.step(state, batch_of([Record(0, 2_000, 2_000)])).ctis
     assert [cti.facts for cti in FactOutbox(MODEL, state, []).attach(ctis, is_last=False)] == [(fact(1),)]
     state = MODEL.restore(*saved(state))

@@ -47,12 +47,12 @@ def test_an_estimate_an_import_and_the_end_are_told_apart() -> None:
     """Each by what it left in the state."""
     model = Model(POLICIES, False, 1, 0)
     state = walked(model, [(100, 100, b"")])
-    model.step(state, model.without_records(1, estimates=((1, 300 * SECOND_US),)))
+    model.step(state, model.time_only_batch(1, estimates=((1, 300 * SECOND_US),)))
     assert watermark_report(state, POLICIES, False)["watermark_us"] == 240 * SECOND_US
     assert cause(state) == "estimate"
-    model.step(state, model.without_records(1, imports=((1, 250 * SECOND_US),)))
+    model.step(state, model.time_only_batch(1, imports=((1, 250 * SECOND_US),)))
     assert cause(state) == "import"
-    model.step(state, model.without_records(1, finish=True))
+    model.step(state, model.time_only_batch(1, finish=True))
     assert cause(state) == "end"
 
 

@@ -24,7 +24,7 @@ from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
 from ordering.model.step import Model
 from ordering.policies import Policies
-from ordering.proof.oracle import Record, tell
+from ordering.proof.oracle import Record, compute_story
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.testing import batch_of
 from tidegate.checkpoint.output_start import BEGINNING, Start
@@ -147,7 +147,7 @@ def test_resumed_at_that_position_the_channels_go_on_as_if_nothing_had_happened(
     positions = st.dictionaries(st.integers(0, len(log)), TIMES, max_size=3)
     estimates, imports = data.draw(positions), data.draw(positions)
     ended = data.draw(st.integers(0, len(log)))
-    story = tell(log, policies, over=True, output_partitions=2, estimates=estimates, imports=imports, finish=True)
+    story = compute_story(log, policies, over=True, output_partitions=2, estimates=estimates, imports=imports, finish=True)
 
     model = Model(policies, True, 2, 0, ROSTER)
     first = model.step(

@@ -127,7 +127,7 @@ def test_a_lost_checkpoint_is_made_up_for_from_promises_and_the_start_of_the_run
     assert recovery.kind is RecoveryKind.CTIS
     assert [plan.starts[partition].next_offset for partition in plan.partitions] == [40, 20]
     states = [plan.first_state(plan.model(number)) for number in range(2)]
-    starts = [state.since.start_us[number] for number, state in enumerate(states) if state.since is not None]
+    starts = [state.output_start.start_us[number] for number, state in enumerate(states) if state.output_start is not None]
     assert starts == [START_US + 50 * SECOND_US, START_US + 30 * SECOND_US]
     widen(stack.bootstrap, scene.topic, 3)
     plan, _ = scene.prepare()

@@ -12,7 +12,7 @@ from support.stack.jobs import settings_of, workspace
 from support.stack.topics import Channel, Ordered, check_promises, create, fresh, header, produce, read_ordered, records
 
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.oracle import By, Story
+from ordering.proof.oracle import SetBy, Story
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ def expected_ctis(raws: list[Raw]) -> dict[Channel, list[tuple[int, int, int, in
 def _due(story: Story, output: int) -> list[tuple[int, int, int, int, int]]:
     due: list[tuple[int, int, int, int, int]] = []
     last_us = NEVER
-    for moment in story.moments:
-        if moment.heard is not By.END and not moment.is_due(GENERATION, last_us):
+    for moment in story.snapshots:
+        if moment.trigger is not SetBy.END and not moment.is_due(GENERATION, last_us):
             continue
         last_us = moment.watermark_us
         n, ahead = story.promise(moment, output)
         if (moment.c, n) != (due[-1][:2] if due else None):
-            due.append((moment.c, n, ahead, moment.next_offset, 0 if moment.heard is By.END else moment.frontier_us))
+            due.append((moment.c, n, ahead, moment.next_offset, 0 if moment.trigger is SetBy.END else moment.frontier_us))
     return due
 
 

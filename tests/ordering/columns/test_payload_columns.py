@@ -21,7 +21,7 @@ def test_entries_are_taken_from_two_columns_of_any_kind(first: pa.DataType | Non
         payload_columns.to_objects(values) if kind is None else pa.array(values, kind)
         for kind, values in ((first, FIRST), (second, SECOND))
     ]
-    taken = payload_columns.take_from_two(*sides, ROWS)
+    taken = payload_columns.take_rows_of_two(*sides, ROWS)
     assert taken.tolist() == CHOSEN
     assert isinstance(taken, np.ndarray) if second is None else taken.type == second
 
@@ -29,6 +29,6 @@ def test_entries_are_taken_from_two_columns_of_any_kind(first: pa.DataType | Non
 def test_more_bytes_than_small_offsets_reach_make_a_large_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that was held may leave at once, gigabytes of it, beside a small batch."""
     monkeypatch.setattr(payload_columns, "BYTES_MAX", 3)
-    taken = payload_columns.take_from_two(pa.array(FIRST, pa.large_binary()), pa.array(SECOND, pa.binary()), ROWS)
+    taken = payload_columns.take_rows_of_two(pa.array(FIRST, pa.large_binary()), pa.array(SECOND, pa.binary()), ROWS)
     assert taken.type == pa.large_binary()
     assert taken.tolist() == CHOSEN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ordering.columns.segments import grouped, places_above, sorted_places
+from ordering.columns.segments import group_order, places_above, sort_places
 from ordering.ticks import INFINITY, NEVER
 
 
@@ -36,5 +36,5 @@ def test_sorting_by_two_columns_keeps_places_in_order(span: int) -> None:
     primary, secondary = draw.integers(0, 20, 3_000), draw.integers(0, span, 3_000)
     place = draw.permutation(5_000)[:3_000]
     order = np.lexsort((place, secondary, primary))
-    assert sorted_places(primary, secondary, place, 5_000).tolist() == place[order].tolist()
-    assert grouped(primary).tolist() == np.argsort(primary, kind="stable").tolist()
+    assert sort_places(primary, secondary, place, 5_000).tolist() == place[order].tolist()
+    assert group_order(primary).tolist() == np.argsort(primary, kind="stable").tolist()

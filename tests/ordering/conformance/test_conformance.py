@@ -30,7 +30,7 @@ OPERATIONS = sorted({question.operation for question in questions()})
 def test_ours_answers_every_question_rightly() -> None:
     """Level 1: bytes, hashes, keys, reader stories and writer stories, each against what independent code told."""
     report = run(answer)
-    assert report.ok, str(report)
+    assert report.is_ok, str(report)
     assert sorted(report.passed) == OPERATIONS
     assert not report.unsupported
 
@@ -341,7 +341,7 @@ def test_ctis_that_say_what_is_not_so_are_found(mistake: str) -> None:
     """How many CTIs there are is free, what they say is not."""
     change, told = CTI_MISTAKES[mistake]
     report = run(after("write", lambda given, told: {**told, "ctis": change(told["ctis"])} if told["ctis"] else told), "write")
-    assert any(told in failure.what for failure in report.failures)
+    assert any(told in failure.problem for failure in report.failures)
 
 
 def test_what_is_not_offered_is_not_passed() -> None:
@@ -354,11 +354,11 @@ def test_what_is_not_offered_is_not_passed() -> None:
         return {name: told[name] for name in ("accepted", "progress", "frontier")}
 
     report = run(reader)
-    assert report.ok
+    assert report.is_ok
     assert set(report.passed) == {"read"}
     assert sorted(report.unsupported) == [operation for operation in OPERATIONS if operation != "read"]
     assert "not offered" in str(report)
-    assert not run(lambda operation, given: {"unsupported": True}).ok
+    assert not run(lambda operation, given: {"unsupported": True}).is_ok
 
 
 def test_an_implementation_that_breaks_down_is_reported() -> None:
@@ -378,7 +378,7 @@ def test_an_implementation_that_breaks_down_is_reported() -> None:
 def test_a_program_in_any_language_is_asked_line_by_line() -> None:
     """Ours as another process passes; one that ends or answers no JSON object is reported."""
     with Program([sys.executable, "-m", "ordering.conformance", "--answer"]) as program:
-        assert run(program).ok
+        assert run(program).is_ok
     with python("while True: input(); print([], flush=True)") as program, pytest.raises(ValueError, match="not a JSON object"):
         program("key_bytes", {"json": "1"})
 
@@ -405,10 +405,10 @@ def test_a_program_that_answers_no_more_is_asked_no_more(ending: str) -> None:
     code, told = ENDINGS[ending]
     with python(code, timeout_s=2.0) as program:
         report = run(program, "key_bytes")
-    assert told in report.failures[-1].what
+    assert told in report.failures[-1].problem
     assert str(report).count("nothing more was asked") == 1
     assert len(report.failures) == (2 if code.startswith(ONE_ANSWER) else 1)
-    assert not report.ok
+    assert not report.is_ok
 
 
 def test_a_question_that_a_program_does_not_take_is_given_up() -> None:

@@ -24,7 +24,7 @@ from support.model_runs import (
 )
 from support.strategies import TOLL_VARIANTS, Case, Range, cases, clock_text, toll_expected, toll_records, whole_cases
 
-from ordering.proof.oracle import By, Story
+from ordering.proof.oracle import SetBy, Story
 from ordering.protocol.wire import Flag
 from ordering.ticks import INFINITY
 
@@ -71,7 +71,7 @@ def test_each_batch_releases_all_that_the_log_allows_by_then(case: Case) -> None
         assert (released, step.counts.held) == (len(story.ordered), len(story.held))
         said |= {cti.output_partition: (cti.c, cti.n, cti.ahead) for cti in step.ctis}
         for output_partition, promise in said.items():
-            assert promise == (story.moments[-1].c, *story.promise(story.moments[-1], output_partition))
+            assert promise == (story.snapshots[-1].c, *story.promise(story.snapshots[-1], output_partition))
 
 
 @given(whole_cases())
@@ -82,16 +82,16 @@ def test_each_event_names_the_row_upon_which_it_left(case: Case) -> None:
         story = tell_until(case, walked, finish=case.finish and walked == len(case.ranges))
         rows = [record.offset for record in case.records if cut.start <= record.offset < cut.end]
         left = story.ordered[released : released + len(step.released)]
-        assert step.released.upon.tolist() == [row_of(story, event.moment, rows) for event in left]
+        assert step.released.release_rows.tolist() == [row_of(story, event.snapshot_index, rows) for event in left]
         released += len(step.released)
 
 
 def row_of(story: Story, at: int, rows: list[int]) -> int:
     """Return the place in *rows* (offsets of a batch) of the record with which a moment counts; after the last if there is none."""
-    moment = story.moments[at]
-    if moment.heard is By.END:
+    moment = story.snapshots[at]
+    if moment.trigger is SetBy.END:
         return len(rows)
-    offset = moment.next_offset - (moment.heard in (By.EVENT, By.SOURCE))
+    offset = moment.next_offset - (moment.trigger in (SetBy.EVENT, SetBy.SOURCE))
     return sum(row < offset for row in rows)
 
 

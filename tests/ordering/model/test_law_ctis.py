@@ -15,7 +15,7 @@ from support.model_runs import Disk, Run, batch_of, calm, channels_of, due_ctis,
 from support.strategies import PER_BATCH, Case, Range, whole_cases
 
 from ordering.policies import Generation
-from ordering.proof.oracle import By, Moment, Story, partition_of
+from ordering.proof.oracle import SetBy, Snapshot, Story, partition_of
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 
@@ -63,7 +63,7 @@ def test_ctis_are_written_where_they_are_due_and_say_exactly_what_holds_there(ca
 @given(whole_cases(generated=True, estimates={}, imports={}, finish=False).map(joined_at_the_start))
 def test_ctis_by_count_or_time_are_a_function_of_the_log(case: Case) -> None:
     """Level 1: without estimates and imports, the CTIs are the same wherever the log is cut."""
-    generation = case.generation if not case.generation.per_batch else replace(case.generation, every_events=3)
+    generation = case.generation if not case.generation.is_per_batch else replace(case.generation, every_events=3)
     case = replace(case, generation=generation, ranges=tuple(replace(cut, estimates=(), imports=()) for cut in case.ranges))
     whole = replace(case, ranges=(Range(case.ranges[0].start, case.ranges[-1].end),))
     cut, uncut = walk(case).ctis(), walk(whole).ctis()
@@ -74,15 +74,15 @@ def test_ctis_by_count_or_time_are_a_function_of_the_log(case: Case) -> None:
 @given(whole_cases(generated=True).map(joined_at_the_start))
 def test_a_cti_tells_what_moved_time(case: Case) -> None:
     """Level 1: its cause is who set the watermark that c rests on, or another who set the same."""
-    causes = {By.ESTIMATE: Cause.IDLE, By.SOURCE: Cause.SOURCE, By.IMPORT: Cause.IMPORT}
+    causes = {SetBy.ESTIMATE: Cause.IDLE, SetBy.SOURCE: Cause.SOURCE, SetBy.IMPORT: Cause.IMPORT}
     written, due = walk(case).channels(), due_ctis(case)
     for channel, promises in due.items():
         for cti, promise in zip(written.get(channel, []), promises, strict=True):
             assert (cti.cause is Cause.SHUTDOWN) == (cti.c == INFINITY)
             if cti.c != INFINITY:
-                movers = set(promise.moment.shared_by)
+                movers = set(promise.moment.tied_setters)
                 if any(record.arrival_us == cti.arrival_us for record in case.records if record.offset < cti.next_offset):
-                    movers.add(By.ARRIVAL)  # a record's arrival may be what an estimate had said
+                    movers.add(SetBy.ARRIVAL)  # a record's arrival may be what an estimate had said
                 assert cti.cause in {causes.get(by, Cause.EVENT) for by in movers}
 
 
@@ -101,13 +101,13 @@ def test_listed_substreams_are_those_that_are_ahead_and_have_moved(case: Case) -
                 assert cti.c < watermark_us <= stands[key]
                 assert watermark_us == stands[key] or stands[key] == promise.moment.watermark_us
                 assert known.get(key) != watermark_us
-            if case.generation.per_batch:
+            if case.generation.is_per_batch:
                 ahead = {key: us for key, us in stands.items() if us > promise.moment.watermark_us and known.get(key) != us}
                 assert ahead.items() <= listed.items()
             known |= listed
 
 
-def substreams_of(case: Case, story: Story, moment: Moment, channel: int) -> dict[bytes, int]:
+def substreams_of(case: Case, story: Story, moment: Snapshot, channel: int) -> dict[bytes, int]:
     """Return the watermark of each substream of a channel."""
     stands = story.substreams(moment, case.policies.reorder_us)
     return {key: us for key, (us, _) in stands.items() if partition_of(key, case.output_partitions) == channel}
@@ -155,7 +155,7 @@ def test_a_new_roster_is_told_in_every_channel(case: Case) -> None:
     state = disk.load(model, model.new_state)
     end = case.ranges[-1].end
     step = model.step(state, batch_of(case, Range(end, end), finish=False))
-    moment = story.moments[-1]
+    moment = story.snapshots[-1]
     expected = {channel: (moment.c, *story.promise(moment, channel), 2) for channel in channels_of(case)}
     assert {cti.output_partition: (cti.c, cti.n, cti.ahead, cti.roster.version) for cti in step.ctis} == expected
     disk.save(state)
@@ -166,4 +166,4 @@ def test_a_new_roster_is_told_in_every_channel(case: Case) -> None:
 def test_ctis_without_generation_settings_are_per_batch() -> None:
     """The default writes at the end of each batch, without delay and lists."""
     assert Generation() == PER_BATCH
-    assert PER_BATCH.per_batch
+    assert PER_BATCH.is_per_batch

@@ -128,15 +128,15 @@ def test_the_oracle_itself_keeps_the_start_time_law(start: Start) -> None:
     case = start.case
     records = case.records[first_at(case.records, start.position) :]
     facts = {"estimates": facts_from(case.estimates, start.position), "imports": imports_from(case, start.position)}
-    from_there = tell_case(case, records=records, **facts).since(start.start_us)
-    assert from_there.ordered == tell_case(case).since(start.start_us).ordered
+    from_there = tell_case(case, records=records, **facts).starting_at(start.start_us)
+    assert from_there.ordered == tell_case(case).starting_at(start.start_us).ordered
 
 
 @given(starts(generated=True))
 def test_a_run_from_a_start_time_writes_what_a_run_from_the_beginning_does_from_then_on(start: Start) -> None:
     """Level 1: the same events byte for byte, numbered from 0, and in channels without anything below S."""
     run = run_from(start)
-    assert run.events() == told(start.case, tell_case(start.case).since(start.start_us))
+    assert run.events() == told(start.case, tell_case(start.case).starting_at(start.start_us))
 
 
 @given(starts())
@@ -146,9 +146,9 @@ def test_ctis_of_a_run_from_a_start_time_say_what_the_whole_story_knows(start: S
     assert all(cti.c >= start.start_us for cti in run.ctis())
     held: dict[int, Cti] = {}
     for walked, step in enumerate(run.steps, start=1):
-        story = tell_from(start, walked).since(start.start_us)
+        story = tell_from(start, walked).starting_at(start.start_us)
         held |= {cti.output_partition: cti for cti in step.ctis}
-        moment = story.moments[-1]
+        moment = story.snapshots[-1]
         reached = moment.c >= start.start_us and moment.c > NEVER
         assert set(held) == (set(channels_of(start.case)) if reached else set())
         for channel, cti in held.items():
@@ -159,7 +159,7 @@ def test_ctis_of_a_run_from_a_start_time_say_what_the_whole_story_knows(start: S
 @given(starts(generated=True))
 def test_promises_of_a_run_from_a_start_time_are_never_broken(start: Start) -> None:
     """Level 1: however CTIs are generated."""
-    story = tell_case(start.case, finish=True).since(start.start_us)
+    story = tell_case(start.case, finish=True).starting_at(start.start_us)
     for channel, ctis in run_from(start).channels().items():
         check_promises(story, channel, ctis, start.start_us)
 
@@ -237,7 +237,7 @@ def test_a_writer_that_resumes_a_run_from_a_start_time_goes_on_with_its_next_eve
     position = position_for(case, min(cti.c for cti in promises.values()) if known else start.start_us)
     model = model_of(case)
     resumed = walk(data.draw(onward(case, position)), model, lambda: model.resume(promises, position, start.start_us))
-    story = tell_case(case).since(start.start_us)
+    story = tell_case(case).starting_at(start.start_us)
     assert resumed.events() == [event for event in told(case, story) if event[0] not in promises or event[1] >= promises[event[0]].n]
 
 
@@ -246,7 +246,7 @@ def test_the_oracle_agrees_with_itself_on_what_a_promise_leaves_out(resumption: 
     """Level 1: leaving out s < c and the first *ahead* others is the same as going on with number n."""
     story = tell_case(resumption.case)
     for channel, cti in resumption.promises.items():
-        assert story.after(channel, cti.c, cti.ahead) == story.channel(channel)[cti.n :]
+        assert story.continuation(channel, cti.c, cti.ahead) == story.channel(channel)[cti.n :]
 
 
 @given(resumptions(generated=True))
@@ -270,7 +270,7 @@ def test_ctis_of_a_writer_that_resumes_are_exact(resumption: Resumption) -> None
     for walked, step in enumerate(run_on(resumption).steps, start=1):
         story = tell_from(start, walked)
         held |= {cti.output_partition: said(cti)[:3] + said(cti)[5:] for cti in step.ctis}
-        moment = story.moments[-1]
+        moment = story.snapshots[-1]
         assume(moment.c > NEVER)
         for channel in channels_of(case):
             now = promised(story, moment, channel, 0)

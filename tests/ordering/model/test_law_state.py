@@ -70,9 +70,9 @@ def test_what_is_remembered_is_bounded_by_what_must_be(case: Case) -> None:
     run, story = walk(case, model_of(case, kind=Eager)), tell_case(case)
     held = {record.key for record in case.records if record.offset in story.held}
     reach: dict[bytes, int] = {}
-    for timeline, reached_us in story.reached.values():
+    for timeline, reached_us in story.accepted_us.values():
         reach[timeline] = max(reached_us, reach.get(timeline, reached_us))
-    ahead = {timeline for timeline, us in reach.items() if us - case.policies.reorder_us > story.moments[-1].watermark_us}
+    ahead = {timeline for timeline, us in reach.items() if us - case.policies.reorder_us > story.snapshots[-1].watermark_us}
     known = len(run.state.timelines)
     assert known >= len(held | ahead)
     assert known == len(held | ahead) or known < 2 * len(ahead)

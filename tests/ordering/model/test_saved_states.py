@@ -80,11 +80,11 @@ class Saved:
         case = self.case
         records = case.records[: first_at(case.records, self.walked)]
         facts = [{at: us for at, us in known.items() if at < self.walked} for known in (case.estimates, case.imports)]
-        return tell_case(case, records=records, estimates=facts[0], imports=facts[1], finish=False).since(self.start_us)
+        return tell_case(case, records=records, estimates=facts[0], imports=facts[1], finish=False).starting_at(self.start_us)
 
     def whole(self) -> Story:
         """Tell the story to its end."""
-        return tell_case(self.case).since(self.start_us)
+        return tell_case(self.case).starting_at(self.start_us)
 
 
 def go_on(saved: Saved, size: int) -> Run:
@@ -107,7 +107,7 @@ def test_a_state_of_any_version_goes_on_where_it_was_saved(path: Path, size: int
     assert run.events() == rest
     assert run.drops() == dropped_in(story)[len(before.dropped) :]
     for channel, ctis in run.channels().items():
-        assert said(ctis[-1])[:3] == promised(story, story.moments[-1], channel, 0)[:3]
+        assert said(ctis[-1])[:3] == promised(story, story.snapshots[-1], channel, 0)[:3]
 
 
 @pytest.mark.parametrize("version", range(1, STATE_VERSION + 1))

@@ -20,7 +20,7 @@ from support.strategies import TOLL_POLICIES, TOLL_VARIANTS, clock_text, clock_u
 from ordering.model.step import Batch, Model, Reason
 from ordering.policies import Action, Policies, Shape
 from ordering.proof.explain import Explainer, Explanation, Mover, Policy, Setter, Verdict
-from ordering.proof.oracle import By, Met, Record, tell
+from ordering.proof.oracle import EventTrace, Record, SetBy, compute_story
 from ordering.proof.oracle import Setter as OracleSetter
 from ordering.protocol.wire import Flag
 from ordering.ticks import MINUTE_US, NEVER
@@ -179,21 +179,21 @@ def test_an_explanation_agrees_with_the_model(drawn: tuple[Log, Cuts]) -> None:
         columns = (out.offset, out.system_us, out.event_time_us, out.arrival_us, out.flags)
         left += list(zip(*(column.tolist() for column in columns), strict=True))
         rows = [*batch.offset.tolist(), high]
-        upon += [rows[row] for row in out.upon.tolist()]
+        upon += [rows[row] for row in out.release_rows.tolist()]
         dropped += [
             (offset, Policy[Reason(reason).name])
             for offset, reason in zip(step.dropped.offset.tolist(), step.dropped.reason.tolist(), strict=True)
         ]
     told = explain(log, cuts)
-    out = [one for one in told if one.released_upon]
+    out = [one for one in told if one.released_by]
     assert [(one.offset, one.system_us, one.event_time_us, one.arrival_us, flags_of(one, log.shape, log)) for one in out] == left
     assert [(one.offset, one.steps[-1].policy) for one in told if one.verdict is Verdict.DROPPED] == dropped
     assert {one.offset for one in told} == {record.offset for record in log.records}
     held = sorted(state.held.offset.tolist())
-    assert sorted(one.offset for one in told if one.system_us is not None and not one.released_upon) == held
+    assert sorted(one.offset for one in told if one.system_us is not None and not one.released_by) == held
     for one, row in zip(out, upon, strict=True):
-        assert one.released_upon is not None
-        at = log.end if one.released_upon.offset is None else one.released_upon.offset
+        assert one.released_by is not None
+        at = log.end if one.released_by.offset is None else one.released_by.offset
         high = next((high for low, high in cuts if low <= at < high), log.end)
         assert row == next((record.offset for record in log.records if at <= record.offset < high), high)
 
@@ -201,23 +201,23 @@ def test_an_explanation_agrees_with_the_model(drawn: tuple[Log, Cuts]) -> None:
 def named(setter: OracleSetter) -> tuple[Mover, int | None] | None:
     """Return the oracle's setter as an explanation names it."""
     movers = {
-        By.EVENT: Mover.EVENT,
-        By.ARRIVAL: Mover.ARRIVAL,
-        By.ESTIMATE: Mover.ESTIMATE,
-        By.SOURCE: Mover.SOURCE_CTI,
-        By.IMPORT: Mover.IMPORT,
-        By.JOINED: Mover.JOINING,
-        By.END: Mover.END,
+        SetBy.EVENT: Mover.EVENT,
+        SetBy.ARRIVAL: Mover.ARRIVAL,
+        SetBy.ESTIMATE: Mover.ESTIMATE,
+        SetBy.SOURCE: Mover.SOURCE_CTI,
+        SetBy.IMPORT: Mover.IMPORT,
+        SetBy.JOINED: Mover.JOINING,
+        SetBy.END: Mover.END,
     }
-    return None if setter.by is By.NOBODY else (movers[setter.by], None if setter.at < 0 else setter.at)
+    return None if setter.by is SetBy.NOBODY else (movers[setter.by], None if setter.offset < 0 else setter.offset)
 
 
 def who(setter: Setter | None) -> tuple[Mover, int | None] | None:
     """Return what and which offset."""
-    return (setter.what, setter.offset) if setter else None
+    return (setter.mover, setter.offset) if setter else None
 
 
-def agrees(told: Explanation, met: Met) -> bool:
+def agrees(told: Explanation, met: EventTrace) -> bool:
     """Tell whether an explanation says what the oracle says."""
     rulings = [ruling for ruling in met.rulings if ruling.policy != "lifted_end"]
     steps = [step for step in told.steps if step.policy is not Policy.SHAPE]
@@ -231,7 +231,7 @@ def agrees(told: Explanation, met: Met) -> bool:
 @given(logs())
 def test_an_explanation_agrees_with_the_oracle(log: Log) -> None:
     """Level 1: watermark met and who had set it, limits and who had set those, every system timestamp on the way."""
-    story = tell(
+    story = compute_story(
         log.records,
         log.policies,
         over=log.over,
@@ -242,8 +242,8 @@ def test_an_explanation_agrees_with_the_oracle(log: Log) -> None:
         finish=log.finish,
     )
     told = {one.offset: one for one in explain(log)}
-    assert [told[offset] for offset, met in story.met.items() if not agrees(told[offset], met)] == []
-    assert all((told[offset].watermark_us is not None) == (offset in story.watermarks) for offset in story.met)
+    assert [told[offset] for offset, met in story.traces.items() if not agrees(told[offset], met)] == []
+    assert all((told[offset].watermark_us is not None) == (offset in story.watermarks) for offset in story.traces)
 
 
 @given(logs())
@@ -257,16 +257,16 @@ def test_who_is_named_first_brought_the_watermark_there(log: Log) -> None:
         if setter is None or one.watermark_us is None:
             continue
         before = [record for record in log.records if setter.offset is not None and record.offset < setter.offset]
-        if setter.what is Mover.EVENT:
+        if setter.mover is Mover.EVENT:
             same = [record for record in before if not log.over or record.key == by_offset[one.offset].key]
             earlier, back = [accepted.get(record.offset, NEVER) for record in same], log.policies.reorder_us
-        elif setter.what in (Mover.ARRIVAL, Mover.ESTIMATE):
+        elif setter.mover in (Mover.ARRIVAL, Mover.ESTIMATE):
             earlier, back = [record.arrival_us for record in before], log.policies.late_us or 0
         else:
             earlier, back = [], 0
         assert setter.time_us - back == one.watermark_us
         assert max(earlier, default=NEVER) < setter.time_us
-        assert setter.offset is None or setter.offset < one.offset or setter.what in (Mover.ESTIMATE, Mover.IMPORT)
+        assert setter.offset is None or setter.offset < one.offset or setter.mover in (Mover.ESTIMATE, Mover.IMPORT)
 
 
 def accepted_us(told: Explanation) -> int:
@@ -315,13 +315,13 @@ def test_the_toll_log_is_explained_as_it_was_written_down(variant: str) -> None:
     told = toll(variant)
     for outcome, event, system_time, names in toll_expected(variant):
         one = told[event]
-        found = "dropped" if one.system_us is None else "released" if one.released_upon else "held"
+        found = "dropped" if one.system_us is None else "released" if one.released_by else "held"
         assert (found, "" if one.system_us is None else clock_text(one.system_us), "+".join(one.policies)) == (outcome, system_time, names)
 
 
 def at(setter: Setter | None) -> tuple[str, int | None, str] | None:
     """Return a setter in short: by what, which event, what time of day."""
-    return (setter.what.value, setter.offset, clock_text(setter.time_us)) if setter else None
+    return (setter.mover.value, setter.offset, clock_text(setter.time_us)) if setter else None
 
 
 def step_of(one: Explanation) -> tuple[str, str, str, tuple[str, int | None, str] | None, str, str | None]:
@@ -336,7 +336,7 @@ def test_event_3_was_early_by_its_own_arrival() -> None:
     one = toll("one_timeline")[3]
     assert one.verdict is Verdict.DROPPED
     assert step_of(one) == ("early", "drop", "12:16", ("arrival", 3, "12:11"), "12:17", None)
-    assert (one.watermark_us, one.watermark_set_by, one.system_us, one.released_upon) == (None, None, None, None)
+    assert (one.watermark_us, one.watermark_set_by, one.system_us, one.released_by) == (None, None, None, None)
 
 
 def test_event_6_met_the_watermark_that_event_5_had_set() -> None:
@@ -345,14 +345,14 @@ def test_event_6_met_the_watermark_that_event_5_had_set() -> None:
     assert one.verdict is Verdict.ADJUSTED
     assert (one.watermark_us, at(one.watermark_set_by)) == (clock_us("12:17"), ("event", 5, "12:19"))
     assert step_of(one) == ("out_of_order", "adjust", "12:17", ("event", 5, "12:19"), "12:12", "12:17")
-    assert at(one.released_upon) == ("event", 8, "12:20")
+    assert at(one.released_by) == ("event", 8, "12:20")
 
 
 def test_event_9_met_the_watermark_that_event_8_had_set() -> None:
     """Level 1: event 8 of 12:20 had moved W to 12:18; event 10 of 12:23 lets it go."""
     one = toll("one_timeline")[9]
     assert step_of(one) == ("out_of_order", "adjust", "12:18", ("event", 8, "12:20"), "12:16", "12:18")
-    assert at(one.released_upon) == ("event", 10, "12:23")
+    assert at(one.released_by) == ("event", 10, "12:23")
 
 
 def test_event_12_was_late_by_its_own_arrival_and_above_the_watermark_of_event_10() -> None:
@@ -360,14 +360,14 @@ def test_event_12_was_late_by_its_own_arrival_and_above_the_watermark_of_event_1
     one = toll("one_timeline")[12]
     assert step_of(one) == ("late", "adjust", "12:22", ("arrival", 12, "12:27"), "12:21", "12:22")
     assert (one.watermark_us, at(one.watermark_set_by)) == (clock_us("12:21"), ("event", 10, "12:23"))
-    assert one.released_upon is None
+    assert one.released_by is None
 
 
 def test_the_first_event_met_no_watermark() -> None:
     """Level 1: event 1 of 12:07 is kept as it was; event 3, dropped, lets nothing go, but event 4's arrival does."""
     one = toll("one_timeline")[1]
     assert (one.verdict, one.steps, one.watermark_us, one.watermark_set_by) == (Verdict.KEPT, (), NEVER, None)
-    assert at(one.released_upon) == ("arrival", 4, "12:13")
+    assert at(one.released_by) == ("arrival", 4, "12:13")
 
 
 def test_without_the_early_policy_event_4_met_the_watermark_of_event_3() -> None:

@@ -12,7 +12,7 @@ from support.strategies import KEYS, TOLL_VARIANTS, Case, cases, clock_text, tol
 
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies
-from ordering.proof.oracle import Dropped, Record, Story, murmur2, partition_of, tell
+from ordering.proof.oracle import Dropped, Record, Story, compute_story, murmur2, partition_of
 from ordering.ticks import INFINITY, NEVER
 
 START_US = 1_000_000
@@ -30,7 +30,7 @@ def log(*events: tuple[int, int | None] | tuple[int, int | None, bytes]) -> list
 def told(records: list[Record], policies: Policies = EXACT, *, over: bool = False, finish: bool = False, **estimates: int) -> Story:
     """Tell a log over one output partition; estimates are given as ``at3=frontier`` in ticks after START_US."""
     heard = {int(name[2:]): START_US + frontier for name, frontier in estimates.items()}
-    return tell(records, policies, over=over, output_partitions=1, estimates=heard, finish=finish)
+    return compute_story(records, policies, over=over, output_partitions=1, estimates=heard, finish=finish)
 
 
 def out(story: Story) -> list[tuple[int, int]]:
@@ -42,8 +42,8 @@ def out(story: Story) -> list[tuple[int, int]]:
 def test_the_golden_log_comes_out_as_written_by_hand(variant: str) -> None:
     """Level 1: the worked example of section 8 in its three variants."""
     policies, over = TOLL_VARIANTS[variant]
-    walked = tell(toll_records(), policies, over=over, output_partitions=1)
-    everything = tell(toll_records(), policies, over=over, output_partitions=1, finish=True).ordered
+    walked = compute_story(toll_records(), policies, over=over, output_partitions=1)
+    everything = compute_story(toll_records(), policies, over=over, output_partitions=1, finish=True).ordered
     assert everything[: len(walked.ordered)] == walked.ordered
     assert walked.held == sorted(event.offset for event in everything[len(walked.ordered) :])
     rows = [
@@ -57,7 +57,7 @@ def test_the_golden_log_comes_out_as_written_by_hand(variant: str) -> None:
 def test_the_golden_watermarks_are_those_of_the_specification() -> None:
     """Event 6 meets 12:17, event 9 meets 12:18, event 12 meets 12:21."""
     policies, over = TOLL_VARIANTS["one_timeline"]
-    met = tell(toll_records(), policies, over=over, output_partitions=1).watermarks
+    met = compute_story(toll_records(), policies, over=over, output_partitions=1).watermarks
     assert {event: clock_text(met[event]) for event in (6, 9, 12)} == {6: "12:17", 9: "12:18", 12: "12:21"}
 
 
@@ -139,7 +139,7 @@ def test_a_dropped_event_moves_the_frontier_but_not_the_watermark_of_its_timelin
     """Late and dropped at 200: the floor is 190 then, and lets the first event out."""
     story = told(log((100, 100), (200, 150)), replace(EXACT, late_action=Action.DROP))
     assert out(story) == [(0, 100)]
-    assert story.moments[-1].c == START_US + 190
+    assert story.snapshots[-1].c == START_US + 190
 
 
 def test_an_unreadable_record_moves_the_frontier_and_nothing_else() -> None:
@@ -177,7 +177,7 @@ def test_silence_advances_nothing_when_late_is_off() -> None:
     """Without a floor only event times move the watermark; an estimate releases nothing."""
     story = told(log((100, 100), (900, None)), replace(EXACT, late_us=None), at2=5_000)
     assert out(story) == []
-    assert story.moments[-1].c == START_US + 100
+    assert story.snapshots[-1].c == START_US + 100
 
 
 def test_late_may_not_be_off_with_over() -> None:
@@ -201,14 +201,14 @@ def test_the_floor_releases_every_substream_at_once_in_order_of_time() -> None:
 
 def test_without_over_the_roster_number_chooses_the_output_partition() -> None:
     """All events of an input partition go into one channel; seq counts from 0."""
-    story = tell(log((100, 100, b"x"), (100, 101, b"y")), EXACT, over=False, output_partitions=4, roster=6, finish=True)
+    story = compute_story(log((100, 100, b"x"), (100, 101, b"y")), EXACT, over=False, output_partitions=4, roster=6, finish=True)
     assert [(event.output_partition, event.seq, event.roster, event.key) for event in story.ordered] == [(2, 0, 6, b"x"), (2, 1, 6, b"y")]
 
 
 @given(st.lists(st.sampled_from(KEYS), max_size=20), st.integers(1, 4))
 def test_with_over_the_key_chooses_the_output_partition_and_seq_counts_each_channel(keys: list[bytes], partitions: int) -> None:
     """A missing key is zero bytes, hashed like any other."""
-    story = tell(log(*((100, 100, key) for key in keys)), EXACT, over=True, output_partitions=partitions, finish=True)
+    story = compute_story(log(*((100, 100, key) for key in keys)), EXACT, over=True, output_partitions=partitions, finish=True)
     assert len(story.ordered) == len(keys)
     for partition in range(partitions):
         channel = story.channel(partition)
@@ -232,27 +232,29 @@ def test_an_estimate_past_the_end_releases_what_the_floor_passes() -> None:
 
 def test_an_estimate_below_the_frontier_changes_nothing() -> None:
     """Frontiers only rise."""
-    assert told(log((100, 100)), at1=50).moments[-1].frontier_us == START_US + 100
+    assert told(log((100, 100)), at1=50).snapshots[-1].frontier_us == START_US + 100
 
 
 def test_the_end_releases_everything_in_order_of_time() -> None:
     """And closes the channel: nothing is ahead of infinity."""
     story = told(log((100, 103, b"a"), (100, 101, b"b"), (100, 102, b"c")), over=True, finish=True)
     assert out(story) == [(1, 101), (2, 102), (0, 103)]
-    assert story.moments[-1].c == INFINITY
-    assert story.promise(story.moments[-1], 0) == (3, 0)
+    assert story.snapshots[-1].c == INFINITY
+    assert story.promise(story.snapshots[-1], 0) == (3, 0)
 
 
 def test_a_promise_counts_what_is_out_at_c_and_above() -> None:
     """With OVER c is the floor, and a released substream may be ahead of it."""
     story = told(log((100, 100, b"a"), (100, 101, b"a")), over=True)
-    assert story.moments[-1].c == START_US + 90
-    assert story.promise(story.moments[-1], 0) == (1, 1)
+    assert story.snapshots[-1].c == START_US + 90
+    assert story.promise(story.snapshots[-1], 0) == (1, 1)
 
 
 def whole_story(case: Case, estimates: dict[int, int]) -> Story:
     """Tell a drawn case to the end under other estimates."""
-    return tell(case.records, case.policies, over=case.over, output_partitions=case.output_partitions, estimates=estimates, finish=True)
+    return compute_story(
+        case.records, case.policies, over=case.over, output_partitions=case.output_partitions, estimates=estimates, finish=True
+    )
 
 
 @given(cases(), st.data())
@@ -267,18 +269,18 @@ def test_an_estimate_not_above_the_next_arrival_changes_no_result(case: Case, da
 def test_promises_only_rise_and_no_event_breaks_one(case: Case) -> None:
     """Every event with s < c has seq < n, whatever is still to come; the floor adjusts nothing in its own partition."""
     story = whole_story(case, dict(case.estimates))
-    for before, after in pairwise(story.moments):
+    for before, after in pairwise(story.snapshots):
         assert before.c <= after.c
-        assert before.released <= after.released
+        assert before.released_count <= after.released_count
         assert before.frontier_us <= after.frontier_us
-    for moment in story.moments:
-        assert all(event.system_us >= moment.c for event in story.ordered[moment.released :])
+    for moment in story.snapshots:
+        assert all(event.system_us >= moment.c for event in story.ordered[moment.released_count :])
 
 
 @given(cases())
 def test_every_record_has_exactly_one_fate(case: Case) -> None:
     """Ordered, dropped, held or unreadable."""
-    story = tell(case.records, case.policies, over=case.over, output_partitions=case.output_partitions, estimates=case.estimates)
+    story = compute_story(case.records, case.policies, over=case.over, output_partitions=case.output_partitions, estimates=case.estimates)
     unreadable = [record.offset for record in case.records if record.event_time_us is None]
     fates = [event.offset for event in story.ordered] + [drop.offset for drop in story.dropped] + story.held + unreadable
     assert sorted(fates) == [record.offset for record in case.records]

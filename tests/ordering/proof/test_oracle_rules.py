@@ -12,7 +12,7 @@ import pytest
 from support.strategies import TOLL_VARIANTS, clock_text, toll_records
 
 from ordering.policies import Action, Generation, Policies
-from ordering.proof.oracle import By, Dropped, Met, Record, Ruling, Setter, Story, tell
+from ordering.proof.oracle import Dropped, EventTrace, Record, Ruling, SetBy, Setter, Story, compute_story
 from ordering.ticks import INFINITY, NEVER
 
 START_US = 1_000_000
@@ -48,7 +48,7 @@ def end_edge(offset: int, arrival: int, time: int, start: int, raw_key: bytes | 
 
 def told(*records: Record, policies: Policies = EXACT, over: bool = False, **parts: Any) -> Story:
     """Tell a log over one output partition."""
-    return tell(records, policies, over=over, output_partitions=1, **parts)
+    return compute_story(records, policies, over=over, output_partitions=1, **parts)
 
 
 def out(story: Story) -> list[tuple[int, int]]:
@@ -65,8 +65,8 @@ def test_a_cti_of_the_source_releases_what_lies_below_it() -> None:
     """It moves every timeline of the partition, and c stands on it."""
     story = told(point(0, 100, 100, b"a"), point(1, 100, 104, b"b"), cti(2, 100, 104), over=True)
     assert out(story) == [(0, 100)]
-    last = story.moments[-1]
-    assert (last.c - START_US, last.rests_on, last.heard) == (104, Setter(By.SOURCE, 2), By.SOURCE)
+    last = story.snapshots[-1]
+    assert (last.c - START_US, last.watermark_setter, last.trigger) == (104, Setter(SetBy.SOURCE, 2), SetBy.SOURCE)
     assert story.counts["source_ctis"] == 1
 
 
@@ -83,8 +83,8 @@ def test_a_cti_too_early_is_dropped_like_an_event_and_its_arrival_counts() -> No
     assert story.dropped == [Dropped(1, "early")]
     assert (story.counts["early"], story.counts["source_ctis"]) == (1, 0)
     assert out(story) == [(0, 101)]
-    assert story.moments[-1].c == START_US + 102
-    assert told(cti(0, 112, 122), policies=replace(EXACT, early_us=10)).moments[-1].c == START_US + 122
+    assert story.snapshots[-1].c == START_US + 102
+    assert told(cti(0, 112, 122), policies=replace(EXACT, early_us=10)).snapshots[-1].c == START_US + 122
 
 
 @pytest.mark.parametrize("policies", [EXACT, DROPPING])
@@ -132,7 +132,7 @@ def test_an_imported_cti_counts_for_the_record_at_its_position() -> None:
     story = told(point(0, 100, 100), point(1, 100, 104), imports={1: START_US + 105})
     assert out(story) == [(0, 100)]
     assert story.dropped == [Dropped(1, "cti_violation")]
-    assert story.met[1].rulings == [Ruling("cti_violation", START_US + 105, Setter(By.IMPORT, 1), None)]
+    assert story.traces[1].rulings == [Ruling("cti_violation", START_US + 105, Setter(SetBy.IMPORT, 1), None)]
     assert out(told(point(0, 100, 100), imports={1: START_US + 101})) == [(0, 100)]
     assert out(told(point(0, 100, 100), imports={1: START_US + 100})) == []
 
@@ -141,7 +141,7 @@ def test_an_imported_cti_moves_time_though_late_is_off() -> None:
     """The floor of silence is off, what others promise is not."""
     story = told(point(0, 100, 100), policies=replace(EXACT, late_us=None), imports={1: START_US + 300})
     assert out(story) == [(0, 100)]
-    assert (story.moments[-1].c - START_US, story.moments[-1].rests_on) == (300, Setter(By.IMPORT, 1))
+    assert (story.snapshots[-1].c - START_US, story.snapshots[-1].watermark_setter) == (300, Setter(SetBy.IMPORT, 1))
 
 
 def test_an_interval_lasts_a_tick_at_least() -> None:
@@ -159,8 +159,8 @@ def test_an_end_edge_comes_a_tick_after_its_start_edge_at_least() -> None:
     """Both wait; the end at 95 is lifted above its start at 100, and raises no watermark by that."""
     story = told(start_edge(0, 100, 100), end_edge(1, 100, 95, start=100), policies=WAITING)
     assert story.held == [0, 1]
-    assert story.moments[-1].watermark_us == START_US + 90
-    assert story.met[1].rulings == [Ruling("lifted_end", START_US + 100, Setter(By.EVENT, 1), START_US + 101)]
+    assert story.snapshots[-1].watermark_us == START_US + 90
+    assert story.traces[1].rulings == [Ruling("lifted_end", START_US + 100, Setter(SetBy.EVENT, 1), START_US + 101)]
     assert out(told(start_edge(0, 100, 100), end_edge(1, 100, 95, start=100), policies=WAITING, finish=True)) == [(0, 100), (1, 101)]
 
 
@@ -169,7 +169,7 @@ def test_an_end_edge_is_lifted_above_where_its_start_edge_was_moved() -> None:
     story = told(start_edge(0, 100, 80), end_edge(1, 100, 85, start=80), finish=True)
     assert out(story) == [(0, 90), (1, 91)]
     assert policies_of(story) == {0: {"late"}, 1: {"late", "lifted_end"}}
-    assert story.met[1].rulings[-1] == Ruling("lifted_end", START_US + 90, Setter(By.EVENT, 0), START_US + 91)
+    assert story.traces[1].rulings[-1] == Ruling("lifted_end", START_US + 90, Setter(SetBy.EVENT, 0), START_US + 91)
 
 
 @pytest.mark.parametrize("stranger", [{"raw_key": b"q"}, {"start": 81}])
@@ -214,7 +214,7 @@ def test_what_lies_before_the_joining_is_out_of_order() -> None:
     """A partition that joined at 105 says so before its first record."""
     records = point(0, 100, 104), point(1, 100, 105)
     story = told(*records, joined_us=START_US + 105, finish=True)
-    assert (story.moments[0].c - START_US, story.moments[0].rests_on) == (105, Setter(By.JOINED))
+    assert (story.snapshots[0].c - START_US, story.snapshots[0].watermark_setter) == (105, Setter(SetBy.JOINED))
     assert out(story) == [(0, 105), (1, 105)]
     assert policies_of(story) == {0: {"out_of_order"}, 1: set()}
     dropping = replace(EXACT, out_of_order_action=Action.DROP)
@@ -225,21 +225,21 @@ def test_a_delayed_cti_stays_behind_the_watermark_and_release_does_not() -> None
     """W = 110 lets 100 and 103 out; c = 102 says that one of them is ahead of it."""
     story = told(point(0, 100, 100), point(1, 100, 103), point(2, 100, 110), delay_us=8)
     assert out(story) == [(0, 100), (1, 103)]
-    last = story.moments[-1]
+    last = story.snapshots[-1]
     assert (last.c - START_US, story.promise(last, 0), story.largest_us(last, 0)) == (102, (2, 1), START_US + 103)
 
 
 def test_the_ends_of_time_know_no_delay() -> None:
     """Nothing known is nothing known, and the end is the end; a joining stands as it is."""
     story = told(point(0, 100, 100), delay_us=8, finish=True)
-    assert (story.moments[0].c, story.moments[-1].c) == (NEVER, INFINITY)
-    assert told(delay_us=8, joined_us=START_US).moments[0].c == START_US
+    assert (story.snapshots[0].c, story.snapshots[-1].c) == (NEVER, INFINITY)
+    assert told(delay_us=8, joined_us=START_US).snapshots[0].c == START_US
 
 
 def points_of(story: Story, generation: Generation) -> list[int]:
     """Return the next offsets of the records at which CTIs are due."""
     found, last_us = [], NEVER
-    for moment in story.moments:
+    for moment in story.snapshots:
         if moment.is_due(generation, last_us):
             found.append(moment.next_offset)
             last_us = moment.watermark_us
@@ -278,35 +278,35 @@ def test_a_count_and_a_time_go_together() -> None:
 def test_substreams_ahead_of_what_is_out_may_be_listed() -> None:
     """b stands at 106 though only its 105 is out; a has shown nothing yet."""
     story = told(point(0, 105, 105, b"b"), point(1, 105, 100, b"a"), point(2, 105, 106, b"b"), over=True)
-    assert story.moments[-1].c == START_US + 95
-    assert story.substreams(story.moments[-1], 0) == {b"b": (START_US + 106, START_US + 105), b"a": (START_US + 100, None)}
-    assert story.substreams(story.moments[2], 0) == {b"b": (START_US + 105, None), b"a": (START_US + 100, None)}
+    assert story.snapshots[-1].c == START_US + 95
+    assert story.substreams(story.snapshots[-1], 0) == {b"b": (START_US + 106, START_US + 105), b"a": (START_US + 100, None)}
+    assert story.substreams(story.snapshots[2], 0) == {b"b": (START_US + 105, None), b"a": (START_US + 100, None)}
 
 
 def test_a_run_from_a_start_time_leaves_out_and_does_not_number_what_lies_before() -> None:
     """The promise counts what is left, too."""
-    story = told(point(0, 100, 100), point(1, 100, 103), point(2, 100, 110), delay_us=8).since(START_US + 102)
+    story = told(point(0, 100, 100), point(1, 100, 103), point(2, 100, 110), delay_us=8).starting_at(START_US + 102)
     assert [(event.seq, event.offset) for event in story.ordered] == [(0, 1)]
-    assert story.promise(story.moments[-1], 0) == (1, 1)
+    assert story.promise(story.snapshots[-1], 0) == (1, 1)
 
 
 def test_a_writer_that_resumes_leaves_out_what_its_promise_knows() -> None:
     """c = 102 with one event ahead of it: 100 is below, 103 is the one, 110 is next, as number 2."""
     story = told(point(0, 100, 100), point(1, 100, 103), point(2, 100, 110), delay_us=8, finish=True)
-    assert [(event.seq, event.offset) for event in story.after(0, START_US + 102, 1)] == [(2, 2)]
+    assert [(event.seq, event.offset) for event in story.continuation(0, START_US + 102, 1)] == [(2, 2)]
 
 
 def test_the_golden_log_is_explained() -> None:
     """Who had set the watermarks of section 8, and what the policies made of events 3, 6 and 12."""
     policies, over = TOLL_VARIANTS["one_timeline"]
-    met = tell(toll_records(), policies, over=over, output_partitions=1).met
+    met = compute_story(toll_records(), policies, over=over, output_partitions=1).traces
     setters = {event: (clock_text(met[event].watermark_us), met[event].setter) for event in (6, 9, 12)}
-    assert setters == {6: ("12:17", Setter(By.EVENT, 5)), 9: ("12:18", Setter(By.EVENT, 8)), 12: ("12:21", Setter(By.EVENT, 10))}
+    assert setters == {6: ("12:17", Setter(SetBy.EVENT, 5)), 9: ("12:18", Setter(SetBy.EVENT, 8)), 12: ("12:21", Setter(SetBy.EVENT, 10))}
     rulings = {event: [(r.policy, clock_text(r.limit_us), r.setter) for r in met[event].rulings] for event in (3, 6, 12)}
     assert rulings == {
-        3: [("early", "12:16", Setter(By.ARRIVAL, 3))],
-        6: [("out_of_order", "12:17", Setter(By.EVENT, 5))],
-        12: [("late", "12:22", Setter(By.ARRIVAL, 12))],
+        3: [("early", "12:16", Setter(SetBy.ARRIVAL, 3))],
+        6: [("out_of_order", "12:17", Setter(SetBy.EVENT, 5))],
+        12: [("late", "12:22", Setter(SetBy.ARRIVAL, 12))],
     }
     assert (met[3].system_us, clock_text(met[12].system_us or 0)) == (None, "12:22")
 
@@ -314,12 +314,12 @@ def test_the_golden_log_is_explained() -> None:
 def test_the_first_to_set_a_watermark_is_named() -> None:
     """Records 0 and 1 reach the same; the third is met by the first's."""
     story = told(point(0, 100, 100), point(1, 100, 100), point(2, 100, 99))
-    assert story.met[2] == Met(
+    assert story.traces[2] == EventTrace(
         2,
         START_US + 100,
         START_US + 100,
-        Setter(By.EVENT, 0),
-        [Ruling("out_of_order", START_US + 100, Setter(By.EVENT, 0), START_US + 100)],
+        Setter(SetBy.EVENT, 0),
+        [Ruling("out_of_order", START_US + 100, Setter(SetBy.EVENT, 0), START_US + 100)],
         START_US + 100,
     )
 
@@ -327,10 +327,10 @@ def test_the_first_to_set_a_watermark_is_named() -> None:
 def test_an_estimate_is_named_where_it_holds_the_floor() -> None:
     """Position 1 said 130: the record there is late by it, though it arrived at 115."""
     story = told(point(0, 100, 100), point(1, 115, 112), estimates={1: START_US + 130})
-    assert (story.met[1].watermark_us - START_US, story.met[1].setter) == (120, Setter(By.ESTIMATE, 1))
-    assert story.met[1].rulings == [Ruling("late", START_US + 120, Setter(By.ESTIMATE, 1), START_US + 120)]
+    assert (story.traces[1].watermark_us - START_US, story.traces[1].setter) == (120, Setter(SetBy.ESTIMATE, 1))
+    assert story.traces[1].rulings == [Ruling("late", START_US + 120, Setter(SetBy.ESTIMATE, 1), START_US + 120)]
 
 
 def test_nobody_has_set_the_watermark_of_the_first_event() -> None:
     """It meets none."""
-    assert told(point(0, 100, 100)).met[0] == Met(0, START_US + 100, NEVER, Setter(By.NOBODY), [], START_US + 100)
+    assert told(point(0, 100, 100)).traces[0] == EventTrace(0, START_US + 100, NEVER, Setter(SetBy.NOBODY), [], START_US + 100)

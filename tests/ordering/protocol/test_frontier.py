@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.errors import SettingError
-from ordering.protocol.frontier import Frontier, Pace, Paced, Rises
+from ordering.protocol.frontier import Frontier, Pace, PacedStream, Rises
 from ordering.ticks import INFINITY, MINUTE_US, NEVER, SECOND_US
 
 NEWS = st.lists(st.tuples(st.sampled_from("abcd"), st.integers(-5, 9) | st.just(INFINITY), st.sampled_from([True, False])), max_size=30)
@@ -69,7 +69,7 @@ def told(pace: Pace, rises: Rises, accepted: list[int]) -> Rises:
         events = sum(since < at <= offset for at in accepted)
         new_span = pace.every_us is not None and any(said <= k * pace.every_us < behind for k in spans_near(pace.every_us, behind))
         enough = pace.every_events is not None and events >= pace.every_events
-        if pace.passes_all or c == INFINITY or enough or new_span:
+        if pace.is_every_cti or c == INFINITY or enough or new_span:
             passed.append((offset, behind))
             since, said = offset, behind
     return passed
@@ -86,13 +86,13 @@ def test_what_passes_depends_on_the_log_alone(pace: Pace, stream: tuple[Rises, l
     rises, accepted = stream
     end = max([0, *accepted, *(offset for offset, _ in rises)])
     cuts = sorted({-1, end, *data.draw(st.lists(st.integers(0, end), max_size=6))})
-    paced, passed = Paced(pace), []
+    paced, passed = PacedStream(pace), []
     for low, high in pairwise(cuts):
         here = np.array([at for at in accepted if low < at <= high], dtype=np.int64)
-        passed += paced.take([rise for rise in rises if low < rise[0] <= high], here)
-        paced = Paced.restore(pace, paced.said, paced.events)
+        passed += paced.thin([rise for rise in rises if low < rise[0] <= high], here)
+        paced = PacedStream.restore(pace, paced.last_c, paced.events_since)
     assert passed == told(pace, rises, accepted)
-    assert paced.said == max([NEVER, *(c for _, c in passed)])
+    assert paced.last_c == max([NEVER, *(c for _, c in passed)])
     assert all(any(c <= given for at, given in rises if at == offset) for offset, c in passed), "nothing more is said than was promised"
 
 
@@ -100,13 +100,13 @@ def test_spans_hold_their_end() -> None:
     """Level 2: a CTI at a window's end does not settle the window and does not use up the span; the next one above it passes."""
     pace = Pace(every_us=10)
     rises = [(1, 9), (2, 10), (3, 11), (4, 20), (5, 21), (6, 22)]
-    assert Paced(pace).take(rises, np.empty(0, dtype=np.int64)) == [(1, 9), (3, 11), (5, 21)]
+    assert PacedStream(pace).thin(rises, np.empty(0, dtype=np.int64)) == [(1, 9), (3, 11), (5, 21)]
 
 
 def test_the_end_always_passes_and_is_not_delayed() -> None:
     """Level 2: a stream that has ended has ended, at any pace."""
     pace = Pace(every_events=1000, delay_us=MINUTE_US)
-    assert Paced(pace).take([(1, 5), (2, INFINITY)], np.array([1])) == [(2, INFINITY)]
+    assert PacedStream(pace).thin([(1, 5), (2, INFINITY)], np.array([1])) == [(2, INFINITY)]
 
 
 @pytest.mark.parametrize("wrong", [{"every_events": 0}, {"every_us": -1}, {"delay_us": -1}])

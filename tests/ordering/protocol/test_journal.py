@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from support.repository import ROOT
 
 from ordering.errors import ProtocolError
-from ordering.protocol.facts import Fact, FactKind, decode_facts, encode_facts, merged
-from ordering.protocol.journal import Close, Forget, Hush, JournalKey, MemoryJournal, Moment, Raise, Read, Settle, Silence
+from ordering.protocol.facts import Fact, FactKind, decode_facts, encode_facts, merge_facts
+from ordering.protocol.journal import Close, Forget, JournalKey, MemoryJournal, PlanningTime, Propose, Raise, Read, RecordSilence, Silence
 
 KEY = JournalKey("flights.ordered", "id", 0)
 calls = st.lists(st.tuples(st.sampled_from(["estimate", "import", "close"]), st.integers(0, 5), st.integers(0, 9)), max_size=30)
@@ -34,10 +34,10 @@ def test_facts_only_rise_and_never_change_once_closed(steps: list[tuple[str, int
     """The law of the journal, whatever is called in whatever order; estimates and imports keep apart."""
     journal = MemoryJournal()
     for name, position, value_us in steps:
-        before, closed = facts(journal), journal.closed(KEY)
+        before, closed = facts(journal), journal.first_open(KEY)
         answer = call(journal, name, position, value_us)
         after = facts(journal)
-        assert journal.closed(KEY) >= closed
+        assert journal.first_open(KEY) >= closed
         for kind, known in before.items():
             assert all(after[kind][at] == value if at < closed else after[kind][at] >= value for at, value in known.items())
             assert kind == name or after[kind] == known
@@ -75,12 +75,12 @@ def test_many_calls_at_once_are_as_many_calls(kind: str) -> None:
 def test_the_first_base_wins() -> None:
     """Whoever comes later takes it; other partitions have their own."""
     journal = MemoryJournal()
-    assert [journal.base(KEY, 5), journal.base(KEY, 3), journal.base(KEY._replace(partition=1), 3)] == [5, 5, 3]
+    assert [journal.settle_base(KEY, 5), journal.settle_base(KEY, 3), journal.settle_base(KEY._replace(partition=1), 3)] == [5, 5, 3]
 
 
 def stamped(journal: MemoryJournal, below: int, now_us: int, slack_us: int = 0, kind: FactKind = FactKind.STAMP) -> list[tuple[int, int]]:
     """Close positions at *now_us*; return all moments said so far."""
-    return journal.do([Close(KEY, below, Moment(kind, now_us, slack_us)), Read(kind, KEY, 0, 99)])[1]
+    return journal.execute([Close(KEY, below, PlanningTime(kind, now_us, slack_us)), Read(kind, KEY, 0, 99)])[1]
 
 
 moments = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 9), st.integers(0, 3)), max_size=20)
@@ -93,7 +93,7 @@ def test_every_closed_position_has_one_moment_for_good_and_moments_never_fall(ca
     for below, now_us, slack_us in calls:
         spans = stamped(journal, below, now_us, slack_us, kind)
         assert [us for _, us in spans] == sorted(us for _, us in spans)
-        in_force = {at: max((span for span in spans if span[0] <= at), default=(0, -1))[1] for at in range(journal.closed(KEY))}
+        in_force = {at: max((span for span in spans if span[0] <= at), default=(0, -1))[1] for at in range(journal.first_open(KEY))}
         assert -1 not in in_force.values()
         assert {at: us for at, us in in_force.items() if at in said} == said
         said = in_force
@@ -115,7 +115,7 @@ def test_the_first_offset_stamped_from_a_time_on_is_found(calls: list[tuple[int,
     journal = MemoryJournal()
     for below, now_us, slack_us in calls:
         stamped(journal, below, now_us, slack_us)
-    closed = journal.closed(KEY)
+    closed = journal.first_open(KEY)
     found = [offset for offset in range(closed) if journal.stamps(KEY, offset, offset)[-1][1] >= from_us]
     assert journal.first_stamped(KEY, from_us) == min(found, default=closed)
 
@@ -141,26 +141,34 @@ def test_a_verdict_within_its_slack_holds_on_and_follows_no_estimate() -> None:
 def test_of_two_silences_the_later_position_counts_then_the_earlier_word_of_one_boot() -> None:
     """Elapsed time goes on after a restart; of another boot's clock nothing can be counted on."""
     journal, first = MemoryJournal(), Silence(5, "boot", 100, 7)
-    assert journal.do([Hush(KEY, first), Hush(KEY, first._replace(since_us=200)), Hush(KEY, Silence(4, "other", 1, 1))]) == [first] * 3
+    assert (
+        journal.execute(
+            [RecordSilence(KEY, first), RecordSilence(KEY, first._replace(since_us=200)), RecordSilence(KEY, Silence(4, "other", 1, 1))]
+        )
+        == [first] * 3
+    )
     rebooted = Silence(5, "other", 3, 7)
-    assert journal.do([Hush(KEY, rebooted), Hush(KEY, Silence(6, "boot", 1, 8))]) == [rebooted, Silence(6, "boot", 1, 8)]
+    assert journal.execute([RecordSilence(KEY, rebooted), RecordSilence(KEY, Silence(6, "boot", 1, 8))]) == [
+        rebooted,
+        Silence(6, "boot", 1, 8),
+    ]
 
 
 def test_the_first_joining_counts() -> None:
     """Roster number and J of a partition are settled together, apart from its base."""
     journal = MemoryJournal()
-    assert journal.do([Settle(FactKind.JOIN, KEY, 2, 70), Settle(FactKind.JOIN, KEY, 3, 80)]) == [(2, 70), (2, 70)]
-    assert journal.base(KEY, 5) == 5
+    assert journal.execute([Propose(FactKind.JOIN, KEY, 2, 70), Propose(FactKind.JOIN, KEY, 3, 80)]) == [(2, 70), (2, 70)]
+    assert journal.settle_base(KEY, 5) == 5
 
 
 def test_what_no_log_can_need_is_forgotten_and_what_holds_there_stays() -> None:
     """Facts below the first offset go; the stamp in force at it remains."""
     journal = MemoryJournal()
-    journal.do([Raise(FactKind.ESTIMATE, KEY, at, 10 + at) for at in (2, 5)])
+    journal.execute([Raise(FactKind.ESTIMATE, KEY, at, 10 + at) for at in (2, 5)])
     stamped(journal, 4, 20), stamped(journal, 8, 30)
-    assert journal.do([Forget(KEY, 5)]) == [2]
+    assert journal.execute([Forget(KEY, 5)]) == [2]
     assert journal.dump(KEY) == [Fact(3, 4, 30), Fact(1, 5, 15), Fact(7, 8, 0)]
-    assert journal.do([Forget(KEY, 8), Forget(KEY, 8)]) == [1, 0]
+    assert journal.execute([Forget(KEY, 8), Forget(KEY, 8)]) == [1, 0]
     assert journal.stamps(KEY, 8, 9) == [(4, 30)]
 
 
@@ -172,11 +180,11 @@ def test_a_journal_is_made_again_from_its_facts(steps: list[tuple[str, int, int]
         call(journal, name, position, value_us)
     for below, now_us, slack_us in spans:
         stamped(journal, below, now_us, slack_us)
-    journal.base(KEY, 4)
+    journal.settle_base(KEY, 4)
     facts = journal.dump(KEY)
     for _ in range(1 + twice):
         assert rebuilt.restore(KEY, facts) == 0
-    assert rebuilt.dump(KEY) == facts == merged(facts[::-1])
+    assert rebuilt.dump(KEY) == facts == merge_facts(facts[::-1])
 
 
 def test_what_contradicts_the_journal_is_counted_and_changes_nothing() -> None:
@@ -215,4 +223,4 @@ def test_the_example_of_the_protocol_page_is_what_is_written() -> None:
 def test_of_facts_met_twice_one_is_left() -> None:
     """Estimates that rose leave the last; what was said once leaves the first; unknown kinds are left out."""
     met = [Fact(1, 5, 10), Fact(1, 5, 30), Fact(4, 0, 7), Fact(7, 3, 0), Fact(4, 0, 9), Fact(99, 1, 1), Fact(7, 2, 0)]
-    assert merged(met) == [Fact(4, 0, 7), Fact(7, 3, 0), Fact(1, 5, 30)]
+    assert merge_facts(met) == [Fact(4, 0, 7), Fact(7, 3, 0), Fact(1, 5, 30)]

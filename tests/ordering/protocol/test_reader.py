@@ -20,7 +20,7 @@ from support.written_topics import Written, cti, nonsense, written
 
 from ordering.errors import GapError, ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from ordering.protocol.reader import PartitionReader, unmet
+from ordering.protocol.reader import PartitionReader, gap_error
 from ordering.ticks import INFINITY
 
 
@@ -60,7 +60,9 @@ def test_any_log_cut_anywhere_reads_like_one_record_at_a_time(
     reader, heard = read(lines, 0, 1, start_us, [min(cut, len(lines)) for cut in cuts], saved)
     assert heard == naive.heard
     assert reader.gaps == naive.gaps
-    assert [channel for channel, _, _ in reader.waiting()] == sorted(number for number, each in naive.channels.items() if each.waiting)
+    assert [channel for channel, _, _ in reader.blocked_channels()] == sorted(
+        number for number, each in naive.channels.items() if each.waiting
+    )
     assert reader.frontier == naive.frontier
     whole, _ = read(lines, 0, 1, start_us)
     assert (whole.duplicates, whole.save()) == (reader.duplicates, reader.save())
@@ -101,7 +103,7 @@ def test_torn_writes_rewrites_and_zombies_change_nothing(topic: Written, cuts: l
         truth = channels_in(topic, partition)
         for number, events in truth.items():
             assert [each for _, each in heard.accepted if each.number == number] == events
-        assert (reader.gaps, reader.waiting(), reader.missing()) == (0, [], [])
+        assert (reader.gaps, reader.blocked_channels(), reader.missing()) == (0, [], [])
         assert len(heard.accepted) + reader.duplicates == sum(isinstance(record, Event) for _, record in lines)
         assert reader.finished == bool(lines)
         check_promises(heard, 0, truth)
@@ -127,7 +129,7 @@ def test_a_reader_in_the_middle_takes_exactly_the_events_from_x_on(
         late = {number: [each for each in events if each.system_us >= start_us] for number, events in channels_in(topic, partition).items()}
         for number, events in late.items():
             assert [each for _, each in heard.accepted if each.number == number] == events
-        assert (reader.gaps, reader.waiting()) == (0, [])
+        assert (reader.gaps, reader.blocked_channels()) == (0, [])
         check_promises(heard, start_us, late)
 
 
@@ -144,7 +146,7 @@ def test_a_stale_writer_after_the_start_does_not_open_a_gap_that_never_closes() 
     ]
     reader, heard = read(lines, 0, 1, 100)
     assert heard.accepted == [(25, Event(0, 10, 110)), (26, Event(0, 11, 120))]
-    assert (reader.waiting(), reader.missing()) == ([], [1])
+    assert (reader.blocked_channels(), reader.missing()) == ([], [1])
 
 
 def test_a_reader_in_the_middle_waits_for_a_cti_then_follows_the_log() -> None:
@@ -208,8 +210,8 @@ def test_a_cti_counts_upon_the_event_that_completes_it_and_a_stale_one_never() -
 def test_a_gap_that_stays_is_named() -> None:
     """A CTI whose events never come is listed until they do, and its error says which events are missing where."""
     reader, _ = read([(1, Event(0, 0, 1)), (2, cti(0, 9, 3)), (3, cti(0, 12, 5))], 0, 1, None)
-    assert reader.waiting() == [(0, 3, 0)]
-    error = unmet("rides.ordered", 4, *reader.waiting()[0])
+    assert reader.blocked_channels() == [(0, 3, 0)]
+    error = gap_error("rides.ordered", 4, *reader.blocked_channels()[0])
     assert isinstance(error, GapError)
     assert (error.code, error.where) == ("TG-PROTOCOL-GAP", "rides.ordered-4")
 
@@ -234,7 +236,7 @@ def test_a_state_of_version_1_is_read() -> None:
         "channels":[[0,true,6,107,[[55,9,120],[57,8,110]],[]],[1,false,-1,104,[],[[3,5],[9,10]]]]}"""
     reader = PartitionReader.restore(saved, 0, 1)
     assert (reader.duplicates, reader.gaps, reader.frontier, reader.roster) == (3, 2, 104, Roster(4, 2, Spread.ALL, True))
-    assert (reader.waiting(), reader.last(0), reader.c(1), reader.missing()) == ([(0, 8, 6)], 6, 104, [])
+    assert (reader.blocked_channels(), reader.last(0), reader.c(1), reader.missing()) == ([(0, 8, 6)], 6, 104, [])
     log, _ = log_columns([(60, Event(0, 7, 111)), (61, Event(0, 8, 121)), (62, cti(1, 109, 5, version=4, inputs=2))])
     accepted = reader.accept(log)
     assert accepted.rows.tolist() == [3, 4, 0, 1]

@@ -37,7 +37,7 @@ def steps() -> list[Step]:
     state = model.new_state()
     log = log_of([(at * SECOND_US, then * SECOND_US, key) for at, then, key in ROWS], first_offset=0)
     return [model.step(state, batch_of(part)) for part in (log[:25], log[25:])] + [
-        model.step(state, model.without_records(len(log), finish=True))
+        model.step(state, model.time_only_batch(len(log), finish=True))
     ]
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from support.stack.topics import Channel, Event
 
 from ordering.policies import Policies, Shape
-from ordering.proof.oracle import Record, Story, tell
+from ordering.proof.oracle import Record, Story, compute_story
 from ordering.protocol.wire import HEADER_NAME, Flag, encode_source_cti
 from ordering.ticks import DAY_US, NEVER, SECOND_US
 
@@ -213,7 +213,7 @@ def story_of(
         for offset, raw in enumerate(log)
         if raw.reason != "arrival_ahead"
     ]
-    return tell(heard, policies, over=over, output_partitions=output_partitions, roster=number, finish=finish, **told)
+    return compute_story(heard, policies, over=over, output_partitions=output_partitions, roster=number, finish=finish, **told)
 
 
 def expected(

@@ -233,7 +233,7 @@ def _accept(found: Ordered, partition: int, partitions: int, messages: Sequence[
     reader = PartitionReader(partition, partitions)
     columns = np.array([(number, event.seq, event.system_us) for number, event in events], dtype=np.int64).reshape(-1, 3)
     accepted = reader.accept(Log(np.array(offsets, dtype=np.int64), columns[:, 0], columns[:, 1], columns[:, 2], ctis))
-    assert not reader.waiting(), "a CTI promises events that are not there"
+    assert not reader.blocked_channels(), "a CTI promises events that are not there"
     places = []
     for row_number in accepted.rows.tolist():
         number, event = events[row_number]

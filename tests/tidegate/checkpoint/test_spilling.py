@@ -58,7 +58,7 @@ def test_events_leave_as_if_they_had_never_been_in_files() -> None:
     """Level 1: the same events with the same numbers, payload by payload."""
     kept, spilled = filled(), filled()
     assert spill(spilled, 1 << 20) > 30_000_000
-    assert sum(chunk.held.rows.payload_bytes for chunk in spilled.parts()) <= 1 << 20
+    assert sum(chunk.held.rows.payload_bytes for chunk in spilled.all_chunks()) <= 1 << 20
     assert spilled.save().head == kept.save().head
     assert released(spilled).equals(released(kept))
 

@@ -14,7 +14,7 @@ from ingest.cti_imports import ImportedInput
 from ingest.journal.rebuild import RebuildReport, journal_keys
 from ingest.journal.redis_journal import RedisJournal
 from ordering.protocol.facts import Fact, FactKind
-from ordering.protocol.journal import Hush, Silence
+from ordering.protocol.journal import RecordSilence, Silence
 from ordering.ticks import parse_tick
 from tidegate.cli.journal import Format, print_facts, print_rebuilt
 from tidegate.settings.inputs import InputSettings
@@ -55,7 +55,7 @@ def test_every_fact_is_shown_in_words_and_as_json(
         given = [Fact(kind, 0 if kind == FactKind.BASE else 3, NOON_US + kind) for kind in FactKind if kind != FactKind.CLOSED]
         for key, kinds in journal_keys(plan, RAW).items():
             journal.restore(key, [fact for fact in given if fact.kind in kinds] + [Fact(FactKind.CLOSED, 9, 0)])
-        journal.do([Hush(plan.journal_key(RAW), Silence(9, "boot", 60_000_000, NOON_US))])
+        journal.execute([RecordSilence(plan.journal_key(RAW), Silence(9, "boot", 60_000_000, NOON_US))])
         print_facts(plan, journal, Format.TEXT)
         text = capsys.readouterr().out
         print_facts(plan, journal, Format.JSON)

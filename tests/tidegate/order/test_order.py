@@ -26,7 +26,7 @@ from support.strategies import GOLDEN, TOLL_VARIANTS, policies, toll_expected
 from typer.testing import CliRunner
 
 from ordering.policies import Policies, Shape
-from ordering.proof.oracle import Record, tell
+from ordering.proof.oracle import Record, compute_story
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
 from tidegate.observe.console import report_errors
@@ -231,7 +231,7 @@ def test_each_partition_comes_out_as_the_oracle_tells(content: bytes, drawn: Pol
             for number, event in events
             if event["PartitionId"] == partition and "EventEnqueuedUtcTime" in event
         ]
-        story = tell(records, drawn, over=over, output_partitions=1, finish=True)
+        story = compute_story(records, drawn, over=over, output_partitions=1, finish=True)
         expected = [(format_tick(event.system_us), [partition, event.offset], sorted(event.policies)) for event in story.ordered]
         assert [
             (one["system_timestamp"], one["origin"], sorted(one["policies"])) for one in lines if one["origin"][0] == partition

@@ -101,7 +101,7 @@ def test_spans_ctis_and_their_generation_are_those_of_the_file() -> None:
     assert flights.policies().cti_violation_action is Action.DROP
     assert flights.generation() == Generation(100, MINUTE_US, 2 * SECOND_US, True)
     assert tower.generation() == Generation()
-    assert tower.generation().per_batch
+    assert tower.generation().is_per_batch
 
 
 def test_the_negative_delay_of_one_tick_is_a_watermark_above_the_event() -> None:
