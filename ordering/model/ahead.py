@@ -19,7 +19,7 @@ Partitions = NDArray[np.int32]
 
 @dataclass(slots=True)
 class Ahead:
-    """System timestamps, rising, and output partitions of some released events; those before *passed* are behind the CTI."""
+    """System timestamps, rising, and output partitions of some released events; the first *passed_count* are behind the CTI."""
 
     system_us: Ints
     partition: Partitions
@@ -55,7 +55,7 @@ class Ahead:
         until = max(until, self.passed_count)
         below = self.system_us[self.passed_count : until], self.partition[self.passed_count : until]
         self.passed_count = until
-        if 2 * self.passed_count > len(self.system_us):
+        if 2 * until > len(self.system_us):
             # Copies: a slice would keep all of it in memory.
             self.system_us, self.partition, self.passed_count = self.system_us[until:].copy(), self.partition[until:].copy(), 0
         return below

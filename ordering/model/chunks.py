@@ -3,7 +3,7 @@ Chunks: what an input partition's walk added to its memory between two saves, in
 
 A chunk holds the events that came and stayed, the events that were released but lie ahead of the CTI, and the timelines
 that moved. Law: a chunk's bytes never change; what of it still counts follows from the newest head and from the largest
-value each timeline has in any chunk (see :mod:`ordering.model.state`). Bytes of every older version are read.
+value each timeline has in any chunk (see :mod:`ordering.model.state`).
 """
 
 from __future__ import annotations
@@ -19,15 +19,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.columns.key_table import Keys
-from ordering.columns.payload_columns import Payload, concat_columns, empty_column, take_rows, to_arrow, to_objects
+from ordering.columns.payload_columns import Payload, concat_columns, empty_column, take_rows, to_arrow
 from ordering.errors import ProtocolError
 from ordering.model.ahead import Ahead
 from ordering.model.timelines import Timelines
 
 Ints = NDArray[np.int64]
 
-_MAGIC = b"TGC2"
-"""Version 1 had none: its bytes begin with those of an Arrow stream."""
+_MAGIC = b"TGC1"
 
 
 @dataclass(slots=True)
@@ -50,12 +49,12 @@ class EventRows:
 
     @property
     def payload_bytes(self) -> int:
-        """How much memory keys and values take, as far as that is known: columns of Python bytes do not tell."""
+        """How much memory keys and values take, as far as that is known: columns of Python bytes cannot be measured."""
         return 0 if self.is_spilled else sum(column.nbytes for column in (self.key, self.value) if not isinstance(column, np.ndarray))
 
-    def spill_payloads(self, move: Callable[[Payload, Payload], tuple[Payload, Payload]]) -> None:
-        """Let *move* put keys and values elsewhere; what it returns must hold the same entries. Rows taken from here are in memory."""
-        self.key, self.value = move(self.key, self.value)
+    def spill_payloads(self, spill: Callable[[Payload, Payload], tuple[Payload, Payload]]) -> None:
+        """Let *spill* put keys and values into files and return columns with the same entries. Rows taken from here are in memory."""
+        self.key, self.value = spill(self.key, self.value)
         self.is_spilled = True
 
     def take_rows(self, rows: Ints) -> EventRows:
@@ -89,7 +88,7 @@ _FIXED = tuple(name for name in EventRows.__dataclass_fields__ if name not in ("
 
 @dataclass(slots=True)
 class HeldEvents:
-    """Events that wait for their watermark. Those taken stay in place, marked, until they are the greater part."""
+    """Events that wait for their watermark. Those released stay in place, marked, until they are the greater part."""
 
     rows: EventRows = field(default_factory=EventRows.empty)
     is_waiting: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, dtype=np.bool_))
@@ -106,13 +105,14 @@ class HeldEvents:
 
     def pop_rows(self, due: Ints) -> EventRows:
         """Take out the events at *due*; return them."""
-        left = self.rows.take_rows(due)
+        popped = self.rows.take_rows(due)
         self.is_waiting[due] = False
         self.count -= len(due)
+        # Marking is cheap, copying is not: what stays is copied only once it is the smaller half.
         if 2 * self.count < len(self.rows):
             self.rows = self.waiting_rows()
             self.is_waiting = np.ones(len(self.rows), dtype=np.bool_)
-        return left
+        return popped
 
 
 @dataclass(slots=True)
@@ -124,7 +124,7 @@ class Chunk:
         held: Its events that still wait.
         ahead: Its released events that no CTI has reached.
         timelines: Table rows of the timelines that moved in it; a later chunk may have newer values of them.
-        level, size: Size class and bytes of what was saved.
+        level, size_bytes: Size class and bytes of what was saved.
         needed_until_us: From the CTI on that exceeds this, nothing of it is needed.
     """
 
@@ -168,7 +168,7 @@ _TIMELINE_SCHEMA = pa.schema([("key", pa.binary()), ("largest_us", pa.int64()), 
 def encode(chunk: Chunk, table: Timelines) -> bytes:
     """Return a chunk's bytes: three Arrow streams (timelines, held, ahead), each behind its length as little-endian u64."""
     held, moved = chunk.held.waiting_rows(), chunk.timelines
-    # Timelines that only held events name carry no news; those that moved do.
+    # Timelines that only held events name are written for their keys; their value is read from the chunk in which they moved.
     named = np.unique(np.concatenate([moved, held.timeline]))
     place = table.places_among(named, held.timeline) if len(held) else np.empty(0, dtype=np.int64)
     timelines = [table.keys(named), table.largest_us[named], np.isin(named, moved)]
@@ -196,7 +196,6 @@ def _stream(schema: pa.Schema, columns: list[Any]) -> bytes:
 class SavedChunk:
     """What a chunk's bytes say; ``timelines`` are the table rows that moved, with their values then."""
 
-    version: int
     rows: EventRows
     ahead: Ahead
     timelines: Ints
@@ -205,22 +204,19 @@ class SavedChunk:
 
 def decode(octets: bytes, table: Timelines) -> SavedChunk:
     """
-    Read a chunk of any version, adding its timelines to *table*.
+    Read a chunk, adding its timelines to *table*.
 
     Raises:
         ProtocolError: The bytes are no chunk.
     """
-    if octets[:4] == b"\xff\xff\xff\xff":
-        return _decode_version_1(octets, table)
     if octets[:4] != _MAGIC:
-        raise ProtocolError("a saved chunk of state begins with bytes of no known version", fix="run the version that saved it")
-    timelines, held, ahead = _batches(octets, at=len(_MAGIC))
+        raise ProtocolError("a saved chunk of state is of no version that this program reads", fix="run the version that saved it")
+    timelines, held, ahead = _read_streams(octets, len(_MAGIC))
     rows = table.find_or_add_distinct(Keys.of(timelines["key"]))
     moved = timelines["moved"].to_numpy(zero_copy_only=False)
     fixed = [held[name].to_numpy() for name in ("system_us", "event_time_us", "arrival_us", "offset", "flags")]
     timeline = rows[held["timeline"].to_numpy()].astype(np.int32)
     return SavedChunk(
-        2,
         EventRows(*[*fixed, timeline, held["key"], held["value"]]),
         Ahead.of(ahead["system_us"].to_numpy().copy(), ahead["partition"].to_numpy().copy()),
         rows[moved],
@@ -228,27 +224,10 @@ def decode(octets: bytes, table: Timelines) -> SavedChunk:
     )
 
 
-def _batches(octets: bytes, at: int) -> list[pa.RecordBatch]:
+def _read_streams(octets: bytes, position: int) -> list[pa.RecordBatch]:
     batches = []
-    while at < len(octets):
-        (length,) = struct.unpack_from("<Q", octets, at)
-        batches.append(pa.ipc.open_stream(pa.py_buffer(octets)[at + 8 : at + 8 + length]).read_next_batch())
-        at += 8 + length
+    while position < len(octets):
+        (length,) = struct.unpack_from("<Q", octets, position)
+        batches.append(pa.ipc.open_stream(pa.py_buffer(octets)[position + 8 : position + 8 + length]).read_next_batch())
+        position += 8 + length
     return batches
-
-
-def _decode_version_1(octets: bytes, table: Timelines) -> SavedChunk:
-    """One stream for all: kind 0 held, 1 ahead (by timeline), 2 timelines."""
-    batch = pa.ipc.open_stream(octets).read_next_batch()
-    kind, system_us, substream = batch["kind"].to_numpy(), batch["system_us"].to_numpy(), batch["substream"]
-    timeline = table.find_or_add(substream) if len(substream.dictionary) else np.empty(0, dtype=np.int64)
-    held, ahead, moved = (np.flatnonzero(kind == which) for which in range(3))
-    fixed = [batch[name].to_numpy()[held] for name in ("event_time_us", "arrival_us", "offset", "flags")]
-    payloads = [to_objects(batch[name].take(pa.array(held))) for name in ("key", "value")]
-    return SavedChunk(
-        1,
-        EventRows(*[system_us[held], *fixed, timeline[held].astype(np.int32), *payloads]),
-        Ahead.of(system_us[ahead], table.partition[timeline[ahead]]),
-        timeline[moved],
-        system_us[moved],
-    )

@@ -8,17 +8,21 @@ much application time, CTIs of the source) are a function of the log alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ordering.columns.segments import group_order
 from ordering.model.ahead import Ahead
-from ordering.model.events import ReleaseRows
+from ordering.model.events import Outflow
+from ordering.model.judging import JudgedBatch
+from ordering.model.progress import BatchTime
+from ordering.model.settings import ModelSettings
 from ordering.model.state import State
-from ordering.policies import Generation
-from ordering.protocol.punctuation import Cause, Cti, Roster
+from ordering.model.verdicts import TimelineWalk
+from ordering.policies import Generation, Shape
+from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import INFINITY, NEVER
 
 Ints = NDArray[np.int64]
@@ -28,14 +32,14 @@ Mask = NDArray[np.bool_]
 @dataclass(frozen=True, slots=True)
 class CtiPoint:
     """
-    A point of a batch that ends what one CTI may tell.
+    A point of a batch up to which one CTI of each channel may speak.
 
     Args:
         watermark_us: The whole partition's watermark there; with OVER the floor.
-        out: How many of the batch's released events are out by then.
+        released_count: How many of the batch's released events are out by then.
         next_offset, arrival_us: As in :class:`~ordering.protocol.punctuation.Cti`.
         cause: What moved time.
-        due: Whether CTIs are written: after the last record of a batch they may not be.
+        is_due: Whether CTIs are written: after the last record of a batch they may not be.
     """
 
     watermark_us: int
@@ -46,147 +50,185 @@ class CtiPoint:
     is_due: bool = True
 
 
-@dataclass(slots=True)
-class Outflow:
-    """
-    What left with a batch, in release order.
+def plan_points(
+    settings: ModelSettings, state: State, judged: JudgedBatch, walk: TimelineWalk, time: BatchTime, outflow: Outflow
+) -> list[CtiPoint]:
+    """Return the points of a batch, rising; the last is the end of the batch. Moves the counts of *state* on."""
+    batch, generation = judged.batch, settings.generation
+    count, events_us = len(batch.offset), settings.events_watermark_us(state)
+    end_us = max(int(time.floor_us[-1]), events_us)
+    end_cause = time.cause(count, end_us, events_us)
+    end = CtiPoint(end_us, len(outflow.system_us), int(batch.end_offset), int(time.arrival_us[-1]), end_cause)
+    if generation.is_per_batch:
+        return [end]
+    events_watermark_us = _events_watermarks_us(settings, walk, count)
+    watermark_us = np.maximum(events_watermark_us, time.floor_us[:-1])
+    is_end_edge = batch.readable & (batch.start_us > NEVER) if settings.shape is Shape.EDGE and batch.start_us is not None else None
+    is_counted = np.zeros(count, dtype=np.bool_)
+    is_counted[walk.rows[~walk.is_dropped]] = True
+    if is_end_edge is not None:
+        is_counted &= ~is_end_edge
+    rows = _find_due_rows(generation, state, is_counted, is_end_edge, time.source_ctis, watermark_us)
+    state.accepted_count += int(np.count_nonzero(is_counted))
+    points = []
+    if rows:
+        released_counts = np.searchsorted(outflow.release_rows.resolve(), rows, side="right").tolist()
+        for row, released_count in zip(rows, released_counts, strict=True):
+            row_us = int(watermark_us[row])
+            cause = time.cause(row, row_us, int(events_watermark_us[row]))
+            points.append(CtiPoint(row_us, released_count, int(batch.offset[row]) + 1, int(time.arrival_us[row]), cause))
+        state.last_point_us = points[-1].watermark_us
+    if batch.finish or _has_facts_at_end(judged) or _readers_wait(settings, state):
+        state.last_point_us = end_us
+        return [*points, end]
+    return [*points, replace(end, is_due=False)]
 
-    Args:
-        system_us: System timestamps.
-        partition: Output partitions.
-        skipped: Which are numbered and written already (a writer that resumes); None: none.
-        releases: Upon which batch row each left.
-        by_channel: Their places sorted by output partition, where that is known.
-    """
 
-    system_us: Ints
-    partition: NDArray[np.int32]
-    is_skipped: Mask | None
-    release_rows: ReleaseRows
-    channel_order: Ints | None = None
+def _has_facts_at_end(judged: JudgedBatch) -> bool:
+    """Return whether an estimate or an imported CTI stands after the last record."""
+    batch = judged.batch
+    last_offset = int(batch.offset[-1]) if len(batch.offset) else -1
+    return any(position > last_offset for position, _ in (*batch.estimates, *batch.imports))
 
 
-def find_due_rows(generation: Generation, state: State, counted: Mask, ends: Mask | None, forced: Ints, watermark_us: Ints) -> list[int]:
+def _readers_wait(settings: ModelSettings, state: State) -> bool:
+    """Return whether readers wait for the newest roster, or for the first CTI of a partition that joins."""
+    if any(version != settings.roster.version for _, _, version in state.promises.values()):
+        return True
+    return settings.joined_us > NEVER and not state.promises
+
+
+def _events_watermarks_us(settings: ModelSettings, walk: TimelineWalk, count: int) -> Ints:
+    """Return the watermark that events alone have set for the whole partition, after each record; ``NEVER`` with OVER."""
+    largest_us = np.full(count, NEVER, dtype=np.int64)
+    if settings.over or not count:
+        return largest_us
+    largest_us[walk.rows] = walk.largest_us
+    largest_us[0] = max(int(largest_us[0]), walk.largest_before_us)
+    np.maximum.accumulate(largest_us, out=largest_us)
+    return np.where(largest_us > NEVER, largest_us - settings.policies.reorder_us, NEVER)
+
+
+def _find_due_rows(
+    generation: Generation, state: State, is_counted: Mask, is_end_edge: Mask | None, forced: Ints, watermark_us: Ints
+) -> list[int]:
     """
     Return the batch rows after which CTIs are due, rising.
 
     Args:
         generation: When CTIs are due; not per batch.
         state: As it stood before the batch.
-        counted: Which rows are accepted events that count for ``every_events``.
-        ends: Which rows are end edges, upon which application time is not looked at; None: none is.
+        is_counted: Which rows are accepted events that count for ``every_events``.
+        is_end_edge: Which rows are end edges: application time is not compared there; None: none is.
         forced: Rows after which CTIs are due in any case, rising.
         watermark_us: The watermark (with OVER the floor) after each row.
     """
-    due = np.zeros(len(counted), dtype=np.bool_)
-    due[forced] = True
+    is_due = np.zeros(len(is_counted), dtype=np.bool_)
+    is_due[forced] = True
     if generation.every_events is not None:
-        reached = (state.accepted_count + np.cumsum(counted)) // generation.every_events
-        due |= counted & (reached > np.concatenate([[state.accepted_count // generation.every_events], reached[:-1]]))
-    rows = np.flatnonzero(due).tolist()
+        rounds = (state.accepted_count + np.cumsum(is_counted)) // generation.every_events
+        is_due |= is_counted & (rounds > np.concatenate([[state.accepted_count // generation.every_events], rounds[:-1]]))
+    rows = np.flatnonzero(is_due).tolist()
     if generation.every_us is None:
         return rows
-    return _add_time_points(rows, generation.every_us, state.last_point_us, ends, watermark_us)
+    return _add_time_rows(rows, generation.every_us, state.last_point_us, is_end_edge, watermark_us)
 
 
-def _add_time_points(rows: list[int], every_us: int, last_us: int, ends: Mask | None, watermark_us: Ints) -> list[int]:
-    looked_at = np.arange(len(watermark_us)) if ends is None else np.flatnonzero(~ends)
-    points, at, fixed = [], 0, 0
-    while at < len(watermark_us):
-        far = max(at, int(np.searchsorted(watermark_us, last_us + every_us)))
-        place = int(np.searchsorted(looked_at, far))
-        reached = int(looked_at[place]) if place < len(looked_at) else len(watermark_us)
-        if fixed < len(rows) and rows[fixed] <= reached:
-            reached, fixed = rows[fixed], fixed + 1
-        if reached >= len(watermark_us):
+def _add_time_rows(rows: list[int], every_us: int, last_us: int, is_end_edge: Mask | None, watermark_us: Ints) -> list[int]:
+    """Return *rows* and those at which the watermark is *every_us* above that of the row before in the result."""
+    candidates = np.arange(len(watermark_us)) if is_end_edge is None else np.flatnonzero(~is_end_edge)
+    due_rows, next_row, used = [], 0, 0
+    # Each due row restarts the measure, so the next one is looked for only after it.
+    while next_row < len(watermark_us):
+        far = max(next_row, int(np.searchsorted(watermark_us, last_us + every_us)))
+        place = int(np.searchsorted(candidates, far))
+        row = int(candidates[place]) if place < len(candidates) else len(watermark_us)
+        if used < len(rows) and rows[used] <= row:
+            row, used = rows[used], used + 1
+        if row >= len(watermark_us):
             break
-        points.append(reached)
-        last_us, at = int(watermark_us[reached]), reached + 1
-    return points
+        due_rows.append(row)
+        last_us, next_row = int(watermark_us[row]), row + 1
+    return due_rows
 
 
 class Punctuator:
-    """
-    Writes the CTIs of one input partition.
+    """Writes the CTIs of one input partition."""
 
-    Args:
-        number: Its roster number.
-        channels: Output partitions it writes to.
-        roster: Who writes into the topic.
-        delay_us: How far CTIs stay behind the watermark.
-    """
+    def __init__(self, settings: ModelSettings) -> None:
+        self._number, self._roster, self._channels = settings.number, settings.roster, settings.channels
+        self._delay_us = settings.generation.delay_us
 
-    def __init__(self, number: int, channels: list[int], roster: Roster, delay_us: int) -> None:
-        self.roster = roster
-        self._number, self._channels, self._delay_us = number, channels, delay_us
-
-    def generate(self, state: State, points: list[CtiPoint], out: Outflow) -> tuple[list[Cti], Ahead]:
+    def generate(self, state: State, points: list[CtiPoint], outflow: Outflow) -> tuple[list[Cti], Ahead]:
         """
         Return the CTIs due at *points* (rising, the last at the end of the batch), and what stays ahead of the last.
 
         Moves the channels' numbering, largest times, counts and ``c`` on.
         """
-        last_c = max(state.c, self._promise(points[-1].watermark_us))
-        above = out.system_us >= last_c
-        ahead = Ahead.of(out.system_us[above], out.partition[above])
+        last_c = max(state.c, self._c_at(points[-1].watermark_us))
+        above = outflow.system_us >= last_c
+        ahead = Ahead.of(outflow.system_us[above], outflow.partition[above])
         passed = [chunk.ahead.pop_below(last_c) for chunk in state.all_chunks() if len(chunk.ahead)]
-        passed.append((out.system_us[~above], out.partition[~above]))
-        below_us = np.concatenate([system_us for system_us, _ in passed])
-        below = np.concatenate([partition for _, partition in passed])
+        passed.append((outflow.system_us[~above], outflow.partition[~above]))
+        passed_us = np.concatenate([system_us for system_us, _ in passed])
+        passed_partition = np.concatenate([partition for _, partition in passed])
         if len(points) > 1:
-            order = np.argsort(below_us)
-            below_us, below = below_us[order], below[order]
+            order = np.argsort(passed_us)
+            passed_us, passed_partition = passed_us[order], passed_partition[order]
         ctis: list[Cti] = []
-        gone = behind = 0
+        released = behind = 0
         for point in points:
-            state.c = max(state.c, self._promise(point.watermark_us))
-            until = len(below) if state.c == last_c else int(np.searchsorted(below_us, state.c))
-            self._count(state, out, slice(gone, point.released_count), below[behind:until])
-            gone, behind = point.released_count, until
+            state.c = max(state.c, self._c_at(point.watermark_us))
+            until = len(passed_partition) if state.c == last_c else int(np.searchsorted(passed_us, state.c))
+            self._count(state, outflow, slice(released, point.released_count), passed_partition[behind:until])
+            released, behind = point.released_count, until
             if point.is_due and state.c > NEVER:
-                ctis += self._write(state, point, _count_skipped_after(state, out, point.released_count))
+                ctis += self._write(state, point, _count_skipped_after(state, outflow, point.released_count))
         return ctis, ahead
 
     def repeat_last(self, state: State) -> Cti | None:
-        """Return the last CTI of the first output partition again, as far as *state* has come since; None if there was none."""
+        """Return the last CTI of the first output partition again, at the input position of *state*; None if there was none."""
         if state.last_promise is None:
             return None
         c, n, ahead, largest_us = state.last_promise
         cause = Cause.IDLE if state.is_estimated else Cause.EVENT
-        return Cti(self._number, self._channels[0], c, n, ahead, state.next_offset, state.arrival_us, largest_us, self.roster, cause)
+        return Cti(self._number, self._channels[0], c, n, ahead, state.next_offset, state.arrival_us, largest_us, self._roster, cause)
 
-    def _promise(self, watermark_us: int) -> int:
+    def _c_at(self, watermark_us: int) -> int:
+        # The ends of time are not delayed: the final CTI must be at infinity.
         return watermark_us if watermark_us in (INFINITY, NEVER) else watermark_us - self._delay_us
 
-    def _count(self, state: State, out: Outflow, left: slice, passed: NDArray[np.int32]) -> None:
-        partition, system_us = out.partition[left], out.system_us[left]
+    def _count(self, state: State, outflow: Outflow, released: slice, passed: NDArray[np.int32]) -> None:
+        """Move the channels' counts over the events *released* and those that ``c`` has *passed*, given by output partition."""
+        partition, system_us = outflow.partition[released], outflow.system_us[released]
+        is_skipped = None if outflow.is_skipped is None else outflow.is_skipped[released]
         if len(self._channels) == 1:
             channel = self._channels[0]
             state.ahead_counts[channel] += len(partition) - len(passed)
-            state.seq[channel] += len(partition) if out.is_skipped is None else int(np.count_nonzero(~out.is_skipped[left]))
+            state.seq[channel] += len(partition) if is_skipped is None else int(np.count_nonzero(~is_skipped))
             state.largest_us[channel] = max(int(state.largest_us[channel]), int(system_us.max(initial=NEVER)))
             return
         channels = len(state.seq)
-        count = np.bincount(partition, minlength=channels)
-        state.ahead_counts = state.ahead_counts + count - np.bincount(passed, minlength=channels)
-        state.seq = state.seq + (count if out.is_skipped is None else np.bincount(partition[~out.is_skipped[left]], minlength=channels))
+        counts = np.bincount(partition, minlength=channels)
+        state.ahead_counts = state.ahead_counts + counts - np.bincount(passed, minlength=channels)
+        state.seq = state.seq + (counts if is_skipped is None else np.bincount(partition[~is_skipped], minlength=channels))
         if len(partition):
-            order = (
-                out.channel_order if out.channel_order is not None and len(out.channel_order) == len(partition) else group_order(partition)
-            )
-            present = np.flatnonzero(count)
-            starts = (np.cumsum(count) - count)[present]
+            known_order = outflow.channel_order
+            order = known_order if known_order is not None and len(known_order) == len(partition) else group_order(partition)
+            present = np.flatnonzero(counts)
+            starts = (np.cumsum(counts) - counts)[present]
             largest_us = np.maximum.reduceat(system_us[order], starts)
             state.largest_us[present] = np.maximum(state.largest_us[present], largest_us)
 
-    def _write(self, state: State, point: CtiPoint, unwalked: Ints) -> list[Cti]:
-        ctis, since = [], state.output_start
+    def _write(self, state: State, point: CtiPoint, skipped_later: Ints) -> list[Cti]:
+        """Return the CTIs of *point* in the channels to which they say something new."""
+        ctis, start = [], state.output_start
         for channel in self._channels:
-            promise = state.c, int(state.seq[channel]), self.roster.version
-            if state.promises.get(channel) == promise or (since is not None and state.c < since.start_us[channel]):
+            promise = state.c, int(state.seq[channel]), self._roster.version
+            if state.promises.get(channel) == promise or (start is not None and state.c < start.start_us[channel]):
                 continue
             state.promises[channel] = promise
-            ahead, largest_us = int(state.ahead_counts[channel] + unwalked[channel]), int(state.largest_us[channel])
+            ahead, largest_us = int(state.ahead_counts[channel] + skipped_later[channel]), int(state.largest_us[channel])
             if channel == self._channels[0]:
                 state.last_promise = state.c, promise[1], ahead, largest_us
             ctis.append(
@@ -199,18 +241,18 @@ class Punctuator:
                     next_offset=point.next_offset,
                     arrival_us=point.arrival_us,
                     largest_us=largest_us,
-                    roster=self.roster,
+                    roster=self._roster,
                     cause=point.cause,
                 )
             )
         return ctis
 
 
-def _count_skipped_after(state: State, out: Outflow, at: int) -> Ints:
+def _count_skipped_after(state: State, outflow: Outflow, released_count: int) -> Ints:
     """Return how many events of each output partition, numbered before this writer came, leave only after a point."""
     if state.output_start is None:
         return np.zeros(len(state.seq), dtype=np.int64)
-    if out.is_skipped is None:
+    if outflow.is_skipped is None:
         return state.output_start.skip_counts
-    later = out.partition[at:][out.is_skipped[at:]]
+    later = outflow.partition[released_count:][outflow.is_skipped[released_count:]]
     return state.output_start.skip_counts + np.bincount(later, minlength=len(state.seq))

@@ -1,5 +1,5 @@
 """
-Edges: a span told by two events, its start and later its end.
+Edges: a span given by two events, its start and later its end.
 
 An end edge names the event time of its start edge. Policies may move either of them, so an end could come out at or
 before its start; then it becomes the start's system timestamp plus one tick (spec section 4).
@@ -33,30 +33,28 @@ class Edges:
     system_us: Ints
 
 
-def least_ends(held: Edges, fresh: Edges, start_us: Ints) -> Ints:
+def least_ends(held: Edges, arrived: Edges, start_us: Ints) -> Ints:
     """
-    Return below which system timestamp each event of a batch must not come out, microseconds; ``NEVER`` for start edges.
-
-    A lifted end raises no watermark: that stays where the policies alone have put it.
+    Return the least system timestamp that each end edge of a batch may have, microseconds; ``NEVER`` for start edges.
 
     Args:
         held: Start edges held from earlier batches.
-        fresh: The batch's kept edges of both kinds, in offset order.
+        arrived: The batch's kept edges of both kinds, in offset order.
         start_us: Event time of its start edge for each end edge; ``NEVER`` for start edges.
     """
     is_end = start_us > NEVER
-    names = np.concatenate([held.timeline, fresh.timeline])
-    if fresh.key is not None:
-        keys = to_arrow(concat_columns([held.key, fresh.key])).fill_null(b"")
+    names = np.concatenate([held.timeline, arrived.timeline])
+    if arrived.key is not None:
+        keys = to_arrow(concat_columns([held.key, arrived.key])).fill_null(b"")
         names = keys.dictionary_encode().indices.to_numpy().astype(np.int64)
-    begins = np.concatenate([held.event_time_us, np.where(is_end, start_us, fresh.event_time_us)])
+    begins = np.concatenate([held.event_time_us, np.where(is_end, start_us, arrived.event_time_us)])
     order = np.lexsort((np.arange(len(begins)), begins, names))
-    same = (np.diff(names[order]) == 0) & (np.diff(begins[order]) == 0)
-    span = np.concatenate([[0], np.cumsum(~same)])
+    is_same = (np.diff(names[order]) == 0) & (np.diff(begins[order]) == 0)
+    span_of = np.concatenate([[0], np.cumsum(~is_same)])
     # Below every start, but not so far that the running maximum has to take its slow road.
-    bottom = int(min(held.system_us.min(initial=INFINITY), fresh.system_us.min(initial=INFINITY))) - 1
-    starts = np.concatenate([held.system_us, np.where(is_end, bottom, fresh.system_us)])
+    bottom = int(min(held.system_us.min(initial=INFINITY), arrived.system_us.min(initial=INFINITY))) - 1
+    starts = np.concatenate([held.system_us, np.where(is_end, bottom, arrived.system_us)])
     latest = np.empty_like(starts)
-    latest[order] = running_max(starts[order], span)
+    latest[order] = running_max(starts[order], span_of)
     latest = latest[len(held.system_us) :]
     return np.where(is_end, np.maximum(np.where(latest > bottom, latest, NEVER), start_us) + 1, NEVER)

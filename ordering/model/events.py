@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordering.columns.payload_columns import Payload
-from ordering.model.reorder import find_release_rows
-from ordering.model.verdicts import Reason, TimelineWalk
+from ordering.model.release_rows import ReleaseRows
+from ordering.model.verdicts import Reason
 from ordering.protocol.punctuation import Cti
 
-__all__ = ["Batch", "Counts", "Dropped", "Reason", "ReleaseRows", "Released", "Step"]
+__all__ = ["Batch", "Counts", "Dropped", "Outflow", "Reason", "Released", "Step"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -84,31 +84,12 @@ class Counts:
 
 
 @dataclass(slots=True)
-class ReleaseRows:
-    """Upon which batch row each released event leaves: known already, or told by the walk that released it."""
-
-    rows: Ints | None
-    system_us: Ints
-    floor: Ints
-    walk: TimelineWalk
-    reorder_us: int
-
-    def resolve(self) -> Ints:
-        """Return the batch row of each event, the number of rows for those that leave after the last."""
-        if self.rows is None:
-            segment = np.full(len(self.system_us), 0 if len(self.walk.touched) else -1, dtype=np.int64)
-            self.rows = find_release_rows(self.system_us, segment, self.floor, self.walk, self.reorder_us)
-        # A walk without events: nothing but the floor released.
-        return np.minimum(self.rows, len(self.floor) - 1)
-
-
-@dataclass(slots=True)
 class Released:
     """
     Events that left, in release order. Times in microseconds; ``number`` is the input partition's roster number.
 
     ``key`` and ``value`` are columns of the kind that came in. Rows that no step of the model released, such as a query's
-    results, have no ``releases``.
+    results, have no ``lazy_release_rows``.
     """
 
     number: int
@@ -128,9 +109,29 @@ class Released:
 
     @property
     def release_rows(self) -> Ints:
-        """The batch row at whose step each event left, 0 to the number of rows (after the last); computed when asked."""
+        """The batch row that released each event, 0 to the number of rows (after the last); computed when asked for."""
         assert self.lazy_release_rows is not None, "a step of the model released these"
         return self.lazy_release_rows.resolve()
+
+
+@dataclass(slots=True)
+class Outflow:
+    """
+    All that left with a batch, in release order: what CTIs count, also if an earlier writer has written it already.
+
+    Args:
+        system_us: System timestamps.
+        partition: Output partitions.
+        is_skipped: Which are numbered and written already (a writer that resumes); None: none.
+        release_rows: The batch row that released each.
+        channel_order: Their places sorted by output partition, if that is known.
+    """
+
+    system_us: Ints
+    partition: NDArray[np.int32]
+    is_skipped: Mask | None
+    release_rows: ReleaseRows
+    channel_order: Ints | None = None
 
 
 @dataclass(slots=True)

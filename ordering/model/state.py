@@ -20,14 +20,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ordering.errors import ProtocolError
 from ordering.model import chunks as chunk_bytes
-from ordering.model.ahead import Ahead
 from ordering.model.chunks import Chunk, EventRows, HeldEvents, SavedChunk
 from ordering.model.timelines import Timelines
 from ordering.protocol.facts import Fact
@@ -35,10 +33,29 @@ from ordering.ticks import NEVER
 
 Ints = NDArray[np.int64]
 
-STATE_VERSION = 2
+STATE_VERSION = 1
 _MERGE_FANOUT = 8
+# Size classes that are merged. A chunk of the last, some hundred megabytes, is left alone: stores take no value above 2 GiB.
 _LEVELS = 5
-"""Size classes that are merged. A chunk of the last, some hundred megabytes, is left alone: stores take no value above 2 GiB."""
+# The table is searched for timelines to forget once this fraction of its size was walked; a batch counts 256 rows at least.
+_FORGET_FRACTION = 4
+_FORGET_BATCH_ROWS_MIN = 256
+
+_PLAIN_FIELDS = (
+    "arrival_us",
+    "is_estimated",
+    "promise_us",
+    "is_imported",
+    "floor_us",
+    "next_offset",
+    "c",
+    "is_finished",
+    "model_fingerprint",
+    "accepted_count",
+    "last_point_us",
+    "totals",
+    "next_chunk",
+)
 
 
 @dataclass(slots=True)
@@ -53,11 +70,11 @@ class Delta:
 @dataclass(slots=True)
 class OutputStart:
     """
-    Where a walk that did not begin at the beginning starts to speak (spec section 6), for each output partition.
+    Where the output of a walk begins that did not begin with the first record (spec section 6), for each output partition.
 
     Args:
-        start_us: Events below are left out: somebody has written them, or nobody asked for them.
-        skip: So many of the other events are numbered already: they are walked, not written.
+        start_us: Events below are left out: they are written already, or lie before the output start time.
+        skip_counts: So many of the other events are numbered already: they are walked, not written.
     """
 
     start_us: Ints
@@ -66,52 +83,63 @@ class OutputStart:
 
 @dataclass(slots=True)
 class State:
-    """The memory of one input partition. Made by ``Model.new_state`` or :meth:`restore`; changed by ``Model.step`` only."""
+    """
+    The memory of one input partition. Made by ``Model.new_state`` or :meth:`restore`; changed by ``Model.step`` only.
+
+    Args:
+        timelines: The table of timelines.
+        seq: The next number of each output partition.
+        largest_us: Largest system timestamp released into each output partition.
+        arrival_us: The arrival frontier; *is_estimated* if an estimate set it.
+        promise_us: Largest CTI of the source or imported one; *is_imported* if it was imported.
+        floor_us: The floor.
+        next_offset: The first offset not yet judged.
+        c: What the CTIs of this input partition promise; each channel hears of it when a CTI is due.
+        is_finished: Whether the input has ended.
+        model_fingerprint: The model that this is a state of, in words.
+        accepted_count: Events accepted so far, end edges not counted.
+        last_point_us: The watermark at the last point at which CTIs were due (``Generation``).
+        promises: Last promise written to each output partition: c, n, roster version.
+        last_promise: c, n, ahead and largest system timestamp of the first output partition's last CTI, if this state wrote one.
+        pending_facts: Facts of the journal that no CTI has carried yet.
+        output_start: Where the output begins; None: with the first event, or that point has been passed.
+        totals: Counts that whoever runs the model wants saved with it.
+        chunks: Saved chunks, by number.
+        unsaved_chunks: Chunks not saved yet, in the order of the walk.
+        ahead_counts: How many events are ahead of the CTI in each output partition.
+        next_chunk: The number of the next chunk to be saved.
+        unlisted_rows: Timelines that moved since CTIs last listed them.
+        rows_since_forget: Rows walked since the table was last searched for timelines to forget.
+    """
 
     timelines: Timelines
     seq: Ints
     largest_us: Ints
     arrival_us: int = NEVER
     is_estimated: bool = False
-    """Whether that is an estimate."""
     promise_us: int = NEVER
-    """Largest CTI of the source, or imported."""
     is_imported: bool = False
-    """Whether that one was imported."""
     floor_us: int = NEVER
     next_offset: int = 0
     c: int = NEVER
     is_finished: bool = False
     model_fingerprint: str = ""
-    """The model this is a state of, in words; empty where an older version did not say."""
     accepted_count: int = 0
     last_point_us: int = NEVER
-    """The watermark at the last point at which CTIs were due (``Generation``)."""
     promises: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    """Last promise of each output partition: c, n, roster version."""
     last_promise: tuple[int, int, int, int] | None = None
-    """c, n, ahead and largest system timestamp of the first output partition's last CTI, if this state saw one written."""
     pending_facts: tuple[Fact, ...] = ()
-    """Facts of the journal that no CTI has carried yet."""
     output_start: OutputStart | None = None
     totals: dict[str, int] = field(default_factory=dict)
-    """Counts that whoever runs the model wants saved with it."""
     chunks: dict[int, Chunk] = field(default_factory=dict)
-    """Saved ones, by number."""
     unsaved_chunks: list[Chunk] = field(default_factory=list)
-    """Not saved yet, in the order of the walk."""
     ahead_counts: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    """How many events are ahead in each output partition."""
     next_chunk: int = 0
-    obsolete: list[int] = field(default_factory=list)
-    """Saved chunks that the next save replaces: those of version 1."""
     unlisted_rows: list[Ints] = field(default_factory=list)
-    """Timelines that moved since CTIs last listed them."""
-    rows_since_prune: int = 0
-    """Rows walked since the table was last looked through for timelines to forget."""
+    rows_since_forget: int = 0
 
     def all_chunks(self) -> Iterator[Chunk]:
-        """Return all chunks."""
+        """Yield all chunks, saved ones first."""
         yield from self.chunks.values()
         yield from self.unsaved_chunks
 
@@ -125,37 +153,53 @@ class State:
         """The events that wait for their watermark, offsets rising."""
         return EventRows.concat([chunk.held.waiting_rows() for chunk in self.all_chunks()]).by_offset()
 
-    @property
-    def ahead_count(self) -> int:
-        """How many released events lie ahead of their channel's CTI."""
-        return sum(len(chunk.ahead) for chunk in self.all_chunks())
-
     def add(self, chunk: Chunk) -> None:
         """Remember what a step added."""
         if chunk.is_empty():
             return
         self.unsaved_chunks.append(chunk)
-        # Each joined with the one before once that is not twice as long: every row is joined a few times at most.
+        # A chunk is merged with the one before once that is not twice as long: every row is merged a few times at most.
         while len(self.unsaved_chunks) > 1 and _weight(self.unsaved_chunks[-2]) < 2 * _weight(self.unsaved_chunks[-1]):
-            last = [self.unsaved_chunks.pop(), self.unsaved_chunks.pop()]
-            self.unsaved_chunks.append(Chunk.merge(last[::-1]))
-            self.unsaved_chunks[-1].timelines = self.timelines.drop_repeats(self.unsaved_chunks[-1].timelines)
+            last, before = self.unsaved_chunks.pop(), self.unsaved_chunks.pop()
+            merged = Chunk.merge([before, last])
+            merged.timelines = self.timelines.drop_repeats(merged.timelines)
+            self.unsaved_chunks.append(merged)
 
-    def renumber(self, moved: Ints) -> None:
+    def drop_output_start(self) -> None:
+        """Forget where the output began once every channel is past it."""
+        start = self.output_start
+        if start is not None and self.c >= start.start_us.max() and not start.skip_counts.any():
+            self.output_start = None
+
+    def forget_timelines(self, walked: int, reorder_us: int, size_min: int) -> None:
+        """Drop timelines that no later event can meet, if those are half of the table: one search pays for many batches."""
+        table = self.timelines
+        self.rows_since_forget += max(walked, _FORGET_BATCH_ROWS_MIN)
+        # Without OVER there is one timeline, and it is never forgotten.
+        if not table.has_substreams or len(table) < size_min or _FORGET_FRACTION * self.rows_since_forget < len(table):
+            return
+        self.rows_since_forget = 0
+        needed = table.largest_us - reorder_us > self.floor_us
+        if 2 * np.count_nonzero(needed) > len(table):
+            return
+        for chunk in self.all_chunks():
+            needed[chunk.held.rows.timeline[chunk.held.is_waiting]] = True
+        self._renumber(table.forget(needed))
+
+    def _renumber(self, new_rows: Ints) -> None:
         """Follow timelines to their new table rows (-1: forgotten)."""
         for chunk in self.all_chunks():
-            chunk.held.rows.timeline = moved[chunk.held.rows.timeline].astype(np.int32)
-            chunk.timelines = moved[chunk.timelines].astype(np.int32)
+            chunk.held.rows.timeline = new_rows[chunk.held.rows.timeline].astype(np.int32)
+            chunk.timelines = new_rows[chunk.timelines].astype(np.int32)
             chunk.timelines = chunk.timelines[chunk.timelines >= 0]
-        listed = [moved[rows] for rows in self.unlisted_rows]
-        self.unlisted_rows = [rows[rows >= 0] for rows in listed]
+        unlisted = [new_rows[rows] for rows in self.unlisted_rows]
+        self.unlisted_rows = [rows[rows >= 0] for rows in unlisted]
 
     def save(self) -> Delta:
         """Return what must be written to make the last saved state this one. Call once after each batch."""
-        outlived = [number for number, chunk in self.chunks.items() if chunk.needed_until_us < self.c]
-        delete, self.obsolete = self.obsolete + outlived, []
-        for number in outlived:
-            # No event of it waits and its timelines are at or below the floor, where they tell nothing.
+        delete = [number for number, chunk in self.chunks.items() if chunk.needed_until_us < self.c]
+        for number in delete:
+            # No event of it waits, and its timelines are at or below the floor, where they decide nothing.
             del self.chunks[number]
         put: dict[int, bytes] = {}
         added, self.unsaved_chunks = Chunk.merge(self.unsaved_chunks), []
@@ -182,35 +226,23 @@ class State:
         put[number] = octets = chunk_bytes.encode(chunk, self.timelines)
         self.timelines.newest_chunk[chunk.timelines] = number
         # A timeline is needed as long as its own watermark is above the floor: never longer than its largest value.
-        newest = [chunk.held.waiting_rows().system_us, chunk.ahead.system_us, self.timelines.largest_us[chunk.timelines] + 1]
+        times_us = [chunk.held.waiting_rows().system_us, chunk.ahead.system_us, self.timelines.largest_us[chunk.timelines] + 1]
         chunk.level, chunk.size_bytes = max(level, _size_class(len(octets))), len(octets)
-        chunk.needed_until_us = max(int(part.max()) for part in newest if len(part))
+        chunk.needed_until_us = max(int(part.max()) for part in times_us if len(part))
         self.chunks[number] = chunk
 
     def _head(self) -> bytes:
-        since = self.output_start
+        start = self.output_start
         fields = {
             "version": STATE_VERSION,
+            **{name: getattr(self, name) for name in _PLAIN_FIELDS},
             "seq": self.seq.tolist(),
             "largest_us": self.largest_us.tolist(),
-            "arrival_us": self.arrival_us,
-            "estimated": self.is_estimated,
-            "promise_us": self.promise_us,
-            "imported": self.is_imported,
-            "floor_us": self.floor_us,
-            "next_offset": self.next_offset,
-            "c": self.c,
-            "finished": self.is_finished,
-            "model_fingerprint": self.model_fingerprint,
-            "accepted": self.accepted_count,
-            "last_point_us": self.last_point_us,
-            "written": [[partition, *promise] for partition, promise in sorted(self.promises.items())],
-            "told": self.last_promise,
-            "untold": self.pending_facts,
-            "since": None if since is None else [since.start_us.tolist(), since.skip_counts.tolist()],
-            "totals": self.totals,
+            "promises": [[partition, *promise] for partition, promise in sorted(self.promises.items())],
+            "last_promise": self.last_promise,
+            "pending_facts": self.pending_facts,
+            "output_start": None if start is None else [start.start_us.tolist(), start.skip_counts.tolist()],
             "chunks": [[number, chunk.level, chunk.size_bytes, chunk.needed_until_us] for number, chunk in self.chunks.items()],
-            "next_chunk": self.next_chunk,
         }
         return json.dumps(fields, sort_keys=True).encode()
 
@@ -223,94 +255,59 @@ class State:
             head: The newest head.
             chunks: Every chunk put and not deleted since.
             timelines: An empty table, to be filled.
-            reorder_us: The reorder tolerance of the policies the state was made under; it tells held from released.
+            reorder_us: The reorder tolerance of the policies the state was made under; it separates held from released events.
 
         Raises:
-            ProtocolError: The state was saved by a newer version, a chunk is missing, or is none.
+            ProtocolError: The state was saved by another version, a chunk is missing, or its bytes are none.
         """
-        told = json.loads(head)
-        fields = _current(told)
-        since = fields["since"]
+        fields = json.loads(head)
+        if fields["version"] != STATE_VERSION:
+            raise ProtocolError(
+                f"saved state has version {fields['version']}, this program reads version {STATE_VERSION}",
+                fix="run the version that saved it",
+            )
+        start, last_promise = fields["output_start"], fields["last_promise"]
         state = State(
             timelines=timelines,
             seq=np.array(fields["seq"], dtype=np.int64),
             largest_us=np.array(fields["largest_us"], dtype=np.int64),
-            arrival_us=fields["arrival_us"],
-            is_estimated=fields["estimated"],
-            promise_us=fields["promise_us"],
-            is_imported=fields["imported"],
-            floor_us=fields["floor_us"],
-            next_offset=fields["next_offset"],
-            c=fields["c"],
-            is_finished=fields["finished"],
-            model_fingerprint=fields.get("model_fingerprint", ""),
-            accepted_count=fields["accepted"],
-            last_point_us=fields["last_point_us"],
-            promises={partition: (c, n, version) for partition, c, n, version in fields["written"]},
-            last_promise=tuple(fields["told"]) if fields.get("told") else None,
-            pending_facts=tuple(Fact(*fact) for fact in fields.get("untold", ())),
-            output_start=None if since is None else OutputStart(*(np.array(column, dtype=np.int64) for column in since)),
-            totals=fields["totals"],
+            promises={partition: (c, n, version) for partition, c, n, version in fields["promises"]},
+            last_promise=None if last_promise is None else tuple(last_promise),
+            pending_facts=tuple(Fact(*fact) for fact in fields["pending_facts"]),
+            output_start=None if start is None else OutputStart(*(np.array(column, dtype=np.int64) for column in start)),
             ahead_counts=np.zeros(len(fields["seq"]), dtype=np.int64),
-            next_chunk=fields["next_chunk"],
+            **{name: fields[name] for name in _PLAIN_FIELDS},
         )
-        saved = dict(chunks)
-        if missing := [row[0] for row in fields["chunks"] if row[0] not in saved]:
-            raise ProtocolError(f"the saved state lacks its chunks {missing}", fix="give every chunk put and not deleted since")
-        decoded = {row[0]: chunk_bytes.decode(saved[row[0]], timelines) for row in fields["chunks"]}
-        for number, read in decoded.items():
-            # A merged chunk may be older in content than its number: the largest value counts.
-            newer = read.largest_us >= timelines.largest_us[read.timelines]
-            timelines.largest_us[read.timelines[newer]] = read.largest_us[newer]
-            timelines.newest_chunk[read.timelines[newer]] = number
-        for number, level, size, needed_until_us in fields["chunks"]:
-            chunk = state._restore_chunk(decoded[number], reorder_us)
-            chunk.level, chunk.size_bytes, chunk.needed_until_us = level, size, needed_until_us
-            state.chunks[number] = chunk
-        if told["version"] == 1:
-            state.obsolete = list(state.chunks)
-            state.unsaved_chunks, state.chunks = [Chunk.merge(list(state.chunks.values()))], {}
-        for chunk in state.all_chunks():
-            state.ahead_counts += np.bincount(chunk.ahead.partition[chunk.ahead.passed_count :], minlength=len(state.ahead_counts))
+        state._restore_chunks(fields["chunks"], dict(chunks), reorder_us)
         if len(timelines):
+            # Not saved: which timelines CTIs have listed. Listing one twice does no harm.
             state.unlisted_rows = [np.arange(len(timelines))]
         return state
 
+    def _restore_chunks(self, rows: list[list[int]], saved: dict[int, bytes], reorder_us: int) -> None:
+        timelines = self.timelines
+        if missing := [number for number, *_ in rows if number not in saved]:
+            raise ProtocolError(f"the saved state lacks its chunks {missing}", fix="give every chunk put and not deleted since")
+        decoded = {number: chunk_bytes.decode(saved[number], timelines) for number, *_ in rows}
+        # All maxima before any chunk: which events are still held follows from the newest watermark of their timeline.
+        for number, part in decoded.items():
+            # A merged chunk may be older in content than its number: the largest value counts.
+            newer = part.largest_us >= timelines.largest_us[part.timelines]
+            timelines.largest_us[part.timelines[newer]] = part.largest_us[newer]
+            timelines.newest_chunk[part.timelines[newer]] = number
+        for number, level, size_bytes, needed_until_us in rows:
+            chunk = self._restore_chunk(decoded[number], reorder_us)
+            chunk.level, chunk.size_bytes, chunk.needed_until_us = level, size_bytes, needed_until_us
+            self.chunks[number] = chunk
+            self.ahead_counts += np.bincount(chunk.ahead.partition[chunk.ahead.passed_count :], minlength=len(self.ahead_counts))
+
     def _restore_chunk(self, saved: SavedChunk, reorder_us: int) -> Chunk:
         """Return what still counts of a chunk that was read."""
-        rows, table = saved.rows.by_offset(), self.timelines
-        watermark = np.maximum(table.largest_us - reorder_us, self.floor_us)
-        waits = rows.system_us >= watermark[rows.timeline]
-        ahead = saved.ahead
-        if saved.version == 1:
-            # Version 1 wrote nothing of what it released out of an older chunk.
-            left = rows.take_rows(np.flatnonzero(~waits))
-            ahead = Ahead.merge([ahead, Ahead.of(left.system_us, table.partition[left.timeline])])
-        ahead.pop_below(self.c)
-        return Chunk(HeldEvents.of(rows.take_rows(np.flatnonzero(waits))), ahead, saved.timelines.astype(np.int32))
-
-
-def _current(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return a head of any version as one of the current version."""
-    version = fields["version"]
-    if version not in (1, STATE_VERSION):
-        raise ProtocolError(
-            f"saved state has version {version}, this program reads 1 to {STATE_VERSION}", fix="run the version that saved it"
-        )
-    if version == 1:
-        # There were no CTIs but its own, and no delay: what c said was the floor or, of a whole partition, the watermark.
-        written = [[partition, c, n, 1] for partition, c, n in fields["written"]]
-        newer = {
-            "estimated": False,
-            "promise_us": NEVER,
-            "imported": False,
-            "floor_us": fields["c"],
-            "accepted": 0,
-            "last_point_us": NEVER,
-            "since": None,
-        }
-        fields = {**fields, **newer, "written": written}
-    return fields
+        rows = saved.rows.by_offset()
+        watermark_us = np.maximum(self.timelines.largest_us - reorder_us, self.floor_us)
+        is_waiting = rows.system_us >= watermark_us[rows.timeline]
+        saved.ahead.pop_below(self.c)
+        return Chunk(HeldEvents.of(rows.take_rows(np.flatnonzero(is_waiting))), saved.ahead, saved.timelines.astype(np.int32))
 
 
 def _size_class(octets: int) -> int:

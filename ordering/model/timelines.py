@@ -26,20 +26,25 @@ class Timelines:
 
     Args:
         partitions: Number of output partitions N; a substream's is ``murmur2(key) mod N``.
-        whole: Without OVER, the output partition of the one timeline there is; None with OVER.
+        only_partition: The output partition of the one timeline; None with OVER.
     """
 
     def __init__(self, partitions: int, only_partition: int | None) -> None:
-        self._partitions, self._whole = partitions, only_partition
+        self._partitions, self._only_partition = partitions, only_partition
         self._table = KeyTable()
         self._largest_us: Ints = np.empty(0, dtype=np.int64)
-        self._shown_us: Ints | None = None
+        self._announced_us: Ints | None = None
         self._partition: ShortInts = np.empty(0, dtype=np.int32)
-        self._chunk: ShortInts = np.empty(0, dtype=np.int32)
+        self._newest_chunk: ShortInts = np.empty(0, dtype=np.int32)
         self._place: ShortInts = np.empty(0, dtype=np.int32)
 
     def __len__(self) -> int:
         return len(self._table)
+
+    @property
+    def has_substreams(self) -> bool:
+        """Whether timelines are substreams (OVER)."""
+        return self._only_partition is None
 
     @property
     def largest_us(self) -> Ints:
@@ -48,13 +53,14 @@ class Timelines:
 
     @property
     def announced_us(self) -> Ints:
-        """How far events and lists have told readers of each timeline; writable. Not saved: telling twice does no harm."""
-        told = np.empty(0, dtype=np.int64) if self._shown_us is None else self._shown_us
-        if len(told) < len(self):
-            known, told = len(told), with_room(told, len(self))
-            told[known:] = NEVER
-        self._shown_us = told
-        return told[: len(self)]
+        """How far readers know each timeline to have come, by events and lists; writable. Not saved: a repeated list does no harm."""
+        # Few models list substreams, so this column is made when it is first asked for.
+        announced = np.empty(0, dtype=np.int64) if self._announced_us is None else self._announced_us
+        if len(announced) < len(self):
+            known, announced = len(announced), with_room(announced, len(self))
+            announced[known:] = NEVER
+        self._announced_us = announced
+        return announced[: len(self)]
 
     @property
     def partition(self) -> ShortInts:
@@ -64,7 +70,7 @@ class Timelines:
     @property
     def newest_chunk(self) -> ShortInts:
         """The snapshot chunk that holds each timeline's newest entry (see :mod:`ordering.model.state`); writable."""
-        return self._chunk[: len(self)]
+        return self._newest_chunk[: len(self)]
 
     def keys(self, rows: Ints) -> pa.Array:
         """Return the key bytes of some timelines."""
@@ -79,52 +85,55 @@ class Timelines:
         else:
             distinct = keys.dictionary_encode()
             index = distinct.indices.to_numpy()
-        found: Ints = self.find_or_add_distinct(Keys.of(distinct.dictionary))[index]
-        return found
+        rows: Ints = self.find_or_add_distinct(Keys.of(distinct.dictionary))[index]
+        return rows
 
     def find_or_add_distinct(self, keys: Keys) -> Ints:
         """Return the row of each of these *distinct* keys, adding timelines not yet known."""
         first = len(self._table)
-        rows, fresh = self._table.find_or_add(keys)
-        if len(fresh):
+        rows, added = self._table.find_or_add(keys)
+        if len(added):
             count = len(self._table)
             self._largest_us, self._partition = with_room(self._largest_us, count), with_room(self._partition, count)
-            self._chunk, self._place = with_room(self._chunk, count), with_room(self._place, count)
+            self._newest_chunk, self._place = with_room(self._newest_chunk, count), with_room(self._place, count)
             self._largest_us[first:count] = NEVER
-            self._chunk[first:count] = -1
-            # To its end: a row that was forgotten is -1, and asks for the last.
+            self._newest_chunk[first:count] = -1
+            # To the end of the buffer: a forgotten row is -1 and reads its last entry.
             self._place[first:] = -1
-            self._partition[first:count] = partitions_of(keys.take_rows(fresh), self._partitions) if self._whole is None else self._whole
+            self._partition[first:count] = (
+                partitions_of(keys.take_rows(added), self._partitions) if self._only_partition is None else self._only_partition
+            )
         return rows
 
     def places_among(self, chosen: Ints, asked: Ints | ShortInts) -> Ints:
         """Return for each timeline *asked* its place among those *chosen*, -1 where it is not one of them."""
         self._place[chosen] = np.arange(len(chosen), dtype=np.int32)
-        found = self._place[asked].astype(np.int64)
+        places = self._place[asked].astype(np.int64)
         self._place[chosen] = -1
-        return found
+        return places
 
     def mask_of(self, chosen: Ints) -> NDArray[np.bool_]:
         """Return a mark for each timeline *chosen*, by table row; one more entry, never marked, stands for those forgotten (-1)."""
-        marked = np.zeros(len(self) + 1, dtype=np.bool_)
-        marked[chosen] = True
-        return marked
+        mask = np.zeros(len(self) + 1, dtype=np.bool_)
+        mask[chosen] = True
+        return mask
 
     def drop_repeats(self, rows: ShortInts) -> ShortInts:
-        """Return *rows* without those that came before, in any order."""
+        """Return *rows* with each row once, in any order."""
         order = np.arange(len(rows), dtype=np.int32)
         self._place[rows] = order
-        last: NDArray[np.bool_] = self._place[rows] == order
+        # Of rows that repeat, numpy leaves the last one written.
+        is_last: NDArray[np.bool_] = self._place[rows] == order
         self._place[rows] = -1
-        kept: ShortInts = rows[last]
-        return kept
+        distinct: ShortInts = rows[is_last]
+        return distinct
 
     def forget(self, needed: NDArray[np.bool_]) -> Ints:
         """Keep only the *needed* rows; return the new row of each old one (-1: forgotten)."""
-        moved = np.where(needed, np.cumsum(needed) - 1, -1)
-        if self._shown_us is not None:
-            self._shown_us = self.announced_us[needed]
-        self._largest_us, self._partition, self._chunk = self.largest_us[needed], self.partition[needed], self.newest_chunk[needed]
-        self._place = np.full(len(self._chunk), -1, dtype=np.int32)
+        new_rows = np.where(needed, np.cumsum(needed) - 1, -1)
+        if self._announced_us is not None:
+            self._announced_us = self.announced_us[needed]
+        self._largest_us, self._partition, self._newest_chunk = self.largest_us[needed], self.partition[needed], self.newest_chunk[needed]
+        self._place = np.full(len(self._newest_chunk), -1, dtype=np.int32)
         self._table.keep(np.flatnonzero(needed))
-        return moved
+        return new_rows

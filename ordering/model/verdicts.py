@@ -1,9 +1,9 @@
 """
 Verdicts: what each policy says of each event of a batch, in the order of spec section 2.
 
-Early, source CTI and late need the event, its arrival and the CTIs met so far; :func:`judge_arrivals` takes whole
-columns. Out of order needs what the event's timeline has accepted before; :class:`Walk` lays each timeline's events
-side by side.
+Early, source CTI and late need the event, its arrival and the CTIs met so far; :func:`judge_arrivals` judges whole
+columns. Out of order needs what the event's timeline has accepted before; a :class:`TimelineWalk` lays each timeline's
+events side by side.
 
 Law: an event is out of order when its system timestamp is below its timeline's largest so far minus the reorder
 tolerance; adjusting or dropping it leaves that maximum as it was, so the maximum is a plain running maximum. (Only with
@@ -69,45 +69,45 @@ def judge_arrivals(
     Args:
         policies: The input's.
         event_time_us: Event times.
-        latest_us: The latest time an event names, by which it may be early: of an end edge its start if that is later.
-        readable: Which records have one.
+        claimed_us: The latest time that an event names, which must not be early: of an end edge its start if that is later.
+        readable: Which records have an event time.
         arrival_us: Clamped arrivals.
-        promised_us: The largest source or imported CTI met before each record; None: there never was any.
-        reaches_us: How far the event reaches in time where that is beyond its event time (the end of an interval, infinity for
-            an edge); None for points.
+        promise_met_us: The largest source or imported CTI met before each record; None: there never was any.
+        span_end_us: How far a span reaches beyond its event time: the end of an interval, infinity for an edge; None for points.
     """
     steps = len(event_time_us)
-    judged = Judgement(event_time_us, np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8))
+    judgement = Judgement(event_time_us, np.zeros(steps, dtype=np.uint16), np.zeros(steps, dtype=np.int8))
     if promise_met_us is not None:
-        _judge_violations(policies, judged, event_time_us, readable, promise_met_us, span_end_us)
+        _judge_violations(policies, judgement, event_time_us, readable, promise_met_us, span_end_us)
     if policies.late_us is not None:
         lifted = arrival_us - policies.late_us
         late = (event_time_us < lifted) & readable
         if late.any():
             if policies.late_action is Action.DROP:
-                judged.reason[late & (judged.reason == 0)] = Reason.LATE
+                judgement.reason[late & (judgement.reason == 0)] = Reason.LATE
             else:
-                judged.flags[late & (judged.reason == 0)] |= np.uint16(Flag.LATE)
-                judged.system_us = np.where(late, np.maximum(judged.system_us, lifted), judged.system_us)
+                judgement.flags[late & (judgement.reason == 0)] |= np.uint16(Flag.LATE)
+                judgement.system_us = np.where(late, np.maximum(judgement.system_us, lifted), judgement.system_us)
+    # Early is the first policy; its reason is entered last, over all others.
     if policies.early_us is not None:
         early = (claimed_us > arrival_us + policies.early_us) & readable
         if early.any():
-            judged.reason[early] = Reason.EARLY
-    return judged
+            judgement.reason[early] = Reason.EARLY
+    return judgement
 
 
 def _judge_violations(
-    policies: Policies, judged: Judgement, event_time_us: Ints, readable: Mask, promised_us: Ints, reaches_us: Ints | None
+    policies: Policies, judgement: Judgement, event_time_us: Ints, readable: Mask, promise_met_us: Ints, span_end_us: Ints | None
 ) -> None:
-    violating = (event_time_us < promised_us) & readable
+    violating = (event_time_us < promise_met_us) & readable
     if not violating.any():
         return
     movable = np.zeros(len(violating), dtype=np.bool_)
-    if policies.cti_violation_action is Action.ADJUST and reaches_us is not None:
-        movable = violating & (reaches_us > promised_us)
-    judged.reason[violating & ~movable] = Reason.CTI_VIOLATION
-    judged.flags[movable] |= np.uint16(Flag.CTI_VIOLATION)
-    judged.system_us = np.where(movable, promised_us, judged.system_us)
+    if policies.cti_violation_action is Action.ADJUST and span_end_us is not None:
+        movable = violating & (span_end_us > promise_met_us)
+    judgement.reason[violating & ~movable] = Reason.CTI_VIOLATION
+    judgement.flags[movable] |= np.uint16(Flag.CTI_VIOLATION)
+    judgement.system_us = np.where(movable, promise_met_us, judgement.system_us)
 
 
 class TimelineWalk:
@@ -133,8 +133,8 @@ class TimelineWalk:
         touched: Table rows of the timelines touched.
         system_us: System timestamps after judging.
         largest_us: Largest system timestamp accepted by the timeline after each event.
-        behind: Which events were out of order.
-        before_us: Without OVER, the largest system timestamp accepted before the batch.
+        is_out_of_order: Which events were out of order.
+        largest_before_us: Without OVER, the largest system timestamp accepted before the batch.
     """
 
     def __init__(
@@ -157,11 +157,7 @@ class TimelineWalk:
         self._lengths = np.diff(self.starts)
         self.segment = np.repeat(np.arange(len(first)), self._lengths)
         self.largest_before_us = int(table.largest_us[0]) if timeline is None and len(table) else NEVER
-        self._judge(own, self._joined_largest_us(joined_us))
-
-    def _joined_largest_us(self, joined_us: int) -> int:
-        """Return the largest system timestamp whose watermark is the moment of joining."""
-        return NEVER if joined_us == NEVER else joined_us + self._reorder_us
+        self._judge(own, _largest_for_watermark(joined_us, reorder_us))
 
     def _judge(self, own: Ints, joined_us: int) -> None:
         """Apply the out-of-order policy."""
@@ -205,3 +201,8 @@ class TimelineWalk:
         """Leave the new maxima in the table."""
         if len(self.touched):
             self._table.largest_us[self.touched] = self.largest_us[self.starts[1:] - 1]
+
+
+def _largest_for_watermark(watermark_us: int, reorder_us: int) -> int:
+    """Return the largest system timestamp at which a timeline's watermark is *watermark_us*."""
+    return NEVER if watermark_us == NEVER else watermark_us + reorder_us

@@ -1,8 +1,8 @@
 """
-Saves states of the version that this program writes, for those that come after it: ``python tests/ordering/model/states/make.py``.
+Saves states of the version that this program writes: ``python tests/ordering/model/states/make.py``.
 
-Run it once when ``STATE_VERSION`` has risen, before the new version is released. States of older versions can no longer be
-made and are never touched; one that exists is not written again.
+Run it once whenever ``STATE_VERSION`` has risen, after deleting the files of the version before; a file that exists is not
+written again.
 """
 
 from __future__ import annotations

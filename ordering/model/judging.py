@@ -1,0 +1,162 @@
+"""
+A batch through all policies in the order of spec section 2: early, source CTI, late, out of order, and the shape of spans.
+
+Law: what is judged of a record depends on the records and facts before it, never on those after it in the batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.columns import payload_columns
+from ordering.model.edges import Edges, least_ends
+from ordering.model.events import Batch, Counts, Reason
+from ordering.model.progress import BatchTime
+from ordering.model.settings import ModelSettings
+from ordering.model.state import State
+from ordering.model.timelines import Timelines
+from ordering.model.verdicts import Judgement, TimelineWalk, judge_arrivals
+from ordering.policies import Action, Shape
+from ordering.protocol.wire import Flag
+from ordering.ticks import NEVER
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class JudgedBatch:
+    """A batch and what was found of it: one entry a record; ``timeline`` is a row of the table of timelines."""
+
+    batch: Batch
+    judgement: Judgement
+    event_time_us: Ints
+    arrival_us: Ints
+    timeline: NDArray[np.int32]
+
+
+def judge_batch(settings: ModelSettings, state: State, batch: Batch, time: BatchTime) -> tuple[JudgedBatch, TimelineWalk, Counts]:
+    """Judge every record of *batch*; enter the timelines' new maxima in *state*; count what happened."""
+    policies, arrival_us = settings.policies, time.arrival_us[:-1]
+    event_time_us = arrival_us if batch.event_time_us is None else batch.event_time_us
+    # An end edge may be lifted above its start edge's time, so that time must not be early either.
+    claimed_us = event_time_us if batch.start_us is None else np.maximum(event_time_us, batch.start_us)
+    span_end_us = settings.span_ends(batch, len(event_time_us))
+    judgement = judge_arrivals(policies, event_time_us, claimed_us, batch.readable, arrival_us, time.promise_met_us, span_end_us)
+    counts = _count_verdicts(batch, judgement, time)
+    walk, timeline = _walk_timelines(settings, state.timelines, batch, judgement)
+    judged = JudgedBatch(batch, judgement, event_time_us, time.arrival_us, timeline)
+    counts.out_of_order_adjusted, counts.out_of_order_dropped = _apply_walk(settings, judgement, walk)
+    # The maxima are those before shapes are marked: a lifted end raises no watermark.
+    walk.store()
+    _mark_shapes(settings, state, judged)
+    return judged, walk, counts
+
+
+def _count_verdicts(batch: Batch, judgement: Judgement, time: BatchTime) -> Counts:
+    judgement.reason[time.early_ctis] = Reason.EARLY
+    by_reason = np.bincount(judgement.reason, minlength=len(Reason) + 1)
+    # An event may be adjusted by one policy and dropped by the next: both count. Early comes first.
+    flags = judgement.flags[judgement.reason != Reason.EARLY] if judgement.flags.any() else judgement.flags[:0]
+    return Counts(
+        events_in=len(batch.offset),
+        unreadable=len(batch.offset) - int(np.count_nonzero(batch.readable)) - len(time.early_ctis) - len(time.source_ctis),
+        early=int(by_reason[Reason.EARLY]),
+        late_adjusted=int(np.count_nonzero(flags & Flag.LATE)),
+        late_dropped=int(by_reason[Reason.LATE]),
+        arrival_clamps=int(np.count_nonzero(time.arrival_us[:-1] > batch.arrival_us)),
+        source_ctis=len(time.source_ctis),
+        cti_violation_adjusted=int(np.count_nonzero(flags & Flag.CTI_VIOLATION)),
+        cti_violation_dropped=int(by_reason[Reason.CTI_VIOLATION]),
+    )
+
+
+def _walk_timelines(
+    settings: ModelSettings, table: Timelines, batch: Batch, judgement: Judgement
+) -> tuple[TimelineWalk, NDArray[np.int32]]:
+    """Lay the kept events on their timelines; return that, and the timeline of each record."""
+    kept = np.flatnonzero(batch.readable & (judgement.reason == 0))
+    kept_timelines = _timelines_of(settings, table, batch, kept)
+    own_us = judgement.system_us if len(kept) == len(judgement.system_us) else judgement.system_us[kept]
+    policies = settings.policies
+    walk = TimelineWalk(kept_timelines, own_us, kept, table, policies.reorder_us, policies.out_of_order_action, settings.joined_us)
+    timeline = np.zeros(len(batch.offset), dtype=np.int32)
+    if kept_timelines is not None:
+        timeline[kept] = kept_timelines
+    return walk, timeline
+
+
+def _timelines_of(settings: ModelSettings, table: Timelines, batch: Batch, kept: Ints) -> Ints | None:
+    """Return the timeline of each *kept* event; None without OVER, where row 0 is the only one."""
+    if not settings.over:
+        if not len(table):
+            table.find_or_add(pa.array([b""], type=pa.binary()))
+        return None
+    substream = batch.substream
+    if not isinstance(substream, pa.Array):
+        substream = pa.array(substream, type=pa.binary())
+    if substream.null_count:
+        substream = substream.fill_null(b"")
+    return table.find_or_add(substream if len(kept) == len(substream) else substream.take(pa.array(kept)))
+
+
+def _apply_walk(settings: ModelSettings, judgement: Judgement, walk: TimelineWalk) -> tuple[int, int]:
+    """Enter system timestamps and verdicts of the walk in the judgement; return how many were adjusted and dropped."""
+    if len(walk.rows) == len(judgement.system_us) and not settings.over:
+        judgement.system_us = walk.system_us
+    else:
+        judgement.system_us = judgement.system_us.copy()
+        judgement.system_us[walk.rows] = walk.system_us
+    out_of_order = walk.rows[walk.is_out_of_order]
+    if settings.policies.out_of_order_action is Action.DROP:
+        judgement.reason[out_of_order] = Reason.OUT_OF_ORDER
+        return 0, len(out_of_order)
+    judgement.flags[out_of_order] |= np.uint16(Flag.OUT_OF_ORDER)
+    return len(out_of_order), 0
+
+
+def _mark_shapes(settings: ModelSettings, state: State, judged: JudgedBatch) -> None:
+    """Flag spans, and keep every end of a span after its start."""
+    batch, judgement = judged.batch, judged.judgement
+    if settings.shape is Shape.INTERVAL and batch.end_us is not None:
+        is_short = batch.end_us < judgement.system_us + 1
+        judgement.flags |= np.where(is_short, np.uint16(Flag.INTERVAL | Flag.LIFTED_END), np.uint16(Flag.INTERVAL))
+    elif settings.shape is Shape.EDGE and batch.start_us is not None:
+        judgement.flags |= np.where(batch.start_us > NEVER, np.uint16(Flag.EDGE_END), np.uint16(Flag.EDGE_START))
+        _lift_ends(settings, state, judged, batch.start_us)
+
+
+def _lift_ends(settings: ModelSettings, state: State, judged: JudgedBatch, start_us: Ints) -> None:
+    batch, judgement = judged.batch, judged.judgement
+    kept = np.flatnonzero(batch.readable & (judgement.reason == 0))
+    named_us = start_us[kept]
+    named_us = named_us[named_us > NEVER]
+    if not len(named_us):
+        return
+    held_starts = _held_starts(state, named_us, by_key=not settings.over)
+    key = None if settings.over else payload_columns.take_rows(batch.key, kept)
+    edges = Edges(key, judged.timeline[kept], judged.event_time_us[kept], judgement.system_us[kept])
+    least_us = least_ends(held_starts, edges, start_us[kept])
+    lifted = kept[least_us > edges.system_us]
+    judgement.flags[lifted] |= np.uint16(Flag.LIFTED_END)
+    judgement.system_us = judgement.system_us.copy()
+    judgement.system_us[kept] = np.maximum(least_us, edges.system_us)
+
+
+def _held_starts(state: State, named_us: Ints, by_key: bool) -> Edges:
+    """Return the start edges that are held and began at one of the times *named_us*."""
+    low, high = int(named_us.min()), int(named_us.max())
+    parts = []
+    for held in (chunk.held for chunk in state.all_chunks()):
+        rows = held.rows
+        starts = np.flatnonzero(held.is_waiting & (rows.event_time_us >= low) & (rows.event_time_us <= high))
+        starts = starts[((rows.flags[starts] & Flag.EDGE_START) > 0) & np.isin(rows.event_time_us[starts], named_us)]
+        key = payload_columns.take_rows(rows.key, starts) if by_key else payload_columns.empty_column()
+        parts.append(Edges(key, rows.timeline[starts], rows.event_time_us[starts], rows.system_us[starts]))
+    key = payload_columns.concat_columns([payload_columns.empty_column(), *(part.key for part in parts)]) if by_key else None
+    no_rows = np.empty(0, dtype=np.int64)
+    fixed = [np.concatenate([no_rows, *(getattr(part, name) for part in parts)]) for name in ("timeline", "event_time_us", "system_us")]
+    return Edges(key, *fixed)

@@ -1,0 +1,64 @@
+"""
+Which batch row releases an event: the first after which the event lies below its timeline's watermark.
+
+Law: watermarks only rise, so a binary search over the floor and over the timeline's maxima finds the row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ordering.columns.segments import first_above, places_above
+from ordering.model.verdicts import TimelineWalk
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class ReleaseRows:
+    """The batch row that releases each event; without OVER nobody needs them as a rule, so they are found when asked for."""
+
+    rows: Ints | None
+    system_us: Ints
+    floor_us: Ints
+    walk: TimelineWalk
+    reorder_us: int
+
+    def resolve(self) -> Ints:
+        """Return the batch row of each event; the number of rows for those that leave after the last."""
+        if self.rows is None:
+            segment = np.full(len(self.system_us), 0 if len(self.walk.touched) else -1, dtype=np.int64)
+            self.rows = find_release_rows(self.system_us, segment, self.floor_us, self.walk, self.reorder_us)
+        # Without events in the walk only the floor releases, and what it never passes is given one row too many.
+        return np.minimum(self.rows, len(self.floor_us) - 1)
+
+
+def find_release_rows(system_us: Ints, segment: Ints, floor_us: Ints, walk: TimelineWalk, reorder_us: int) -> Ints:
+    """
+    Return the row that releases each event: a batch row, or the last entry of *floor_us*.
+
+    Args:
+        system_us: System timestamps of events that this batch does release.
+        segment: Number of each event's timeline among those the walk touched; -1 if it touched another.
+        floor_us: The floor after each row, never falling.
+        walk: The touched timelines' maxima.
+        reorder_us: Reorder tolerance.
+    """
+    low = np.flatnonzero(system_us < floor_us[-1])
+    if 2 * len(low) > len(system_us):
+        rows = places_above(floor_us, system_us)
+    else:
+        rows = np.full(len(system_us), len(floor_us), dtype=np.int64)
+        rows[low] = places_above(floor_us, system_us[low])
+    if not len(walk.rows):
+        return rows
+    # Events of other timelines are looked up too and their answers left out: cheaper than picking those events out.
+    own_segment = np.maximum(segment, 0)
+    place = first_above(walk.largest_us, walk.segment, walk.starts, system_us + reorder_us, own_segment)
+    is_passed = (place < walk.starts[own_segment + 1]) & (segment >= 0)
+    rows_of_walk = walk.rows[np.minimum(place, len(walk.rows) - 1)]
+    np.minimum(rows, rows_of_walk, out=rows, where=is_passed)
+    return rows

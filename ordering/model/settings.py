@@ -1,0 +1,156 @@
+"""
+What one input partition's model is made with, and the states and batches that follow from it alone.
+
+Law: a state depends on :attr:`ModelSettings.fingerprint`; how CTIs are generated may change between two runs over one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.columns.payload_columns import empty_column
+from ordering.errors import BatchError, SettingError
+from ordering.model.events import Batch
+from ordering.model.state import OutputStart, State
+from ordering.model.timelines import Timelines
+from ordering.policies import Generation, Policies, Shape
+from ordering.protocol.punctuation import Cti, Roster
+from ordering.ticks import INFINITY, NEVER, TICK_MIN
+
+Ints = NDArray[np.int64]
+Facts = tuple[tuple[int, int], ...]
+
+_NO_ROWS = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """
+    The settings of one input partition's model; see :class:`~ordering.model.step.Model` for each of them.
+
+    Raises:
+        SettingError: *over* without a late tolerance, or no output partition.
+    """
+
+    policies: Policies
+    over: bool
+    output_partitions: int
+    number: int
+    roster: Roster
+    shape: Shape
+    generation: Generation
+    joined_us: int
+
+    def __post_init__(self) -> None:
+        if self.over and self.policies.late_us is None:
+            raise SettingError(
+                'late = "off" cannot stand with OVER: only the floor advances silent substreams', where="late", fix="give late a duration"
+            )
+        if self.output_partitions < 1:
+            raise SettingError("there must be an output partition", where="output_partitions", fix="give 1 or more")
+
+    @property
+    def only_partition(self) -> int | None:
+        """The output partition of the one timeline; None with OVER."""
+        return None if self.over else self.number % self.output_partitions
+
+    @property
+    def channels(self) -> list[int]:
+        """The output partitions that the input partition writes to."""
+        return list(range(self.output_partitions)) if self.only_partition is None else [self.only_partition]
+
+    @property
+    def fingerprint(self) -> str:
+        """All that a state depends on, in words."""
+        policies = ", ".join(f"{name}={value}" for name, value in asdict(self.policies).items())
+        return f"{policies}, over={self.over}, output_partitions={self.output_partitions}, number={self.number}, shape={self.shape}"
+
+    def new_timelines(self) -> Timelines:
+        """Return an empty table of timelines."""
+        return Timelines(self.output_partitions, self.only_partition)
+
+    def new_state(self) -> State:
+        """Return the state before the first record."""
+        return State(
+            timelines=self.new_timelines(),
+            seq=np.zeros(self.output_partitions, dtype=np.int64),
+            largest_us=np.full(self.output_partitions, TICK_MIN, dtype=np.int64),
+            ahead_counts=np.zeros(self.output_partitions, dtype=np.int64),
+            c=self.joined_us,
+            model_fingerprint=self.fingerprint,
+        )
+
+    def state_from(self, start_us: int, next_offset: int) -> State:
+        """Return a state that walks from *next_offset* and releases only the events with s >= *start_us*, numbered from 0."""
+        state = self.new_state()
+        state.next_offset = next_offset
+        every_channel_us = np.full(self.output_partitions, start_us, dtype=np.int64)
+        state.output_start = OutputStart(every_channel_us, np.zeros(self.output_partitions, dtype=np.int64))
+        return state
+
+    def resumed_state(self, promises: Mapping[int, Cti], next_offset: int, start_us: int) -> State:
+        """Return a state that goes on writing into channels whose last valid CTIs are *promises*, by output partition."""
+        state = self.state_from(start_us, next_offset)
+        assert state.output_start is not None, "a state that starts somewhere has a start"
+        for partition, cti in promises.items():
+            state.output_start.start_us[partition], state.output_start.skip_counts[partition] = cti.c, cti.ahead
+            state.seq[partition], state.largest_us[partition] = cti.n, cti.largest_us
+            state.promises[partition] = cti.c, cti.n, cti.roster.version
+        return state
+
+    def time_only_batch(self, end_offset: int, estimates: Facts, imports: Facts, finish: bool) -> Batch:
+        """Return a batch without records: only time moves."""
+        return Batch(
+            offset=_NO_ROWS,
+            arrival_us=_NO_ROWS,
+            event_time_us=_NO_ROWS,
+            readable=np.empty(0, dtype=np.bool_),
+            substream=pa.array([], type=pa.binary()) if self.over else None,
+            key=empty_column(),
+            value=empty_column(),
+            end_offset=end_offset,
+            estimates=estimates,
+            finish=finish,
+            imports=imports,
+            end_us=_NO_ROWS if self.shape is Shape.INTERVAL else None,
+            start_us=_NO_ROWS if self.shape is Shape.EDGE else None,
+        )
+
+    def check_batch(self, state: State, batch: Batch) -> None:
+        """
+        Refuse a batch that would give wrong results silently; costs the same for batches of any size.
+
+        Raises:
+            BatchError: The columns differ in length, the batch does not start where *state* stands, or the input has ended.
+        """
+        count, where = len(batch.offset), f"offset {state.next_offset}"
+        columns = (batch.arrival_us, batch.event_time_us, batch.readable, batch.substream, batch.key, batch.value)
+        optional = (batch.source_cti_us, batch.end_us, batch.start_us)
+        if any(column is not None and len(column) != count for column in (*columns, *optional)):
+            raise BatchError("the columns of a batch differ in length", where=where, fix="give every column one entry a record")
+        if self.over and batch.substream is None:
+            raise BatchError("a batch comes without substreams", where=where, fix="fill Batch.substream: the model has over=True")
+        # Offsets rise within a batch, so its first and last one show where it starts and whether its end lies behind it.
+        first, last = (int(batch.offset[0]), int(batch.offset[-1])) if count else (batch.end_offset, batch.end_offset - 1)
+        if first < state.next_offset or batch.end_offset <= last:
+            reach = f"the batch reaches from offset {first} to {last} and ends at {batch.end_offset}"
+            raise BatchError(f"{reach}, the state stands at {state.next_offset}", where=where, fix="walk each offset once, in order")
+        if state.is_finished:
+            raise BatchError("a finished input has no further batches", where=where, fix="begin with Model.new_state()")
+
+    def span_ends(self, batch: Batch, rows: int) -> Ints | None:
+        """Return how far each event reaches beyond its event time: the end of an interval, infinity for an edge; None for points."""
+        if self.shape is Shape.INTERVAL:
+            return batch.end_us
+        return np.full(rows, INFINITY, dtype=np.int64) if self.shape is Shape.EDGE else None
+
+    def events_watermark_us(self, state: State) -> int:
+        """Return the partition's watermark by its events alone; ``NEVER`` with OVER and before the first event."""
+        if self.over or not len(state.timelines) or state.timelines.largest_us[0] == NEVER:
+            return NEVER
+        return int(state.timelines.largest_us[0]) - self.policies.reorder_us
