@@ -73,7 +73,7 @@ def test_a_repeated_promise_holds(times: list[tuple[int, int]], every: int, cut:
     log = [Record(offset, arrival, time) for offset, (time, arrival) in enumerate(times)]
     state = model.new_state()
     released = [int(us) for us in model.step(state, batch_of(log[:cut], end_offset=min(cut, len(log)))).released.system_us]
-    again = model.repeat(state)
+    again = model.repeat_last_cti(state)
     released += [int(us) for us in model.step(state, batch_of(log[cut:], end_offset=len(log), finish=True)).released.system_us]
     if again is None:
         return
