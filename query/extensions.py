@@ -4,7 +4,7 @@ Extensions: what other packages add to queries, found by their entry points.
 ============================  ==================================================================================
 ``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`
 ``tidegate.aggregates``       aggregates, called in scripts as ``uda.name(...)``: :class:`AggregateFunction`
-``tidegate.operators``        operators, called in FROM as ``name(step, ...)``: :class:`query.plan.operator_extensions.OfferedOperator`
+``tidegate.operators``        operators, called in FROM as ``name(step, ...)``: :class:`query.plan.operator_extensions.OperatorExtension`
 ``tidegate.queries``          whole queries, run by name as ``tidegate query name``: a function that returns a
                               :class:`query.api.Query`, or a script's text
 ============================  ==================================================================================
@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from ordering.errors import QueryError
 from query.plan import operator_extensions as operators
-from query.plan.operator_extensions import OfferedOperator
+from query.plan.operator_extensions import OperatorExtension
 from query.sql.calling import BUILT_IN_OPERATORS
 from tidegate.expressions.binding import offered
 from tidegate.expressions.binding.offered import ExtensionAggregate, RowNumbers
@@ -183,18 +183,18 @@ def _kind(name: str, spelled: str) -> Kind:
     return kind
 
 
-def register(name: str, extension: ScalarFunction | AggregateFunction | OfferedOperator) -> None:
+def register(name: str, extension: ScalarFunction | AggregateFunction | OperatorExtension) -> None:
     """
     Make a function known as ``udf.name``, an aggregate as ``uda.name``, an operator as ``name``; packages need not call it.
 
     Raises:
         QueryError: It cannot be used, or an operator of ours has its name (TG-QUERY-EXTENSION).
     """
-    if isinstance(extension, OfferedOperator):
+    if isinstance(extension, OperatorExtension):
         if name.lower() in BUILT_IN_OPERATORS:
             what, fix = f"there is an operator {name} already", "give it another name"
             raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
-        operators.register(name, extension)
+        operators.register_operator(name, extension)
     elif isinstance(extension, AggregateFunction):
         offered.register(f"{AGGREGATE_PREFIX}{name}", extension.offered(name))
     else:
@@ -209,7 +209,7 @@ def load() -> None:
     Raises:
         QueryError: Something cannot be imported, or is not what its entry point says (TG-QUERY-EXTENSION).
     """
-    for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction), (OPERATORS, OfferedOperator)):
+    for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction), (OPERATORS, OperatorExtension)):
         for entry in entry_points(group=group):
             extension = _loaded(entry)
             if not isinstance(extension, wanted):
@@ -217,7 +217,7 @@ def load() -> None:
             register(entry.name, extension)
 
 
-def query_named(name: str) -> Any:
+def find_query(name: str) -> Any:
     """
     Return the query that a package offers under *name*: what its entry point returns.
 

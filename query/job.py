@@ -23,7 +23,7 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from ordering.protocol.frontier import Pace
 from ordering.ticks import INFINITY
 from query.config import Feed, Partition, QueryPlan
-from query.plan.fingerprint import unprinted
+from query.plan.fingerprint import types_and_case
 from query.plan.nodes import Plan, Project, Scan
 from query.reference.files import load_references
 from query.reference.forgetting import forget_past_versions
@@ -243,7 +243,7 @@ def _binding(settings: Settings, planned: QueryPlan, ordered: Sequence[Topic], s
         )
     return {
         "plan": "\n".join(plan.explain() for plan in planned.plans),
-        **unprinted(planned.plans),
+        **types_and_case(planned.plans),
         **start_binding(start),
         # A bounded recount leaves what lies beyond: nothing can go on from it in the order of the log.
         **({} if planned.until_us == INFINITY else {"until": str(planned.until_us)}),

@@ -75,7 +75,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class LintContext:
     """
     What is known beside the script.
 
@@ -101,7 +101,7 @@ class _Bound:
     script: Script
     plans: tuple[Plan, ...]
     nodes: tuple[Node, ...]
-    around: Surroundings
+    around: LintContext
     schemas: Sequence[InputSchema]
 
     def warning(self, code: str, what: str, at: int, fix: str) -> Finding:
@@ -115,20 +115,20 @@ class _Bound:
                     yield from expr.walk()
 
 
-def lint(script: Script, around: Surroundings) -> list[Finding]:
+def lint(script: Script, context: LintContext) -> list[Finding]:
     """Return what there is to say of a script, in the order of places; of one that cannot be run its first error alone."""
-    schemas = around.schemas if around.schemas is not None else _free(script, around.references)
+    schemas = context.schemas if context.schemas is not None else _free(script, context.references)
     try:
-        plans = bind_outputs(script, schemas, **around.settings)
+        plans = bind_outputs(script, schemas, **context.settings)
     except QueryError as error:
-        return [error_of(error)]
+        return [error_finding(error)]
     nodes = tuple(dict.fromkeys(node for plan in plans for node in walk(plan.root)))
-    bound = _Bound(script, plans, nodes, around, apply_declarations(script.source, script.declarations, schemas))
+    bound = _Bound(script, plans, nodes, context, apply_declarations(script.source, script.declarations, schemas))
     found = dict.fromkeys(finding for rule in RULES for finding in rule(bound))
     return sorted(found, key=lambda finding: (*_numbers(finding.where), finding.code, finding.what))
 
 
-def error_of(error: QueryError) -> Finding:
+def error_finding(error: QueryError) -> Finding:
     """Return the finding of a script that cannot be run."""
     return Finding(error.code, error.where, error.what, " ".join(part for part in (error.fix, error.example) if part), is_error=True)
 

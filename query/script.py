@@ -28,7 +28,7 @@ def read_script(script: Path, name: str | None = None) -> Script:
 
 def _text_of(script: Path) -> str:
     if not script.suffix and not script.exists():
-        offered = extensions.query_named(str(script))
+        offered = extensions.find_query(str(script))
         return offered.sql if isinstance(offered, Query) else str(offered)
     try:
         return script.read_text(encoding="utf-8")

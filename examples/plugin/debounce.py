@@ -19,8 +19,8 @@ import pyarrow as pa
 
 from query.operators.rows.row_groups import group_numbers
 from query.plan.operator import Operator
-from query.plan.operator_extensions import Argument, ColumnArgument, Length, OfferedOperator, RowColumn
-from query.plan.row_tables import BAD_SCHEMA, Retained, alone, by_substream, ticks
+from query.plan.operator_extensions import Argument, ColumnArgument, Length, OperatorExtension, RowColumn
+from query.plan.row_tables import BAD_SCHEMA, Retained, by_substream, only_side, ticks
 from tidegate.expressions.variant import from_columns
 
 
@@ -58,7 +58,7 @@ class Debouncing(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows that pass, of the slice of time that is asked for, in the order of time."""
-        rows = alone(retained)
+        rows = only_side(retained)
         rows = rows.take(pa.array(np.argsort(ticks(rows, "system_us"), kind="stable")))
         subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
         groups = group_numbers(subs, [from_columns(rows, f"s{self.key}")])
@@ -83,4 +83,4 @@ def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[S
     raise ValueError("debounce takes a column and a length of time")
 
 
-debounce = OfferedOperator(make, "debounce(readings, sensor, second, 30)")
+debounce = OperatorExtension(make, "debounce(readings, sensor, second, 30)")

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from query.operators.analytic.analysis import Analysis
-from query.operators.joins.reference_join import ReferenceJoining
+from query.operators.joins.reference_join import ReferenceTableJoin
 from query.operators.joins.temporal_join import TemporalJoin
-from query.operators.rows.apply import Application
+from query.operators.rows.apply import Expansion
 from query.operators.rows.project import EncodedProjection, Projection
-from query.operators.rows.union import Uniting
+from query.operators.rows.union import UnionOfRows
 from query.operators.windows.windowed_aggregate import WindowAggregation
 from query.plan.nodes import Analyze, Apply, Custom, Join, Plan, Project, ReferenceJoin, Rows, Union, WindowedAggregate
 from query.plan.operator import Operator
-from query.plan.row_tables import BAD_SCHEMA, RESULT_SCHEMA, concat_rows, encoded, parted
+from query.plan.row_tables import BAD_SCHEMA, RESULT_SCHEMA, concat_rows, encode_rows, split_failed
 from query.reference.tables import NO_REFERENCES, ReferenceTable
 from tidegate.payloads.formats import JSON, PayloadFormat
 
@@ -58,15 +58,15 @@ def make_operator(
     if isinstance(node, WindowedAggregate):
         return WindowAggregation(node, payloads)
     if isinstance(node, Union):
-        return Uniting(node)
+        return UnionOfRows(node)
     if isinstance(node, Join):
         return TemporalJoin(node)
     if isinstance(node, ReferenceJoin):
-        return ReferenceJoining(node, references[node.name])
+        return ReferenceTableJoin(node, references[node.name])
     if isinstance(node, Analyze):
         return Analysis(node)
     if isinstance(node, Apply):
-        return Application(node)
+        return Expansion(node)
     if isinstance(node, Custom):
         return node.operator
     assert isinstance(node, Project), f"no operator for {node.describe()}"
@@ -103,8 +103,8 @@ class CompiledQuery:
         """Return the results (``RESULT_SCHEMA``) with from_us <= System.Timestamp < to_us of each substream in *closing*."""
         if isinstance(self.operator, EncodedProjection):
             return self.operator.encoded([retained], closing)
-        rows, _ = parted(self.operator.rows([retained], closing))
-        return encoded(rows, [column.name for column in self.plan.root.columns])
+        rows, _ = split_failed(self.operator.rows([retained], closing))
+        return encode_rows(rows, [column.name for column in self.plan.root.columns])
 
     def expire(self, retained: pa.Table, horizon: pa.Table) -> pa.Table:
         """Return the rows that a result at or after ``to_us`` of their substream can need."""

@@ -27,8 +27,8 @@ from query.engine.retention import Retention
 from query.operators.rows.project import EncodedProjection
 from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, lookback_of, scan_of, source_of
 from query.plan.operator import Operator
-from query.plan.operator_extensions import refuse_unfinished
-from query.plan.row_tables import RESULT_SCHEMA, each_once, encoded, parted
+from query.plan.operator_extensions import check_rows_in_slice
+from query.plan.row_tables import RESULT_SCHEMA, encode_rows, first_reasons, split_failed
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.variant import from_columns
 from tidegate.payloads.formats import JSON, PayloadFormat
@@ -148,7 +148,7 @@ class Program:
                 kept, bad = stage.operator.prepare(events)
                 prepared.append((stage.names[0], _drop_positions(kept)))
                 failed.append(bad)
-        return prepared, each_once(failed)
+        return prepared, first_reasons(failed)
 
     def finish(self, retention: Retention, closing: pa.Table) -> list[pa.Table]:
         """
@@ -219,13 +219,13 @@ class Program:
             return None, stage.operator.encoded([combine_pieces(pieces) for pieces in found], from_start)
         # What other stages take must begin before the first instant that is asked for.
         asked = clipped if is_taken else from_start
-        rows, failed = parted(compute_rows(stage.operator, found, asked))
+        rows, failed = split_failed(compute_rows(stage.operator, found, asked))
         if isinstance(stage.node, Custom):
-            refuse_unfinished(stage.node.name, rows, asked)
+            check_rows_in_slice(stage.node.name, rows, asked)
         leaving, failed = (self._drop_before_start(each) if is_taken else each for each in (rows, failed))
         if failed.num_rows:
             self._record_failures(stage.node, failed, failed["reason"])
-        return rows, encoded(leaving, [column.name for column in stage.node.columns]) if is_output else None
+        return rows, encode_rows(leaving, [column.name for column in stage.node.columns]) if is_output else None
 
     def _drop_before_start(self, rows: pa.Table) -> pa.Table:
         return rows if self.start_us == NEVER else rows.filter(pc.greater_equal(rows["system_us"], self.start_us))

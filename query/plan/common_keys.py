@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from query.plan.nodes import Analyze, Custom, Join, Node, Plan, Scan, Union, WindowedAggregate, source_of, walk
 from query.plan.origins import Origins, origins
 from query.plan.windows import Session
-from query.plan.windows import each as each_window
+from query.plan.windows import windows_of as each_window
 from tidegate.expressions.evaluation.evaluate import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr, Slot
@@ -45,8 +45,8 @@ class Meeting:
 
     inputs: frozenset[str]
     candidates: tuple[Candidate, ...]
-    where: str
-    missing: str = ""
+    place: str
+    hint: str = ""
 
 
 def common_keys(plans: Sequence[Plan]) -> Keys | str:
@@ -59,7 +59,7 @@ def common_keys(plans: Sequence[Plan]) -> Keys | str:
             if not candidates:
                 return _obstacle(meeting, joined)
             inputs = frozenset().union(meeting.inputs, *(group.inputs for group in joined))
-            groups = [group for group in groups if group not in joined] + [Meeting(inputs, candidates, meeting.where)]
+            groups = [group for group in groups if group not in joined] + [Meeting(inputs, candidates, meeting.place)]
     keys: dict[str, tuple[Expr, ...]] = {}
     for group in groups:
         every = [candidate for candidate in group.candidates if candidate.keys() == group.inputs]
@@ -110,8 +110,8 @@ def _is_of_one_kind(pair: Origins) -> bool:
 
 def _obstacle(meeting: Meeting, groups: Sequence[Meeting]) -> str:
     if not meeting.candidates:
-        return meeting.missing or f"rows meet without a key of their events: {meeting.where}"
-    return f"no key is common to {' and '.join(each.where for each in (*groups, meeting))}"
+        return meeting.hint or f"rows meet without a key of their events: {meeting.place}"
+    return f"no key is common to {' and '.join(each.place for each in (*groups, meeting))}"
 
 
 def _agreed(meeting: Meeting, groups: Sequence[Meeting]) -> tuple[Candidate, ...]:

@@ -15,13 +15,13 @@ FOLD = "fold"
 """The function that texts are put through to be compared ignoring case."""
 
 
-def unprinted(plans: Sequence[Plan]) -> dict[str, str]:
+def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
     """Return it as text, by names under which a checkpoint may remember it."""
     nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
     read = [part for node in nodes for one in fields(node) for part in _parts(getattr(node, one.name))]  # type: ignore[arg-type]
     types = dict.fromkeys(f"{part.arg} {part.kind.asa_name}" for part in read if isinstance(part, Cast) and part.declared)
     folds = any(isinstance(part, Call) and part.name == FOLD for part in read)
-    return {"types": ", ".join(types), "case": "ignored" if folds else "told apart"}
+    return {"types": ", ".join(types), "case": "ignored" if folds else "distinguished"}
 
 
 def _parts(value: object) -> Iterator[Expr]:

@@ -39,7 +39,7 @@ class Bound:
     low: int | None = None
     high: int | None = None
 
-    def turned(self) -> Bound:
+    def swap_sides(self) -> Bound:
         """Return the same condition with the sides exchanged."""
         return Bound(self.unit, self.unit_us, self.offset_us, _negated(self.high), _negated(self.low))
 
@@ -91,7 +91,7 @@ class Bounds:
 
     def left_range(self, right_us: Ticks) -> Range:
         """Return between which instants left rows match a right one."""
-        return _range([part.turned() for part in self.parts], right_us)
+        return _range([part.swap_sides() for part in self.parts], right_us)
 
     def __str__(self) -> str:
         return " AND ".join(map(str, self.parts))

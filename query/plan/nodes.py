@@ -19,7 +19,7 @@ from typing import Protocol
 from ordering.ticks import INFINITY, format_duration
 from query.plan.join_bounds import Bounds
 from query.plan.operator import Operator
-from query.plan.windows import AnyWindow, Several
+from query.plan.windows import AnyWindow, WindowSet
 from tidegate.expressions.evaluation.evaluate import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Call, Expr, Slot
@@ -157,7 +157,7 @@ class WindowedAggregate:
     """
 
     child: Scan | Filter | Rows
-    window: AnyWindow | Several
+    window: AnyWindow | WindowSet
     keys: tuple[Expr, ...]
     totals: tuple[Aggregate, ...]
     having: Expr | None
@@ -230,7 +230,7 @@ class Apply:
     def columns(self) -> tuple[Column, ...]:
         """Those of the rows below, then the element's."""
         width = len(self.child.columns)
-        added = (Column(f"{self.name}.{name}", Slot(width + at, name, kind)) for at, (name, kind) in enumerate(brings(self.value)))
+        added = (Column(f"{self.name}.{name}", Slot(width + at, name, kind)) for at, (name, kind) in enumerate(element_columns(self.value)))
         return (*self.child.columns, *added)
 
     @property
@@ -248,7 +248,7 @@ class Apply:
         return f"{'OuterApply' if self.outer else 'CrossApply'} {self.value} AS {self.name}"
 
 
-def brings(value: Call) -> tuple[tuple[str, Kind | None], ...]:
+def element_columns(value: Call) -> tuple[tuple[str, Kind | None], ...]:
     """Return the columns that the elements of an array, or the members of a record, have, and their kinds."""
     if value.name == "array":
         return ("ArrayIndex", Kind.BIGINT), ("ArrayValue", None)
@@ -507,7 +507,7 @@ class Plan:
         return self.scan.over
 
     @property
-    def windowed(self) -> bool:
+    def is_windowed(self) -> bool:
         """Tell whether results are stamped at window ends rather than at their events."""
         return any(isinstance(node, WindowedAggregate) for node in walk(self.root))
 

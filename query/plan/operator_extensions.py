@@ -54,20 +54,20 @@ class Length:
 
 
 @dataclass(frozen=True, slots=True)
-class Word:
+class NamedColumn:
     """A column that a call gives by a word, written ``ends = column``; the word in lower case, each once."""
 
     name: str
     index: int
 
 
-Argument = ColumnArgument | Length | Word | str | int | float | bool | None
-Make = Callable[[Sequence[RowColumn], Sequence[Argument]], tuple[Sequence[RowColumn], Operator]]
+Argument = ColumnArgument | Length | NamedColumn | str | int | float | bool | None
+MakeOperator = Callable[[Sequence[RowColumn], Sequence[Argument]], tuple[Sequence[RowColumn], Operator]]
 """Columns of the rows below, and arguments -> the columns it gives, and the operator. Raises ValueError where they will not do."""
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedOperator:
+class OperatorExtension:
     """
     What a name in FROM stands for.
 
@@ -77,30 +77,30 @@ class OfferedOperator:
         words: By which words it takes columns, lower case.
     """
 
-    make: Make
+    make: MakeOperator
     example: str
-    words: tuple[str, ...] = ()
+    named_columns: tuple[str, ...] = ()
 
 
-_REGISTERED: dict[str, OfferedOperator] = {}
+_REGISTERED: dict[str, OperatorExtension] = {}
 
 
-def register(name: str, offered: OfferedOperator) -> None:
+def register_operator(name: str, extension: OperatorExtension) -> None:
     """Make an operator known by *name*, whatever its case; the last one registered under a name counts."""
-    _REGISTERED[name.lower()] = offered
+    _REGISTERED[name.lower()] = extension
 
 
-def find(name: str) -> OfferedOperator | None:
+def find_operator(name: str) -> OperatorExtension | None:
     """Return what *name* stands for, whatever its case."""
     return _REGISTERED.get(name.lower())
 
 
-def names() -> tuple[str, ...]:
+def operator_names() -> tuple[str, ...]:
     """Return the names (lower case) of all offered operators."""
     return tuple(_REGISTERED)
 
 
-def refuse_unfinished(name: str, rows: pa.Table, closing: pa.Table) -> None:
+def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:
     """
     Check that rows lie in the slice of time that was asked for, those of each substream in order of time.
 

@@ -34,12 +34,12 @@ class Spreading:
         keys: The keys by which rows can be exchanged, for each input whose rows meet; none where they cannot.
     """
 
-    by_partition: bool
-    why: str
+    is_by_partition: bool
+    reason: str
     keys: Keys = field(default_factory=dict)
 
 
-def spreading_of(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partitions: Mapping[str, int]) -> Spreading:
+def decide_spreading(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partitions: Mapping[str, int]) -> Spreading:
     """
     Decide how a query without OVER is spread.
 
@@ -56,10 +56,10 @@ def spreading_of(plans: Sequence[Plan], overs: Mapping[str, Expr | None], partit
         return Spreading(True, f"one bucket for each partition: everything keeps rows of different {named} apart", found)
     if not found:
         return Spreading(False, f"one bucket: {keys or obstacle}")
-    return Spreading(False, f"exchange by {told(found)}: {obstacle}", found)
+    return Spreading(False, f"exchange by {keys_text(found)}: {obstacle}", found)
 
 
-def told(keys: Keys) -> str:
+def keys_text(keys: Keys) -> str:
     """Return keys for people: ``city``, or ``city, street of a; town, road of b`` where there are several inputs."""
     lists = {name: ", ".join(map(str, every)) for name, every in keys.items()}
     return "; ".join(f"{every} of {name}" for name, every in lists.items()) if len(lists) > 1 else "".join(lists.values())
@@ -75,7 +75,7 @@ def _not_by_partition(plans: Sequence[Plan], overs: Mapping[str, Expr | None], p
         return f"{', '.join(without)} has no substreams (over) that could be spread"
     for meeting in (meeting for plan in plans for meeting in meetings(plan.root)):
         if not any(_are_keys(candidate, overs) for candidate in meeting.candidates):
-            return meeting.missing or f"rows of different substream keys meet: {meeting.where}"
+            return meeting.hint or f"rows of different substream keys meet: {meeting.place}"
     return ""
 
 

@@ -31,7 +31,7 @@ RESULT_SCHEMA = pa.schema([("sub", pa.int64()), ("system_us", pa.int64()), ("key
 _HEAD = ("sub", "system_us", "key")
 
 
-def alone(retained: Retained) -> pa.Table:
+def only_side(retained: Retained) -> pa.Table:
     """Return what is retained of the only side."""
     (rows,) = retained
     assert rows is not None, "an operator is asked only while something is retained"
@@ -57,14 +57,14 @@ def with_reasons(rows: pa.Table, failures: Sequence[Failure]) -> pa.Table:
     return rows.append_column("reason", pa.array(reasons, pa.string()))
 
 
-def parted(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
+def split_failed(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the rows that are results, and those that failed, with ``reason``."""
     if "reason" not in rows.column_names:
         return rows, rows.slice(0, 0)
     return rows.filter(rows["reason"].is_null()).drop_columns(["reason"]), rows.filter(rows["reason"].is_valid())
 
 
-def each_once(failed: Sequence[pa.Table]) -> pa.Table:
+def first_reasons(failed: Sequence[pa.Table]) -> pa.Table:
     """Return bad rows (``BAD_SCHEMA``) in order of positions, each with its first reason."""
     if len(failed) == 1:
         return failed[0]
@@ -80,7 +80,7 @@ def no_rows() -> pa.Table:
     return RESULT_SCHEMA.empty_table().select(_HEAD)
 
 
-def encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
+def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
     """Return rows as ``RESULT_SCHEMA``, each value a JSON object with these members."""
     return pa.concat_tables([_encoded(part, names) for part in split_by_bytes(rows, AT_ONCE_BYTES)])
 

@@ -9,7 +9,7 @@ A window is ``(start, end]``: it holds the events with start < s <= end, and its
   one instant.
 - :class:`Sliding`, of fixed size, ending wherever an event of the group enters or leaves it.
 - :class:`Session`, as long as events keep coming (:mod:`query.operators.windows.sessions`).
-- :class:`Several`, any of these side by side.
+- :class:`WindowSet`, any of these side by side.
 
 Law: every result that can depend on an event at s lies in :meth:`span` of s, both ends included. So it can be computed
 from the events whose span meets the instants asked for, and an event can be forgotten once its span has passed.
@@ -46,7 +46,7 @@ class Window:
     offset_us: int = 0
 
     @property
-    def tumbling(self) -> bool:
+    def is_tumbling(self) -> bool:
         """Tell whether every instant belongs to exactly one window."""
         return self.hop_us == self.size_us
 
@@ -59,7 +59,7 @@ class Window:
         """Return the instants of the results that events belong to."""
         return self.first_end(system_us), self.last_end(system_us)
 
-    def ends_within(self, from_us: int, to_us: int) -> bool:
+    def can_end_within(self, from_us: int, to_us: int) -> bool:
         """Tell whether a window ends in [from_us, to_us); from beyond all events on one may."""
         return from_us < TICK_MIN or int(self.first_end(np.array([from_us]))[0]) < to_us
 
@@ -69,7 +69,7 @@ class Window:
         return gcd(self.size_us, self.hop_us)
 
     @property
-    def hops(self) -> int:
+    def windows_per_event(self) -> int:
         """The most windows one event can belong to."""
         return -(-self.size_us // self.hop_us)
 
@@ -88,9 +88,9 @@ class Window:
 
     def __str__(self) -> str:
         offset = f", offset {format_duration(self.offset_us)}" if self.offset_us else ""
-        if self.tumbling and self.size_us == 1:
+        if self.is_tumbling and self.size_us == 1:
             return "snapshot"
-        if self.tumbling:
+        if self.is_tumbling:
             return f"tumbling {format_duration(self.size_us)}{offset}"
         return f"hopping {format_duration(self.size_us)} by {format_duration(self.hop_us)}{offset}"
 
@@ -121,7 +121,7 @@ class Sliding:
         """Return the instants of the results that events belong to, or come about by leaving."""
         return system_us, system_us + self.size_us
 
-    def ends_within(self, from_us: int, to_us: int) -> bool:
+    def can_end_within(self, from_us: int, to_us: int) -> bool:
         """Tell whether a window can end in [from_us, to_us): always."""
         return True
 
@@ -155,7 +155,7 @@ class Session:
         """Return the instants at which a session that an event has a say in can end."""
         return system_us, system_us + (self.reach_us - 1)
 
-    def ends_within(self, from_us: int, to_us: int) -> bool:
+    def can_end_within(self, from_us: int, to_us: int) -> bool:
         """Tell whether a window can end in [from_us, to_us): always."""
         return True
 
@@ -168,7 +168,7 @@ AnyWindow = Window | Sliding | Session
 
 
 @dataclass(frozen=True, slots=True)
-class Several:
+class WindowSet:
     """
     Several windows side by side; each gives the results it would give alone.
 
@@ -190,14 +190,14 @@ class Several:
         return f"windows ({'; '.join(f'{name}{window}' for name, window in zip(ids, self.windows, strict=True))})"
 
 
-def each(window: AnyWindow | Several) -> tuple[AnyWindow, ...]:
+def windows_of(window: AnyWindow | WindowSet) -> tuple[AnyWindow, ...]:
     """Return the windows that *window* consists of."""
-    return window.windows if isinstance(window, Several) else (window,)
+    return window.windows if isinstance(window, WindowSet) else (window,)
 
 
-def id_of(window: AnyWindow | Several, number: int) -> str | None:
+def window_id(window: AnyWindow | WindowSet, number: int) -> str | None:
     """Return what System.Window().Id says in the results of one of the windows that *window* consists of."""
-    return window.ids[number] if isinstance(window, Several) and window.ids else None
+    return window.ids[number] if isinstance(window, WindowSet) and window.ids else None
 
 
 def _next(instants: Ticks, offset_us: int, step_us: int) -> Ticks:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from query.plan.nodes import Apply, Column, Project, Rows, Scan, brings
+from query.plan.nodes import Apply, Column, Project, Rows, Scan, element_columns
 from query.sql.layout import Layout
 from query.sql.scopes import Relation, ScopeNames
 from tidegate.expressions.binding.expressions import ScalarBinder
@@ -45,7 +45,7 @@ class ApplyClause:
     @property
     def relation(self) -> Relation:
         """What it brings into scope."""
-        columns = tuple(Column(name, Slot(place, name, kind)) for place, (name, kind) in enumerate(brings(self.value)))
+        columns = tuple(Column(name, Slot(place, name, kind)) for place, (name, kind) in enumerate(element_columns(self.value)))
         return Relation(self.name, frozenset({self.name.lower()}), Project(Scan(self.name), columns), is_applied=True)
 
 

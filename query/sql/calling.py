@@ -19,7 +19,16 @@ from query.operators.lifetimes.active import ACTIVE
 from query.operators.lifetimes.shift import SHIFT
 from query.plan.nodes import Column, Custom, Project, Reference, Rows, type_name
 from query.plan.operator import Operator
-from query.plan.operator_extensions import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word, find, names
+from query.plan.operator_extensions import (
+    Argument,
+    ColumnArgument,
+    Length,
+    NamedColumn,
+    OperatorExtension,
+    RowColumn,
+    find_operator,
+    operator_names,
+)
 from query.sql.layout import Layout
 from query.sql.lengths import UNITS_US
 from query.sql.reading import named_table
@@ -61,9 +70,9 @@ class OperatorCallBinder:
             QueryError: There is none of that name, or what it is given will not do.
         """
         name, offset = ".".join(part.name for part in table.parts), offset_of(table)
-        offered = BUILT_IN_OPERATORS.get(name.lower()) or find(name)
+        offered = BUILT_IN_OPERATORS.get(name.lower()) or find_operator(name)
         if offered is None:
-            fix = suggest(name, (*BUILT_IN_OPERATORS, *names()), "install the package that offers it")
+            fix = suggest(name, (*BUILT_IN_OPERATORS, *operator_names()), "install the package that offers it")
             raise self.source.error(f"there is no operator {name}", code="FUNCTION", offset=offset, fix=fix)
         relation = self._input_relation(table, name, offered)
         scope = ScopeNames(self.source, [relation])
@@ -76,7 +85,9 @@ class OperatorCallBinder:
         columns = tuple(RowColumn(column.name, _kind_of(column)) for column in rows.columns)
         arguments = [self._argument(argument, name, offered, offset) for argument in settled]
         worded = arguments[len(arguments) - len(words) :]
-        named = [Word(word, argument.index) for word, argument in zip(words, worded, strict=True) if isinstance(argument, ColumnArgument)]
+        named = [
+            NamedColumn(word, argument.index) for word, argument in zip(words, worded, strict=True) if isinstance(argument, ColumnArgument)
+        ]
         arguments = [*arguments[: len(arguments) - len(words)], *named]
         columns_out, operator = self._make(offered, name, columns, arguments, offset)
         shown = tuple(_argument_text(argument, columns) for argument in arguments)
@@ -84,7 +95,7 @@ class OperatorCallBinder:
 
     # What it takes
 
-    def _input_relation(self, table: exp.Table, name: str, offered: OfferedOperator) -> Relation:
+    def _input_relation(self, table: exp.Table, name: str, offered: OperatorExtension) -> Relation:
         first = next(iter(table.this.expressions), None)
         if not isinstance(first, exp.Column) or first.find(exp.Star):
             offset = offset_of(table)
@@ -98,12 +109,12 @@ class OperatorCallBinder:
             raise self.source.error(message, code="INPUT", offset=offset_of(first), fix="name a step or an input")
         return relation
 
-    def _separate_words(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator) -> tuple[list[exp.Expr], list[str]]:
+    def _separate_words(self, nodes: Sequence[exp.Expr], name: str, offered: OperatorExtension) -> tuple[list[exp.Expr], list[str]]:
         """Return the arguments, columns that are given by words last, and these words."""
         words: dict[str, exp.Expr] = {}
         others = []
         for node in nodes:
-            if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and offered.words:
+            if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and offered.named_columns:
                 word = self._word(node, name, offered)
                 if word in words:
                     message = f"{name} is given {word} twice"
@@ -113,18 +124,18 @@ class OperatorCallBinder:
                 others.append(node)
         return [*others, *words.values()], list(words)
 
-    def _word(self, node: exp.EQ, name: str, offered: OfferedOperator) -> str:
+    def _word(self, node: exp.EQ, name: str, offered: OperatorExtension) -> str:
         word, offset = str(node.this.name).lower(), offset_of(node)
-        if len(node.this.parts) > 1 or word not in offered.words:
-            fix = suggest(word, offered.words, f"columns are given to it as {', '.join(offered.words)}")
-            example = f"{nearest(word, offered.words) or offered.words[0]} = column"
+        if len(node.this.parts) > 1 or word not in offered.named_columns:
+            fix = suggest(word, offered.named_columns, f"columns are given to it as {', '.join(offered.named_columns)}")
+            example = f"{nearest(word, offered.named_columns) or offered.named_columns[0]} = column"
             raise self.source.error(f"{name} takes nothing as {node.this.name}", code="FUNCTION", offset=offset, fix=fix, example=example)
         if not isinstance(node.expression, exp.Column):
             fix = "name one, and compute it in a step where there is none"
             raise self.source.error(f"{name} takes a column as {word}", code="FUNCTION", offset=offset, fix=fix, example=f"{word} = column")
         return word
 
-    def _arguments(self, nodes: Sequence[exp.Expr], name: str, offered: OfferedOperator, scope: ScopeNames) -> Iterator[_BoundArgument]:
+    def _arguments(self, nodes: Sequence[exp.Expr], name: str, offered: OperatorExtension, scope: ScopeNames) -> Iterator[_BoundArgument]:
         remaining = list(nodes)
         while remaining:
             node = remaining.pop(0)
@@ -135,7 +146,7 @@ class OperatorCallBinder:
             else:
                 raise self._unfit(name, offered, offset_of(node))
 
-    def _length(self, unit: exp.Expr, number: exp.Expr, name: str, offered: OfferedOperator) -> Length:
+    def _length(self, unit: exp.Expr, number: exp.Expr, name: str, offered: OperatorExtension) -> Length:
         us = UNITS_US[unit.name.lower()] * int(number.name)
         if not 0 < us <= self.length_us_max:
             least = "above 0" if us <= 0 else f"of {format_duration(self.length_us_max)} at most"
@@ -156,7 +167,7 @@ class OperatorCallBinder:
         places = {argument: slot(added, len(own_columns) + index) for index, argument in enumerate(members)}
         return added, [argument if isinstance(argument, Length) else places.get(argument, argument) for argument in bound_arguments]
 
-    def _argument(self, bound_argument: _BoundArgument, name: str, offered: OfferedOperator, offset: int) -> Argument:
+    def _argument(self, bound_argument: _BoundArgument, name: str, offered: OperatorExtension, offset: int) -> Argument:
         if isinstance(bound_argument, Length):
             return bound_argument
         if isinstance(bound_argument, Literal):
@@ -165,14 +176,14 @@ class OperatorCallBinder:
             raise self._unfit(name, offered, bound_argument.offset if bound_argument.offset >= 0 else offset)
         return ColumnArgument(bound_argument.index)
 
-    def _unfit(self, name: str, offered: OfferedOperator, offset: int) -> Exception:
+    def _unfit(self, name: str, offered: OperatorExtension, offset: int) -> Exception:
         message, fix = f"{name} takes columns, constants, and lengths of time", "compute it in a step, and name its column"
         return self.source.error(message, code="FUNCTION", offset=offset, fix=fix, example=offered.example)
 
     # What it gives
 
     def _make(
-        self, offered: OfferedOperator, name: str, columns: Sequence[RowColumn], arguments: Sequence[Argument], offset: int
+        self, offered: OperatorExtension, name: str, columns: Sequence[RowColumn], arguments: Sequence[Argument], offset: int
     ) -> tuple[Sequence[RowColumn], Operator]:
         try:
             columns_out, operator = offered.make(columns, arguments)
@@ -237,6 +248,6 @@ def _argument_text(argument: Argument, columns: Sequence[RowColumn]) -> str:
         return format_duration(argument.us)
     if isinstance(argument, ColumnArgument):
         return columns[argument.index].name
-    if isinstance(argument, Word):
+    if isinstance(argument, NamedColumn):
         return f"{argument.name} = {columns[argument.index].name}"
     return "NULL" if argument is None else repr(argument)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from query.plan.windows import SNAPSHOT, AnyWindow, Several
+from query.plan.windows import SNAPSHOT, AnyWindow, WindowSet
 from query.sql.windowing import NAMES, WINDOW_US_MAX, WindowBinder, is_timestamp, is_window
 from tidegate.expressions.binding.expressions import ScalarBinder, is_window_id
 from tidegate.expressions.evaluation.evaluate import static_kind
@@ -41,7 +41,7 @@ class GroupByBinder:
     source: Source
     window_us_max: int = WINDOW_US_MAX
 
-    def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[AnyWindow | Several, tuple[Expr, ...]]:
+    def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[AnyWindow | WindowSet, tuple[Expr, ...]]:
         """
         Return the window and the keys, each once.
 

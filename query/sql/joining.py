@@ -259,7 +259,7 @@ class OnBinder:
                 f"a {unit.unit} has no fixed length", code="JOIN", offset=unit.offset, fix="say it in days", example="BETWEEN 0 AND 7"
             )
         bound = Bound(unit.unit, *length, low, high)
-        return (sides[0] or 0, bound) if sides[1] == new else (sides[1] or 0, bound.turned())
+        return (sides[0] or 0, bound) if sides[1] == new else (sides[1] or 0, bound.swap_sides())
 
     def _merged(self, bounds: Sequence[Bound], offset: int) -> Bounds:
         merged: dict[str, Bound] = {}

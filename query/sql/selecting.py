@@ -15,7 +15,7 @@ from sqlglot import exp
 
 from query.columns.splicing import STAR
 from query.plan.nodes import Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
-from query.plan.windows import AnyWindow, Several
+from query.plan.windows import AnyWindow, WindowSet
 from query.sql.analyzing import AnalyticColumns, analytics_of, refuse_long
 from query.sql.applying import bind_applies
 from query.sql.calling import OperatorCallBinder
@@ -305,7 +305,7 @@ class _BoundSelect:
 
     where: Expr | None
     group: exp.Expr | None
-    window: AnyWindow | Several | None
+    window: AnyWindow | WindowSet | None
     keys: tuple[Expr, ...]
     columns: tuple[Column, ...]
     having: Expr | None

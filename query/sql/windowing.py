@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from ordering.ticks import DAY_US
-from query.plan.windows import SNAPSHOT, AnyWindow, Session, Several, Sliding, Window
+from query.plan.windows import SNAPSHOT, AnyWindow, Session, Sliding, Window, WindowSet
 from query.sql.lengths import EXAMPLES, WindowLengths
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.syntax.parse import offset_of
@@ -59,7 +59,7 @@ class WindowBinder:
     bind_key: Callable[[exp.Expr], Expr]
     keys: tuple[Expr, ...]
 
-    def bind(self, node: exp.Expr) -> AnyWindow | Several:
+    def bind(self, node: exp.Expr) -> AnyWindow | WindowSet:
         """
         Bind a call of a window function.
 
@@ -126,20 +126,20 @@ class WindowBinder:
             numbers.add(self.keys.index(key))
         return tuple(sorted(numbers))
 
-    def _several(self, call: exp.Expr) -> Several:
+    def _several(self, call: exp.Expr) -> WindowSet:
         nodes = call.expressions
         named = [isinstance(node, exp.Anonymous) and str(node.name).lower() == "window" for node in nodes]
         if not nodes or any(named) != all(named):
             message = "either all windows of Windows have an id or none" if nodes else "Windows takes one or more windows"
             raise self.source.error(message, code="WINDOW", offset=offset_of(call), fix="write it as shown", example=_SEVERAL)
         if not all(named):
-            return Several(tuple(map(self._inner, nodes)))
+            return WindowSet(tuple(map(self._inner, nodes)))
         ids: list[str] = []
         windows = []
         for node in nodes:
             ids.append(self._id(node, ids))
             windows.append(self._inner(node.expressions[1]))
-        return Several(tuple(windows), tuple(ids))
+        return WindowSet(tuple(windows), tuple(ids))
 
     def _id(self, node: exp.Expr, others: list[str]) -> str:
         args = node.expressions
@@ -160,7 +160,7 @@ class WindowBinder:
             fix = suggest(spelled, NAMES, f"windows are {', '.join(NAMES)}")
             raise self.source.error(f"{spelled} is no window", code="WINDOW", offset=offset_of(node), fix=fix, example=_SEVERAL)
         bound = self.bind(node)
-        if isinstance(bound, Several):
+        if isinstance(bound, WindowSet):
             fix = "write all windows side by side"
             raise self.source.error("Windows cannot stand inside Windows", code="WINDOW", offset=offset_of(node), fix=fix)
         return bound

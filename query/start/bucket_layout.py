@@ -14,7 +14,7 @@ from ordering.errors import QueryError, RefusedError, SettingError
 from query.config import Feed
 from query.engine.exchange import Exchange
 from query.plan.nodes import Plan
-from query.plan.parallelism import spreading_of, told
+from query.plan.parallelism import decide_spreading, keys_text
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.binding.expressions import InputNames
 from tidegate.expressions.syntax.errors import Source
@@ -71,18 +71,18 @@ def plan_split(
                 fix="give inputs the same output_partitions, outputs the same partitions, and write their topics anew; or leave OVER out",
             )
         return Split(feeds[0].partitions)
-    spreading = spreading_of(plans, substream_keys(settings, partitions), partitions)
+    spreading = decide_spreading(plans, substream_keys(settings, partitions), partitions)
     topics = (admin.find(output.topic) for output in outputs if output.topic)
     partition_counts = [output.partitions for output in outputs if output.partitions] + [topic.partitions for topic in topics if topic]
-    buckets = partition_counts[0] if partition_counts else feeds[0].partitions if spreading.by_partition else max(partitions.values())
+    buckets = partition_counts[0] if partition_counts else feeds[0].partitions if spreading.is_by_partition else max(partitions.values())
     if buckets == 1:
         return Split(1)
-    if spreading.by_partition and buckets == feeds[0].partitions:
+    if spreading.is_by_partition and buckets == feeds[0].partitions:
         return Split(buckets, by_partition=True)
     # What was begun before there was an exchange goes on without one.
     if spreading.keys and (binding is None or "exchange" in binding):
         return Split(buckets, exchange=Exchange(spreading.keys, buckets, settings.spark.shuffle_partitions))
-    return Split(feeds[0].partitions, by_partition=True) if spreading.by_partition else Split(1)
+    return Split(feeds[0].partitions, by_partition=True) if spreading.is_by_partition else Split(1)
 
 
 def check_over(plans: Sequence[Plan], where: str) -> None:
@@ -112,7 +112,7 @@ def check_over(plans: Sequence[Plan], where: str) -> None:
 
 def exchange_binding(exchange: Exchange | None) -> dict[str, str]:
     """Return what a checkpoint remembers of an exchange; nothing where there is none, as before there were any."""
-    return {} if exchange is None else {"exchange": f"{told(exchange.keys)} into {exchange.buckets}"}
+    return {} if exchange is None else {"exchange": f"{keys_text(exchange.keys)} into {exchange.buckets}"}
 
 
 def check_partitions(output: OutputSettings, buckets: int) -> None:
@@ -152,13 +152,13 @@ def describe_parallelism(settings: Settings, plans: Sequence[Plan]) -> str:
     if plans[0].over is not None:
         return "one bucket for each partition of the ordered topic: time advances substream by substream"
     names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
-    spreading = spreading_of(plans, substream_keys(settings, names), dict.fromkeys(names, 1))
+    spreading = decide_spreading(plans, substream_keys(settings, names), dict.fromkeys(names, 1))
     partitions_asked = next(
         (number for plan in plans if (output := settings.outputs.get(plan.output)) and (number := output.partitions)), None
     )
-    if partitions_asked == 1 and (spreading.by_partition or spreading.keys):
-        return f"one bucket, as partitions = 1 of the output asks for; else {spreading.why}"
-    if spreading.by_partition or not spreading.keys:
-        return spreading.why
+    if partitions_asked == 1 and (spreading.is_by_partition or spreading.keys):
+        return f"one bucket, as partitions = 1 of the output asks for; else {spreading.reason}"
+    if spreading.is_by_partition or not spreading.keys:
+        return spreading.reason
     count = str(partitions_asked or "as many as the ordered topic has partitions, or as partitions of the output says")
-    return f"{spreading.why}; buckets: {count}; each reads all partitions and their CTIs, and keeps the rows whose keys fall to it"
+    return f"{spreading.reason}; buckets: {count}; each reads all partitions and their CTIs, and keeps the rows whose keys fall to it"

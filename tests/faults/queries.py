@@ -25,7 +25,7 @@ from faults.query_topics import Writer, faults_of
 from support.bucket_oracle import Question
 from support.bucket_runs import Raw, dense
 from support.bucket_topics import Topic
-from support.composed_scripts import composed, outputs_of
+from support.composed_scripts import compose_scripts, outputs_of
 from support.law_breaches import demand
 from support.query_kinds import FIRST, SECOND
 from support.stack.jobs import Job, Workspace, settings_of
@@ -219,7 +219,7 @@ class QueryRound:
     def _asked(self, *, over: bool) -> Asked:
         # Plain Python knows no declared types.
         questions = {} if self.typed or (over and self._size > SHORT) else {name: Question(over, *span) for name, span in ASKED.items()}
-        script = composed(self._kinds, over=over, asked=questions, unit=UNIT)
+        script = compose_scripts(self._kinds, over=over, asked=questions, unit=UNIT)
         outputs = (*(output for kind in self._kinds for output in outputs_of(kind)), *questions)
         expected = told(
             script,

@@ -132,4 +132,4 @@ def test_a_function_of_a_wrong_type_is_refused() -> None:
 def test_a_query_that_nobody_offers_is_refused() -> None:
     """No file and no entry point."""
     with pytest.raises(QueryError, match="no installed package offers a query of that name"):
-        extensions.query_named("nothing")
+        extensions.find_query("nothing")

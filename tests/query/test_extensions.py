@@ -26,9 +26,9 @@ from query.extensions import AggregateFunction
 from query.plan import operator_extensions as operators
 from query.plan.nodes import walk
 from query.plan.operator import Operator
-from query.plan.operator_extensions import OfferedOperator, RowColumn
-from query.plan.parallelism import spreading_of
-from query.plan.row_tables import BAD_SCHEMA, Retained, alone
+from query.plan.operator_extensions import OperatorExtension, RowColumn
+from query.plan.parallelism import decide_spreading
+from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding import offered as aggregates
 from tidegate.expressions.binding.catalog import InputSchema
@@ -171,7 +171,7 @@ def test_a_wrong_call_of_an_aggregate_is_refused(call: str, code: str, what: str
 PLUGIN = ROOT / "examples" / "plugin" / "debounce.py"
 
 
-def _debounce() -> OfferedOperator:
+def _debounce() -> OperatorExtension:
     spec = importlib.util.spec_from_file_location("debounce", PLUGIN)
     assert spec is not None
     assert spec.loader is not None
@@ -179,7 +179,7 @@ def _debounce() -> OfferedOperator:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     found = module.debounce
-    assert isinstance(found, OfferedOperator)
+    assert isinstance(found, OperatorExtension)
     return found
 
 
@@ -289,7 +289,7 @@ class Stray(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Ignore what is asked for."""
-        rows = alone(retained).drop_columns(["position"])
+        rows = only_side(retained).drop_columns(["position"])
         return rows.set_column(1, "system_us", pc.add(rows["system_us"], self._moved_us))
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
@@ -299,7 +299,7 @@ class Stray(Operator):
 
 def test_rows_outside_of_the_slice_stop_the_query() -> None:
     """They could not be final."""
-    extensions.register("stray", OfferedOperator(lambda columns, arguments: (columns, Stray(0)), "stray(x)"))
+    extensions.register("stray", OperatorExtension(lambda columns, arguments: (columns, Stray(0)), "stray(x)"))
     with pytest.raises(QueryError, match="the operator stray gave rows outside of the slice") as caught:
         answers_of("SELECT k FROM stray(arrivals) AS s", {"arrivals": comings_of([(0, 1, "a", 1), (0, 9, "a", 1)])}, [5 * SECOND])
     assert caught.value.code == "TG-QUERY-EXTENSION"
@@ -318,7 +318,7 @@ def test_rows_outside_of_the_slice_stop_the_query() -> None:
 )
 def test_an_operator_that_cannot_be_used_is_refused(make: Any, what: str) -> None:
     """When the script is bound, at its place."""
-    extensions.register("bad", OfferedOperator(make, "bad(x)"))
+    extensions.register("bad", OperatorExtension(make, "bad(x)"))
     with pytest.raises(QueryError) as caught:
         answers_of("SELECT a FROM bad(arrivals) AS b", {"arrivals": []})
     assert what in caught.value.what
@@ -335,7 +335,7 @@ def _with(**attributes: Any) -> Stray:
 def test_our_own_names_are_not_taken() -> None:
     """A script means the same wherever it runs."""
     with pytest.raises(QueryError, match="there is an operator Shift already"):
-        extensions.register("Shift", OfferedOperator(lambda columns, arguments: (columns, Stray(0)), "shift(x)"))
+        extensions.register("Shift", OperatorExtension(lambda columns, arguments: (columns, Stray(0)), "shift(x)"))
 
 
 def test_a_plan_with_an_operator_goes_to_workers() -> None:
@@ -359,4 +359,4 @@ def test_work_is_spread_where_rows_of_different_keys_never_meet() -> None:
     }.items():
         plans = bind_outputs(parse_script(sql), [schema])
         overs = {"flights": Cast(Field(("origin",)), Kind.NVARCHAR, declared=True)}
-        assert spreading_of(plans, overs, {"flights": 4}).by_partition is by_partition, sql
+        assert decide_spreading(plans, overs, {"flights": 4}).is_by_partition is by_partition, sql

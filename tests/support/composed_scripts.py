@@ -16,7 +16,7 @@ from support.query_kinds import INPUT, KINDS
 _STEP = re.compile(r"(?:^WITH |\), )(\w+) AS \((?=SELECT)")
 
 
-def composed(kinds: Iterable[str], *, over: bool, asked: Mapping[str, Question] | None = None, unit: str = "mcs") -> str:
+def compose_scripts(kinds: Iterable[str], *, over: bool, asked: Mapping[str, Question] | None = None, unit: str = "mcs") -> str:
     """
     Return one script that computes all of them.
 

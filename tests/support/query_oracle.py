@@ -85,7 +85,7 @@ def key_bytes(key: Any) -> bytes:
     return key.encode() if isinstance(key, str) else json.dumps(key).encode()
 
 
-def exact(numbers: Sequence[Any]) -> float:
+def exact_sum(numbers: Sequence[Any]) -> float:
     """The float nearest to the true sum."""
     return float(sum(map(Fraction, numbers)))
 
@@ -95,14 +95,14 @@ def value_bytes(key: Any, end: int, values: Sequence[Any]) -> bytes:
     numbers = [value for value in values if value is not None]
     total = None
     if numbers:
-        total = exact(numbers) if any(isinstance(value, float) for value in numbers) else sum(numbers)
+        total = exact_sum(numbers) if any(isinstance(value, float) for value in numbers) else sum(numbers)
     row = {
         "k": key,
         "at": iso(end),
         "n": len(values),
         "c": len(numbers),
         "s": total,
-        "a": exact(numbers) / len(numbers) if numbers else None,
+        "a": exact_sum(numbers) / len(numbers) if numbers else None,
         "lo": min(numbers, key=lambda value: (value, isinstance(value, float)), default=None),
         "hi": max(numbers, key=lambda value: (value, isinstance(value, int)), default=None),
     }

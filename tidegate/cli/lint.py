@@ -16,7 +16,7 @@ import typer
 from tidegate.observe.console import Format
 
 if TYPE_CHECKING:
-    from query.lint import Finding, Surroundings
+    from query.lint import Finding, LintContext
 
 
 def lint(
@@ -29,7 +29,7 @@ def lint(
 ) -> None:
     """Look for what is wrong, or seldom meant, in a script."""
     from ordering.errors import QueryError
-    from query.lint import error_of
+    from query.lint import error_finding
     from query.lint import lint as found_in
     from query.script import read_script
 
@@ -37,7 +37,7 @@ def lint(
     try:
         findings = found_in(read_script(script), surroundings)
     except QueryError as error:
-        findings = [error_of(error)]
+        findings = [error_finding(error)]
     if format is Format.JSON:
         print(json.dumps({"script": str(script), "findings": [asdict(finding) for finding in findings]}))
     else:
@@ -46,18 +46,18 @@ def lint(
         raise typer.Exit(1)
 
 
-def _surroundings(config: Path | None, references: list[str], into: str | None) -> Surroundings:
+def _surroundings(config: Path | None, references: list[str], into: str | None) -> LintContext:
     """
     Return what is known beside the script.
 
     Raises:
         SettingError: The configuration is wrong.
     """
-    from query.lint import Surroundings
+    from query.lint import LintContext
     from tidegate.expressions.binding.catalog import InputSchema
 
     if config is None:
-        return Surroundings(references=references, settings={"into": into})
+        return LintContext(references=references, settings={"into": into})
     from tidegate.settings.load import load
 
     settings = load(config)
@@ -65,7 +65,7 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
     topics = {name: table for name, table in settings.outputs.items() if table.topic}
     schemas += [InputSchema(name, is_result=True) for name in topics]
     schemas += [InputSchema(name, fields=table.fields, is_reference=True) for name, table in settings.references.items()]
-    return Surroundings(
+    return LintContext(
         schemas,
         retentions_us=settings.retentions_us(),
         topics=frozenset(topics),

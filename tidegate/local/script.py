@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordering.errors import SettingError
-from query.lint import MISTAKES, Finding, Surroundings, lint
+from query.lint import MISTAKES, Finding, LintContext, lint
 from query.plan.nodes import Plan, Scan
 from query.script import read_script
 from query.sql.bind import bind_outputs
@@ -98,7 +98,7 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
 
 def find_mistakes(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
     """Return what a script that can be bound says and hardly means, of all that ``tidegate lint`` finds."""
-    surroundings = Surroundings(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
+    surroundings = LintContext(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
     return [finding for finding in lint(read_script(path), surroundings) if finding.code in MISTAKES]
 
 

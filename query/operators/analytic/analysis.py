@@ -19,14 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.analytic.function_columns import STANDS_FOR, AnalyticColumns, state_name
-from query.operators.rows.row_groups import Candidates, Groups, Mask, Whole, group_numbers, interval_ends, taken
+from query.operators.analytic.function_columns import ROW_COUNT, AnalyticColumns, state_name
+from query.operators.rows.row_groups import Candidates, Groups, Ints, Mask, group_numbers, interval_ends, take_or_null
 from query.operators.windows import compacting
-from query.operators.windows.holistic import computed, is_holistic
-from query.operators.windows.running_totals import cells_of, either, running, summed
+from query.operators.windows.holistic import compute_aggregate, is_holistic
+from query.operators.windows.running_totals import aggregate_runs, choose_states, row_states, sum_groups
 from query.plan.nodes import Analyze
 from query.plan.operator import Operator
-from query.plan.row_tables import Retained, alone, by_substream, concat_rows, ticks, with_reasons
+from query.plan.row_tables import Retained, by_substream, concat_rows, only_side, ticks, with_reasons
 from tidegate.expressions.functions.columns import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Expr
@@ -48,13 +48,13 @@ class Analysis(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us and a column for each function, in the order of rows."""
-        every = alone(retained)
+        every = only_side(retained)
         subs, system_us = ticks(every, "sub"), ticks(every, "system_us")
         due = system_us < by_substream(subs, closing, "to_us", 0)
         if not due.all():
             every, subs, system_us = every.filter(pa.array(due)), subs[due], system_us[due]
         fresh = np.flatnonzero(system_us >= by_substream(subs, closing, "from_us", 0))
-        found = every.select(self._columns.passed(every)).take(pa.array(fresh))
+        found = every.select(self._columns.input_columns(every)).take(pa.array(fresh))
         if not len(fresh):
             return found
         looks = dict(self._looks(every, self.node.analytics))
@@ -79,7 +79,7 @@ class Analysis(Operator):
         to_us = by_substream(ticks(retained, "sub"), horizon, "to_us", 0)
         needed = system_us >= to_us
         for analytic in self.node.analytics:
-            meets = self._columns.meets(retained, analytic.when)
+            meets = self._columns.condition_mask(retained, analytic.when)
             needed |= (_until(analytic, system_us) >= to_us) & (True if meets is None else meets)
         return retained if needed.all() else retained.filter(pa.array(needed))
 
@@ -114,30 +114,28 @@ class Analysis(Operator):
             if partition not in groups:
                 keys = [self._columns.value(rows, key) for key in partition]
                 groups[partition] = Groups.of(group_numbers(subs, keys), system_us)
-            meets = self._columns.meets(rows, when)
+            meets = self._columns.condition_mask(rows, when)
             both = meets if among is None else among if meets is None else meets & among
             yield (partition, when), groups[partition].candidates(both)
 
     # Functions
 
-    def _column(
-        self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole
-    ) -> tuple[Variant, Sequence[Failure]]:
+    def _column(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Ints, fresh: Ints) -> tuple[Variant, Sequence[Failure]]:
         """Return the values of one function in the rows *fresh*, which stand at the places *asked*, and in which of them it failed."""
         if analytic.aggregate is not None:
             return self._total(analytic, analytic.aggregate, rows, look, asked)
         if analytic.function == "isfirst":
-            first = look.first_of_interval(asked, analytic.limit_us)
+            first = look.first_of_interval_mask(asked, analytic.limit_us)
             return Variant.of(len(asked), {Kind.BIGINT: pa.array(first.astype(np.int64))}), []
         return self._seen(analytic, rows, look, asked, fresh), []
 
-    def _seen(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Whole, fresh: Whole) -> Variant:
+    def _seen(self, analytic: Analytic, rows: pa.Table, look: Candidates, asked: Ints, fresh: Ints) -> Variant:
         """Return the values of LAG or LAST."""
-        found, exists = look.back(asked, analytic.rows_back, analytic.limit_us)
+        found, exists = look.look_back(asked, analytic.rows_back, analytic.limit_us)
         assert analytic.arg is not None
         source = np.zeros(len(asked), dtype=np.int64)
         source[exists] = look.rows[found[exists]]
-        column = taken(self._columns.value(rows, analytic.arg, analytic.when), source, exists)
+        column = take_or_null(self._columns.value(rows, analytic.arg, analytic.when), source, exists)
         if analytic.default is None or exists.all():
             return column
         without = np.flatnonzero(~exists)
@@ -146,21 +144,21 @@ class Analysis(Operator):
         return gather(len(asked), [(having, column.take_rows(having)), (without, default)])
 
     def _total(
-        self, analytic: Analytic, total: Aggregate, rows: pa.Table, look: Candidates, asked: Whole
+        self, analytic: Analytic, total: Aggregate, rows: pa.Table, look: Candidates, asked: Ints
     ) -> tuple[Variant, Sequence[Failure]]:
         """Return the aggregate over the candidates that each place sees."""
-        first, last = look.within(asked, analytic.limit_us)
+        first, last = look.range_within(asked, analytic.limit_us)
         values = [self._columns.value(rows, part, analytic.when).take_rows(look.rows) for part in total.parts]
         if is_holistic(total):
-            return computed(total, values, first, last)
-        cells = cells_of(total, values, len(look.rows))
-        if STANDS_FOR in rows.column_names:
+            return compute_aggregate(total, values, first, last)
+        cells = row_states(total, values, len(look.rows))
+        if ROW_COUNT in rows.column_names:
             prefix = state_name(self.node.analytics.index(analytic), "")
             states = [name for name in rows.column_names if name.startswith(prefix)]
-            summaries = rows.select([STANDS_FOR, *states]).take(pa.array(look.rows)).combine_chunks()
+            summaries = rows.select([ROW_COUNT, *states]).take(pa.array(look.rows)).combine_chunks()
             given = {name.removeprefix(prefix): summaries[name].combine_chunks() for name in states}
-            cells = either(valid_mask(summaries[STANDS_FOR].combine_chunks()), given, cells)
-        return running(total, cells, first, last), []
+            cells = choose_states(valid_mask(summaries[ROW_COUNT].combine_chunks()), given, cells)
+        return aggregate_runs(total, cells, first, last), []
 
     # Sums of what all rows see
 
@@ -181,7 +179,7 @@ class Analysis(Operator):
         keys = dict.fromkeys(key for each in self.node.analytics for key in each.partition)
         conditions = dict.fromkeys(each.when for each in self.node.analytics if each.when is not None)
         alike = [self._columns.value(retained, key) for key in keys]
-        alike += [Variant.of(len(subs), {Kind.BIT: pa.array(self._columns.meets(retained, when))}) for when in conditions]
+        alike += [Variant.of(len(subs), {Kind.BIT: pa.array(self._columns.condition_mask(retained, when))}) for when in conditions]
         groups = Groups.of(group_numbers(subs, alike), system_us)
         starts = groups.starts[:-1]
         if compacting.SAVING * len(starts) > len(subs):
@@ -189,16 +187,18 @@ class Analysis(Operator):
         owners = retained.take(pa.array(groups.order[starts]))
         at = owners.schema.get_field_index("system_us")
         table = owners.set_column(at, "system_us", pa.array(np.maximum.reduceat(groups.system_us, starts)))
-        table = table.append_column(STANDS_FOR, pa.array(np.diff(groups.starts)))
+        table = table.append_column(ROW_COUNT, pa.array(np.diff(groups.starts)))
         for number, analytic in enumerate(self.node.analytics):
-            assert analytic.aggregate is not None, "only aggregates are summed up"
+            assert analytic.aggregate is not None, "only aggregates are sum_groups up"
             values = [self._columns.value(retained, part, analytic.when) for part in analytic.aggregate.parts]
-            for name, states in summed(analytic.aggregate, cells_of(analytic.aggregate, values, len(subs)), groups.order, starts).items():
+            for name, states in sum_groups(
+                analytic.aggregate, row_states(analytic.aggregate, values, len(subs)), groups.order, starts
+            ).items():
                 table = table.append_column(state_name(number, name), states)
         return table
 
 
-def _until(analytic: Analytic, system_us: Whole) -> Whole:
+def _until(analytic: Analytic, system_us: Ints) -> Ints:
     """Return until when rows can be seen."""
     return interval_ends(system_us, analytic.limit_us) if analytic.function == "isfirst" else system_us + analytic.limit_us
 
@@ -206,7 +206,7 @@ def _until(analytic: Analytic, system_us: Whole) -> Whole:
 def _keeping(analytic: Analytic, look: Candidates) -> Mask:
     """Tell of each place whether rows to come can see it."""
     if analytic.function in ("lag", "last"):
-        return look.newest(max(analytic.rows_back, 1))
+        return look.newest_mask(max(analytic.rows_back, 1))
     if analytic.function == "isfirst":
-        return look.first_of_interval(np.arange(len(look.meets)), analytic.limit_us)
+        return look.first_of_interval_mask(np.arange(len(look.meets)), analytic.limit_us)
     return look.meets

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Analyze, predicates_of
-from query.plan.row_tables import each_once, ticks
+from query.plan.row_tables import first_reasons, ticks
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.tree import Expr, Literal, Slot
 from tidegate.expressions.variant import Variant, from_columns, gather
 
 Mask = npt.NDArray[np.bool_]
-STANDS_FOR = "n"
+ROW_COUNT = "n"
 """The column that says for how many rows one stands, with their states; null where it is but itself."""
 _Value = tuple[Expr, Expr | None]
 """An expression, and the condition under which it is computed; None: always."""
@@ -63,16 +63,16 @@ class AnalyticColumns:
         for at, value in enumerate(values):
             for name, part in found[value].columns(f"v{at}").items():
                 table = table.append_column(name, part)
-        failed = each_once(reasons)
+        failed = first_reasons(reasons)
         if failed.num_rows:
             table = table.filter(pc.invert(pc.is_in(table["position"], failed["position"].combine_chunks())))
         return table, failed
 
-    def passed(self, rows: pa.Table) -> list[str]:
+    def input_columns(self, rows: pa.Table) -> list[str]:
         """Return the names of the columns that the rows below had."""
-        return [name for name in rows.column_names if name not in ("position", STANDS_FOR) and name[0] not in "vwt"]
+        return [name for name in rows.column_names if name not in ("position", ROW_COUNT) and name[0] not in "vwt"]
 
-    def meets(self, rows: pa.Table, when: Expr | None) -> Mask | None:
+    def condition_mask(self, rows: pa.Table, when: Expr | None) -> Mask | None:
         """Return which rows meet a condition, None where all do."""
         if when is None:
             return None

@@ -26,7 +26,7 @@ from tidegate.expressions.variant import Variant, from_columns
 _COLUMN = re.compile(r"s([0-9]+)_([a-z])")
 
 
-def with_keys(below: pa.Table, keys: Sequence[Expr]) -> tuple[pa.Table, pa.Table]:
+def add_keys(below: pa.Table, keys: Sequence[Expr]) -> tuple[pa.Table, pa.Table]:
     """Return rows with those of their keys that are no columns of theirs (``g0_s``, ...), and the bad rows."""
     computed = [(at, key) for at, key in enumerate(keys) if not isinstance(key, Slot)]
     kept, columns, bad = RowStage((), tuple(key for _, key in computed)).apply(below)
@@ -37,11 +37,11 @@ def with_keys(below: pa.Table, keys: Sequence[Expr]) -> tuple[pa.Table, pa.Table
 
 
 def keys_of(table: pa.Table, keys: Sequence[Expr]) -> list[Variant]:
-    """Return the keys of rows that :func:`with_keys` gave."""
+    """Return the keys of rows that :func:`add_keys` gave."""
     return [from_columns(table, f"s{key.index}" if isinstance(key, Slot) else f"g{at}") for at, key in enumerate(keys)]
 
 
-def have_keys(table: pa.Table, keys: Sequence[Expr]) -> npt.NDArray[np.bool_]:
+def have_all_keys(table: pa.Table, keys: Sequence[Expr]) -> npt.NDArray[np.bool_]:
     """Return which rows have no key that is NULL, and so equals nothing."""
     found = np.ones(table.num_rows, dtype=np.bool_)
     for key in keys_of(table, keys):
@@ -49,22 +49,22 @@ def have_keys(table: pa.Table, keys: Sequence[Expr]) -> npt.NDArray[np.bool_]:
     return found
 
 
-def joined(left: pa.Table, right: pa.Table, pairs: Pairs, width: int, system_us: Ticks) -> pa.Table:
+def join_rows(left: pa.Table, right: pa.Table, pairs: Pairs, width: int, system_us: Ticks) -> pa.Table:
     """Return the rows that pairs become, and left rows alone, whose right one is -1; the left ones have *width* columns."""
     mine, theirs = pairs
     return pa.table(_head(left, mine, system_us) | _columns(left, mine) | _columns(right, theirs, width))
 
 
-def alone(left: pa.Table, rows: Ticks, system_us: Ticks) -> pa.Table:
+def unmatched_rows(left: pa.Table, rows: Ticks, system_us: Ticks) -> pa.Table:
     """Return the rows that left rows without a match become."""
     return pa.table(_head(left, rows, system_us) | _columns(left, rows))
 
 
-def meeting(residual: Expr | None, left: pa.Table, right: pa.Table, pairs: Pairs, width: int) -> Pairs:
+def filter_pairs(residual: Expr | None, left: pa.Table, right: pa.Table, pairs: Pairs, width: int) -> Pairs:
     """Return the pairs of which the condition is true; of a pair on which it fails it is not."""
     if residual is None:
         return pairs
-    table = joined(left, right, pairs, width, pairs[0])
+    table = join_rows(left, right, pairs, width, pairs[0])
     leaves: dict[Expr, Variant] = {leaf: from_columns(table, f"s{leaf.index}") for leaf in residual.leaves() if isinstance(leaf, Slot)}
     (verdict,), _ = evaluate([residual], leaves, table.num_rows)
     met = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)

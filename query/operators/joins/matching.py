@@ -24,9 +24,9 @@ from tidegate.expressions.kinds import Kind, KindMismatch
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, valid_mask
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-Pairs = tuple[Whole, Whole]
+Pairs = tuple[Ints, Ints]
 """Row numbers, one of each side."""
 
 PAIRS_MAX = 1_000_000
@@ -35,7 +35,7 @@ _CODE_MAX = 2**31
 
 
 @dataclass(frozen=True)
-class Keyed:
+class KeyedRows:
     """
     Rows of one side.
 
@@ -46,20 +46,20 @@ class Keyed:
         keys: Their keys, column by column.
     """
 
-    rows: Whole
-    sub: Whole
-    time_us: Whole
+    rows: Ints
+    sub: Ints
+    time_us: Ints
     keys: Sequence[Variant]
 
-    def at(self, places: Whole) -> Keyed:
+    def select(self, places: Ints) -> KeyedRows:
         """Return some of them."""
         if len(places) == len(self.rows):
             return self
-        return Keyed(self.rows[places], self.sub[places], self.time_us[places], [key.take_rows(places) for key in self.keys])
+        return KeyedRows(self.rows[places], self.sub[places], self.time_us[places], [key.take_rows(places) for key in self.keys])
 
 
 @dataclass(frozen=True)
-class Found:
+class Matches:
     """
     For each row that was asked for, its run among the candidates.
 
@@ -70,10 +70,10 @@ class Found:
         count: How long it is.
     """
 
-    asking: Whole
-    candidates: Whole
-    start: Whole
-    count: Whole
+    asking: Ints
+    candidates: Ints
+    start: Ints
+    count: Ints
 
     def pairs(self, pairs_max: int = PAIRS_MAX) -> Iterator[Pairs]:
         """Yield all pairs, in portions."""
@@ -89,7 +89,7 @@ class Found:
             first = last
 
 
-def matches(asking: Keyed, first_us: Whole, until_us: Whole, others: Keyed, eligible: Mask) -> Iterator[Found]:
+def find_matches(asking: KeyedRows, first_us: Ints, until_us: Ints, others: KeyedRows, eligible: Mask) -> Iterator[Matches]:
     """
     Find for each row of *asking* the rows of *others* with equal substream and keys and ``first_us <= time < until_us``.
 
@@ -103,7 +103,7 @@ def matches(asking: Keyed, first_us: Whole, until_us: Whole, others: Keyed, elig
     Yields:
         What was found, once for each way in which kinds of keys meet: no pair twice.
     """
-    others = others.at(_near(asking, first_us, until_us, others, eligible))
+    others = others.select(_near(asking, first_us, until_us, others, eligible))
     for mine, theirs in product(_signatures(asking), _signatures(others)):
         kinds = [_common(*pair) for pair in zip(mine.kinds, theirs.kinds, strict=True)]
         if None in kinds:
@@ -116,7 +116,7 @@ def matches(asking: Keyed, first_us: Whole, until_us: Whole, others: Keyed, elig
         yield _within(groups, asking.rows[chosen], first_us[chosen], until_us[chosen], others, theirs_rows)
 
 
-def _near(asking: Keyed, first_us: Whole, until_us: Whole, others: Keyed, eligible: Mask) -> Whole:
+def _near(asking: KeyedRows, first_us: Ints, until_us: Ints, others: KeyedRows, eligible: Mask) -> Ints:
     """Return which of *others* may match at all: of a substream that asks, at a time that is asked for."""
     if not len(asking.rows) or not len(others.rows):
         return np.empty(0, dtype=np.int64)
@@ -129,11 +129,11 @@ def _near(asking: Keyed, first_us: Whole, until_us: Whole, others: Keyed, eligib
 class _Signature:
     """Rows whose keys have the same kinds, none of them NULL."""
 
-    rows: Whole
+    rows: Ints
     kinds: tuple[Kind, ...]
 
 
-def _signatures(side: Keyed) -> list[_Signature]:
+def _signatures(side: KeyedRows) -> list[_Signature]:
     """Return the rows of each combination of kinds, in a fixed order."""
     if not len(side.rows):
         return []
@@ -160,7 +160,7 @@ def _common(mine: Kind, theirs: Kind) -> Kind | None:
     return None if kind in (Kind.RECORD, Kind.ARRAY) else kind
 
 
-def _converted(keys: Sequence[Variant], signature: _Signature, kinds: Sequence[Kind]) -> tuple[list[pa.Array], Whole]:
+def _converted(keys: Sequence[Variant], signature: _Signature, kinds: Sequence[Kind]) -> tuple[list[pa.Array], Ints]:
     """Return the keys of a signature's rows as these kinds, and the rows: those in which every key could be converted."""
     columns = []
     fine = np.ones(len(signature.rows), dtype=np.bool_)
@@ -191,10 +191,10 @@ class _Groups:
         count: How many groups there may be.
     """
 
-    order: Whole
-    mine: Whole
-    kept: Whole
-    theirs: Whole
+    order: Ints
+    mine: Ints
+    kept: Ints
+    theirs: Ints
     count: int
 
     @classmethod
@@ -221,7 +221,7 @@ class _Groups:
         return cls(order, mine[order], kept, theirs, count)
 
 
-def _within(groups: _Groups, asking: Whole, first_us: Whole, until_us: Whole, others: Keyed, theirs: Whole) -> Found:
+def _within(groups: _Groups, asking: Ints, first_us: Ints, until_us: Ints, others: KeyedRows, theirs: Ints) -> Matches:
     """Find the partners of rows that stand in the order of their groups: by group, then by time."""
     candidates = theirs[groups.kept]
     instants, rank = _ranked(others.time_us[candidates])
@@ -234,10 +234,10 @@ def _within(groups: _Groups, asking: Whole, first_us: Whole, until_us: Whole, ot
     place = place[order]
     start = np.searchsorted(place, groups.mine * width + np.searchsorted(instants, first_us))
     end = np.searchsorted(place, groups.mine * width + np.searchsorted(instants, until_us))
-    return Found(asking, others.rows[candidates[order]], start, np.maximum(end - start, 0))
+    return Matches(asking, others.rows[candidates[order]], start, np.maximum(end - start, 0))
 
 
-def _ranked(times: Whole) -> tuple[Whole, Whole]:
+def _ranked(times: Ints) -> tuple[Ints, Ints]:
     """Return the distinct times, rising, and the place of each time among them."""
     if not _is_rising(times):
         return np.unique(times, return_inverse=True)
@@ -245,5 +245,5 @@ def _ranked(times: Whole) -> tuple[Whole, Whole]:
     return times[first], np.cumsum(first) - 1
 
 
-def _is_rising(values: Whole) -> bool:
+def _is_rising(values: Ints) -> bool:
     return bool((values[1:] >= values[:-1]).all())

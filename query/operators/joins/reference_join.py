@@ -15,40 +15,40 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from query.operators.joins.joined_rows import alone, have_keys, joined, keys_of, meeting, with_keys
-from query.operators.joins.matching import Keyed, Pairs, matches
+from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_keys, join_rows, keys_of, unmatched_rows
+from query.operators.joins.matching import KeyedRows, Pairs, find_matches
 from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import ReferenceJoin, predicates_of
 from query.plan.row_tables import Retained, Ticks, by_substream, concat_rows, no_rows, rows_table, ticks
-from query.plan.row_tables import alone as only
+from query.plan.row_tables import only_side as only
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.tree import Expr
 
 
 @dataclass(frozen=True)
-class ReferenceJoining(InstantRows):
+class ReferenceTableJoin(InstantRows):
     """The operator of a :class:`query.plan.nodes.ReferenceJoin`."""
 
     node: ReferenceJoin
     table: ReferenceTable
     _records: pa.Table = field(init=False, repr=False)
-    _keyed: Keyed = field(init=False, repr=False)
+    _keyed: KeyedRows = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         exprs = tuple(column.expr for column in self.node.reference.columns)
         kept, columns, _ = RowStage(predicates_of(self.node.reference), exprs).apply(self.table.records)
         rows = rows_table(kept["sub"], kept["system_us"], kept["value"], columns).append_column("position", kept["position"])
-        records, _ = with_keys(rows, self._keys(1))
-        keyed = Keyed(np.arange(records.num_rows), ticks(records, "sub"), _zeros(records.num_rows), keys_of(records, self._keys(1)))
+        records, _ = add_keys(rows, self._keys(1))
+        keyed = KeyedRows(np.arange(records.num_rows), ticks(records, "sub"), _zeros(records.num_rows), keys_of(records, self._keys(1)))
         object.__setattr__(self, "_records", records)
         object.__setattr__(self, "_keyed", keyed)
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return the rows with their computed keys (``g0_s``, ...), without those that can give no result, and the bad rows."""
-        kept, bad = with_keys(below, self._keys(0))
+        kept, bad = add_keys(below, self._keys(0))
         if not self.node.outer:
-            can_match = have_keys(kept, self._keys(0))
+            can_match = have_all_keys(kept, self._keys(0))
             kept = kept if can_match.all() else kept.filter(pa.array(can_match))
         return kept, bad
 
@@ -61,10 +61,10 @@ class ReferenceJoining(InstantRows):
         system_us = system_us[due]
         found = [self._meeting(rows, pairs) for pairs in self._pairs(rows, self.table.version_at(system_us))]
         mine, theirs = (np.concatenate([_zeros(0), *(pairs[side] for pairs in found)]) for side in (0, 1))
-        parts = [joined(rows, self._records, (mine, theirs), len(self.node.left.columns), system_us[mine])]
+        parts = [join_rows(rows, self._records, (mine, theirs), len(self.node.left.columns), system_us[mine])]
         if self.node.outer:
             unmatched = np.setdiff1d(np.arange(rows.num_rows), mine)
-            parts.append(alone(rows, unmatched, system_us[unmatched]))
+            parts.append(unmatched_rows(rows, unmatched, system_us[unmatched]))
             mine, theirs = np.concatenate([mine, unmatched]), np.concatenate([theirs, unmatched])
         results = concat_rows(parts)
         order = np.lexsort((theirs, mine, ticks(results, "system_us")))
@@ -76,14 +76,14 @@ class ReferenceJoining(InstantRows):
     def _pairs(self, rows: pa.Table, version: Ticks) -> Iterator[Pairs]:
         """Yield the pairs (row, record) of equal keys in the version that is valid, conditions not asked yet."""
         has_version = np.flatnonzero(version >= 0)
-        asking = Keyed(np.arange(rows.num_rows), version, _zeros(rows.num_rows), keys_of(rows, self._keys(0))).at(has_version)
+        asking = KeyedRows(np.arange(rows.num_rows), version, _zeros(rows.num_rows), keys_of(rows, self._keys(0))).select(has_version)
         first = _zeros(len(has_version))
         everything = np.ones(self._records.num_rows, dtype=np.bool_)
-        for found in matches(asking, first, first + 1, self._keyed, everything):
+        for found in find_matches(asking, first, first + 1, self._keyed, everything):
             yield from found.pairs()
 
     def _meeting(self, rows: pa.Table, pairs: Pairs) -> Pairs:
-        return meeting(self.node.residual, rows, self._records, pairs, len(self.node.left.columns))
+        return filter_pairs(self.node.residual, rows, self._records, pairs, len(self.node.left.columns))
 
 
 def _zeros(length: int) -> Ticks:

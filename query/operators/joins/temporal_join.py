@@ -20,8 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.joins.joined_rows import alone, have_keys, joined, keys_of, meeting, with_keys
-from query.operators.joins.matching import Found, Keyed, Pairs, matches
+from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_keys, join_rows, keys_of, unmatched_rows
+from query.operators.joins.matching import KeyedRows, Matches, Pairs, find_matches
 from query.plan.nodes import Join
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, Ticks, by_substream, no_rows, ticks
@@ -40,14 +40,14 @@ class _Side:
     """What is retained of one side: the rows, and when each begins to count."""
 
     table: pa.Table
-    keyed: Keyed
+    keyed: KeyedRows
     system_us: Ticks
     from_us: Ticks
     to_us: Ticks
 
-    def rows(self, chosen: Mask) -> Keyed:
+    def rows(self, chosen: Mask) -> KeyedRows:
         """Return the chosen rows that have a time."""
-        return self.keyed.at(np.flatnonzero(chosen & self.timed))
+        return self.keyed.select(np.flatnonzero(chosen & self.timed))
 
     @property
     def timed(self) -> Mask:
@@ -114,9 +114,9 @@ class TemporalJoin(Operator):
 
     def prepare(self, below: pa.Table, side: int = LEFT) -> tuple[pa.Table, pa.Table]:
         """Return the rows with their computed keys (``g0_s``, ...), without those that can give no result, and the bad rows."""
-        kept, bad = with_keys(below, self._keys[side])
+        kept, bad = add_keys(below, self._keys[side])
         if side == RIGHT or not self.node.outer:
-            can_match = (self._time(kept, side) != _NO_TIME) & have_keys(kept, self._keys[side])
+            can_match = (self._time(kept, side) != _NO_TIME) & have_all_keys(kept, self._keys[side])
             kept = kept if can_match.all() else kept.filter(pa.array(can_match))
         return kept, bad
 
@@ -132,8 +132,8 @@ class TemporalJoin(Operator):
             return no_rows()
         found = _Found.sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
         if right is None:
-            return alone(left.table, found.left, found.system_us)
-        return joined(left.table, right.table, (found.left, found.right), self._width, found.system_us)
+            return unmatched_rows(left.table, found.left, found.system_us)
+        return join_rows(left.table, right.table, (found.left, found.right), self._width, found.system_us)
 
     def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
         """Return when a row comes, and the last instant of a pair, or of a left row alone, in which it can have a say."""
@@ -192,7 +192,7 @@ class TemporalJoin(Operator):
 
     def _side(self, table: pa.Table, closing: pa.Table, side: int) -> _Side:
         sub = ticks(table, "sub")
-        keyed = Keyed(np.arange(table.num_rows), sub, self._time(table, side), keys_of(table, self._keys[side]))
+        keyed = KeyedRows(np.arange(table.num_rows), sub, self._time(table, side), keys_of(table, self._keys[side]))
         ends = (by_substream(sub, closing, name, 0) for name in ("from_us", "to_us"))
         return _Side(table, keyed, ticks(table, "system_us"), *ends)
 
@@ -211,10 +211,10 @@ class TemporalJoin(Operator):
         """Yield the pairs (left row, right row) whose later time lies in the slice, conditions not asked yet."""
         bounds = self.node.bounds
         fresh = left.rows(left.fresh)
-        for found in matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known):
+        for found in find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known):
             yield from found.pairs()
         fresh = right.rows(right.fresh)
-        for found in matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
+        for found in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
             yield from ((mine, theirs) for theirs, mine in found.pairs())
 
     def _joined(self, left: _Side, right: _Side, pairs: Pairs) -> _Found:
@@ -223,7 +223,7 @@ class TemporalJoin(Operator):
 
     def _meeting(self, left: _Side, right: _Side, pairs: Pairs) -> Pairs:
         """Return the pairs that meet the conditions of ON."""
-        return meeting(self.node.residual, left.table, right.table, pairs, self._width)
+        return filter_pairs(self.node.residual, left.table, right.table, pairs, self._width)
 
     @property
     def _width(self) -> int:
@@ -239,12 +239,12 @@ class TemporalJoin(Operator):
         due = (certain_us >= left.from_us) & (certain_us < left.to_us)
         if right is not None and due.any():
             asking = left.rows(due)
-            for found in matches(asking, *self.node.bounds.right_range(asking.time_us), right.keyed, right.known):
+            for found in find_matches(asking, *self.node.bounds.right_range(asking.time_us), right.keyed, right.known):
                 due[self._matched(left, right, found)] = False
         rows = np.flatnonzero(due)
         return _Found(rows, np.full(len(rows), -1, dtype=np.int64), certain_us[rows])
 
-    def _matched(self, left: _Side, right: _Side, found: Found) -> Ticks:
+    def _matched(self, left: _Side, right: _Side, found: Matches) -> Ticks:
         """Return the rows that had a match."""
         if self.node.residual is None:
             return found.asking[found.count > 0]

@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from ordering.columns.segments import sort_places
 from query.columns.encode import canonicalize, encode_keys
-from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilColumn, UntilEdge, alive_at
-from query.operators.rows.row_groups import Groups, Whole, group_numbers
+from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilColumn, UntilEdge, count_alive
+from query.operators.rows.row_groups import Groups, Ints, group_numbers
 from query.plan.operator import Operator
-from query.plan.operator_extensions import Argument, ColumnArgument, Length, OfferedOperator, RowColumn, Word
-from query.plan.row_tables import Retained, alone, by_substream, no_rows, rows_table, ticks
+from query.plan.operator_extensions import Argument, ColumnArgument, Length, NamedColumn, OperatorExtension, RowColumn
+from query.plan.row_tables import Retained, by_substream, no_rows, only_side, rows_table, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, from_columns
 
@@ -48,7 +48,7 @@ class Active(Operator):
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position, substream, time, the grouping columns, and what tells how long rows live."""
-        below, marks, bad = self.lifetime.marked(below)
+        below, marks, bad = self.lifetime.mark_rows(below)
         keys = [canonicalize(from_columns(below, f"s{index}")) for index in self.keys]
         rows = rows_table(below["sub"], below["system_us"], below["key"], keys)
         for name, column in {"position": below["position"], **marks}.items():
@@ -57,10 +57,10 @@ class Active(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the counts at from_us <= system_us < to_us, ordered by (system_us, grouping columns, sub)."""
-        every, groups, ends_us = self._living(alone(retained))
+        every, groups, ends_us = self._living(only_side(retained))
         if not every.num_rows:
             return no_rows()
-        at, group, alive = alive_at(groups, ends_us)
+        at, group, alive = count_alive(groups, ends_us)
         sub = ticks(every, "sub")[groups.order[groups.starts[group]]]
         due = (at >= by_substream(sub, closing, "from_us", 0)) & (at < by_substream(sub, closing, "to_us", 0))
         at, group, alive = at[due], group[due], alive[due]
@@ -70,12 +70,12 @@ class Active(Operator):
         found = found.append_column("system_us", pa.array(at[order]))
         return found.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))
 
-    def _living(self, rows: pa.Table) -> tuple[pa.Table, Groups, Whole]:
+    def _living(self, rows: pa.Table) -> tuple[pa.Table, Groups, Ints]:
         """Return the rows that live, in the order of time, their groups, and place by place when they end to live."""
         system_us = ticks(rows, "system_us")
         if (np.diff(system_us) < 0).any():
             rows = rows.take(pa.array(np.argsort(system_us, kind="stable")))
-        living, ends_us = self.lifetime.ends(rows, self._keys(rows))
+        living, ends_us = self.lifetime.find_ends(rows, self._keys(rows))
         if living is not None and not living.all():
             rows, ends_us = rows.filter(pa.array(living)), ends_us[living]
         groups = Groups.of(group_numbers(ticks(rows, "sub"), self._keys(rows)), ticks(rows, "system_us"))
@@ -96,7 +96,7 @@ class Active(Operator):
         return retained.filter(pa.array(ends >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
 
 
-def _ranks(owners: pa.Table) -> Whole:
+def _ranks(owners: pa.Table) -> Ints:
     """Return the rank of each group in the order of (grouping columns, sub)."""
     columns = sorted(name for name in owners.column_names if name not in ("sub", "key"))
     order = pc.sort_indices(owners, sort_keys=[(name, "ascending") for name in (*columns, "sub")]).to_numpy()
@@ -105,10 +105,10 @@ def _ranks(owners: pa.Table) -> Whole:
     return ranks
 
 
-def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Active]:
+def make_active(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Active]:
     """Make ``active(rows, unit, n, key, ...)``, with ``ends = column``, or ``edge = column`` and ``span = column``, anywhere after n."""
     keys = [argument for argument in arguments[1:] if isinstance(argument, ColumnArgument)]
-    words = [argument for argument in arguments[1:] if isinstance(argument, Word)]
+    words = [argument for argument in arguments[1:] if isinstance(argument, NamedColumn)]
     if not arguments or not isinstance(arguments[0], Length) or len(keys) + len(words) < len(arguments) - 1:
         raise ValueError("active takes a length of time - a unit and a number - and the columns that rows are counted by")
     given = [columns[key.index] for key in keys]
@@ -133,4 +133,4 @@ def _lifetime(longest_us: int, places: Mapping[str, int], columns: Sequence[RowC
     return UntilColumn(longest_us, places["ends"], column.name)
 
 
-ACTIVE = OfferedOperator(make, "active(flights, minute, 5, origin)", words=("ends", "edge", "span"))
+ACTIVE = OperatorExtension(make_active, "active(flights, minute, 5, origin)", named_columns=("ends", "edge", "span"))

@@ -40,11 +40,11 @@ class Lifetime(Protocol):
         """How long a row lives at most, microseconds."""
         ...
 
-    def marked(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
+    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
         """Return the rows that count, what to keep beside them, and the bad rows."""
         ...
 
-    def ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
         """
         Tell when rows end to live.
 
@@ -64,11 +64,11 @@ class ForLength:
 
     longest_us: int
 
-    def marked(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
+    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
         """Return the rows as they are."""
         return below, {}, BAD_SCHEMA.empty_table()
 
-    def ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
         """Return n after each row's time."""
         return None, ticks(rows, "system_us") + self.longest_us
 
@@ -81,7 +81,7 @@ class UntilColumn:
     column: int
     title: str
 
-    def marked(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
+    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
         """Return the rows that live, with ``until_us``; one whose end is no datetime is bad."""
         end = Cast(Slot(self.column, self.title, None), Kind.DATETIME)
         kept, (said,), bad = RowStage((), (end,)).apply(below)
@@ -91,7 +91,7 @@ class UntilColumn:
         lives = until.to_numpy() > begins
         return kept.filter(pa.array(lives)), {"until_us": until.filter(pa.array(lives))}, bad
 
-    def ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
         """Return what was kept."""
         return None, ticks(rows, "until_us")
 
@@ -104,14 +104,14 @@ class UntilEdge:
     edge: int
     span: int | None = None
 
-    def marked(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
+    def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
         """Return the rows, with ``is_edge``, and the value of *span* (``g0_s``, ...)."""
         marks: Marks = {"is_edge": pa.array(from_columns(below, f"s{self.edge}").valid_mask())}
         if self.span is not None:
             marks |= canonicalize(from_columns(below, f"s{self.span}")).columns("g0")
         return below, marks, BAD_SCHEMA.empty_table()
 
-    def ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
+    def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
         """Return the first edge after each row, n after it where there is none until then."""
         is_edge, system_us = rows["is_edge"].to_numpy(), ticks(rows, "system_us")
         spans = keys if self.span is None else [*keys, from_columns(rows, "g0")]
@@ -129,7 +129,7 @@ class UntilEdge:
         return ~is_edge, until
 
 
-def in_order(groups: Groups, ends_us: Ticks) -> Ticks:
+def sort_ends(groups: Groups, ends_us: Ticks) -> Ticks:
     """Return the ends of lives, given place by place, sorted within each group."""
     turns = (ends_us[1:] < ends_us[:-1]) & (groups.group[1:] == groups.group[:-1])
     if not turns.any():
@@ -139,7 +139,7 @@ def in_order(groups: Groups, ends_us: Ticks) -> Ticks:
     return found
 
 
-def alive_at(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
+def count_alive(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
     """
     Return the instants at which rows begin or end to live, each once for its group.
 
@@ -150,7 +150,7 @@ def alive_at(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
     Returns:
         The instants, the numbers of their groups, and how many rows are alive then.
     """
-    ended_us = in_order(groups, ends_us)
+    ended_us = sort_ends(groups, ends_us)
     begun = _lasts(groups.system_us, groups.group)
     ended = _lasts(ended_us, groups.group)
     begins, group = groups.system_us[begun], groups.group[begun]

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.operators.rows.instant_rows import InstantRows, due_rows
-from query.plan.operator_extensions import Argument, Length, OfferedOperator, RowColumn
-from query.plan.row_tables import BAD_SCHEMA, Retained, alone
+from query.plan.operator_extensions import Argument, Length, OperatorExtension, RowColumn
+from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Shift(InstantRows):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        return due_rows(alone(retained), closing).drop_columns(["position"])
+        return due_rows(only_side(retained), closing).drop_columns(["position"])
 
 
-def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Shift]:
+def make_shift(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Shift]:
     """Make ``shift(rows, unit, n)``."""
     if len(arguments) != 1 or not isinstance(arguments[0], Length):
         raise ValueError("shift takes a length of time: a unit and a number")
     return columns, Shift(arguments[0].us)
 
 
-SHIFT = OfferedOperator(make, "shift(flights, minute, 5)")
+SHIFT = OperatorExtension(make_shift, "shift(flights, minute, 5)")

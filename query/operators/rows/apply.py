@@ -15,7 +15,7 @@ import pyarrow as pa
 from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
-from query.plan.row_tables import Retained, alone
+from query.plan.row_tables import Retained, only_side
 from tidegate.expressions.functions.columns import RowNumbers
 from tidegate.expressions.functions.records import elements, properties
 from tidegate.expressions.kinds import Kind
@@ -23,7 +23,7 @@ from tidegate.expressions.variant import Variant, gather
 
 
 @dataclass(frozen=True)
-class Application(InstantRows):
+class Expansion(InstantRows):
     """The operator of a :class:`query.plan.nodes.Apply`."""
 
     node: Apply
@@ -55,4 +55,4 @@ class Application(InstantRows):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, row, element)."""
-        return due_rows(alone(retained), closing).drop_columns(["position"])
+        return due_rows(only_side(retained), closing).drop_columns(["position"])

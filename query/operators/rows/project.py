@@ -14,7 +14,7 @@ from query.columns.encode import encode_keys, encode_objects
 from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Project, predicates_of, scan_of
-from query.plan.row_tables import RESULT_SCHEMA, Retained, alone, rows_table
+from query.plan.row_tables import RESULT_SCHEMA, Retained, only_side, rows_table
 from tidegate.expressions.variant import Variant
 from tidegate.payloads.formats import JSON, PayloadFormat
 
@@ -35,7 +35,7 @@ class Projection(InstantRows):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        return due_rows(alone(retained), closing).drop_columns(["position"])
+        return due_rows(only_side(retained), closing).drop_columns(["position"])
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class EncodedProjection(InstantRows):
 
     def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        return due_rows(alone(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
+        return due_rows(only_side(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
 
 
 def _computed(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:

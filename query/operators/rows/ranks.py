@@ -18,7 +18,7 @@ from query.columns.encode import canonicalize
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 NOWHERE = np.iinfo(np.int64).max
@@ -26,7 +26,7 @@ NOWHERE = np.iinfo(np.int64).max
 _TWO_63 = 2.0**63
 
 
-def places(keys: Sequence[tuple[Variant, bool]]) -> Whole:
+def order_places(keys: Sequence[tuple[Variant, bool]]) -> Ints:
     """
     Return an integer for each row: the smaller the earlier ORDER BY has it, equal where nothing tells rows apart.
 
@@ -41,12 +41,12 @@ def places(keys: Sequence[tuple[Variant, bool]]) -> Whole:
     return found
 
 
-def _directed(column: Variant, descending: bool) -> Whole:
+def _directed(column: Variant, descending: bool) -> Ints:
     rising = ranks(column)
     return int(rising.max(initial=0)) - rising if descending else rising
 
 
-def ranks(column: Variant) -> Whole:
+def ranks(column: Variant) -> Ints:
     """Return an integer for each value: equal for equal values, greater for greater ones, 0 for NULL."""
     found = np.zeros(column.length, dtype=np.int64)
     above = 1
@@ -56,7 +56,7 @@ def ranks(column: Variant) -> Whole:
     return found
 
 
-def previous_equals(column: Variant) -> Whole:
+def previous_equals(column: Variant) -> Ints:
     """Return for each row the number of the last row before it that has the same value: -1 without one, ``NOWHERE`` for NULL."""
     found = np.full(column.length, NOWHERE, dtype=np.int64)
     for kind, part in _by_equality(column).parts.items():
@@ -81,7 +81,7 @@ def nearest_floats(column: Variant) -> Floats:
     return found
 
 
-def remainders(column: Variant, floats: Floats) -> Whole:
+def remainders(column: Variant, floats: Floats) -> Ints:
     """Return what each bigint is more than the float nearest to it; 0 for anything else."""
     if Kind.BIGINT not in column.parts:
         return np.zeros(column.length, dtype=np.int64)
@@ -90,11 +90,11 @@ def remainders(column: Variant, floats: Floats) -> Whole:
     # 2**63 itself is no bigint, but may be the float nearest to one.
     beyond = floats >= _TWO_63
     nearest = np.where(beyond | ~valid_mask(part), 0.0, floats).astype(np.int64)
-    found: Whole = np.where(beyond & valid_mask(part), whole + np.iinfo(np.int64).min, whole - nearest)
+    found: Ints = np.where(beyond & valid_mask(part), whole + np.iinfo(np.int64).min, whole - nearest)
     return found
 
 
-def _classes(column: Variant) -> Iterable[tuple[Whole, Whole]]:
+def _classes(column: Variant) -> Iterable[tuple[Ints, Ints]]:
     """Yield, from the lowest class of kinds to the highest, its rows and the dense rank of each."""
     numbers = Variant.of(column.length, {kind: part for kind, part in column.parts.items() if kind in (Kind.BIGINT, Kind.FLOAT)})
     for kind, part in column.parts.items():
@@ -106,15 +106,15 @@ def _classes(column: Variant) -> Iterable[tuple[Whole, Whole]]:
             yield rows, _dense_numbers(numbers.take_rows(rows))
 
 
-def _dense(values: pa.Array) -> Whole:
+def _dense(values: pa.Array) -> Ints:
     distinct = values.dictionary_encode()
     rank = np.empty(len(distinct.dictionary), dtype=np.int64)
     rank[pc.sort_indices(distinct.dictionary).to_numpy()] = np.arange(len(rank))
-    found: Whole = rank[distinct.indices.to_numpy()]
+    found: Ints = rank[distinct.indices.to_numpy()]
     return found
 
 
-def _dense_numbers(numbers: Variant) -> Whole:
+def _dense_numbers(numbers: Variant) -> Ints:
     if numbers.kinds == (Kind.BIGINT,):
         return _dense(numbers.parts[Kind.BIGINT])
     floats = nearest_floats(numbers)

@@ -20,14 +20,14 @@ from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
 from tidegate.expressions.variant import Variant, valid_mask
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_ROOM = 2**40
+_NUMBERS_MAX = 2**40
 """Group numbers above this are numbered anew, so that they can be multiplied with the next key's."""
 
 
-def group_numbers(subs: Whole, keys: Sequence[Variant]) -> Whole:
+def group_numbers(subs: Ints, keys: Sequence[Variant]) -> Ints:
     """Return a number for each row, equal for rows of one substream whose keys are equal in kind and value."""
     numbers = subs
     for key in keys:
@@ -38,7 +38,7 @@ def group_numbers(subs: Whole, keys: Sequence[Variant]) -> Whole:
             valid = valid_mask(part)
             codes[valid] = distinct.indices.to_numpy(zero_copy_only=False)[valid].astype(np.int64) + above
             above += len(distinct.dictionary)
-        if above * (int(numbers.max(initial=0)) + 1) >= _ROOM:
+        if above * (int(numbers.max(initial=0)) + 1) >= _NUMBERS_MAX:
             numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64, copy=False)
         numbers = numbers * above + codes
     return numbers
@@ -57,14 +57,14 @@ class Groups:
         system_us: The time at each place.
     """
 
-    order: Whole
-    place: Whole
-    group: Whole
-    starts: Whole
-    system_us: Whole
+    order: Ints
+    place: Ints
+    group: Ints
+    starts: Ints
+    system_us: Ints
 
     @classmethod
-    def of(cls, numbers: Whole, system_us: Whole) -> Groups:
+    def of(cls, numbers: Ints, system_us: Ints) -> Groups:
         """Sort rows, given in their fixed order, by the numbers of their groups."""
         count = len(numbers)
         order = group_order(numbers)
@@ -98,15 +98,15 @@ class Candidates:
 
     groups: Groups
     meets: Mask
-    places: Whole
-    upto: Whole
+    places: Ints
+    counts_before: Ints
 
     @property
-    def rows(self) -> Whole:
+    def rows(self) -> Ints:
         """The row number of each candidate."""
         return self.groups.order[self.places]
 
-    def back(self, asked: Whole, offset: int, limit_us: int) -> tuple[Whole, Mask]:
+    def look_back(self, asked: Ints, offset: int, limit_us: int) -> tuple[Ints, Mask]:
         """
         Look a number of candidates back.
 
@@ -118,44 +118,44 @@ class Candidates:
         Returns:
             For each place the number of the candidate, and whether there is one; the number counts only then.
         """
-        ends = self.upto[asked + 1] if offset == 0 else self.upto[asked] - (offset - 1)
+        ends = self.counts_before[asked + 1] if offset == 0 else self.counts_before[asked] - (offset - 1)
         found = ends - 1
-        exists = found >= self.upto[self.groups.starts[self.groups.group[asked]]]
+        exists = found >= self.counts_before[self.groups.starts[self.groups.group[asked]]]
         found = np.where(exists, found, 0)
         if len(self.places):
             exists &= self.groups.system_us[asked] - self.groups.system_us[self.places[found]] <= limit_us
         return found, exists
 
-    def first_of_interval(self, asked: Whole, interval_us: int) -> Mask:
+    def first_of_interval_mask(self, asked: Ints, interval_us: int) -> Mask:
         """Tell of each place whether it is the first candidate of its group in its interval ``(start, end]``, aligned to 1970."""
-        before, exists = self.back(asked, 1, interval_us)
+        before, exists = self.look_back(asked, 1, interval_us)
         interval = interval_ends(self.groups.system_us, interval_us)
         found = self.meets[asked]
         found[exists] &= interval[self.places[before[exists]]] != interval[asked[exists]]
         return found
 
-    def within(self, asked: Whole, limit_us: int) -> tuple[Whole, Whole]:
+    def range_within(self, asked: Ints, limit_us: int) -> tuple[Ints, Ints]:
         """Return for each place the first and the last of the candidates up to it that are at most *limit_us* older."""
         group = self.groups.group[self.places]
-        starts = self.upto[self.groups.starts]
+        starts = self.counts_before[self.groups.starts]
         times = self.groups.system_us[self.places]
         oldest = self.groups.system_us[asked] - (limit_us + 1)
         first = first_above(times, group, starts, oldest, self.groups.group[asked]) if len(times) else np.zeros(len(asked), dtype=np.int64)
-        return first, self.upto[asked + 1] - 1
+        return first, self.counts_before[asked + 1] - 1
 
-    def newest(self, count: int) -> Mask:
+    def newest_mask(self, count: int) -> Mask:
         """Tell of each place whether it is one of the last *count* candidates of its group."""
-        left = self.upto[self.groups.starts[self.groups.group + 1]] - self.upto[:-1]
+        left = self.counts_before[self.groups.starts[self.groups.group + 1]] - self.counts_before[:-1]
         return self.meets & (left <= count)
 
 
-def interval_ends(system_us: Whole, interval_us: int) -> Whole:
+def interval_ends(system_us: Ints, interval_us: int) -> Ints:
     """Return the end of the interval ``(start, end]`` of each instant; intervals are aligned to 1970."""
-    ends: Whole = -(-system_us // interval_us) * interval_us
+    ends: Ints = -(-system_us // interval_us) * interval_us
     return ends
 
 
-def taken(column: Variant, rows: Whole, exists: Mask) -> Variant:
+def take_or_null(column: Variant, rows: Ints, exists: Mask) -> Variant:
     """Return the values in some rows, NULL where *exists* is false."""
     indices = pa.array(rows, mask=~exists)
     return Variant.of(len(rows), {kind: part.take(indices) for kind, part in column.parts.items()})

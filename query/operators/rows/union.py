@@ -13,7 +13,7 @@ from query.plan.row_tables import BAD_SCHEMA, Retained, concat_rows
 
 
 @dataclass(frozen=True)
-class Uniting(InstantRows):
+class UnionOfRows(InstantRows):
     """The operator of a :class:`query.plan.nodes.Union`."""
 
     node: Union

@@ -16,14 +16,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.windows.exact_sum import PIECES, pieces, rounded
+from query.operators.windows.exact_sum import PIECES, round_sums, split_floats
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask
 
 _EXTREME_KINDS = (Kind.BIT, Kind.BIGINT, Kind.FLOAT, Kind.DATETIME, Kind.NVARCHAR)
 _HALF_BITS = 32
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
@@ -37,7 +37,7 @@ class State:
 
 
 @dataclass(frozen=True)
-class Totals:
+class AggregateStates:
     """
     The aggregates of one query over rows that have been seen.
 
@@ -96,20 +96,20 @@ class Totals:
             yield State(name, f"{'least' if merge == 'min' else 'greatest'}({collect}, {merge}({name}))", merge)
 
 
-def with_pieces(rows: pa.Table, values: Sequence[int]) -> tuple[pa.Table, dict[int, Sequence[int]]]:
+def add_float_pieces(rows: pa.Table, values: Sequence[int]) -> tuple[pa.Table, dict[int, Sequence[int]]]:
     """Add the pieces of the floats of *values* to rows (``l0_0``, ``p0_0``, ...); return also which limbs occur."""
     limbs: dict[int, Sequence[int]] = {}
     for value in values:
         floats = rows[f"v{value}_f"].combine_chunks()
         used: set[int] = set()
-        for at, (limb, piece) in enumerate(pieces(floats.fill_null(0.0).to_numpy())):
+        for at, (limb, piece) in enumerate(split_floats(floats.fill_null(0.0).to_numpy())):
             used |= set(np.unique(limb[piece != 0]).tolist())
             rows = rows.append_column(f"l{value}_{at}", pa.array(limb)).append_column(f"p{value}_{at}", pa.array(piece))
         limbs[value] = sorted(used)
     return rows, limbs
 
 
-def finish_total(windows: pa.Table, aggregate: Aggregate, value: int | None) -> Variant:
+def finish_aggregate(windows: pa.Table, aggregate: Aggregate, value: int | None) -> Variant:
     """Return the values of one aggregate, from the states of the windows."""
     if aggregate.function == "count":
         name = "n" if value is None else f"c{value}"
@@ -142,7 +142,7 @@ def _mean(windows: pa.Table, value: int) -> Variant:
     return Variant.of(windows.num_rows, {Kind.FLOAT: pa.array(means + 0.0, mask=~known)})
 
 
-def _whole_sums(windows: pa.Table, value: int) -> tuple[Whole, Whole, Mask]:
+def _whole_sums(windows: pa.Table, value: int) -> tuple[Ints, Ints, Mask]:
     """Return the halves of integer sums, the lower one positive, and which sums are bigints."""
     high, low = _column(windows, f"s{value}_high"), _column(windows, f"s{value}_low")
     high, low = high + (low >> _HALF_BITS), low & ((1 << _HALF_BITS) - 1)
@@ -160,7 +160,7 @@ def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:
     if len(slow):
         prefix = f"x{value}_"
         limbs = {int(name[len(prefix) :]): _column(windows, name)[slow] for name in windows.column_names if name.startswith(prefix)}
-        sums[slow], known[slow] = rounded(limbs, high[slow], low[slow])
+        sums[slow], known[slow] = round_sums(limbs, high[slow], low[slow])
     return pa.array(sums + 0.0, mask=~known)
 
 
@@ -184,9 +184,9 @@ def _extreme(windows: pa.Table, value: int, *, largest: bool) -> Variant:
     return Variant.of(windows.num_rows, {kind: pc.if_else(pa.array(valid[kind]), part, None) for kind, part in parts.items()})
 
 
-def _column(windows: pa.Table, name: str) -> Whole:
+def _column(windows: pa.Table, name: str) -> Ints:
     """Return a state column, zeros when it does not occur."""
     if name not in windows.column_names:
         return np.zeros(windows.num_rows, dtype=np.int64)
-    found: Whole = windows[name].to_numpy()
+    found: Ints = windows[name].to_numpy()
     return found

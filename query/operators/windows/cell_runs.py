@@ -17,7 +17,7 @@ from ordering.columns.segments import first_above
 from query.plan.row_tables import by_substream, ticks
 from query.plan.windows import Sliding, Window
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -32,13 +32,13 @@ class Cells:
         to_us: Up to where, exclusive.
     """
 
-    group: Whole
-    instant: Whole
-    from_us: Whole
-    to_us: Whole
+    group: Ints
+    instant: Ints
+    from_us: Ints
+    to_us: Ints
 
     @classmethod
-    def of(cls, cells: pa.Table, subs: Whole, closing: pa.Table) -> Cells:
+    def of(cls, cells: pa.Table, subs: Ints, closing: pa.Table) -> Cells:
         """Return the cells of a table with ``group`` and ``cell``; *subs* holds the substream of each group."""
         group = ticks(cells, "group")
         from_us, to_us = (by_substream(subs[group], closing, name, 0) for name in ("from_us", "to_us"))
@@ -49,9 +49,9 @@ class Cells:
 class Runs:
     """For each result: the first and last of its cells (inclusive) and the window's end."""
 
-    first: Whole
-    last: Whole
-    end_us: Whole
+    first: Ints
+    last: Ints
+    end_us: Ints
 
 
 def hopping_runs(cells: Cells, window: Window, low: int, high: int) -> Runs:
@@ -89,7 +89,7 @@ def sliding_runs(cells: Cells, window: Sliding) -> Runs:
     return Runs(runs.first[asked], runs.last[asked], runs.end_us[asked])
 
 
-def _last_until(group: Whole, rising: Whole, until: Whole, of_group: Whole) -> Whole:
+def _last_until(group: Ints, rising: Ints, until: Ints, of_group: Ints) -> Ints:
     """Return the last cell of a group whose entry does not exceed a value, the one before the group where none does."""
     starts = np.searchsorted(group, np.arange(int(group.max(initial=-1)) + 2))
     return first_above(rising, group, starts, until, of_group) - 1

@@ -16,7 +16,7 @@ from math import gcd
 
 import pyarrow as pa
 
-from query.operators.windows.framing import collected, grouped_rows
+from query.operators.windows.framing import collect_states, number_groups
 from query.plan.row_tables import Ticks, ticks
 from query.plan.windows import AnyWindow, Window
 from tidegate.expressions.tree import Aggregate
@@ -27,7 +27,7 @@ SAVING = 2
 """Nor are those of which not so many become one, on average: a row of states is larger."""
 
 
-def grid_of(windows: Sequence[AnyWindow]) -> Window | None:
+def cell_grid(windows: Sequence[AnyWindow]) -> Window | None:
     """Return a tumbling window into whole numbers of which all of *windows* can be cut, None where they have no fixed ends."""
     fixed = [window for window in windows if isinstance(window, Window)]
     if len(fixed) < len(windows):
@@ -37,7 +37,7 @@ def grid_of(windows: Sequence[AnyWindow]) -> Window | None:
     return Window(step_us, step_us, offset_us) if step_us > 1 else None
 
 
-def compacted(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
+def compact_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
     """
     Put rows together.
 
@@ -50,14 +50,14 @@ def compacted(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregat
     """
     if rows.num_rows < COMPACTED_FROM:
         return rows
-    return put_together(rows, grid.pane_end(ticks(rows, "system_us")), keys, totals, numbers)
+    return merge_rows(rows, grid.pane_end(ticks(rows, "system_us")), keys, totals, numbers)
 
 
-def put_together(rows: pa.Table, cell: Ticks, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
+def merge_rows(rows: pa.Table, cell: Ticks, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
     """Return a row with states for each group and *cell*, an instant of each row; the rows themselves if that saves little."""
-    group, groups = grouped_rows(rows, keys)
+    group, groups = number_groups(rows, keys)
     placed = rows.append_column("group", pa.array(group)).append_column("cell", pa.array(cell))
-    cells, states = collected(placed, totals, numbers, 'cell, "group"')
+    cells, states = collect_states(placed, totals, numbers, 'cell, "group"')
     if SAVING * cells.num_rows > rows.num_rows:
         return rows
     owners = groups.take(cells["group"])

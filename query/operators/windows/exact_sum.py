@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 PIECES = 3
 _PIECE_BITS = 18
@@ -31,7 +31,7 @@ _ONES = SCALE // LIMB_BITS
 """The limb of whole numbers."""
 
 
-def pieces(values: Floats, places: Whole | int = 0) -> list[tuple[npt.NDArray[np.int16], Whole]]:
+def split_floats(values: Floats, places: Ints | int = 0) -> list[tuple[npt.NDArray[np.int16], Ints]]:
     """
     Cut finite floats into pieces: pairs (limb, piece), three per value, whose sum of ``piece * 2**(16 * limb - 1136)`` is it.
 
@@ -48,7 +48,7 @@ def pieces(values: Floats, places: Whole | int = 0) -> list[tuple[npt.NDArray[np
     return found
 
 
-def _pieces(values: Floats, shift: Whole | int) -> list[tuple[Whole, Whole]]:
+def _pieces(values: Floats, shift: Ints | int) -> list[tuple[Ints, Ints]]:
     mantissa, exponent = np.frexp(values)
     whole = (mantissa * 2.0**53).astype(np.int64)
     place = exponent.astype(np.int64) + (SCALE - 53) + shift
@@ -61,7 +61,7 @@ def _pieces(values: Floats, shift: Whole | int) -> list[tuple[Whole, Whole]]:
     return found
 
 
-def rounded(limbs: Mapping[int, Whole], high: Whole, low: Whole) -> tuple[Floats, npt.NDArray[np.bool_]]:
+def round_sums(limbs: Mapping[int, Ints], high: Ints, low: Ints) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """
     Put sums of pieces together, add integers, and round each total once.
 
@@ -91,7 +91,7 @@ def rounded(limbs: Mapping[int, Whole], high: Whole, low: Whole) -> tuple[Floats
     return np.where(finite, found, 0.0), finite
 
 
-def _nearest(digits: Whole, lowest: int) -> Floats:
+def _nearest(digits: Ints, lowest: int) -> Floats:
     """Round totals to floats: row i of *digits*, which are used up, counts limb *lowest* + i."""
     negative = _carried(digits) < 0
     if negative.any():
@@ -118,16 +118,16 @@ def _nearest(digits: Whole, lowest: int) -> Floats:
     return found
 
 
-def _carried(digits: Whole) -> Whole:
+def _carried(digits: Ints) -> Ints:
     """Carry, so that all digits but the last lie in [0, 2**16); return the last, which has the sign of the total."""
     for at in range(len(digits) - 1):
         digits[at + 1] += digits[at] >> LIMB_BITS
         digits[at] &= (1 << LIMB_BITS) - 1
-    last: Whole = digits[-1]
+    last: Ints = digits[-1]
     return last
 
 
-def divided(value: int, divisor: int) -> float | None:
+def divide_exactly(value: int, divisor: int) -> float | None:
     """Return the float nearest to a fraction, None beyond all floats."""
     try:
         # True division of integers rounds correctly, subnormal results included.

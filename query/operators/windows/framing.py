@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from ordering.columns.segments import sort_places
 from query.operators.rows.row_groups import group_numbers
-from query.operators.windows.aggregate_states import State, Totals, with_pieces
+from query.operators.windows.aggregate_states import AggregateStates, State, add_float_pieces
 from query.operators.windows.cell_runs import Cells, hopping_runs, sliding_runs
-from query.operators.windows.merged_cells import merged, with_row_numbers
+from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
 from query.plan.row_tables import Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Framed:
+class FramedWindows:
     """
     Windows, their groups, and where aggregates need them the rows.
 
@@ -69,24 +69,24 @@ class Framing:
     needs_rows: bool
     results_max: int
 
-    def windows(self, retained: pa.Table, closing: pa.Table) -> Iterator[Framed]:
+    def frame_windows(self, retained: pa.Table, closing: pa.Table) -> Iterator[FramedWindows]:
         """Yield the windows that *closing* asks for, in order of their ends."""
         rows = self._due(retained, closing)
         if not rows.num_rows:
             return
-        group, groups = grouped_rows(rows, self.keys)
+        group, groups = number_groups(rows, self.keys)
         cells, states = self._cells(rows.append_column("group", pa.array(group)))
         if self.needs_rows:
-            cells = with_row_numbers(cells)
+            cells = add_row_numbers(cells)
         ordered = _in_group_order(rows, group) if self.needs_rows else None
         for windows in self._frames(cells, states, ticks(groups, "sub"), closing):
             if windows.num_rows:
-                yield Framed(windows, groups, ordered)
+                yield FramedWindows(windows, groups, ordered)
 
     @property
     def _disjoint(self) -> bool:
         """Tell whether every event belongs to one window at most, so that cells are windows."""
-        return isinstance(self.window, Session) or (isinstance(self.window, Window) and self.window.tumbling)
+        return isinstance(self.window, Session) or (isinstance(self.window, Window) and self.window.is_tumbling)
 
     # Rows -> cells
 
@@ -102,7 +102,7 @@ class Framing:
 
     def _cells(self, rows: pa.Table) -> tuple[pa.Table, Sequence[State]]:
         """Return the states of cells, sorted by group and time where that is needed."""
-        return collected(rows, self.totals, self.numbers, '"group", cell' if self.needs_rows or not self._disjoint else None)
+        return collect_states(rows, self.totals, self.numbers, '"group", cell' if self.needs_rows or not self._disjoint else None)
 
     # Cells -> windows
 
@@ -113,12 +113,12 @@ class Framing:
             return
         cells = Cells.of(table, subs, closing)
         if isinstance(self.window, Sliding):
-            yield merged(table, ["group"], states, sliding_runs(cells, self.window))
+            yield merge_cells(table, ["group"], states, sliding_runs(cells, self.window))
         elif isinstance(self.window, Window):
             for low, high in self._chunks(np.sort(cells.instant), self.window, closing):
                 near = (cells.instant < high) & (cells.instant > low - self.window.size_us)
                 some = table if near.all() else table.filter(pa.array(near))
-                yield merged(some, ["group"], states, hopping_runs(Cells.of(some, subs, closing), self.window, low, high))
+                yield merge_cells(some, ["group"], states, hopping_runs(Cells.of(some, subs, closing), self.window, low, high))
 
     def _chunks(self, panes: Ticks, window: Window, closing: pa.Table) -> Iterator[tuple[int, int]]:
         """Yield ranges [low, high) of window ends, each with at most *results_max* results (or of one end)."""
@@ -128,7 +128,10 @@ class Framing:
         stop = min(int(window.last_end(panes[-1:])[0]) + 1, int(ticks(closing, "to_us").max()))
         while low < stop:
             ends = -(-(stop - low) // hop)
-            while ends > 1 and _count(panes, low - window.size_us, low + (ends - 1) * hop) * min(ends, window.hops) > self.results_max:
+            while (
+                ends > 1
+                and _count(panes, low - window.size_us, low + (ends - 1) * hop) * min(ends, window.windows_per_event) > self.results_max
+            ):
                 ends = (ends + 1) // 2
             yield low, low + ends * hop
             low += ends * hop
@@ -138,7 +141,7 @@ class Framing:
             low = max(low, int(window.first_end(panes[following : following + 1])[0]))
 
 
-def grouped_rows(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
+def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
     """Return the number of each row's group, counted from 0 as groups come up, and what each group is: sub and the keys."""
     group = pa.array(_numbers(rows, range(keys))).dictionary_encode().indices.to_numpy().astype(np.int64)
     owner = np.empty(int(group.max()) + 1, dtype=np.int64)
@@ -146,7 +149,7 @@ def grouped_rows(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
     return group, rows.select(["sub", *(name for name in rows.column_names if name.startswith("g"))]).take(pa.array(owner))
 
 
-def collected(
+def collect_states(
     rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
 ) -> tuple[pa.Table, Sequence[State]]:
     """
@@ -163,14 +166,14 @@ def collected(
     """
     pairs = zip(totals, numbers, strict=True)
     summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
-    rows, limbs = with_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))
-    states = Totals(totals, numbers, rows.column_names, limbs).states()
+    rows, limbs = add_float_pieces(rows, sorted(number for number in summed if f"v{number}_f" in rows.column_names))
+    states = AggregateStates(totals, numbers, rows.column_names, limbs).states()
     sums = ", ".join(f"{state.collect} AS {state.name}" for state in states)
     ordered = f" ORDER BY {order}" if order else ""
     return run(f'SELECT "group", cell, {sums} FROM input GROUP BY "group", cell{ordered}', input=rows), states
 
 
-def still_needed(window: AnyWindow, retained: pa.Table, horizon: pa.Table) -> Mask:
+def needed_rows(window: AnyWindow, retained: pa.Table, horizon: pa.Table) -> Mask:
     """Tell of each row whether a result at or after ``to_us`` of its substream can depend on it."""
     first, last = window.span(ticks(retained, "system_us"))
     found: Mask = (first <= last) & (last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0))

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.encode import json_values
-from query.operators.rows.ranks import nearest_floats, places, previous_equals
+from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
 from tidegate.expressions.binding import offered
 from tidegate.expressions.functions.columns import Failure
@@ -30,7 +30,7 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Expr
 from tidegate.expressions.variant import Variant, finite, gather
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 ROWS_MAX = 4_000_000
 """Most rows spelled out at once, unless one window has more."""
@@ -46,7 +46,7 @@ def arguments(aggregate: Aggregate) -> tuple[Expr, ...]:
     return aggregate.parts
 
 
-def computed(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last: Whole) -> tuple[Variant, list[Failure]]:
+def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> tuple[Variant, list[Failure]]:
     """
     Compute an aggregate that needs its rows, ours or another package's, as :func:`holistic` does.
 
@@ -55,7 +55,7 @@ def computed(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last
     """
     own = offered.find(aggregate.function)
     if own is None:
-        return holistic(aggregate, values, first, last), []
+        return compute_holistic(aggregate, values, first, last), []
     some = np.flatnonzero(last >= first)
     found, failures = own.compute(
         [value.of_kind(kind) for value, kind in zip(values, own.argument_kinds, strict=True)], first[some], last[some]
@@ -64,7 +64,7 @@ def computed(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last
     return gather(len(first), [(some, Variant.of(len(some), {own.result_kind: found}))]), failed
 
 
-def holistic(aggregate: Aggregate, values: Sequence[Variant], first: Whole, last: Whole, *, rows_max: int = ROWS_MAX) -> Variant:
+def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints, *, rows_max: int = ROWS_MAX) -> Variant:
     """
     Compute a holistic aggregate of windows.
 
@@ -96,18 +96,18 @@ class _Runs:
         rows: The numbers of the rows, one window after the other.
     """
 
-    first: Whole
-    starts: Whole
-    rows: Whole
+    first: Ints
+    starts: Ints
+    rows: Ints
 
     @classmethod
-    def of(cls, first: Whole, last: Whole) -> _Runs:
+    def of(cls, first: Ints, last: Ints) -> _Runs:
         """Spell out runs."""
         starts = _starts(last - first + 1)
         return cls(first, starts, np.repeat(first - starts[:-1], np.diff(starts)) + np.arange(starts[-1]))
 
     @property
-    def owners(self) -> Whole:
+    def owners(self) -> Ints:
         """For each of the rows the number of its window."""
         return np.repeat(np.arange(len(self.first)), np.diff(self.starts))
 
@@ -117,7 +117,7 @@ class _Runs:
         counts = np.bincount(self.owners[chosen], minlength=len(self.first))
         return _Runs(self.first, _starts(counts), self.rows[chosen])
 
-    def ordered(self, place: Whole) -> _Runs:
+    def ordered(self, place: Ints) -> _Runs:
         """Return the runs with the rows of each window in the order of *place*, known of all rows there are; of equals as before."""
         order = np.argsort(self.owners * (int(place.max(initial=0)) + 1) + place[self.rows], kind="stable")
         return _Runs(self.first, self.starts, self.rows[order])
@@ -131,11 +131,11 @@ class _Runs:
 _Compute = Callable[[_Runs], Variant]
 
 
-def _starts(counts: Whole) -> Whole:
+def _starts(counts: Ints) -> Ints:
     return np.concatenate([[0], np.cumsum(counts)])
 
 
-def _chunks(first: Whole, last: Whole, rows_max: int) -> Iterator[tuple[int, int]]:
+def _chunks(first: Ints, last: Ints, rows_max: int) -> Iterator[tuple[int, int]]:
     """Yield ranges [low, high) of windows with at most *rows_max* rows together, or of one window."""
     starts = _starts(last - first + 1)
     low = 0
@@ -145,7 +145,7 @@ def _chunks(first: Whole, last: Whole, rows_max: int) -> Iterator[tuple[int, int
         low = high
 
 
-def _spread(function: str, values: Variant, first: Whole, last: Whole) -> Variant:
+def _spread(function: str, values: Variant, first: Ints, last: Ints) -> Variant:
     found = variances(values, first, last, sample=not function.endswith("p"))
     # The root of an exactly rounded variance: IEEE 754 rounds roots to nearest as well.
     return Variant.of(len(first), {Kind.FLOAT: pc.sqrt(found) if function.startswith("stdev") else found})
@@ -194,10 +194,10 @@ def _top_one(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     return compute
 
 
-def _places(aggregate: Aggregate, values: Sequence[Variant]) -> Whole:
+def _places(aggregate: Aggregate, values: Sequence[Variant]) -> Ints:
     keys = values[len(values) - len(aggregate.order) :]
     descending = [descending for _, descending in aggregate.order]
-    return places(list(zip(keys, descending, strict=True)))
+    return order_places(list(zip(keys, descending, strict=True)))
 
 
 def _percentile(pick: Callable[[Variant, _Runs, Decimal], Variant]) -> Callable[[Aggregate, Sequence[Variant]], _Compute]:
@@ -239,14 +239,14 @@ def _reached(values: Variant, runs: _Runs, part: Decimal) -> Variant:
     return gather(len(runs.first), [(some, values.take_rows(runs.rows[at]))])
 
 
-def _counted(runs: _Runs) -> tuple[Whole, Whole]:
+def _counted(runs: _Runs) -> tuple[Ints, Ints]:
     """Return the windows that have rows, and how many each has."""
     counts = np.diff(runs.starts)
     some = np.flatnonzero(counts)
     return some, counts[some]
 
 
-def _arrays(texts: pa.Array, starts: Whole) -> Variant:
+def _arrays(texts: pa.Array, starts: Ints) -> Variant:
     """Return the JSON arrays of the texts of each window."""
     lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), texts)
     joined = pc.binary_join_element_wise(pa.scalar("["), pc.binary_join(lists, ","), pa.scalar("]"), pa.scalar(""))

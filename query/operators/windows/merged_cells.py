@@ -20,10 +20,10 @@ from query.operators.windows.cell_runs import Runs
 from query.plan.row_tables import ticks
 from tidegate.expressions.variant import valid_mask
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 
-def merged(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs: Runs) -> pa.Table:
+def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs: Runs) -> pa.Table:
     """
     Return per run: system_us, the groups, the states, and where cells have them the numbers of the first and the last row.
 
@@ -37,10 +37,10 @@ def merged(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs
     columns = {"system_us": pa.array(runs.end_us), **{name: cells[name].take(first) for name in groups}}
     if "first_row" in cells.column_names:
         columns |= {"first_row": cells["first_row"].take(first), "last_row": cells["last_row"].take(pa.array(runs.last))}
-    return pa.table(columns | merged_states(cells, states, runs))
+    return pa.table(columns | merge_states(cells, states, runs))
 
 
-def merged_states(cells: pa.Table, states: Sequence[State], runs: Runs) -> dict[str, pa.Array]:
+def merge_states(cells: pa.Table, states: Sequence[State], runs: Runs) -> dict[str, pa.Array]:
     """Return the states of each run; a run may be without cells: its last is then one below its first."""
     return {
         state.name: _added(cells[state.name], runs) if state.merge == "add" else _extreme(cells[state.name], runs, state.merge)
@@ -48,7 +48,7 @@ def merged_states(cells: pa.Table, states: Sequence[State], runs: Runs) -> dict[
     }
 
 
-def with_row_numbers(cells: pa.Table) -> pa.Table:
+def add_row_numbers(cells: pa.Table) -> pa.Table:
     """Add the numbers of each cell's first and last row, where rows are sorted as cells are; ``n`` counts a cell's rows."""
     counts = ticks(cells, "n")
     ends = np.cumsum(counts)
@@ -79,7 +79,7 @@ def _extreme(column: pa.ChunkedArray, runs: Runs, function: str) -> pa.Array:
     return values.take(pa.array(chosen, mask=~some))
 
 
-def _least(ranks: Whole, runs: Runs) -> Whole:
+def _least(ranks: Ints, runs: Runs) -> Ints:
     found = np.zeros(len(runs.first), dtype=np.int64)
     lengths = runs.last - runs.first + 1
     for level, table in enumerate(_doublings(ranks, int(lengths.max(initial=1)))):
@@ -88,7 +88,7 @@ def _least(ranks: Whole, runs: Runs) -> Whole:
     return found
 
 
-def _doublings(ranks: Whole, longest: int) -> Iterator[Whole]:
+def _doublings(ranks: Ints, longest: int) -> Iterator[Ints]:
     """Yield tables of the least rank of runs of 1, 2, 4, ... cells, by their first cell."""
     table = ranks
     width = 1

@@ -15,15 +15,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.windows.aggregate_states import State, finish_total
+from query.operators.windows.aggregate_states import State, finish_aggregate
 from query.operators.windows.cell_runs import Runs
-from query.operators.windows.exact_sum import pieces
-from query.operators.windows.merged_cells import merged_states
+from query.operators.windows.exact_sum import split_floats
+from query.operators.windows.merged_cells import merge_states
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Cells = Mapping[str, pa.Array]
 """The name of each state -> the states of rows."""
@@ -31,7 +31,7 @@ Cells = Mapping[str, pa.Array]
 _HALF_BITS = 32
 
 
-def cells_of(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
+def row_states(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
     """
     Return the states of rows, each by itself.
 
@@ -43,7 +43,7 @@ def cells_of(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
     return dict(_cells(total.function, values[0] if values else None, count))
 
 
-def running(total: Aggregate, cells: Cells, first: Whole, last: Whole) -> Variant:
+def aggregate_runs(total: Aggregate, cells: Cells, first: Ints, last: Ints) -> Variant:
     """
     Aggregate runs of rows.
 
@@ -56,11 +56,11 @@ def running(total: Aggregate, cells: Cells, first: Whole, last: Whole) -> Varian
     Returns:
         One value per run.
     """
-    merged = merged_states(pa.table(cells), _states(total, cells), Runs(first, last, first))
-    return finish_total(pa.table({"run": first, **merged}), Aggregate(total.function, None), 0 if total.parts else None)
+    merged = merge_states(pa.table(cells), _states(total, cells), Runs(first, last, first))
+    return finish_aggregate(pa.table({"run": first, **merged}), Aggregate(total.function, None), 0 if total.parts else None)
 
 
-def summed(total: Aggregate, cells: Cells, order: Whole, starts: Whole) -> Cells:
+def sum_groups(total: Aggregate, cells: Cells, order: Ints, starts: Ints) -> Cells:
     """
     Add up the states of groups of rows.
 
@@ -73,10 +73,10 @@ def summed(total: Aggregate, cells: Cells, order: Whole, starts: Whole) -> Cells
     if not cells:
         return {}
     rows = pa.table(cells).take(pa.array(order))
-    return merged_states(rows, _states(total, cells), Runs(starts, np.append(starts[1:], len(order)) - 1, starts))
+    return merge_states(rows, _states(total, cells), Runs(starts, np.append(starts[1:], len(order)) - 1, starts))
 
 
-def either(chosen: Mask, cells: Cells, others: Cells) -> Cells:
+def choose_states(chosen: Mask, cells: Cells, others: Cells) -> Cells:
     """Return the states of rows: for those *chosen* that of *cells*, for the rest that of *others*. What only one has is 0 or null else."""
     mask = pa.array(chosen)
     found = {}
@@ -114,6 +114,6 @@ def _sum_cells(values: Variant) -> Iterator[tuple[str, pa.Array]]:
     if Kind.FLOAT in values.parts:
         part = values.parts[Kind.FLOAT]
         yield "n0_f", pa.array(valid_mask(part).astype(np.int64))
-        cut = pieces(part.fill_null(0.0).to_numpy())
+        cut = split_floats(part.fill_null(0.0).to_numpy())
         for limb in sorted({int(used) for limbs, amounts in cut for used in np.unique(limbs[amounts != 0])}):
             yield f"x0_{limb}", pa.array(sum(np.where(limbs == limb, amounts, 0) for limbs, amounts in cut))

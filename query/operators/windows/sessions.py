@@ -26,10 +26,10 @@ import numpy.typing as npt
 from ordering.columns.segments import sort_places
 from query.plan.windows import Session
 
-Whole = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
 
 
-def session_ends(group: Whole, system_us: Whole, session: Session) -> Whole:
+def session_ends(group: Ints, system_us: Ints, session: Session) -> Ints:
     """
     Return the end of the session of each row.
 
@@ -44,7 +44,7 @@ def session_ends(group: Whole, system_us: Whole, session: Session) -> Whole:
     return ends
 
 
-def _ends(group: Whole, instants: Whole, session: Session) -> Whole:
+def _ends(group: Ints, instants: Ints, session: Session) -> Ints:
     """Return the ends for rows sorted by group, then instant."""
     begins = np.ones(len(instants), dtype=np.bool_)
     begins[1:] = (group[1:] != group[:-1]) | (np.diff(instants) > session.timeout_us)
@@ -54,9 +54,9 @@ def _ends(group: Whole, instants: Whole, session: Session) -> Whole:
     cut += np.maximum(_next_multiple(instants - cut, duration), 0)
     begins[1:] |= cut[1:] != cut[:-1]
     lasts = np.append(np.flatnonzero(begins)[1:], len(begins)) - 1
-    found: Whole = np.minimum(instants[lasts][np.cumsum(begins) - 1] + session.timeout_us, cut)
+    found: Ints = np.minimum(instants[lasts][np.cumsum(begins) - 1] + session.timeout_us, cut)
     return found
 
 
-def _next_multiple(instants: Whole, step_us: int) -> Whole:
+def _next_multiple(instants: Ints, step_us: int) -> Ints:
     return -(-instants // step_us) * step_us

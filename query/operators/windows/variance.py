@@ -14,19 +14,19 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from query.operators.rows.ranks import Floats, Whole, nearest_floats, remainders
-from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divided, pieces
+from query.operators.rows.ranks import Floats, Ints, nearest_floats, remainders
+from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divide_exactly, split_floats
 from tidegate.expressions.variant import Variant
 
 _SPLITTER = 2.0**27 + 1
 """Cuts the 53 bits of a float in two halves (Veltkamp)."""
-Term = tuple[Floats, Whole | int]
+Term = tuple[Floats, Ints | int]
 """Floats, and by how many binary places each is shifted up."""
 Integers = npt.NDArray[np.object_]
 """Integers of any size."""
 
 
-def variances(values: Variant, first: Whole, last: Whole, *, sample: bool) -> pa.Array:
+def variances(values: Variant, first: Ints, last: Ints, *, sample: bool) -> pa.Array:
     """
     Return the variance of the numbers of each window as a float; null where they are too few, or it is beyond all floats.
 
@@ -44,7 +44,7 @@ def variances(values: Variant, first: Whole, last: Whole, *, sample: bool) -> pa
     return pa.array(results, pa.float64())
 
 
-def _exact_variances(values: Variant, first: Whole, last: Whole, counts: Integers, fewer: int) -> list[float | None]:
+def _exact_variances(values: Variant, first: Ints, last: Ints, counts: Integers, fewer: int) -> list[float | None]:
     floats = nearest_floats(values)
     rest = remainders(values, floats).astype(np.float64)
     sums, place = _sums(list(_terms(floats, rest)), first, last)
@@ -53,7 +53,7 @@ def _exact_variances(values: Variant, first: Whole, last: Whole, counts: Integer
     lowest = min(2 * place, place_of_squares)
     spreads = (counts * squares << (place_of_squares - lowest)) - (sums * sums << (2 * place - lowest))
     spreads, divisors = spreads << max(lowest, 0), counts * (counts - fewer) << max(-lowest, 0)
-    return [divided(spread, divisor) for spread, divisor in zip(spreads.tolist(), divisors.tolist(), strict=True)]
+    return [divide_exactly(spread, divisor) for spread, divisor in zip(spreads.tolist(), divisors.tolist(), strict=True)]
 
 
 def _terms(floats: Floats, rest: Floats) -> Iterator[Term]:
@@ -90,9 +90,9 @@ def _halves(values: Floats) -> tuple[Floats, Floats]:
     return high, values - high
 
 
-def _sums(terms: Sequence[Term], first: Whole, last: Whole) -> tuple[Integers, int]:
+def _sums(terms: Sequence[Term], first: Ints, last: Ints) -> tuple[Integers, int]:
     """Return for each window the sum of all terms of its rows, as a whole number of 2**place, and that place."""
-    cut = [piece for values, places in terms for piece in pieces(values, places)]
+    cut = [piece for values, places in terms for piece in split_floats(values, places)]
     limbs = sorted({limb for at, amounts in cut for limb in np.unique(at[amounts != 0]).tolist()})
     lowest = limbs[0] if limbs else 0
     total = np.zeros(len(first), dtype=object)
@@ -104,8 +104,8 @@ def _sums(terms: Sequence[Term], first: Whole, last: Whole) -> tuple[Integers, i
     return total, LIMB_BITS * lowest - SCALE
 
 
-def _of_runs(amounts: npt.NDArray[np.int64] | npt.NDArray[np.bool_], first: Whole, last: Whole) -> Whole:
+def _of_runs(amounts: npt.NDArray[np.int64] | npt.NDArray[np.bool_], first: Ints, last: Ints) -> Ints:
     """Return the sum over each run of rows; of integers, so that the difference of running sums is exact."""
     running = np.concatenate([[0], np.cumsum(amounts, dtype=np.int64)])
-    found: Whole = running[last + 1] - running[first]
+    found: Ints = running[last + 1] - running[first]
     return found

@@ -26,14 +26,14 @@ import pyarrow.compute as pc
 from ordering.columns.segments import sort_places
 from query.columns.encode import canonicalize, encode_keys
 from query.operators.rows.row_stage import RowStage
-from query.operators.windows.aggregate_states import finish_total
-from query.operators.windows.compacting import compacted, grid_of, put_together
-from query.operators.windows.framing import Framed, Framing, still_needed
-from query.operators.windows.holistic import arguments, computed, is_holistic
+from query.operators.windows.aggregate_states import finish_aggregate
+from query.operators.windows.compacting import cell_grid, compact_rows, merge_rows
+from query.operators.windows.framing import FramedWindows, Framing, needed_rows
+from query.operators.windows.holistic import arguments, compute_aggregate, is_holistic
 from query.plan.nodes import WindowedAggregate, predicates_of
 from query.plan.operator import Operator
-from query.plan.row_tables import Retained, alone, concat_rows, no_rows, rows_table, ticks, with_reasons
-from query.plan.windows import AnyWindow, Session, Several, Sliding, each, id_of
+from query.plan.row_tables import Retained, concat_rows, no_rows, only_side, rows_table, ticks, with_reasons
+from query.plan.windows import AnyWindow, Session, Sliding, WindowSet, window_id, windows_of
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.functions.columns import Failure
@@ -79,10 +79,10 @@ class WindowAggregation(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return one row per window and group, ordered by (system_us, key bytes, keys, number of the window, sub)."""
-        if isinstance(self.node.window, Several):
-            return self.rows_of_portions([alone(retained)], closing)
+        if isinstance(self.node.window, WindowSet):
+            return self.rows_of_portions([only_side(retained)], closing)
         framing = self._framing(self.node.window)
-        found = [self._results(framed, 0)[0] for framed in framing.windows(alone(retained), closing)]
+        found = [self._results(framed, 0)[0] for framed in framing.frame_windows(only_side(retained), closing)]
         return concat_rows(found) if found else no_rows()
 
     def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
@@ -90,8 +90,8 @@ class WindowAggregation(Operator):
         found = [
             _placed(*self._results(framed, number), number)
             for rows in portions
-            for number, window in enumerate(each(self.node.window))
-            for framed in self._framing(window).windows(rows, closing)
+            for number, window in enumerate(windows_of(self.node.window))
+            for framed in self._framing(window).frame_windows(rows, closing)
         ]
         return _side_by_side(found) if found else no_rows()
 
@@ -103,7 +103,7 @@ class WindowAggregation(Operator):
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
         """Return which of *count* portions each row's group belongs to."""
         # A session may be one of all groups that share some of their keys.
-        sessions = [window for window in each(self.node.window) if isinstance(window, Session)]
+        sessions = [window for window in windows_of(self.node.window) if isinstance(window, Session)]
         keys = set(range(len(self.node.keys))).intersection(*(session.partition for session in sessions))
         names = ["sub", *(name for name in _keys(retained) if int(name[1:].partition("_")[0]) in keys)]
         # A column that a piece lacks is null in others: neither may count.
@@ -115,27 +115,27 @@ class WindowAggregation(Operator):
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
         """Return the first and the last end of windows that can hold a row of this time."""
-        spans = [window.span(np.array([instant_us])) for window in each(self.node.window)]
+        spans = [window.span(np.array([instant_us])) for window in windows_of(self.node.window)]
         return min(int(first[0]) for first, _ in spans), max(int(last[0]) for _, last in spans)
 
     def may_have_results(self, from_us: int, to_us: int) -> bool:
         """Tell whether a window can end there."""
-        return any(window.ends_within(from_us, to_us) for window in each(self.node.window))
+        return any(window.can_end_within(from_us, to_us) for window in windows_of(self.node.window))
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows that a result at or after to_us can depend on."""
         needed = np.zeros(retained.num_rows, dtype=np.bool_)
-        for window in each(self.node.window):
-            needed |= still_needed(window, retained, horizon)
+        for window in windows_of(self.node.window):
+            needed |= needed_rows(window, retained, horizon)
         return retained if needed.all() else retained.filter(pa.array(needed))
 
     def compact(self, retained: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows put together as far as no result can tell; see :mod:`query.operators.windows.compacting`."""
-        grid = grid_of(each(self.node.window))
+        grid = cell_grid(windows_of(self.node.window))
         if grid is None or any(map(is_holistic, self.node.totals)):
             return retained
         numbers = [self._number_of(total) for total in self.node.totals]
-        return compacted(retained, grid, len(self.node.keys), self.node.totals, numbers)
+        return compact_rows(retained, grid, len(self.node.keys), self.node.totals, numbers)
 
     @property
     def can_summarize(self) -> bool:
@@ -152,7 +152,7 @@ class WindowAggregation(Operator):
         """Return a row of states for each group, at the time of the latest row; the rows themselves if that saves little."""
         system_us = ticks(retained, "system_us")
         numbers = [self._number_of(total) for total in self.node.totals]
-        return put_together(retained, np.full_like(system_us, system_us.max()), len(self.node.keys), self.node.totals, numbers)
+        return merge_rows(retained, np.full_like(system_us, system_us.max()), len(self.node.keys), self.node.totals, numbers)
 
     def _framing(self, window: AnyWindow) -> Framing:
         exact = [total for total in self.node.totals if not is_holistic(total)]
@@ -161,12 +161,12 @@ class WindowAggregation(Operator):
 
     # Windows -> results
 
-    def _results(self, framed: Framed, number: int) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
+    def _results(self, framed: FramedWindows, number: int) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
         """Return the results of some windows, those of window *number* of the query, in order; the groups; and the number of each one's."""
         keys = [from_columns(framed.groups, f"g{at}") for at in range(len(self.node.keys))]
         chosen = keys if self.node.over_key is None else [keys[self.node.over_key]]
         groups = framed.groups.append_column("key", encode_keys(chosen, framed.groups.num_rows))
-        framed = Framed(_in_order(framed.windows, groups), groups, framed.rows)
+        framed = FramedWindows(_in_order(framed.windows, groups), groups, framed.rows)
         (leaves, failing), windows = self._leaves(framed, number), framed.windows
         kept, refused = self._kept(leaves, failing, windows.num_rows)
         leaves = {leaf: column.filter_rows(kept) for leaf, column in leaves.items()}
@@ -188,11 +188,11 @@ class WindowAggregation(Operator):
         number = np.cumsum(kept) - 1
         return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
 
-    def _leaves(self, framed: Framed, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
+    def _leaves(self, framed: FramedWindows, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
         """Return what results are computed from, and the results of which an aggregate could not be computed."""
         windows = framed.windows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(windows.num_rows, {Kind.DATETIME: windows["system_us"]})}
-        leaves[WindowId()] = _constant(windows.num_rows, id_of(self.node.window, number))
+        leaves[WindowId()] = _constant(windows.num_rows, window_id(self.node.window, number))
         asked = [column.expr for column in self.node.columns] + ([self.node.having] if self.node.having is not None else [])
         for leaf in dict.fromkeys(leaf for expr in asked for leaf in expr.leaves()):
             if isinstance(leaf, Key):
@@ -203,13 +203,13 @@ class WindowAggregation(Operator):
             failing += failures
         return leaves, failing
 
-    def _total(self, framed: Framed, total: Aggregate) -> tuple[Variant, list[Failure]]:
+    def _total(self, framed: FramedWindows, total: Aggregate) -> tuple[Variant, list[Failure]]:
         if not is_holistic(total):
-            return finish_total(framed.windows, total, self._number_of(total)), []
+            return finish_aggregate(framed.windows, total, self._number_of(total)), []
         assert framed.rows is not None, "rows are asked for where aggregates need them"
         values = [from_columns(framed.rows, f"v{self.values.index(value)}") for value in arguments(total)]
         first, last = ticks(framed.windows, "first_row"), ticks(framed.windows, "last_row")
-        return computed(total, values, first, last)
+        return compute_aggregate(total, values, first, last)
 
     def _number_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)

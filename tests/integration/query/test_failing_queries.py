@@ -13,7 +13,7 @@ from faults.query_topics import Writer
 from support.bucket_oracle import parsed
 from support.bucket_runs import dense
 from support.bucket_topics import Topic
-from support.composed_scripts import composed
+from support.composed_scripts import compose_scripts
 from support.stack.jobs import Job, Workspace, settings_of, workspace
 from support.stack.topics import fresh, header, read_ordered, records
 
@@ -97,7 +97,7 @@ def side(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sid
     writer = Writer(stack.bootstrap, name, topic, 3)
     outputs = [*FINE, "cast_fails", "udf_fails", BESIDE, "died"]
     tables = [input_table(name, over=True, typed=False), *(f'[outputs.{each}]\ntopic = "{name}.{each}"' for each in outputs)]
-    scripts = {"fine": composed(FINE, over=True, unit="ms"), "beside": composed([BESIDE], over=True, unit="ms")}
+    scripts = {"fine": compose_scripts(FINE, over=True, unit="ms"), "beside": compose_scripts([BESIDE], over=True, unit="ms")}
     expected = {each: told(script, raw, topic, {}, over=True, typed=False, second_us=INFINITY, other=0) for each, script in scripts.items()}
     environment = offering(folder / "site")
     with workspace(folder / "jobs", stack, "\n\n".join(tables) + "\n") as space:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from support.bucket_oracle import Event, text_of
 from support.bucket_runs import Query, Raw, Row, bucket_of, dense, promise_of, raws, run_bucket, works_of
 from support.bucket_topics import Line, Topic, columns_of, middle_of, starts
-from support.composed_scripts import composed
+from support.composed_scripts import compose_scripts
 from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of, schema_of
 
 from ordering.protocol.frontier import Pace
@@ -27,7 +27,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY
 from query.config import Promise
 from query.engine.program import Program
-from query.plan.parallelism import spreading_of
+from query.plan.parallelism import decide_spreading
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.expressions import InputNames
 from tidegate.expressions.syntax.errors import Source
@@ -279,7 +279,7 @@ def test_what_else_a_job_computes_cannot_be_seen(data: Drawn, over: bool) -> Non
     """Level 2: many queries in one job, cut anywhere, each give what they give alone, though they share what they read."""
     kinds = data.draw(st.lists(KIND, min_size=2, max_size=6, unique=True))
     _, topic = drawn_topic(data, over=over or data.draw(st.booleans()))
-    plans = bind_outputs(parse_script(composed(kinds, over=over), "many.sql"), [schema_of(typed=False), REFERENCE.schema])
+    plans = bind_outputs(parse_script(compose_scripts(kinds, over=over), "many.sql"), [schema_of(typed=False), REFERENCE.schema])
     for work in works_of(topic, over=over):
         lines = logs_of(topic, work)
         alone = [run_bucket(lambda kind=kind, work=work: Query(kind, over).bucket(topic, work), lines) for kind in kinds]
@@ -297,9 +297,9 @@ def test_what_else_a_job_computes_cannot_be_seen(data: Drawn, over: bool) -> Non
 SPREAD = [
     kind
     for kind in KINDS
-    if spreading_of(
+    if decide_spreading(
         plans_of(kind, over=False, typed=True), {INPUT: InputNames(Source(""), schema_of(typed=True)).field(("k",))}, {INPUT: 3}
-    ).by_partition
+    ).is_by_partition
 ]
 
 

@@ -31,7 +31,7 @@ from query.engine import gathering
 from query.engine.gathering import ExpiringRows, find_step_end
 from query.engine.program import Program
 from query.engine.retention import Piece, Retention
-from query.operators.windows.compacting import grid_of
+from query.operators.windows.compacting import cell_grid
 from query.plan.windows import Session, Window
 from tidegate.expressions.binding.catalog import InputSchema
 
@@ -335,7 +335,7 @@ def test_rows_of_a_long_window_become_one_a_group() -> None:
 )
 def test_cells_divide_all_windows(windows: list[Window], step_us: int | None) -> None:
     """No window starts or ends within a cell, and cells are as long as that allows; without fixed ends there are none."""
-    grid = grid_of(windows)
+    grid = cell_grid(windows)
     assert (grid and grid.size_us) == step_us
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from query.plan.fingerprint import unprinted
+from query.plan.fingerprint import types_and_case
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.catalog import InputSchema
@@ -21,13 +21,13 @@ def test_declared_types_and_case_are_not_printed_and_bound_all_the_same() -> Non
     plain, typed = plans_of(SQL), plans_of(SQL, v="bigint", k="nvarchar(max)", other="float")
     folded = plans_of(f"SET CASE_INSENSITIVE ON {SQL}")
     assert plain[0].root.describe() == folded[0].root.describe() == typed[0].root.describe()
-    assert unprinted(plain) == {"types": "", "case": "told apart"}
-    assert unprinted(typed) == {"types": "k nvarchar(max), v bigint", "case": "told apart"}
-    assert unprinted(folded) == {"types": "", "case": "ignored"}
+    assert types_and_case(plain) == {"types": "", "case": "distinguished"}
+    assert types_and_case(typed) == {"types": "k nvarchar(max), v bigint", "case": "distinguished"}
+    assert types_and_case(folded) == {"types": "", "case": "ignored"}
 
 
 def test_what_is_written_otherwise_and_computes_the_same_is_the_same() -> None:
     """Layout, comments and the case of keywords."""
     other = f"-- counted\n{SQL.replace('SELECT', 'select').replace(' FROM', chr(10) + 'from')}"
-    assert unprinted(plans_of(other)) == unprinted(plans_of(SQL))
+    assert types_and_case(plans_of(other)) == types_and_case(plans_of(SQL))
     assert plans_of(other)[0].explain() == plans_of(SQL)[0].explain()

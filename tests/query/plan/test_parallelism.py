@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.query_oracle import Event
 from support.script_runs import Row, answers_of
 
-from query.plan.parallelism import Spreading, spreading_of, told
+from query.plan.parallelism import Spreading, decide_spreading, keys_text
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.binding.expressions import InputNames
@@ -27,7 +27,7 @@ def spread(sql: str, *schemas: InputSchema, partitions: tuple[int, ...] = (4, 4)
     """Decide for a script."""
     plans = bind_outputs(parse_script(sql), schemas, into=None if "INTO" in sql else "out")
     overs = {schema.name: InputNames(Source(""), schema).field((schema.over,)) if schema.over else None for schema in schemas}
-    return spreading_of(plans, overs, dict(zip(overs, partitions, strict=False)))
+    return decide_spreading(plans, overs, dict(zip(overs, partitions, strict=False)))
 
 
 SPREAD = [
@@ -106,37 +106,37 @@ ALONE = [
 def test_what_keeps_keys_apart_is_spread(sql: str) -> None:
     """Through steps, unions, joins, sessions and functions that look back."""
     found = spread(sql, A, B)
-    assert found.by_partition
-    assert found.why == "one bucket for each partition: everything keeps rows of different k apart"
+    assert found.is_by_partition
+    assert found.reason == "one bucket for each partition: everything keeps rows of different k apart"
 
 
 @pytest.mark.parametrize(("sql", "keys"), EXCHANGED.items())
 def test_what_has_other_keys_in_common_is_exchanged(sql: str, keys: str) -> None:
     """By all keys that are common to every place where rows meet, told from the events of each input."""
     found = spread(sql, A, B)
-    assert not found.by_partition
-    assert told(found.keys) == keys
-    assert found.why.startswith(f"exchange by {keys}: rows of different substream keys meet: ")
+    assert not found.is_by_partition
+    assert keys_text(found.keys) == keys
+    assert found.reason.startswith(f"exchange by {keys}: rows of different substream keys meet: ")
 
 
 @pytest.mark.parametrize(("sql", "why"), ALONE)
 def test_what_brings_keys_together_is_not(sql: str, why: str) -> None:
     """And the plan says where they meet."""
     found = spread(sql, A, B)
-    assert not found.by_partition
+    assert not found.is_by_partition
     assert not found.keys
-    assert found.why.startswith("one bucket: ")
-    assert why in found.why
+    assert found.reason.startswith("one bucket: ")
+    assert why in found.reason
 
 
 def test_equal_values_must_have_equal_bytes() -> None:
     """A declared number has many spellings; an undeclared key groups by kind and value, but a join compares across kinds."""
     counting = "SELECT k, COUNT(*) AS n FROM a TIMESTAMP BY t GROUP BY k, TumblingWindow(second, 10)"
-    assert not spread(counting, NUMBER).by_partition
-    assert spread(counting, UNTYPED).by_partition
+    assert not spread(counting, NUMBER).is_by_partition
+    assert spread(counting, UNTYPED).is_by_partition
     joining = "SELECT x.v FROM a TIMESTAMP BY t x JOIN a TIMESTAMP BY t y ON DATEDIFF(second, x, y) BETWEEN 0 AND 5 AND x.k = y.k"
-    assert 'declare the keys of the join as "nvarchar(max)"' in spread(joining, UNTYPED).why
-    assert spread(joining, A).by_partition
+    assert 'declare the keys of the join as "nvarchar(max)"' in spread(joining, UNTYPED).reason
+    assert spread(joining, A).is_by_partition
 
 
 def test_topics_must_be_spread_alike() -> None:
@@ -145,8 +145,8 @@ def test_topics_must_be_spread_alike() -> None:
         False, "one bucket: a has no substreams (over) that could be spread"
     )
     found = spread(SPREAD[4], A, B, partitions=(4, 2))
-    assert not found.by_partition
-    assert found.why == "exchange by k of a; k of b: the ordered topics have different numbers of partitions (a 4, b 2)"
+    assert not found.is_by_partition
+    assert found.reason == "exchange by k of a; k of b: the ordered topics have different numbers of partitions (a 4, b 2)"
 
 
 EVENTS = st.lists(

@@ -10,7 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from query.lint import Surroundings, lint
+from query.lint import LintContext, lint
 from tidegate.cli.lint import lint as command
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -23,7 +23,7 @@ PLAIN = "SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY at GROUP BY k, Tum
 
 def found_in(sql: str, **around: Any) -> list[tuple[str, str]]:
     """Return code and place of each finding."""
-    return [(one.code, one.where.partition(":")[2]) for one in lint(parse_script(sql, "q.sql"), Surroundings(**around))]
+    return [(one.code, one.where.partition(":")[2]) for one in lint(parse_script(sql, "q.sql"), LintContext(**around))]
 
 
 @pytest.mark.parametrize(

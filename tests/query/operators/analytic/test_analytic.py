@@ -76,7 +76,7 @@ def test_partitions_are_apart_by_kind_and_value() -> None:
 
 def test_many_keys_of_many_values_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where their numbers would grow too large, groups are numbered anew."""
-    monkeypatch.setattr("query.operators.rows.row_groups._ROOM", 4)
+    monkeypatch.setattr("query.operators.rows.row_groups._NUMBERS_MAX", 4)
     rows = [(a, b, c) for a in range(3) for b in "xyz" for c in (None, True, 1.5)] * 2
     events = [at(second, a=a, b=b, c=c, v=second) for second, (a, b, c) in enumerate(rows, start=1)]
     found = column("LAG(v) OVER (PARTITION BY a, b, c LIMIT DURATION(minute, 1))", events)

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from query.operators.windows.exact_sum import pieces, rounded
+from query.operators.windows.exact_sum import round_sums, split_floats
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 LISTS = st.lists(FLOATS | st.sampled_from([1e308, -1e308, 5e-324, -5e-324, 0.1, 1e16, 1.0]), min_size=1, max_size=30)
@@ -18,7 +18,7 @@ LISTS = st.lists(FLOATS | st.sampled_from([1e308, -1e308, 5e-324, -5e-324, 0.1, 
 def limbs(values: list[float]) -> dict[int, int]:
     """Sums of pieces by limb."""
     found: dict[int, int] = {}
-    for limb, piece in pieces(np.array(values, dtype=np.float64)):
+    for limb, piece in split_floats(np.array(values, dtype=np.float64)):
         for at, amount in zip(limb.tolist(), piece.tolist(), strict=True):
             found[at] = found.get(at, 0) + amount
     return {limb: amount for limb, amount in found.items() if amount}
@@ -32,7 +32,7 @@ def halves(whole: int) -> tuple[np.ndarray, np.ndarray]:
 @given(LISTS)
 def test_a_sum_is_the_float_nearest_to_the_true_sum(values: list[float]) -> None:
     """math.fsum is the judge; beyond the largest float there is none."""
-    sums, finite = rounded({limb: np.array([amount]) for limb, amount in limbs(values).items()}, *halves(0))
+    sums, finite = round_sums({limb: np.array([amount]) for limb, amount in limbs(values).items()}, *halves(0))
     try:
         expected = math.fsum(values)
     except OverflowError:
@@ -47,14 +47,14 @@ def test_a_sum_is_the_float_nearest_to_the_true_sum(values: list[float]) -> None
 def test_integers_join_the_sum_exactly(whole: list[int], real: list[float]) -> None:
     """Bigints and floats of one group are rounded together, once."""
     found = {limb: np.array([amount]) for limb, amount in limbs(real).items()} if real else {}
-    sums, _ = rounded(found, *halves(sum(whole)))
+    sums, _ = round_sums(found, *halves(sum(whole)))
     parts = [float(value >> 40 << 40) for value in whole] + [float(value & (1 << 40) - 1) for value in whole]
     assert sums[0] == math.fsum(parts + real)
 
 
 def test_a_sum_beyond_the_largest_float_is_none() -> None:
     """It is not infinite, it is absent."""
-    _, finite = rounded({limb: np.array([amount]) for limb, amount in limbs([1e308, 1e308]).items()}, *halves(0))
+    _, finite = round_sums({limb: np.array([amount]) for limb, amount in limbs([1e308, 1e308]).items()}, *halves(0))
     assert finite.tolist() == [False]
 
 
@@ -67,7 +67,7 @@ def test_totals_of_any_limbs_are_rounded_once(totals: list[tuple[dict[int, int],
     high = np.array([whole >> 32 for _, whole in totals], dtype=np.int64)
     low = np.array([whole & 0xFFFFFFFF for _, whole in totals], dtype=np.int64)
     used = {limb: np.array([found.get(limb, 0) for found, _ in totals]) for limb in {limb for found, _ in totals for limb in found}}
-    sums, finite = rounded(used, high, low)
+    sums, finite = round_sums(used, high, low)
     for (found, whole), total, is_finite in zip(totals, sums.tolist(), finite.tolist(), strict=True):
         exact = whole + sum((Fraction(amount) * Fraction(2) ** (16 * limb - 1136) for limb, amount in found.items()), Fraction(0))
         try:

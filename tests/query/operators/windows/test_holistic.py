@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from support.query_oracle import Event
 from support.script_runs import Row, answers_of
 
-from query.operators.windows.holistic import holistic
+from query.operators.windows.holistic import compute_holistic
 from query.operators.windows.variance import variances
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.kinds import Kind
@@ -202,7 +202,7 @@ def test_windows_without_rows_and_many_chunks() -> None:
     }
     for aggregate, results in expected.items():
         for rows_max in (1, 3, 100):
-            (part,) = holistic(aggregate, values, first, last, rows_max=rows_max).parts.values()
+            (part,) = compute_holistic(aggregate, values, first, last, rows_max=rows_max).parts.values()
             assert part.to_pylist() == results
 
 

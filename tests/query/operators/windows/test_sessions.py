@@ -124,7 +124,7 @@ def test_any_cut_gives_what_the_oracle_gives(
     """The law: cuts show in nothing, and who starts in the middle need not read further back than the plan says."""
     over = " OVER (PARTITION BY k)" if apart else ""
     sql = f"SELECT {COLUMNS} INTO out FROM a GROUP BY k, SessionWindow(mcs, {timeout}, {maximum}){over}"
-    expected = results(events, session(timeout, maximum), apart=apart)
+    expected = results(events, session(timeout, maximum), is_grouped=apart)
     assert answers_of(sql, {"a": events}).results["out"].get(0, []) == expected
     assert answers_of(sql, {"a": events}, cuts).results["out"].get(0, []) == expected
     begun = answers_of(sql, {"a": events}, cuts, start_us=start_us)

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from support.query_oracle import Event
 from support.query_runs import END_US, SECOND, compiled, event_table, slices
 from support.script_runs import answers_of
-from support.windows_oracle import COLUMNS, CUTS, EVENTS, Kind, hopping, results, session, sliding
+from support.windows_oracle import COLUMNS, CUTS, EVENTS, WindowKind, hopping, results, session, sliding
 
-from query.plan.windows import SNAPSHOT, Several, Window
+from query.plan.windows import SNAPSHOT, Window, WindowSet
 from query.sql.bind import bind_script
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -54,7 +54,7 @@ def test_the_id_may_be_asked_for() -> None:
 
 def test_windows_print_themselves() -> None:
     """As plans show them."""
-    assert str(Several((Window(60_000_000, 60_000_000), SNAPSHOT))) == "windows (tumbling 1m; snapshot)"
+    assert str(WindowSet((Window(60_000_000, 60_000_000), SNAPSHOT))) == "windows (tumbling 1m; snapshot)"
     text = """SELECT COUNT(*) AS n FROM a
               GROUP BY Windows(Window('a', Tumbling(minute, 1)), Window('b', Session(minute, 1, 2)), Window('c', System.Timestamp()))"""
     assert bind_script(parse_script(text), [InputSchema("a")], into="out").explain().splitlines()[1:4] == [
@@ -71,7 +71,7 @@ def test_one_window_is_enough(text: str) -> None:
     assert root.reach_us == 3600 * SECOND
 
 
-KINDS: Sequence[tuple[str, Kind, int]] = (
+KINDS: Sequence[tuple[str, WindowKind, int]] = (
     ("TumblingWindow(mcs, 7)", hopping(7, 7), 7),
     ("HoppingWindow(mcs, 20, 6)", hopping(20, 6), 20),
     ("HoppingWindow(mcs, 3, 10)", hopping(3, 10), 3),
@@ -84,7 +84,7 @@ KINDS: Sequence[tuple[str, Kind, int]] = (
 @settings(max_examples=60)
 @given(st.lists(st.sampled_from(KINDS), min_size=1, max_size=3), st.booleans(), EVENTS, CUTS, st.integers(0, 110))
 def test_any_cut_gives_what_the_oracle_gives(
-    kinds: list[tuple[str, Kind, int]], named: bool, events: list[Event], cuts: list[int], start_us: int
+    kinds: list[tuple[str, WindowKind, int]], named: bool, events: list[Event], cuts: list[int], start_us: int
 ) -> None:
     """The law, for all windows at once."""
     ids = [f"w{number}" if named else None for number in range(len(kinds))]
@@ -106,7 +106,9 @@ SUBS = {"x": 0, "y": 1, "zz": 2, None: 3}
     EVENTS,
     st.lists(st.tuples(st.integers(0, 3), st.integers(1, 40)), max_size=12),
 )
-def test_substreams_advance_each_on_its_own(kinds: list[tuple[str, Kind, int]], events: list[Event], steps: list[tuple[int, int]]) -> None:
+def test_substreams_advance_each_on_its_own(
+    kinds: list[tuple[str, WindowKind, int]], events: list[Event], steps: list[tuple[int, int]]
+) -> None:
     """With OVER each is finished as far as it has come, and gives what it would give alone."""
     sql = f"SELECT {COLUMNS} FROM a TIMESTAMP BY t OVER k GROUP BY k, Windows({', '.join(text for text, _, _ in kinds)})"
     query = compiled(sql, InputSchema("a", "t", "k"))
