@@ -35,6 +35,15 @@ _RUN = re.compile(r"(\d+) passing(?: examples)?, (\d+) failing")
 _EXAMPLES = pytest.StashKey[list[tuple[str, int]]]()
 _OF_QUERIES = "test_law_of_kinds.py"
 _took_s: Counter[str] = Counter()
+_SHARING_NOTHING = {
+    "tests/integration/ingest/test_start.py",
+    "tests/integration/operations/test_recovery.py",
+    "tests/integration/query/test_plan_start.py",
+    "tests/ordering/model/test_law.py",
+    "tests/ordering/model/test_law_ctis.py",
+    "tests/ordering/model/test_law_start.py",
+    "tests/simulation/test_simulation.py",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -55,22 +64,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_EXAMPLES] = []
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """
-    Put what takes longest first, so that no process is left alone with it in the end.
-
-    Tests of a file run in one process, because they share what is dear to make; those marked ``alone`` share nothing.
-    """
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first, so that no process is left alone with it in the end."""
     took_s = read_durations()
-    items.sort(key=lambda item: -took_s.get(_file_of(item), 0.0))
-    for item in items:
-        if item.get_closest_marker("alone") is None and item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(_file_of(item)))
+    items.sort(key=lambda item: -took_s.get(item.path.relative_to(ROOT).as_posix(), 0.0))
 
 
-def _file_of(item: pytest.Item) -> str:
-    return item.path.relative_to(ROOT).as_posix()
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Run the tests of a file in one process, because they share what is dear to make; those of long files that share nothing anywhere."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFile(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return nodeid if file in _SHARING_NOTHING else file
+
+    # xdist's own groups are lost with pytest 9: it changes names of tests that are no longer read.
+    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

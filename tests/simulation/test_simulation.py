@@ -11,7 +11,7 @@ from simulation.run import never_happened, run, seeds_of
 from simulation.scenario import draw
 from simulation.story import minimal
 
-pytestmark = [pytest.mark.simulation, pytest.mark.alone]
+pytestmark = pytest.mark.simulation
 
 _SEEDS = 300
 _PARTS = 6

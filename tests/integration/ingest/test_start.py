@@ -19,7 +19,7 @@ from ordering.ticks import INFINITY, SECOND_US, format_tick
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone]
+pytestmark = pytest.mark.integration
 
 WAIT_S_MAX = 12.0
 """Fifteen seconds, less three for starting a Python program with all that a job imports on a machine at rest."""

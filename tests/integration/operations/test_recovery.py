@@ -21,7 +21,7 @@ from ordering.ticks import INFINITY, SECOND_US
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone]
+pytestmark = pytest.mark.integration
 
 EVENTS, BATCHES, PARTITIONS = 120_000, 16, 2
 POLICIES = Policies(early_us=60 * SECOND_US, late_us=30 * SECOND_US, reorder_us=2 * SECOND_US)

@@ -26,7 +26,7 @@ from tidegate.kafka.admin import Admin
 if TYPE_CHECKING:
     from support.stack.servers import Stack
 
-pytestmark = [pytest.mark.integration, pytest.mark.alone]
+pytestmark = pytest.mark.integration
 
 EVENTS, PARTITIONS = 20_000, 2
 START_US = START_MS * 1000

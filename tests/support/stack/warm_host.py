@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -307,6 +308,9 @@ def main(folder: Path) -> None:
     shim = folder / SHIM
     shim.write_text(_SHIM.format(python=sys.executable, path=str(folder / SOCKET)))
     shim.chmod(0o755)
+    # Else every child would walk through all of that once more, and copy it.
+    gc.collect()
+    gc.freeze()
     host = Host(folder)
     host.fork_keeper(lambda: _keep_jvm(folder))
     (folder / "ready").touch()
