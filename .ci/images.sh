@@ -26,7 +26,7 @@ COPY kafka.sh /kafka.sh
 CMD ["/kafka.sh"]
 DOCKERFILE
 
-cp "$(.venv/bin/python -c 'from tidegate.stack.config import valkey_binary; print(valkey_binary())')" "$work/redis/redis-server"
+cp "$(.venv/bin/python -c 'from tidegate.stack.servers import valkey_binary; print(valkey_binary())')" "$work/redis/redis-server"
 docker build --quiet --tag tidegate-redis:local --file - "$work/redis" <<'DOCKERFILE'
 FROM tidegate-base:local
 COPY redis-server /usr/local/bin/redis-server

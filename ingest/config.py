@@ -17,8 +17,8 @@ from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.ticks import NEVER
 from tidegate.kafka.ranges import PREFETCH_BYTES_ALL
 from tidegate.payloads.formats import PayloadFormat
-from tidegate.settings.inputs import InputSettings
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 Partition = tuple[str, int]
 

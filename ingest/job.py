@@ -29,10 +29,10 @@ from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import Admin
 from tidegate.observe.logs import get_logger
 from tidegate.observe.recovery_report import Recovery
-from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import Settings
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.spark.data_source import SOURCE_NAME, make_source
 from tidegate.spark.deferred import Deferred
-from tidegate.spark.planning import SOURCE_NAME, make_source
 from tidegate.spark.session import OnReports, Stage, start_stage
 from tidegate.spark.state_store import StageProcessor
 

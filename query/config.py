@@ -16,8 +16,8 @@ from query.plan.nodes import UNBOUNDED, Plan
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.tree import Expr
 from tidegate.payloads.formats import JSON, PayloadFormat
-from tidegate.settings.references import ReferenceSettings
-from tidegate.settings.tables import OutputSettings
+from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.settings.tables.references import ReferenceSettings
 
 Partition = tuple[str, int]
 

@@ -36,6 +36,7 @@ from query.stage.planned_range import RANGE_SCHEMA
 from query.start.bucket_layout import check_over, check_partitions, exchange_binding, plan_split
 from query.start.output_start import ResolvedStart, resolve_output_start, start_binding, write_promises
 from query.start.read_positions import finished_positions, read_positions
+from tidegate.access_rights import query_rights
 from tidegate.checkpoint.binding import bind, check_binding, check_same_topics, checkpoint_state, last_batches, read_binding
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
@@ -45,13 +46,12 @@ from tidegate.kafka.tails import has_ended
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.payloads.formats import JSON, PayloadFormat
 from tidegate.settings.load import Settings
-from tidegate.settings.tables import OutputSettings
+from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.spark.data_source import make_source
 from tidegate.spark.deferred import Deferred
-from tidegate.spark.planning import make_source
 from tidegate.spark.session import OnReports, Stage, checkpoint_folder, start_stage
 from tidegate.spark.shuffle_keys import even_labels
 from tidegate.spark.state_store import StageProcessor
-from tidegate.stack.rights import query_rights
 
 FINISHED_FILE = "finished"
 ANSWER_S = 5.0

@@ -17,7 +17,7 @@ from sinks.console import ConsoleSink
 from sinks.files import FileSink
 from sinks.plain_topic import PlainTopicSink
 from tidegate.expressions.syntax.errors import suggest
-from tidegate.settings.tables import OutputSettings
+from tidegate.settings.tables.outputs import OutputSettings
 
 ENTRY_POINT_GROUP = "tidegate.sinks"
 

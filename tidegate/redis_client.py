@@ -19,9 +19,9 @@ from redis.retry import Retry
 
 from ordering.errors import RefusedError, SettingError, UnreachableError
 from ordering.ticks import SECOND_US, format_duration
+from tidegate.access_rights import redis_acl
 from tidegate.secret_masking import remember, scrub
-from tidegate.settings.tables import RedisSettings
-from tidegate.stack.rights import redis_acl
+from tidegate.settings.tables.redis import RedisSettings
 
 ANSWER_TIMEOUT_US_MAX = 6 * SECOND_US
 _RETRIES = 2

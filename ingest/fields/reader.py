@@ -10,7 +10,7 @@ from ordering.policies import Shape
 from tidegate.expressions.syntax.paths import plain_path
 from tidegate.expressions.tree import Expr, Field
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
-from tidegate.settings.inputs import InputSettings
+from tidegate.settings.tables.inputs import InputSettings
 
 
 class FieldReader:

@@ -17,7 +17,7 @@ from ingest.journal.catch_up import CatchUp
 from ingest.journal.redis_journal import RedisJournal, SeenWrites
 from ordering.errors import TidegateError
 from ordering.protocol.journal import Call, JournalWipedError
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 _RETRY_S = 1.0
 

@@ -45,7 +45,7 @@ from ordering.protocol.journal import (
 from ordering.ticks import MILLISECOND_US, format_duration
 from tidegate.observe.logs import get_logger
 from tidegate.redis_client import answer_timeout_us, connect, is_denial, translate_errors
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 _FINGERPRINT_SCRIPT = """
 if ARGV[2] == 'anew' then redis.call('DEL', KEYS[1]) end

@@ -33,8 +33,8 @@ from tidegate.kafka.channel_promises import last_promises
 
 if TYPE_CHECKING:
     # The planner, which imports this module, must start fast; it needs none of how settings are read.
-    from tidegate.settings.inputs import InputSettings
     from tidegate.settings.load import Settings
+    from tidegate.settings.tables.inputs import InputSettings
 
 _MISSING_US = 10 * SECOND_US
 

@@ -38,7 +38,7 @@ from ordering.ticks import NEVER
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.failures import is_hopeless
 from tidegate.observe.logs import configure_worker, get_logger
-from tidegate.spark.planning import RangePlanner, Ranges
+from tidegate.spark.data_source import RangePlanner, Ranges
 from tidegate.spark.range_rows import write_row
 from tidegate.spark.shuffle_keys import even_labels
 

@@ -18,11 +18,11 @@ from ingest.start.decide import Action, Decision
 from ingest.start.output_start import refuse_other_start
 from ingest.start.resume import Resumption, begin_topic, restore_lost_facts, resume_topic
 from ingest.start.survey import Survey
+from tidegate.access_rights import ingest_rights
 from tidegate.checkpoint.binding import bind
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
-from tidegate.stack.rights import ingest_rights
 
 # The writer can send records this large, and whatever the ordered topic does not take must find room among dead letters.
 DEAD_LETTER_BYTES_MAX = 100 * 2**20

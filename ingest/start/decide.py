@@ -25,8 +25,8 @@ from tidegate.checkpoint.binding import check_binding, check_same_topics
 from tidegate.checkpoint.output_start import BEGINNING, Start
 from tidegate.kafka.admin import Topic
 from tidegate.kafka.channel_promises import ended_error
-from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import Settings
+from tidegate.settings.tables.inputs import InputSettings
 
 # How long the planner waits for Redis before it goes on without estimates: a lost journal must not slow the job.
 PLANNER_WAIT_US = 2 * SECOND_US

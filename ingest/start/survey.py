@@ -20,8 +20,8 @@ from tidegate.checkpoint.binding import checkpoint_state, last_batches, read_bin
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.tails import has_ended
 from tidegate.payloads.formats import PayloadFormat
-from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import Settings
+from tidegate.settings.tables.inputs import InputSettings
 from tidegate.spark.session import checkpoint_folder
 
 

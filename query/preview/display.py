@@ -12,7 +12,7 @@ from ordering.ticks import NEVER, format_duration, format_tick
 from query.plan.nodes import UNBOUNDED, Analyze, Join, Node, Plan, ReferenceJoin, WindowedAggregate, walk
 from query.preview.forecast import Forecast
 from query.reference.files import versions_of
-from tidegate.settings.references import ReferenceSettings
+from tidegate.settings.tables.references import ReferenceSettings
 
 RETENTION = "TG-LINT-RETENTION"
 KEEP_LONGER = "a start may need what is deleted by then: keep events longer (retention), or shorten the window"

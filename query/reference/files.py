@@ -34,7 +34,7 @@ from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant, finite
 from tidegate.payloads.formats import JSON, reader_of
-from tidegate.settings.references import ReferenceSettings
+from tidegate.settings.tables.references import ReferenceSettings
 
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 _DATE = r"(?P<year>\d{4})(?P<dash>[-/]?)(?P<month>\d\d)(?P=dash)(?P<day>\d\d)"

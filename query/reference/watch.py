@@ -26,7 +26,7 @@ from query.reference.files import load_reference, versions_of
 from query.reference.tables import ReferenceTable
 from tidegate.checkpoint.binding import replace_text
 from tidegate.observe.logs import get_logger
-from tidegate.settings.references import ReferenceSettings
+from tidegate.settings.tables.references import ReferenceSettings
 
 FOLDER, LIST_FILE = "references", "taken.json"
 LOOK_S = 1.0

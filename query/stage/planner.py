@@ -25,7 +25,7 @@ from query.stage.planned_range import QueryRange
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.failures import is_hopeless
 from tidegate.observe.logs import configure_worker, get_logger
-from tidegate.spark.planning import RangePlanner, Ranges
+from tidegate.spark.data_source import RangePlanner, Ranges
 from tidegate.spark.range_rows import write_row
 
 _RETRY_S = 1.0

@@ -21,7 +21,7 @@ from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.tree import Expr
 from tidegate.kafka.admin import Admin
 from tidegate.settings.load import Settings
-from tidegate.settings.tables import OutputSettings
+from tidegate.settings.tables.outputs import OutputSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,8 @@ from tidegate.checkpoint.binding import read_binding, replace_text
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, continues_run, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import last_promises
-from tidegate.settings.tables import OutputSettings, RedisSettings
+from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 FILE = "resumed.json"
 """In the checkpoint's folder: what the channels had promised when it was begun."""

@@ -19,7 +19,7 @@ from ingest.journal.redis_journal import RedisJournal
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import TICK_MAX
 from tidegate.kafka.admin import Admin
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 
 class KnownFacts:

@@ -12,9 +12,9 @@ from ingest.config import IngestPlan
 from ingest.job import order_by_imports, source
 from ingest.offsets import PlannedPosition
 from ordering.errors import SettingError
-from tidegate.settings.inputs import InputSettings
 from tidegate.settings.load import load
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 UNPICKLED = """
 import pickle, sys

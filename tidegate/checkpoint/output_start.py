@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import INFINITY, format_tick, parse_tick
 from tidegate.observe.progress_store import ProgressStore
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 EARLIEST, NOW, LAST_STOPPED = "earliest", "now", "last-stopped"
 

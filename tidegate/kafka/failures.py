@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaError
 
 from ordering.errors import RefusedError, TidegateError, UnreachableError
+from tidegate.access_rights import Right, kafka_acl, kafka_principal
 from tidegate.kafka.tls_failures import certificate_problem
 from tidegate.secret_masking import scrub
-from tidegate.stack.rights import Right, kafka_acl, kafka_principal
 
 _DENIALS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,

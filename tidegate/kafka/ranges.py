@@ -16,6 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaError
 
 from ordering.errors import RefusedError
+from tidegate.access_rights import Right
 from tidegate.kafka import STEADY, native
 from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
 from tidegate.kafka.failures import is_denial
@@ -23,7 +24,6 @@ from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeConsumer, NativeSource
 from tidegate.kafka.records import Records
 from tidegate.observe.logs import get_logger
-from tidegate.stack.rights import Right
 
 __all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_reader", "drop_reader"]
 

@@ -24,6 +24,7 @@ from ordering.protocol.facts import FACTS_HEADER_NAME, encode_facts
 from ordering.protocol.punctuation import Cti
 from ordering.protocol.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_header_column
 from ordering.ticks import MILLISECOND_US
+from tidegate.access_rights import Right
 from tidegate.fault_points import is_armed
 from tidegate.kafka import STEADY, native
 from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
@@ -31,7 +32,6 @@ from tidegate.kafka.failures import is_denial
 from tidegate.kafka.messages import MessageProducer
 from tidegate.kafka.native import NativeProducer
 from tidegate.observe.logs import get_logger
-from tidegate.stack.rights import Right
 
 _PRODUCER = {
     "acks": "all",

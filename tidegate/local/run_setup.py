@@ -25,9 +25,9 @@ from tidegate.local.script import BoundScript, ScriptSettings
 from tidegate.order import flags as order_flags
 
 if TYPE_CHECKING:
-    from tidegate.settings.inputs import InputSettings
     from tidegate.settings.load import Settings
-    from tidegate.settings.references import ReferenceSettings
+    from tidegate.settings.tables.inputs import InputSettings
+    from tidegate.settings.tables.references import ReferenceSettings
 
 Named = TypeVar("Named")
 
@@ -140,7 +140,7 @@ def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettin
     if not files:
         return {}
     from query.reference.files import load_reference
-    from tidegate.settings.references import ReferenceSettings
+    from tidegate.settings.tables.references import ReferenceSettings
 
     tables = {}
     for file in files:

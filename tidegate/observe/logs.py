@@ -19,7 +19,7 @@ from structlog.typing import EventDict, FilteringBoundLogger, Processor, Wrapped
 
 from ordering.errors import TidegateError
 from tidegate.secret_masking import scrub, scrub_value
-from tidegate.settings.tables import LoggingSettings
+from tidegate.settings.tables.logging import LoggingSettings
 
 # py4j logs the traceback of every failed callback; the job reports it once, readably.
 _BATCH_PROPERTY = "streaming.sql.batchId"

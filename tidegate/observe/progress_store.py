@@ -28,7 +28,7 @@ from tidegate.observe.detail_requests import QUESTION_VALID_S, leave_question
 from tidegate.observe.logs import get_logger
 from tidegate.observe.recovery_report import Replay
 from tidegate.redis_client import connect, translate_errors
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 WRITE_EVERY_S = 1.0
 """Least time between two writes of one job."""

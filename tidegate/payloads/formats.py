@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ordering.errors import SettingError
-from tidegate.settings.setting_registry import SchemaRegistrySettings
+from tidegate.settings.tables.schema_registry import SchemaRegistrySettings
 
 if TYPE_CHECKING:
     from tidegate.json_columns.extracted import PayloadReader
-    from tidegate.settings.inputs import InputSettings
+    from tidegate.settings.tables.inputs import InputSettings
 
 
 @dataclass(frozen=True, slots=True)

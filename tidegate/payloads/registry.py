@@ -22,7 +22,7 @@ from tidegate.observe.logs import get_logger
 from tidegate.payloads.avro_schema import UnusableSchema, parse_avro_schema
 from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 from tidegate.secret_masking import scrub
-from tidegate.settings.setting_registry import SchemaRegistrySettings
+from tidegate.settings.tables.schema_registry import SchemaRegistrySettings
 
 if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient

@@ -19,12 +19,9 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import mask_setting
-from tidegate.settings.errors import choice_fix, raise_problems
-from tidegate.settings.inputs import InputSettings
+from tidegate.settings.kinds import plain_text
 from tidegate.settings.manual import keys_below
-from tidegate.settings.references import ReferenceSettings
-from tidegate.settings.report import explain_problems
-from tidegate.settings.setting_registry import SchemaRegistrySettings
+from tidegate.settings.problems import choice_fix, raise_problems
 from tidegate.settings.sources import (
     CONFIG_VARIABLE,
     Entry,
@@ -37,18 +34,18 @@ from tidegate.settings.sources import (
     resolve_secrets,
     unknown_tables,
 )
-from tidegate.settings.tables import (
-    Contradiction,
-    KafkaSettings,
-    LoggingSettings,
-    MetricsSettings,
-    Name,
-    OutputSettings,
-    QuerySettings,
-    RedisSettings,
-    SparkSettings,
-)
-from tidegate.settings.types import plain_text
+from tidegate.settings.tables.base import Contradiction, Name
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.settings.tables.kafka import KafkaSettings
+from tidegate.settings.tables.logging import LoggingSettings
+from tidegate.settings.tables.metrics import MetricsSettings
+from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.settings.tables.query import QuerySettings
+from tidegate.settings.tables.redis import RedisSettings
+from tidegate.settings.tables.references import ReferenceSettings
+from tidegate.settings.tables.schema_registry import SchemaRegistrySettings
+from tidegate.settings.tables.spark import SparkSettings
+from tidegate.settings.validation import explain_problems
 
 DEFAULT_FILE = "tidegate.toml"
 DEFAULT_ORIGIN = "default"

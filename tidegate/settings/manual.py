@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from tidegate.settings.types import Kind, plain_text
+from tidegate.settings.kinds import Kind, plain_text
 
 
 @dataclass(frozen=True, slots=True)

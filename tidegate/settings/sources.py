@@ -17,7 +17,7 @@ from typing import Any
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import has_password, is_secret_key, remember
-from tidegate.settings.errors import choice_fix, exposed_secret, unknown_setting, wrong_value
+from tidegate.settings.problems import choice_fix, exposed_secret, unknown_setting, wrong_value
 
 Key = tuple[str, ...]
 """A setting's name, step by step; what stands below a free table is one step: ("kafka", "client", "sasl.password")."""

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from tidegate.spark.planning import RangePlanner, Ranges, make_source
+from tidegate.spark.data_source import RangePlanner, Ranges, make_source
 
 _SECONDS_MAX = 180
 _SCHEMA = StructType([StructField("label", IntegerType())])
@@ -76,7 +76,7 @@ class _CountingProcessor(StatefulProcessor):
 def _record_archive(target: Path) -> None:
     """Run one batch of a job that does nothing, in a JVM that writes its archive when it ends."""
     from tidegate.settings.load import Settings
-    from tidegate.settings.tables import SparkSettings
+    from tidegate.settings.tables.spark import SparkSettings
     from tidegate.spark.session import Stage, start_session, start_stage
 
     with tempfile.TemporaryDirectory() as work:

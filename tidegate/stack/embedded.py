@@ -26,10 +26,18 @@ from pathlib import Path
 from types import TracebackType
 
 from ordering.errors import RefusedError
-from tidegate.stack import config as stack_config
 from tidegate.stack.jars import StackError, find_java, hold_lock, kafka_jars
 from tidegate.stack.process import ServerProcess, is_free, is_listening, launch, wait_healthy
 from tidegate.stack.security import StackSecurity
+from tidegate.stack.servers import (
+    format_kafka_storage,
+    kafka_answers,
+    kafka_command,
+    redis_answers,
+    valkey_binary,
+    write_kafka_config,
+    write_redis_config,
+)
 
 DEFAULT_DIRECTORY = Path(".tidegate/stack")
 START_TIMEOUT_S = 90.0
@@ -210,18 +218,18 @@ class EmbeddedStack:
         port = self._choose_port("kafka", keep_port)
         folder = self.directory / "kafka"
         tls_port = self._choose_port("kafka_tls", keep_port) if self._security is not None else 0
-        properties = stack_config.write_kafka_config(folder, port, tls_port, free_port({port, tls_port}), self._security)
-        stack_config.format_kafka_storage(java, jars, properties, self._security)
+        properties = write_kafka_config(folder, port, tls_port, free_port({port, tls_port}), self._security)
+        format_kafka_storage(java, jars, properties, self._security)
         progress(f"Kafka: starting on port {port}")
-        server = launch(stack_config.kafka_command(java, jars, properties, self._heap), properties, folder / "kafka.out")
+        server = launch(kafka_command(java, jars, properties, self._heap), properties, folder / "kafka.out")
         self._record("kafka", server)
 
     def _launch_redis(self, progress: Progress, *, keep_port: bool) -> None:
         port = self._choose_port("redis", keep_port)
         folder = self.directory / "redis"
-        config = stack_config.write_redis_config(folder, port, self._security)
+        config = write_redis_config(folder, port, self._security)
         progress(f"Valkey: starting on port {port}")
-        self._record("redis", launch([stack_config.valkey_binary(), config], config, folder / "redis.out"))
+        self._record("redis", launch([valkey_binary(), config], config, folder / "redis.out"))
 
     def _wait_healthy(self, progress: Progress, names: tuple[str, ...] = ("redis", "kafka")) -> None:
         for name in names:
@@ -329,8 +337,8 @@ class EmbeddedStack:
         if not is_listening(self._port(name)):
             return False
         if name == "kafka":
-            return stack_config.kafka_answers(self.bootstrap, self._security)
-        return stack_config.redis_answers(self.redis_url)
+            return kafka_answers(self.bootstrap, self._security)
+        return redis_answers(self.redis_url)
 
     def _service_status(self, name: str) -> ServiceStatus:
         server = self._server(name)

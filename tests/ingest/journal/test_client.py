@@ -23,7 +23,7 @@ from ingest.offsets import Join, PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import Close, PlanningTime, Silence
-from tidegate.settings.inputs import InputSettings
+from tidegate.settings.tables.inputs import InputSettings
 
 RAW = ("raw", 0)
 _ids = itertools.count()

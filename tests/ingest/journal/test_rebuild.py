@@ -19,8 +19,8 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, topic_mark
 from ordering.protocol.journal import MemoryJournal
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from tidegate.settings.inputs import InputSettings
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 RAW = ("raw", 0)
 _ids = itertools.count()

@@ -14,7 +14,7 @@ from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import MemoryJournal, Propose
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.settings.load import Settings
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 FOUNDERS: tuple[Partition, ...] = (("raw", 0), ("raw", 1))
 JOINED = {("raw", 2): Join(2, 5 * SECOND_US), ("aaa", 0): Join(3, 9 * SECOND_US)}

@@ -13,8 +13,8 @@ from ingest.planned_range import IngestRange
 from ingest.stage.processor import RangeWalk
 from ordering.ticks import SECOND_US
 from tidegate.kafka.writer import GaplessProducer
-from tidegate.settings.inputs import InputSettings
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 RAW = ("raw", 0)
 PLAN = IngestPlan(

@@ -12,7 +12,7 @@ from ordering.errors import RefusedError, TickRangeError
 from ordering.ticks import INFINITY, NEVER
 from tidegate.checkpoint.output_start import BEGINNING, Start, continues_run, parse_start, read_last_stop
 from tidegate.observe.progress_store import ProgressPublisher
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 NOW_US = 1_709_251_200_000_000
 

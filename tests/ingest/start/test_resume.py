@@ -29,8 +29,8 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.testing import batch_of
 from tidegate.checkpoint.output_start import BEGINNING, Start
 from tidegate.kafka.admin import Topic
-from tidegate.settings.inputs import InputSettings
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.inputs import InputSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 _ids = itertools.count()
 ROSTER = Roster(1, 1, Spread.ALL, True)

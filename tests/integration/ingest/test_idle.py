@@ -32,7 +32,7 @@ from ordering.protocol.journal import JournalKey
 from ordering.protocol.punctuation import Cause
 from ordering.ticks import DAY_US, INFINITY, MILLISECOND_US, SECOND_US
 from tidegate.kafka.admin import Admin
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

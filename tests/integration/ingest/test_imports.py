@@ -20,7 +20,7 @@ from ordering.protocol.punctuation import Cause
 from ordering.protocol.wire import Flag
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 from tidegate.kafka.admin import Admin
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

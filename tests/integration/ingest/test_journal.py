@@ -21,7 +21,7 @@ from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import SECOND_US
 from tidegate.kafka.admin import Admin
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 
 if TYPE_CHECKING:
     from support.stack.servers import Stack

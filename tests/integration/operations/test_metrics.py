@@ -22,7 +22,7 @@ from tidegate.cli.explain import explain
 from tidegate.cli.watermarks import watermarks
 from tidegate.observe.console import report_errors
 from tidegate.observe.progress_store import ProgressStore
-from tidegate.settings.tables import RedisSettings
+from tidegate.settings.tables.redis import RedisSettings
 from tidegate.stack.embedded import free_port
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from ordering.ticks import NEVER, parse_tick
 from query.reference.files import load_reference, load_references, versions_of
 from query.reference.tables import ReferenceTable
 from tidegate.settings.load import load
-from tidegate.settings.references import ReferenceSettings
+from tidegate.settings.tables.references import ReferenceSettings
 
 
 def settings(**given: Any) -> ReferenceSettings:

@@ -13,7 +13,7 @@ from ordering.errors import RefusedError
 from ordering.ticks import NEVER, parse_tick
 from query.reference.watch import LOOK_S, ReferenceWatch, TakenVersions, check_unchanged, take_up_versions
 from query.stage.offsets import Offset
-from tidegate.settings.references import ReferenceSettings
+from tidegate.settings.tables.references import ReferenceSettings
 
 DAY = "2001-01-0{}"
 

@@ -16,7 +16,7 @@ from query.start.bucket_layout import Split, check_over, check_partitions, descr
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.settings.load import Settings, load
-from tidegate.settings.tables import OutputSettings
+from tidegate.settings.tables.outputs import OutputSettings
 
 TABLES = """
 [inputs.a]

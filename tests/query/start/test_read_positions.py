@@ -24,7 +24,7 @@ from query.start.read_positions import read_positions
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.ranges import Records
-from tidegate.settings.tables import OutputSettings
+from tidegate.settings.tables.outputs import OutputSettings
 
 SQL = "SELECT COUNT(*) AS n FROM events TIMESTAMP BY at GROUP BY TumblingWindow(minute, 10)"
 START_US = 60 * MINUTE_US

@@ -17,7 +17,7 @@ from ordering.protocol.facts import Fact, FactKind
 from ordering.protocol.journal import RecordSilence, Silence
 from ordering.ticks import parse_tick
 from tidegate.cli.journal import Format, print_facts, print_rebuilt
-from tidegate.settings.inputs import InputSettings
+from tidegate.settings.tables.inputs import InputSettings
 
 RAW = ("rides", 0)
 NOON_US = parse_tick("2001-01-01T12:00:00Z")

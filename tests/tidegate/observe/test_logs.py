@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ordering.errors import RefusedError
 from tidegate.observe.logs import batch_of_task, bind_fields, configure, get_logger
 from tidegate.secret_masking import is_secret_key, remember, scrub, scrub_value
-from tidegate.settings.tables import LoggingSettings
+from tidegate.settings.tables.logging import LoggingSettings
 
 CANARY = "canary-7f3a"
 

@@ -18,7 +18,7 @@ from tidegate.payloads.avro_records import NOT_AVRO
 from tidegate.payloads.registry import NoSchema, SchemaRegistry
 from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 from tidegate.payloads.registry_records import NO_FRAME, RegistryReader
-from tidegate.settings.setting_registry import SchemaRegistrySettings
+from tidegate.settings.tables.schema_registry import SchemaRegistrySettings
 
 POINT = json.dumps({"type": "record", "name": "P", "fields": [{"name": "at", "type": "long"}]})
 NAMED = json.dumps({"type": "record", "name": "Q", "fields": [{"name": "k", "type": "string"}, {"name": "at", "type": "long"}]})

@@ -17,11 +17,11 @@ from ordering.errors import SettingError
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, SECOND_US
 from tidegate.cli.config import as_toml
-from tidegate.settings.errors import SettingsReport
+from tidegate.settings.kinds import format_size, parse_size
 from tidegate.settings.load import Settings, load
 from tidegate.settings.manual import describe_settings
+from tidegate.settings.problems import SettingsReport
 from tidegate.settings.sources import locate_keys, parse_assignments
-from tidegate.settings.types import format_size, parse_size
 
 FLIGHTS = """\
 [kafka]

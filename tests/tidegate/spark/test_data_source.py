@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from tidegate.spark.planning import PacedPlanner, RangeHandOut, RangePlanner
+from tidegate.spark.data_source import PacedPlanner, RangeHandOut, RangePlanner
 
 
 class Counting(RangePlanner):

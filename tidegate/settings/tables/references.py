@@ -13,9 +13,9 @@ from pydantic import Field, model_validator
 
 from ordering.errors import TickRangeError
 from ordering.ticks import parse_tick
-from tidegate.settings.formats import Delimiter
-from tidegate.settings.tables import Contradiction, FieldType, Table
-from tidegate.settings.types import Kind
+from tidegate.settings.kinds import Kind
+from tidegate.settings.tables.base import Contradiction, FieldType, Table
+from tidegate.settings.tables.payload_formats import Delimiter
 
 
 class ReferenceSettings(Table):

@@ -17,17 +17,7 @@ from ordering.errors import TidegateError
 from ordering.policies import Action, Generation, Policies, Shape
 from ordering.protocol.facts import FactKind
 from ordering.ticks import DAY_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
-from tidegate.settings.formats import (
-    FORMATS_OF,
-    Columns,
-    Delimiter,
-    EventTime,
-    canonical_event_time,
-    format_conflicts,
-    format_fingerprint,
-)
-from tidegate.settings.tables import Contradiction, Count, FieldType, Name, Table
-from tidegate.settings.types import (
+from tidegate.settings.kinds import (
     DelayOrTick,
     Duration,
     DurationOrForever,
@@ -38,6 +28,16 @@ from tidegate.settings.types import (
     Topic,
     TopicPattern,
     Topics,
+)
+from tidegate.settings.tables.base import Contradiction, Count, FieldType, Name, Table
+from tidegate.settings.tables.payload_formats import (
+    FORMATS_OF,
+    Columns,
+    Delimiter,
+    EventTime,
+    canonical_event_time,
+    format_conflicts,
+    format_fingerprint,
 )
 
 

@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from ordering.ticks import SECOND_US
 from tidegate.secret_masking import scrub
-from tidegate.settings.tables import Contradiction, Table, tls_conflicts
-from tidegate.settings.types import Duration, Kind, NotAllowed, Secret
+from tidegate.settings.kinds import Duration, Kind, NotAllowed, Secret
+from tidegate.settings.tables.base import Contradiction, Table, tls_conflicts
 
 _URL = re.compile(r"https?://[^\s/@,]+(/[^\s@,]*)?")
 

@@ -7,20 +7,18 @@ Law: settings that passed name only fields that a payload of that format can hav
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, PlainSerializer
 
 from tidegate.expressions.syntax.paths import plain_path
-from tidegate.settings.errors import nearest_word
-from tidegate.settings.types import Kind, NotAllowed
-
-if TYPE_CHECKING:
-    from tidegate.settings.inputs import InputSettings
+from tidegate.settings.kinds import Kind, NotAllowed
+from tidegate.settings.problems import nearest_word
+from tidegate.settings.tables.base import Conflict, FieldType
 
 FORMATS_OF = {"csv_columns": "csv", "csv_delimiter": "csv", "avro_schema": "avro"}
 """Settings that mean something for one format only."""
-Conflict = tuple[str, str, str]
 
 
 def _parse_event_time(value: object) -> str:
@@ -54,7 +52,30 @@ Delimiter = Annotated[str, BeforeValidator(_parse_delimiter), Kind("one characte
 Columns = Annotated[tuple[str, ...], BeforeValidator(_parse_columns), PlainSerializer(list), Kind("list of names; default: none")]
 
 
-def format_conflicts(settings: InputSettings) -> list[Conflict]:
+class PayloadSettings(Protocol):
+    """The settings of an input that say how its payloads are written and which fields ingest reads."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def format(self) -> str: ...
+    @property
+    def csv_columns(self) -> tuple[str, ...]: ...
+    @property
+    def csv_delimiter(self) -> str: ...
+    @property
+    def avro_schema(self) -> str | None: ...
+    @property
+    def timestamp_by(self) -> str | None: ...
+    @property
+    def end(self) -> str | None: ...
+    @property
+    def over(self) -> str | None: ...
+    @property
+    def fields(self) -> Mapping[str, FieldType]: ...
+
+
+def format_conflicts(settings: PayloadSettings) -> list[Conflict]:
     """Return what of the settings of *settings*'s format does not hold together: (setting at fault, what, fix) of each."""
     conflicts: list[Conflict] = []
     for setting, needed_by in (("csv_columns", "csv"), ("avro_schema", "avro")):
@@ -64,7 +85,7 @@ def format_conflicts(settings: InputSettings) -> list[Conflict]:
     return [*conflicts, *_unknown_column_conflicts(settings)] if settings.format == "csv" and not conflicts else conflicts
 
 
-def _unknown_column_conflicts(settings: InputSettings) -> list[Conflict]:
+def _unknown_column_conflicts(settings: PayloadSettings) -> list[Conflict]:
     columns = {name.lower() for name in settings.csv_columns}
     conflicts = []
     for setting, paths in paths_by_setting(settings).items():
@@ -77,7 +98,7 @@ def _unknown_column_conflicts(settings: InputSettings) -> list[Conflict]:
     return conflicts
 
 
-def paths_by_setting(settings: InputSettings) -> dict[str, tuple[tuple[str, ...], ...]]:
+def paths_by_setting(settings: PayloadSettings) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Return the paths of the fields that ingest reads, by the setting that names them."""
     paths: dict[str, tuple[tuple[str, ...], ...]]
     paths = {setting: (tuple(path.split(".")),) for setting, path in (("end", settings.end), ("over", settings.over)) if path}
@@ -92,14 +113,14 @@ def paths_by_setting(settings: InputSettings) -> dict[str, tuple[tuple[str, ...]
     return paths
 
 
-def format_fingerprint(settings: InputSettings) -> dict[str, str]:
+def format_fingerprint(settings: PayloadSettings) -> dict[str, str]:
     """Return what of the format shapes events, beyond its name; nothing for formats that earlier checkpoints know."""
     if settings.format != "csv":
         return {}
     return {"csv_columns": ",".join(settings.csv_columns), "csv_delimiter": settings.csv_delimiter}
 
 
-def canonical_event_time(settings: InputSettings) -> str:
+def canonical_event_time(settings: PayloadSettings) -> str:
     """Return one text for all spellings of the event time that mean the same; empty where there is none."""
     if settings.timestamp_by is None or plain_path(settings.timestamp_by):
         return settings.timestamp_by or ""

@@ -6,10 +6,10 @@ import re
 
 from support.repository import ROOT
 
-from tidegate.stack.rights import REDIS_COMMANDS, REDIS_WATCHING, Right, kafka_acl, kafka_principal, redis_acl
+from tidegate.access_rights import REDIS_COMMANDS, REDIS_WATCHING, Right, kafka_acl, kafka_principal, redis_acl
 
 CONNECTING = {"select", "ping", "client|setname", "client|setinfo"}
-CLIENTS = r"(?:_client|client|pipe|exchange|_connected\(\))"
+CLIENTS = r"(?:_client|client|pipe|exchange|_connection\(\))"
 NAMED_OTHERWISE = {"scan_iter": "scan", "config_get": "config|get"}
 NOT_COMMANDS = {"close", "pipeline", "execute", "from_url"}
 
@@ -20,7 +20,7 @@ def commands_in_source() -> set[str]:
     for path in [*ROOT.glob("ingest/**/*.py"), *ROOT.glob("query/**/*.py"), *ROOT.glob("tidegate/**/*.py")]:
         text = path.read_text()
         found |= {name.lower() for name in re.findall(r"call\('([A-Z]+)'", text)}
-        if re.search(r"^import redis$", text, re.MULTILINE) and path.parts[-2:] != ("stack", "config.py"):
+        if re.search(r"^import redis$", text, re.MULTILINE) and path.parts[-2:] != ("stack", "servers.py"):
             names = set(re.findall(rf"\b{CLIENTS}\.([a-z_]+)\(", text)) - NOT_COMMANDS
             found |= {NAMED_OTHERWISE.get(name, name) for name in names}
     return found

@@ -14,15 +14,12 @@ from pydantic_core import ErrorDetails
 
 from ordering.errors import SettingError
 from tidegate.secret_masking import MASK, is_secret_key
-from tidegate.settings.errors import choice_fix, conflicting_settings, unknown_setting, wrong_name, wrong_value
+from tidegate.settings.kinds import NotAllowed, plain_text
 from tidegate.settings.manual import field_at, keys_below, unit_of
+from tidegate.settings.problems import choice_fix, conflicting_settings, unknown_setting, wrong_name, wrong_value
 from tidegate.settings.sources import Entry, Key, dotted
-from tidegate.settings.tables import Contradiction
-from tidegate.settings.types import NotAllowed, plain_text
+from tidegate.settings.tables.base import Contradiction
 
-_NOT_YET = {
-    ("arrival", "ingest"): "arrival can only be the broker's yet",
-}
 _BOUNDS = {"greater_than_equal": ("ge", "at least"), "less_than_equal": ("le", "at most")}
 _WORDS = {"int": "a whole number", "string": "text in quotes", "model": "a table", "dict": "a table", "is": "a table"}
 
@@ -76,9 +73,7 @@ def _advice(details: ErrorDetails, cause: object, key: Key, model: type[BaseMode
     if isinstance(cause, NotAllowed):
         return f"allowed: {cause}"
     if kind == "literal_error":
-        later = _NOT_YET.get((key[-1], str(details["input"])))
-        advice = choice_fix(str(details["input"]), re.findall(r"'([^']*)'", str(context["expected"])))
-        return f"{later}; {advice}" if later else advice
+        return choice_fix(str(details["input"]), re.findall(r"'([^']*)'", str(context["expected"])))
     if kind in _BOUNDS:
         name, words = _BOUNDS[kind]
         return f"allowed: {words} {context[name]}"

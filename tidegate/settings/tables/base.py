@@ -1,0 +1,67 @@
+"""
+What the tables of ``tidegate.toml`` share: their base class, and the kinds of value that several of them have.
+
+Law: a table that exists is usable. Each setting was checked by its kind, and the settings of one table against each other.
+A field whose name ends in ``_us`` is written without that ending, as a duration with a unit.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal, Protocol
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from tidegate.settings.kinds import Kind, NotAllowed
+
+FieldType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
+Count = Annotated[int, Field(ge=1), Kind("count")]
+Conflict = tuple[str, str, str]
+"""The setting at fault, what is wrong, the fix."""
+
+
+class Contradiction(ValueError):
+    """Settings of one table that cannot hold together."""
+
+    def __init__(self, conflicts: list[Conflict]) -> None:
+        super().__init__("; ".join(problem for _, problem, _ in conflicts))
+        self.conflicts = conflicts
+
+
+class Table(BaseModel):
+    """One table: unknown settings are refused, values never change, ``_us`` is never written by the user."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=lambda name: name.removesuffix("_us"), hide_input_in_errors=True)
+
+
+def _check_name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise NotAllowed("letters, digits and _, not starting with a digit: queries use it as a name")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+"""The name of an input or output, as queries say it."""
+
+
+class _CertificateFiles(Protocol):
+    """The settings of a table for a server met over TLS: paths of PEM files."""
+
+    @property
+    def ca_file(self) -> str | None: ...
+    @property
+    def certificate_file(self) -> str | None: ...
+    @property
+    def key_file(self) -> str | None: ...
+
+
+def tls_conflicts(table: _CertificateFiles, scheme: str, encrypted: bool) -> list[Conflict]:
+    """Return what does not hold together among certificate files, where only a URL of *scheme* is *encrypted*."""
+    conflicts: list[Conflict] = []
+    given = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(table, name)]
+    if given and not encrypted:
+        conflicts.append((given[0], f"{given[0]} means nothing without TLS", f"write {scheme} in url, or remove it"))
+    if bool(table.certificate_file) != bool(table.key_file):
+        named, other = ("certificate_file", "key_file") if table.certificate_file else ("key_file", "certificate_file")
+        conflicts.append((named, f"{named} is of no use without {other}", f"give {other} as well"))
+    return conflicts

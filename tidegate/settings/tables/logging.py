@@ -1,0 +1,16 @@
+"""The table [logging]: what a job logs, and in which form."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from tidegate.settings.tables.base import Table
+
+
+class LoggingSettings(Table):
+    """[logging]: what a job says while it runs."""
+
+    format: Literal["auto", "console", "json"] = Field(default="auto", description="auto: for people on a terminal, JSON lines elsewhere.")
+    level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="The least grave events shown.")

@@ -1,0 +1,89 @@
+"""The table [outputs.NAME]: where the results of a query go, and how often it reads its input's CTIs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from ordering.errors import TidegateError
+from ordering.protocol.frontier import Pace
+from ordering.ticks import MILLISECOND_US, MINUTE_US
+from tidegate.settings.kinds import Duration, DurationOrForever, Kind, Topic
+from tidegate.settings.tables.base import Conflict, Contradiction, Count, Table
+
+
+class OutputSettings(Table):
+    """[outputs.NAME]: where results go: an ordered result topic, files, or both."""
+
+    name: str = Field(default="", alias="__name__", exclude=True)
+    topic: Annotated[Topic | None, Kind("topic name; default: none")] = Field(
+        default=None, description="Ordered result topic; made when missing."
+    )
+    partitions: Annotated[Count | None, Kind("count; default: as many as the ordered topic read")] = Field(
+        default=None, description="Partitions of the result topic; fixed once it is made."
+    )
+    replication_factor: Count = Field(default=1, description="Copies of each partition of topics that are made.")
+    retention_us: DurationOrForever = Field(
+        default=None, description="How long the result topic keeps results, measured by System.Timestamp."
+    )
+    files: Annotated[str | None, Kind("folder; default: none")] = Field(
+        default=None, description="Folder for result files; made when missing."
+    )
+    file_format: Literal["ndjson", "parquet"] = Field(default="ndjson", description="Format of the files.")
+    file_span_us: Duration = Field(
+        default=MINUTE_US,
+        description="System.Timestamp span one file, or one transaction of plain_topic, covers; it appears once it is final.",
+    )
+    plain_topic: Annotated[Topic | None, Kind("topic name; default: none")] = Field(
+        default=None,
+        description="Topic for consumers who know nothing of Tidegate: results alone, a transaction for each span; made when missing.",
+    )
+    sink: Annotated[str | None, Kind("name; default: none")] = Field(
+        default=None, description="A further destination: console, or one that an installed package offers."
+    )
+    sink_options: dict[str, str] = Field(default_factory=dict, description="What that destination is told.")
+    cti_every_events: Annotated[Count | None, Kind("count; default: each CTI of the input")] = Field(
+        default=None, description="The query heeds a channel's CTI only after so many events of it; whatever its input's settings are."
+    )
+    cti_every_us: Annotated[Duration | None, Kind("duration; default: each CTI of the input")] = Field(
+        default=None,
+        description="The query heeds a channel's CTI only when it enters another span of this length, counted from 1970.",
+    )
+    cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        conflicts = []
+        if self.topic is None and not self.writes_sheets:
+            conflicts.append(
+                (
+                    "",
+                    "an output needs a topic, files or a sink",
+                    f'add topic = "{self.name or "results"}" or files = "out/{self.name or "results"}"',
+                )
+            )
+        if self.topic is None and self.partitions is not None:
+            conflicts.append(("partitions", "partitions means nothing without topic", "set topic, or remove partitions"))
+        if self.file_span_us < MILLISECOND_US:
+            conflicts.append(("file_span", "file_span is too short", "give 1ms or more"))
+        conflicts += self._pace_conflicts()
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
+
+    def _pace_conflicts(self) -> list[Conflict]:
+        try:
+            self.pace()
+        except TidegateError as error:
+            return [(error.where, error.what, error.fix)]
+        return []
+
+    @property
+    def writes_sheets(self) -> bool:
+        """Whether results go anywhere span by span."""
+        return not (self.files is None and self.plain_topic is None and self.sink is None)
+
+    def pace(self) -> Pace:
+        """Return how often the query that writes here takes notice of its input's CTIs."""
+        return Pace(self.cti_every_events, self.cti_every_us, self.cti_delay_us)

@@ -1,0 +1,18 @@
+"""The table [query]: limits of all queries."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from ordering.ticks import DAY_US
+from tidegate.settings.kinds import Duration
+from tidegate.settings.tables.base import Count, Table
+
+
+class QuerySettings(Table):
+    """[query]: what all queries may ask for."""
+
+    window_max_us: Duration = Field(
+        default=7 * DAY_US, description="Longest window a query may have; its events are kept as state for that long."
+    )
+    max_events_per_batch: Count = Field(default=2_500_000, description="Most events one batch of a query reads, over all partitions.")

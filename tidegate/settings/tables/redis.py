@@ -1,0 +1,72 @@
+"""The table [redis]: where the journal is kept, and the progress that tools read."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, SecretStr, model_validator
+
+from ordering.ticks import SECOND_US
+from tidegate.secret_masking import Secrets, has_password, scrub
+from tidegate.settings.kinds import Duration, Kind, RedisUrl, Secret
+from tidegate.settings.tables.base import Contradiction, Table, tls_conflicts
+
+
+class RedisSettings(Table):
+    """[redis]: the journal and what tools read."""
+
+    url: RedisUrl = Field(
+        default=SecretStr("redis://localhost:6379/0"), description="Where Redis or Valkey answers; a password in it is never shown."
+    )
+    username: str | None = Field(default=None, description="User of Redis's ACL, if the URL names none.")
+    password: Secret = Field(default=None, description="Password, if the URL has none.")
+    ca_file: Annotated[str | None, Kind("path of a PEM file; default: the system's")] = Field(
+        default=None, description="Whose certificates are trusted; of rediss:// only."
+    )
+    certificate_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
+        default=None, description="Certificate shown to the server, with those that signed it; of rediss:// only."
+    )
+    key_file: Annotated[str | None, Kind("path of a PEM file; default: none")] = Field(
+        default=None, description="Private key of certificate_file."
+    )
+    key_password: Secret = Field(default=None, description="Password of key_file.")
+    connect_timeout_us: Duration = Field(default=8 * SECOND_US, description="How long to wait for Redis before giving up with an error.")
+    journal_durability: Literal["disk", "memory"] = Field(
+        default="disk",
+        description="disk: an estimate is used only once on the disk of Redis; memory: a crash of Redis may lose some (warned about).",
+    )
+
+    @model_validator(mode="after")
+    def _check_together(self) -> Self:
+        conflicts = []
+        if self.password is not None and has_password(self.connection_url()):
+            conflicts.append(("password", "there is a password in url too", "give one of them"))
+        conflicts += tls_conflicts(self, "rediss://", encrypted=self.connection_url().startswith("rediss://"))
+        if conflicts:
+            raise Contradiction(conflicts)
+        return self
+
+    def connection_url(self) -> str:
+        """Return the URL with its password, for the client. Never log it."""
+        return self.url.get_secret_value()
+
+    def client_options(self) -> Secrets:
+        """Return what the client is told beside the URL, secrets included."""
+        options = {
+            "username": self.username,
+            "password": _reveal_secret(self.password),
+            "ssl_ca_certs": self.ca_file,
+            "ssl_certfile": self.certificate_file,
+            "ssl_keyfile": self.key_file,
+            "ssl_password": _reveal_secret(self.key_password),
+        }
+        return Secrets({name: text for name, text in options.items() if text})
+
+    @property
+    def address(self) -> str:
+        """The URL as it may be shown, without its password."""
+        return scrub(self.connection_url())
+
+
+def _reveal_secret(secret: SecretStr | None) -> str | None:
+    return None if secret is None else secret.get_secret_value()

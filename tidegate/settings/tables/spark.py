@@ -1,0 +1,40 @@
+"""The table [spark]: where and how the jobs run."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tidegate.secret_masking import Secrets
+from tidegate.settings.kinds import Duration, Kind, Properties, reveal_properties
+from tidegate.settings.tables.base import Count, Table
+
+
+class SparkSettings(Table):
+    """[spark]: where and how the jobs run."""
+
+    master: str = Field(default="local[*]", description="Spark master: local[N], spark://host:port, yarn or k8s://...")
+    app_name: str = Field(default="tidegate", description="Name of the application in Spark's own tools.")
+    shuffle_partitions: Annotated[Count, Kind("count; default: the number of cores")] = Field(
+        default_factory=lambda: os.cpu_count() or 1, description="Tasks a stateful stage runs in; fixed in a checkpoint at its first start."
+    )
+    trigger_us: Duration = Field(
+        default=0, description="Least time between the starts of two batches; 0s: as soon as there is something to do."
+    )
+    driver_memory: Annotated[str, Field(pattern=r"^\d+[kmgt]$"), Kind("JVM size, such as 512m or 1g")] = Field(
+        default="1g", description="Heap of the driver's JVM."
+    )
+    allocator: Literal["auto", "off"] = Field(
+        default="auto",
+        description="auto: workers allocate memory by jemalloc where the machine has it, a third less CPU; off: as the machine is set up.",
+    )
+    conf: Properties = Field(default_factory=dict, description="Any Spark property, passed on as it is; secrets as file:PATH or env:NAME.")
+    checkpoint_dir: str = Field(
+        default=".tidegate/checkpoints", description="Folder (or URL) of the checkpoints; one folder in it for each job."
+    )
+
+    def properties(self) -> Secrets:
+        """Return [spark.conf] with its secrets, for the session builder."""
+        return Secrets(reveal_properties(self.conf))
