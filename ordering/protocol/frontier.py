@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ordering.errors import SettingError
-from ordering.protocol.cti_transforms import shifted
+from ordering.protocol.punctuation import shift_cti
 from ordering.ticks import INFINITY, NEVER, format_duration
 
 Ints = NDArray[np.int64]
@@ -165,7 +165,7 @@ class PacedStream:
         below = np.searchsorted(accepted, [offset for offset, _ in rises], side="right").tolist()
         for (offset, c), until in zip(rises, below, strict=True):
             self.events_since, taken = self.events_since + until - taken, until
-            behind = shifted(c, -self._pace.delay_us)
+            behind = shift_cti(c, -self._pace.delay_us)
             if behind > self.last_c and self._pace.passes(self.events_since, self.last_c, behind):
                 passed.append((offset, behind))
                 self.last_c, self.events_since = behind, 0

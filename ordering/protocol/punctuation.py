@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ordering.protocol.facts import Fact
+from ordering.ticks import INFINITY, NEVER
 
 
 class Cause(StrEnum):
@@ -77,7 +78,7 @@ class Cti:
             Only what changed since the channel's last CTI.
         part, parts: Place of this record in a CTI whose list needs several, counted from 0; all but ``listed`` is
             the same in each, and it counts with the last.
-        facts: Facts of the journal it carries beside its promise, which no reader looks at; None: its writer has none to tell.
+        facts: Facts of the journal it carries beside its promise, which no reader looks at; None: its writer keeps none.
     """
 
     number: int
@@ -94,3 +95,15 @@ class Cti:
     part: int = 0
     parts: int = 1
     facts: tuple[Fact, ...] | None = field(default=None, compare=False)
+
+
+def shift_cti(c: int, by_us: int) -> int:
+    """
+    Return the CTI of a stream whose timestamps are moved by *by_us* microseconds, later or (negative) earlier.
+
+    ``NEVER`` and ``INFINITY`` stay: a stream without a promise has none after a shift, and one that has ended has ended. Any
+    other result lies between them, so a shift never ends a stream and never leaves int64.
+    """
+    if c in (NEVER, INFINITY):
+        return c
+    return min(max(c + by_us, NEVER + 1), INFINITY - 1)

@@ -46,8 +46,7 @@ from ordering.ticks import INFINITY, NEVER
 
 Ints = NDArray[np.int64]
 
-READER_STATE_VERSION = 2
-"""Version 2 added lists: those of waiting CTIs, and parts of a CTI whose last part is still to come."""
+READER_STATE_VERSION = 1
 
 
 @dataclass(slots=True)
@@ -369,17 +368,24 @@ class PartitionReader:
         return json.dumps(fields, separators=(",", ":")).encode()
 
     @classmethod
+    def in_channel(cls, partition: int, output_partitions: int, number: int, last: int) -> PartitionReader:
+        """Return a reader that has accepted the events of one channel up to seq *last* and knows nothing else of the partition."""
+        reader = cls(partition, output_partitions)
+        reader._channels[number] = _Channel(number, is_settled=True, last=last)
+        return reader
+
+    @classmethod
     def restore(cls, octets: bytes, partition: int, output_partitions: int) -> PartitionReader:
         """
-        Return the reader that was saved as *octets*, by this version or an earlier one.
+        Return the reader that was saved as *octets*.
 
         Raises:
-            ProtocolError: It was saved by a newer version.
+            ProtocolError: It was saved by another version.
         """
         fields = json.loads(octets)
-        if not 1 <= fields["version"] <= READER_STATE_VERSION:
+        if fields["version"] != READER_STATE_VERSION:
             raise ProtocolError(
-                f"a reader's saved state has version {fields['version']}, this program reads versions 1 to {READER_STATE_VERSION}",
+                f"a reader's saved state has version {fields['version']}, this program reads version {READER_STATE_VERSION}",
                 fix="run the version that saved it",
             )
         reader = cls(partition, output_partitions, fields["start_us"])
@@ -392,7 +398,7 @@ class PartitionReader:
             # Rows and offsets of what is collected are given anew when it is used.
             collected = _EventRun(seq, seq, seq)
             reader._channels[number] = _Channel(number, settled, last, c, _restore_promises(waiting), collected)
-        reader._list_assembler = ListAssembler.restore(fields.get("parts", []), partition)
+        reader._list_assembler = ListAssembler.restore(fields["parts"], partition)
         return reader
 
 
@@ -471,12 +477,7 @@ def _save_promises(waiting: list[_Promise]) -> list[tuple[Any, ...]]:
 
 
 def _restore_promises(waiting: list[list[Any]]) -> list[_Promise]:
-    """Return CTIs that wait; version 1 had no lists."""
-    lists = [entry[3] if len(entry) > 3 else [] for entry in waiting]
-    return [
-        (offset, n, c, tuple((bytes.fromhex(key), w) for key, w in listed))
-        for (offset, n, c, *_), listed in zip(waiting, lists, strict=True)
-    ]
+    return [(offset, n, c, tuple((bytes.fromhex(key), w) for key, w in listed)) for offset, n, c, listed in waiting]
 
 
 def _no_events() -> _EventRun:

@@ -1,10 +1,12 @@
 """
-The bytes of an ordered topic: events and CTIs, versions 1 and 2. PROTOCOL.md describes them for other implementations.
+The bytes of an ordered topic: events and CTIs. PROTOCOL.md describes them for other implementations.
+
+Every record carries one Kafka header named ``tg``, whose first byte is the record's version: 1 for a plain record, 2 for an
+extended one (an event with a flag above bit 1, a CTI with a list). An event's header is 48 bytes of fixed width and its
+value is the payload, untouched; a CTI's header is 8 bytes and its value is an Avro body.
 
 Law: encoding is a pure function of what is written; ``decode(encode(x)) == x``; whole columns at a time. A record bears
-the lowest version that describes it: what version 1 could say is written today byte for byte as version 1 did.
-Every record carries one Kafka header named ``tg``. An event's is 48 bytes of fixed width and its value is the
-payload, untouched; a CTI's is 8 bytes and its value is an Avro body.
+the lowest version that describes it, and a reader refuses higher versions than it knows.
 """
 
 from __future__ import annotations
@@ -25,13 +27,14 @@ from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
 
-VERSION = 2
-"""The highest version that this program writes and reads."""
+PLAIN, EXTENDED = 1, 2
+# The highest version that this program writes and reads.
+VERSION = EXTENDED
 HEADER_NAME = "tg"
 EVENT_HEADER_BYTES = 48
 CTI_HEADER_BYTES = 8
+# Default bound of one CTI's body: with key, headers and batch it stays below the 1 MB that Kafka accepts by default.
 CTI_BYTES_MAX = 900_000
-"""Default bound of one CTI's body: with key, headers and batch it stays below the 1 MB that Kafka takes by default."""
 
 
 class Kind(IntEnum):
@@ -42,7 +45,7 @@ class Kind(IntEnum):
 
 
 class Flag(IntFlag):
-    """What the policies did to a kept event, and its shape; bits of the header's ``flags``. Version 1 knows the first two."""
+    """What the policies did to a kept event, and its shape; bits of the header's ``flags``. A plain record has the first two at most."""
 
     LATE = 1
     OUT_OF_ORDER = 2
@@ -55,7 +58,7 @@ class Flag(IntFlag):
     """An interval whose end, or an end edge whose time, became its start plus one tick."""
 
 
-_FLAGS_OF_1 = Flag.LATE | Flag.OUT_OF_ORDER
+_PLAIN_FLAGS = Flag.LATE | Flag.OUT_OF_ORDER
 _FLAGS = ~Flag(0)
 
 EVENT_HEADER = np.dtype(
@@ -74,7 +77,7 @@ EVENT_HEADER = np.dtype(
 _BLOCK_ROWS = 8192
 _CTI_HEADER = np.dtype([("version", "u1"), ("kind", "u1"), ("flags", "<u2"), ("number", "<u4")])
 
-_FIELDS_OF_1: list[dict[str, Any]] = [
+_PLAIN_FIELDS: list[dict[str, Any]] = [
     {"name": "c", "type": "long"},
     {"name": "n", "type": "long"},
     {"name": "ahead", "type": "long"},
@@ -92,22 +95,22 @@ _LISTED = {
     "name": "Listed",
     "fields": [{"name": "key", "type": "bytes"}, {"name": "w", "type": "long"}],
 }
-_FIELDS_OF_2: list[dict[str, Any]] = [
-    *_FIELDS_OF_1,
+_EXTENDED_FIELDS: list[dict[str, Any]] = [
+    *_PLAIN_FIELDS,
     {"name": "part", "type": "int"},
     {"name": "parts", "type": "int"},
     {"name": "listed", "type": {"type": "array", "items": _LISTED}},
 ]
 _SCHEMAS: dict[int, Any] = {
     version: fastavro.parse_schema({"type": "record", "name": "Cti", "namespace": "tidegate", "fields": fields})
-    for version, fields in ((1, _FIELDS_OF_1), (2, _FIELDS_OF_2))
+    for version, fields in ((PLAIN, _PLAIN_FIELDS), (EXTENDED, _EXTENDED_FIELDS))
 }
+# Largest Avro int.
 _INT_MAX = 2**31 - 1
-"""Largest Avro int."""
 _NUMBER = rb"(?:[\x80-\xff]{0,8}[\x00-\x7f]|[\x80-\xff]{9}[\x00\x01])"
-_SOUND_1 = _NUMBER + rb"{8}[\x00\x02][\x00\x01][\x00\x02\x04\x06\x08]"
-_SOUND_BODY = {1: re.compile(_SOUND_1, re.DOTALL), 2: re.compile(_SOUND_1 + _NUMBER + rb"{2}", re.DOTALL)}
-"""How a body begins: eight numbers of 64 bits, spread, substreams, cause, two numbers. Avro libraries read others differently."""
+_PLAIN_BODY = _NUMBER + rb"{8}[\x00\x02][\x00\x01][\x00\x02\x04\x06\x08]"
+# How a body begins: eight numbers of 64 bits, spread, substreams, cause, two numbers. Avro libraries read all else differently.
+_SOUND_BODY = {PLAIN: re.compile(_PLAIN_BODY, re.DOTALL), EXTENDED: re.compile(_PLAIN_BODY + _NUMBER + rb"{2}", re.DOTALL)}
 
 
 def encode_event_header_column(
@@ -129,9 +132,9 @@ def encode_event_header_column(
     """
     # The first eight bytes are one little-endian word: six words a row are written faster than nine fields.
     first = flags.astype(np.int64) << 16
-    first |= np.uint64(number << 32 | Kind.EVENT << 8 | 1).astype(np.int64)
-    if len(flags) and flags.max() > _FLAGS_OF_1:
-        first[flags > _FLAGS_OF_1] += 1
+    first |= np.uint64(number << 32 | Kind.EVENT << 8 | PLAIN).astype(np.int64)
+    if len(flags) and flags.max() > _PLAIN_FLAGS:
+        first[flags > _PLAIN_FLAGS] += EXTENDED - PLAIN
     columns = seq, system_us, event_time_us, arrival_us, offset
     table = np.empty((len(seq), EVENT_HEADER_BYTES // 8), dtype="<i8")
     # Rows by the block: what one column has touched is still in the processor's cache when the next one comes.
@@ -152,7 +155,7 @@ def encode_event_headers(
     flags: NDArray[np.uint16],
     number: int,
 ) -> list[bytes]:
-    """Return the same as :func:`encode_event_header_column` as a list of bytes objects, which is what Kafka clients take."""
+    """Return the same as :func:`encode_event_header_column` as a list of bytes objects, the form that Kafka clients accept."""
     column = encode_event_header_column(seq, system_us, event_time_us, arrival_us, offset, flags, number)
     octets: list[bytes] = _rows_of(column).view(f"V{EVENT_HEADER_BYTES}").tolist()
     return octets
@@ -163,21 +166,21 @@ def decode_event_headers(headers: Sequence[bytes] | pa.FixedSizeBinaryArray) -> 
     Return a structured array (fields of ``EVENT_HEADER``) of event headers, in their order; of an Arrow column without copying.
 
     Raises:
-        ProtocolError: A header has another length, version or kind than events of versions 1 and 2, has flags its
-            version does not know, or a higher version than it needs.
+        ProtocolError: A header has another length, version or kind than an event's, has flags its version does not know,
+            or a higher version than it needs.
     """
     if isinstance(headers, pa.Array):
         table = _rows_of(headers)
     else:
-        # Each one: 47 and 49 bytes make two headers' length too.
+        # Each one is measured: 47 and 49 bytes are as long as two headers.
         if not {EVENT_HEADER_BYTES}.issuperset(map(len, headers)):
             raise _wrong_length()
         table = np.frombuffer(b"".join(headers), dtype=EVENT_HEADER)
-    # One look at version, kind and flags together for what almost every record is.
+    # Almost every record is plain: one comparison of version, kind and flags together recognizes it.
     start = np.ndarray(len(table), dtype="<u4", buffer=table, strides=(EVENT_HEADER_BYTES,)) if len(table) else np.empty(0, dtype="<u4")
-    plain = (start & np.uint32(~(_FLAGS_OF_1 << 16) & 0xFFFFFFFF)) == (Kind.EVENT << 8 | 1)
-    if not plain.all():
-        _check_events(table[~plain])
+    is_plain = (start & np.uint32(~(_PLAIN_FLAGS << 16) & 0xFFFFFFFF)) == (Kind.EVENT << 8 | PLAIN)
+    if not is_plain.all():
+        _check_events(table[~is_plain])
     return table
 
 
@@ -195,19 +198,19 @@ def _wrong_length() -> ProtocolError:
 
 
 def _check_events(table: NDArray[Any]) -> None:
-    """Raise unless every row, none of them a sound event of version 1, is one of version 2."""
+    """Raise unless every row, none of them a sound plain event, is a sound extended one."""
     version, flags = table["version"], table["flags"]
     if (version > VERSION).any():
         raise _newer_version(int(version.max()), "an event")
-    if not (((version == 1) | (version == 2)) & (table["kind"] == Kind.EVENT)).all():
+    if not (((version == PLAIN) | (version == EXTENDED)) & (table["kind"] == Kind.EVENT)).all():
         raise ProtocolError("an event header has an unknown version or kind", fix="is another program writing to this topic?")
-    if not ((version == 2) & (flags > _FLAGS_OF_1) & (flags <= _FLAGS)).all():
+    if not ((version == EXTENDED) & (flags > _PLAIN_FLAGS) & (flags <= _FLAGS)).all():
         raise ProtocolError("an event header has flags that its version does not have", fix="is another program writing to this topic?")
 
 
-def _newer_version(version: int, what: str, where: str = "") -> ProtocolError:
+def _newer_version(version: int, record: str, where: str = "") -> ProtocolError:
     return ProtocolError(
-        f"{what} has version {version}, this program reads versions 1 to {VERSION}",
+        f"{record} has version {version}, this program reads versions 1 to {VERSION}",
         code="TG-PROTOCOL-VERSION",
         where=where,
         fix="upgrade this stage: whatever reads a topic is upgraded before what writes it",
@@ -231,8 +234,8 @@ def encode_ctis(cti: Cti, max_bytes: int = CTI_BYTES_MAX) -> list[tuple[bytes, b
     return [encode_cti(replace(cti, listed=listed, part=part, parts=len(lists))) for part, listed in enumerate(lists)]
 
 
+# ``part``, ``parts``, the count of the list's one block, and the zero that ends it.
 _PART_BYTES_MAX = 5 + 5 + 10 + 1
-"""``part``, ``parts``, the count of the list's one block, and the zero that ends it."""
 
 
 def _split(listed: tuple[tuple[bytes, int], ...], room: int) -> Iterator[tuple[tuple[bytes, int], ...]]:
@@ -254,7 +257,7 @@ def _long_bytes(value: int) -> int:
 
 def encode_cti(cti: Cti) -> tuple[bytes, bytes]:
     """Return header and value of one record that carries *cti*, or the part of one that it is, however long."""
-    version = 2 if cti.listed or cti.parts > 1 else 1
+    version = EXTENDED if cti.listed or cti.parts > 1 else PLAIN
     fields: dict[str, Any] = {
         "c": cti.c,
         "n": cti.n,
@@ -268,7 +271,7 @@ def encode_cti(cti: Cti) -> tuple[bytes, bytes]:
         "substreams": cti.roster.substreams,
         "cause": cti.cause.value,
     }
-    if version == 2:
+    if version == EXTENDED:
         fields |= {"part": cti.part, "parts": cti.parts, "listed": [{"key": key, "w": w} for key, w in cti.listed]}
     body = io.BytesIO()
     fastavro.schemaless_writer(body, _SCHEMAS[version], fields)
@@ -286,7 +289,7 @@ def decode_cti(header: bytes, value: bytes, output_partition: int, where: str = 
         where: How an error names the record: ``topic-partition@offset``.
 
     Raises:
-        ProtocolError: Header or body follow neither version 1 nor version 2, or contradict themselves.
+        ProtocolError: Header or body are those of no CTI, or contradict themselves.
     """
     number, body = _cti_fields(header, value, where)
     roster = Roster(body["roster_version"], body["inputs"], Spread(body["spread"]), body["substreams"])
@@ -332,18 +335,18 @@ def _cti_fields(header: bytes, value: bytes | None, where: str) -> tuple[int, An
 
 
 def _contradiction(cti: Cti, version: int) -> str:
-    """Return what a CTI cannot say, or nothing: PROTOCOL.md, "Valid ranges"."""
+    """Return the first statement of a CTI that cannot be true, or nothing: PROTOCOL.md, "Valid ranges"."""
     roster = cti.roster
-    wrong = {
+    contradictions = {
         f"n = {cti.n}": cti.n < 0,
         f"ahead = {cti.ahead} of n = {cti.n}": not 0 <= cti.ahead <= cti.n,
         f"next_offset = {cti.next_offset}": cti.next_offset < 0,
         f"a roster of version {roster.version}": not 0 <= roster.version <= _INT_MAX,
         f"a roster of {roster.inputs} inputs": not 1 <= roster.inputs <= _INT_MAX,
         f"part = {cti.part} of parts = {cti.parts}": not 0 <= cti.part < cti.parts <= _INT_MAX,
-        "version 2 without a list": version == 2 and cti.parts == 1 and not cti.listed,
+        "version 2 without a list": version == EXTENDED and cti.parts == 1 and not cti.listed,
     }
-    return next((what for what, is_so in wrong.items() if is_so), "")
+    return next((text for text, is_wrong in contradictions.items() if is_wrong), "")
 
 
 def encode_source_cti(c_us: int) -> tuple[bytes, bytes]:

@@ -31,9 +31,8 @@ from numpy.typing import NDArray
 
 from ordering.errors import ProtocolError
 from ordering.model.step import Released
-from ordering.protocol.cti_transforms import shifted
 from ordering.protocol.frontier import Pace
-from ordering.protocol.punctuation import Cause, Cti, Roster
+from ordering.protocol.punctuation import Cause, Cti, Roster, shift_cti
 from ordering.protocol.reader import Accepted, Log, PartitionReader
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.buckets.cti_pacing import CtiPacing
@@ -211,13 +210,13 @@ class Bucket(ABC):
         """
         Time has come so far: no later event has a System.Timestamp below this; ``INFINITY`` once the input has ended.
 
-        It is the least of the inputs', which filters, projections and windows pass on (:func:`ordering.protocol.cti_transforms.same`).
+        It is the least of the inputs', which filters, projections and windows pass on.
         """
         return min(INFINITY if self._ended else min(heeding.frontier for heeding in self._pacing), self._until_us)
 
     def output_frontier_us(self, output: int) -> int:
         """Return the instant, microseconds, below which no later result of an output lies; see :mod:`query.engine.lead`."""
-        return min(shifted(self.frontier_us, self._program.ahead_us(output)), self._until_us)
+        return min(shift_cti(self.frontier_us, self._program.ahead_us(output)), self._until_us)
 
     @property
     def looks_up_from(self) -> tuple[int, int]:

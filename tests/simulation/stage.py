@@ -161,7 +161,7 @@ class Task:
             self._world.tell(f"raw {self.number}: queues events {sent}")
 
     def _batch_of(self, start: int, records: list[RawRecord], end: int) -> Batch:
-        over, shape = self._model.over, self._model.shape
+        over, shape = self._model.over, self._world.settings.shape
         keys = [record.key or b"" if over else record.key for record in records]
         ctis = [NEVER if record.header is None else decode_source_cti(record.header, record.value) for record in records]
         # What stands at the end of a range is applied by the step that ends it, without records.

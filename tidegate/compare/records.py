@@ -7,10 +7,9 @@ that level 1 of the law fixes: header, key, value and Kafka timestamp; and its C
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +18,8 @@ from numpy.typing import NDArray
 
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cti, Roster
-from ordering.protocol.reader import READER_STATE_VERSION, Log, PartitionReader, gap_error
+from ordering.protocol.reader import Log, PartitionReader, gap_error
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
-from ordering.ticks import NEVER
 from tidegate.kafka.ranges import RangeReader, Records
 
 Ints = NDArray[np.int64]
@@ -168,7 +166,7 @@ class PartitionWalk:
         self._start = side.starts[partition] if resume is None else resume[0]
         self.reader = PartitionReader(partition, side.partitions, side.start_us)
         if resume is not None:
-            self.reader = _restore_reader(partition, side.partitions, *resume[1:])
+            self.reader = PartitionReader.in_channel(partition, side.partitions, *resume[1:])
         self._carried: EventColumns | None = None
         self.records = 0
 
@@ -204,17 +202,3 @@ class PartitionWalk:
         candidates = events if self._carried is None else EventColumns.concat([self._carried, events])
         self._carried = candidates.take_rows(accepted.carried) if len(accepted.carried) else None
         return LogPiece(candidates.take_rows(accepted.rows), accepted.position, ctis)
-
-
-def _restore_reader(partition: int, partitions: int, number: int, last_seq: int) -> PartitionReader:
-    """Return a reader that has accepted one channel's events up to *last*."""
-    saved: dict[str, Any] = {
-        "version": READER_STATE_VERSION,
-        "start_us": None,
-        "duplicates": 0,
-        "gaps": 0,
-        "frontier": NEVER,
-        "roster": None,
-        "channels": [[number, True, last_seq, NEVER, [], []]],
-    }
-    return PartitionReader.restore(json.dumps(saved).encode(), partition, partitions)

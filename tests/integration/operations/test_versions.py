@@ -1,17 +1,18 @@
-"""An older ingest's topic read by today's query from end to end; and a newer ingest's record, which it refuses by name."""
+"""A newer ingest's record in a topic: the query that reads it stops before it, by name."""
 
 from __future__ import annotations
 
 import json
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 from confluent_kafka import Producer
 from support.stack.jobs import error_code, workspace
 from support.stack.topics import create, fresh, read_ordered
-from support.version1 import Event1, cti_record, event_header
 
-from ordering.protocol.wire import HEADER_NAME, VERSION
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.wire import HEADER_NAME, VERSION, encode_cti, encode_event_headers
 from ordering.ticks import SECOND_US
 
 if TYPE_CHECKING:
@@ -41,20 +42,27 @@ def send(stack: Stack, topic: str, events: list[bytes], ctis: list[tuple[bytes, 
     assert producer.flush(30) == 0
 
 
-def test_a_query_reads_an_older_ingest_and_stops_at_a_newer_ones_record(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
+def event_headers(seqs: range) -> list[bytes]:
+    """Return the headers of events a second apart."""
+    seq = np.array(seqs, dtype=np.int64)
+    start_us = np.full(len(seq), START_US)
+    return encode_event_headers(seq, START_US + seq * SECOND_US, start_us, start_us, seq, (seq % 4).astype(np.uint16), 0)
+
+
+def test_a_query_stops_at_a_newer_ingests_record(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> None:
     """
-    Law, level 3, over versions: results of what a frozen version-1 writer wrote. Then a record of the next version stops the query
-    before it, with an error that says who is upgraded first; what it had written stands.
+    A record of the next version stops the query before it, with an error that says who is upgraded first; what the query
+    had written stands.
     """
-    topic = create(stack.bootstrap, fresh("older"), 1, SETTINGS)
-    events = [Event1(0, seq, START_US + seq * SECOND_US, START_US, START_US, seq, seq % 4) for seq in range(25)]
-    headers = [event_header(event) for event in events]
-    promise = cti_record(0, c=START_US + 24 * SECOND_US, n=25, ahead=1, largest_us=events[-1].system_us)
+    topic = create(stack.bootstrap, fresh("newer"), 1, SETTINGS)
+    headers, c = event_headers(range(25)), START_US + 24 * SECOND_US
+    promise = encode_cti(Cti(0, 0, c, 25, 1, 0, 0, c, Roster(1, 1, Spread.ONE, False), Cause.EVENT))
+    # Some events twice, as a writer leaves them that has died and written again.
     send(stack, topic, [*headers[:9], *headers[3:]], [promise])
     with workspace(tmp_path_factory.mktemp("versions"), stack, TABLES.format(topic=topic)) as space:
         job = space.start("query", space.script("counts.sql", COUNTS), "--into", "counts")
         job.until(lambda: job.last.get("results", 0) >= 3, "three windows")
-        newer = bytes([VERSION + 1]) + event_header(Event1(0, 25, START_US, START_US, START_US, 25))[1:]
+        newer = bytes([VERSION + 1]) + event_headers(range(25, 26))[0][1:]
         send(stack, topic, [newer], [])
         assert error_code(job) == "TG-PROTOCOL-VERSION"
         assert job.wait() == 5

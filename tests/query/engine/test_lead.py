@@ -13,8 +13,7 @@ from support.bucket_runs import bucket_of, raws, run_bucket, works_of
 from support.bucket_topics import Line, Topic, columns_of
 from support.query_kinds import INPUT
 
-from ordering.protocol.cti_transforms import shifted
-from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
+from ordering.protocol.punctuation import Cause, Cti, Roster, Spread, shift_cti
 from ordering.ticks import INFINITY, NEVER
 from query.buckets.bucket import Bucket
 from query.engine.lead import ahead_of
@@ -120,7 +119,7 @@ def test_shifted_rows_leave_as_their_events_do(data: st.DataObject, over: bool) 
         (own_rows,), (later_rows,) = own.rows, later.rows
         assert later_rows == [(us + D_US, key, value) for us, key, value in own_rows]
         assert [(count, cti.c, cti.n, cti.ahead) for count, cti in later.channels[0].ctis] == [
-            (count, shifted(cti.c, D_US), cti.n, cti.ahead) for count, cti in own.channels[0].ctis
+            (count, shift_cti(cti.c, D_US), cti.n, cti.ahead) for count, cti in own.channels[0].ctis
         ]
         later.check()
 
