@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ordering.columns.payload_columns import to_objects
 from ordering.model.step import Batch, Model, Reason, Step
 from ordering.policies import Policies, Shape
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.wire import Flag
 from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_tick, parse_duration, parse_tick
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from ordering.model.step import Model, Reason
 from ordering.policies import Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.wire import Flag
 from ordering.testing import batch_of
 

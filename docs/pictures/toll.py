@@ -14,7 +14,7 @@ import fates
 import staircase
 
 from ordering.policies import Action, Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.testing import log_of, tick
 from ordering.ticks import MINUTE_US, SECOND_US
 

@@ -13,7 +13,8 @@ import pyarrow as pa
 from produce import Flight, partitions_of
 
 from ordering.policies import Policies
-from ordering.proof.oracle import Record, compute_story
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import Record
 
 HOUR, MINUTE = 3_600_000_000, 60_000_000
 POLICIES = Policies(early_us=30 * MINUTE, late_us=3 * HOUR, reorder_us=10 * MINUTE)

@@ -3,31 +3,23 @@ The conformance kit: does another implementation of PROTOCOL.md, in any language
 
 The vectors are files, ``ordering/conformance/vectors/*.json``, described in the README beside them. An implementation answers
 questions: an operation and what it is given, both JSON, give an answer in JSON. In Python it is a callable; a program in any
-language answers lines on its standard input with lines on its standard output::
+language answers lines on its standard input with lines on its standard output (:mod:`ordering.conformance.command`).
 
-    python -m ordering.conformance                    # checks ours
-    python -m ordering.conformance ./my-reader        # checks a program, which flushes each line
-    python -m ordering.conformance --list             # what would be asked
-    python -m ordering.conformance --answer           # is such a program: ours
-
-Law: every answer is compared with what independent code told (see the README); an operation that an implementation does not
-offer is reported as such, never as passed. A program that ends, or keeps the kit waiting, ends the run.
+Law: every answer is compared with that of independent code (see the README); an operation that an implementation does not
+support is reported as such, never as passed. A program that ends, or keeps the kit waiting, ends the run.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from threading import TIMEOUT_MAX
-from typing import Any, Protocol, TextIO
+from typing import Any, Protocol
 
-from ordering.conformance.program import TIMEOUT_S, EndedError, Program
+from ordering.conformance.program import EndedError
 
 Json = dict[str, Any]
 
@@ -36,8 +28,8 @@ class Implementation(Protocol):
     """
     What is checked: answers one question.
 
-    It answers ``{"refused": true}`` where what is given breaks the protocol, and ``{"unsupported": true}`` to an operation
-    that it does not offer, as a mere reader does not offer to encode.
+    It answers ``{"refused": true}`` if what is given breaks the protocol, and ``{"unsupported": true}`` to an operation
+    that it does not support, as a mere reader does not encode.
     """
 
     def __call__(self, operation: str, given: Json, /) -> Json:
@@ -46,7 +38,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True)
 class Question:
-    """One question with what must be answered. ``where`` names its file and case."""
+    """One question and the right answer. ``where`` names its file and case."""
 
     where: str
     operation: str
@@ -67,7 +59,7 @@ class Failure:
 
 @dataclass
 class Report:
-    """What a run found: for each operation how many answers were right, the wrong ones, and what was not offered."""
+    """The outcome of a run: for each operation how many answers were right, the wrong ones, and what is not supported."""
 
     passed: Counter[str] = field(default_factory=Counter)
     unsupported: Counter[str] = field(default_factory=Counter)
@@ -75,28 +67,26 @@ class Report:
 
     @property
     def is_ok(self) -> bool:
-        """Whether nothing is wrong, and something was offered."""
+        """Whether no answer is wrong and some answer is right."""
         return not self.failures and bool(self.passed)
 
     def __str__(self) -> str:
         failed = Counter(failure.question.operation for failure in self.failures)
         lines = [str(failure) for failure in self.failures]
         for operation in sorted({*self.passed, *self.unsupported, *failed}):
-            told = f"{self.passed[operation]} right, {failed[operation]} wrong"
-            lines.append(
-                f"{operation:>18}: {told}" + (f", {self.unsupported[operation]} not offered" if self.unsupported[operation] else "")
-            )
+            not_offered = f", {self.unsupported[operation]} not offered" if self.unsupported[operation] else ""
+            lines.append(f"{operation:>18}: {self.passed[operation]} right, {failed[operation]} wrong{not_offered}")
         return "\n".join(lines)
 
 
 def run(implementation: Implementation, *operations: str) -> Report:
     """Ask *implementation* everything, or only what belongs to some *operations*."""
     report = Report()
-    for question, wrong in judge(implementation, *operations):
-        if wrong is None:
+    for question, mistake in judge(implementation, *operations):
+        if mistake is None:
             report.unsupported[question.operation] += 1
-        elif wrong:
-            report.failures.append(Failure(question, wrong))
+        elif mistake:
+            report.failures.append(Failure(question, mistake))
         else:
             report.passed[question.operation] += 1
     return report
@@ -104,9 +94,9 @@ def run(implementation: Implementation, *operations: str) -> Report:
 
 def judge(implementation: Implementation, *operations: str) -> Iterator[tuple[Question, str | None]]:
     """
-    Ask as :func:`run` does; yield each question with what is wrong with the answer: nothing if it is right, None if not offered.
+    Ask as :func:`run` does; yield each question with the mistake in its answer: empty if it is right, None if not supported.
 
-    A program that answers no more is asked no more.
+    Nothing more is asked of a program that has ended.
     """
     for question in questions():
         if operations and question.operation not in operations:
@@ -124,9 +114,9 @@ def judge(implementation: Implementation, *operations: str) -> Iterator[tuple[Qu
 
 def questions() -> Iterator[Question]:
     """Yield every question of the kit, file by file."""
-    for name, asked in _ASKED.items():
+    for name, ask in _ASKED.items():
         for case in load(name):
-            for operation, given, expected in asked(case):
+            for operation, given, expected in ask(case):
                 yield Question(f"{name}.json: {case['name']}", operation, given, expected)
 
 
@@ -158,12 +148,12 @@ _ASKED: dict[str, _Asked] = {
     "reader": _ask_one_way("read"),
     "writer": _ask_one_way("write"),
 }
+# A reader may ignore lists, and need not report what it waits for.
 _MAY_BE_LEFT_OUT = {"listed", "rosters", "waiting", "missing", "valid", "held"}
-"""A reader may ignore lists, and need not tell what it waits for."""
 
 
 def _difference(question: Question, answer: Json) -> str:
-    """Return what is wrong with an answer, or nothing."""
+    """Return the mistake in an answer, or nothing."""
     expected = {name: value for name, value in question.expected.items() if name in answer or name not in _MAY_BE_LEFT_OUT}
     if "ctis" in answer:
         answer = {**answer, "last": _last_promises(answer["ctis"])}
@@ -173,15 +163,15 @@ def _difference(question: Question, answer: Json) -> str:
     return _broken_promise(expected["channels"], answer["ctis"]) if "ctis" in answer else ""
 
 
-def _first_difference(answered: object, expected: object, at: str = "") -> str:
-    """Say where two JSON values differ first."""
+def _first_difference(answered: object, expected: object, path: str = "") -> str:
+    """Return where two JSON values differ first, and how."""
     if isinstance(answered, dict) and isinstance(expected, dict) and answered.keys() == expected.keys():
         name = next(name for name in expected if answered[name] != expected[name])
-        return _first_difference(answered[name], expected[name], f"{at}[{name}]")
+        return _first_difference(answered[name], expected[name], f"{path}[{name}]")
     if isinstance(answered, list) and isinstance(expected, list) and len(answered) == len(expected):
         index = next(index for index, value in enumerate(expected) if answered[index] != value)
-        return _first_difference(answered[index], expected[index], f"{at}[{index}]")
-    return f"{at + ' is ' if at else ''}{_short(answered)} instead of {_short(expected)}"
+        return _first_difference(answered[index], expected[index], f"{path}[{index}]")
+    return f"{path + ' is ' if path else ''}{_short(answered)} instead of {_short(expected)}"
 
 
 def _short(value: object) -> str:
@@ -208,66 +198,11 @@ def _broken_promise(channels: dict[str, list[str]], ctis: list[list[int]]) -> st
     for number, c, n, ahead in ctis:
         partition = str(number)
         system_us = times.get(partition, [])
-        if n > len(system_us) or any(each < c for each in system_us[n:]):
+        if n > len(system_us) or any(time_us < c for time_us in system_us[n:]):
             return f"the CTI {[c, n, ahead]} of partition {partition} is belied by a later event"
-        if ahead != sum(each >= c for each in system_us[:n]):
+        if ahead != sum(time_us >= c for time_us in system_us[:n]):
             return f"the CTI {[c, n, ahead]} of partition {partition} has another ahead"
         if partition in before and not (c >= before[partition][0] and n >= before[partition][1] and [c, n] != before[partition]):
             return f"the CTI {[c, n, ahead]} of partition {partition} does not rise"
         before[partition] = [c, n]
     return ""
-
-
-def answer_lines(implementation: Implementation, asked: TextIO, answers: TextIO) -> None:
-    """Be such a program: answer each line of *asked* with a line of *answers*, until there are no more."""
-    for line in asked:
-        question = json.loads(line)
-        answers.write(json.dumps(implementation(question["operation"], question["given"])) + "\n")
-        answers.flush()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return 0 if everything was answered rightly."""
-    from ordering.conformance.own_answers import answer
-
-    parser = argparse.ArgumentParser(prog="python -m ordering.conformance", description="Checks an implementation of PROTOCOL.md.")
-    parser.add_argument("--list", action="store_true", help="list the questions instead of asking them")
-    parser.add_argument("--answer", action="store_true", help="answer questions on standard input, as a program under test does")
-    parser.add_argument(
-        "--timeout",
-        type=_seconds,
-        default=TIMEOUT_S,
-        metavar="SECONDS",
-        help="how long a program may take for one answer (default: %(default)g)",
-    )
-    parser.add_argument("command", nargs=argparse.REMAINDER, help="the program under test; without one, this implementation")
-    options = parser.parse_args(arguments)
-    if options.list:
-        print("\n".join(f"{question.operation:>18}  {question.where}" for question in questions()))
-        return 0
-    if options.answer:
-        answer_lines(answer, sys.stdin, sys.stdout)
-        return 0
-    if options.command:
-        try:
-            program = Program(options.command, options.timeout)
-        except OSError as error:
-            parser.error(f"cannot start {options.command[0]}: {error.strerror}")
-        with program:
-            report = run(program)
-    else:
-        report = run(answer)
-    print(report)
-    return 0 if report.is_ok else 1
-
-
-def _seconds(text: str) -> float:
-    """Read a timeout; argparse reports what is none."""
-    seconds = float(text)
-    if not 0 < seconds <= TIMEOUT_MAX:
-        raise argparse.ArgumentTypeError(f"{text} is no number of seconds above 0")
-    return seconds
-
-
-if __name__ == "__main__":
-    sys.exit(main())

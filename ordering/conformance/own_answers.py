@@ -12,7 +12,7 @@ from ordering.conformance.kit import Json
 from ordering.errors import ProtocolError
 from ordering.model.step import Batch, Model, Reason
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.keys import key_bytes
 from ordering.protocol.partitioner import murmur2_column, output_partitions
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread

@@ -22,7 +22,7 @@ from support.stack.drawn_logs import Raw, expected, story_of
 from support.stack.topics import Channel, Event, Ordered, exists, header, records
 
 from ordering.policies import Policies
-from ordering.proof.oracle import Story
+from ordering.proof.story import Story
 from ordering.ticks import INFINITY, NEVER
 
 Estimates = Mapping[int, Mapping[int, int]]

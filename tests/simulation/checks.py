@@ -16,7 +16,8 @@ from simulation.scenario import START_US
 from simulation.world import RawRecord, Row, World, journal_key
 from support.law_breaches import demand
 
-from ordering.proof.oracle import OrderedEvent, Record, Story, compute_story
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import OrderedEvent, Record, Story
 from ordering.protocol.wire import CTI_HEADER_BYTES
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 

@@ -18,7 +18,7 @@ from support.query_kinds import INPUT, program_of_kind
 from support.strategies import KEYS, logs, policies
 
 from ordering.policies import Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.ticks import INFINITY

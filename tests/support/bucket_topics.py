@@ -18,7 +18,7 @@ from support.strategies import KEYS, logs, policies
 
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.protocol.reader import Log
 from ordering.testing import batch_of

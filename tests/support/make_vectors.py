@@ -19,7 +19,8 @@ from support.naive_reader import Event, Line, NaiveReader, read_naively
 
 import ordering
 from ordering.policies import Action, Policies
-from ordering.proof.oracle import OrderedEvent, Record, Story, compute_story, murmur2
+from ordering.proof.oracle import compute_story, murmur2
+from ordering.proof.story import OrderedEvent, Record, Story
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, MINUTE_US, NEVER, SECOND_US, TICK_MAX, TICK_MIN
 

@@ -19,7 +19,8 @@ from support.strategies import Case, Range
 from ordering.model.state import State
 from ordering.model.step import Batch, Model, Reason, Step
 from ordering.policies import Shape
-from ordering.proof.oracle import Record, Snapshot, Story, compute_story
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import Record, Snapshot, Story
 from ordering.protocol.punctuation import Cti, Roster
 from ordering.protocol.wire import Flag
 from ordering.ticks import NEVER, TICK_MIN

@@ -23,7 +23,7 @@ from support.query_runs import program
 
 from ordering.model.step import Released
 from ordering.policies import Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from query.buckets.bucket import Bucket, Source

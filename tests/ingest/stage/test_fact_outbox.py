@@ -12,7 +12,7 @@ from ingest.planned_range import IngestRange
 from ingest.stage.fact_outbox import FACTS_AT_ONCE, FactOutbox, range_facts
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_mark
 from ordering.testing import batch_of
 

@@ -24,7 +24,8 @@ from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
 from ordering.model.step import Model
 from ordering.policies import Policies
-from ordering.proof.oracle import Record, compute_story
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import Record
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.testing import batch_of
 from tidegate.checkpoint.output_start import BEGINNING, Start

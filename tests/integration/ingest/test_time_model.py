@@ -12,7 +12,7 @@ from support.stack.jobs import settings_of, workspace
 from support.stack.topics import Channel, Ordered, check_promises, create, fresh, header, produce, read_ordered, records
 
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.oracle import SetBy, Story
+from ordering.proof.story import SetBy, Story
 from ordering.ticks import INFINITY, NEVER, SECOND_US
 
 if TYPE_CHECKING:

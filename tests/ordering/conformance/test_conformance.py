@@ -17,7 +17,8 @@ from support.make_vectors import FAMILIES, VECTORS, text_of, told_by
 from support.naive_reader import Event, Line, NaiveChannel, NaiveReader
 from support.repository import ROOT
 
-from ordering.conformance.kit import Implementation, Json, answer_lines, judge, load, main, questions, run
+from ordering.conformance.command import answer_lines, main
+from ordering.conformance.kit import Implementation, Json, judge, load, questions, run
 from ordering.conformance.own_answers import answer
 from ordering.conformance.program import EndedError, Program
 from ordering.protocol.punctuation import Cti, Roster

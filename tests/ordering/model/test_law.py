@@ -24,7 +24,7 @@ from support.model_runs import (
 )
 from support.strategies import TOLL_VARIANTS, Case, Range, cases, clock_text, toll_expected, toll_records, whole_cases
 
-from ordering.proof.oracle import SetBy, Story
+from ordering.proof.story import SetBy, Story
 from ordering.protocol.wire import Flag
 from ordering.ticks import INFINITY
 

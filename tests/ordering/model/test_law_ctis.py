@@ -15,7 +15,8 @@ from support.model_runs import Disk, Run, batch_of, calm, channels_of, due_ctis,
 from support.strategies import PER_BATCH, Case, Range, whole_cases
 
 from ordering.policies import Generation
-from ordering.proof.oracle import SetBy, Snapshot, Story, partition_of
+from ordering.proof.oracle import partition_of
+from ordering.proof.story import SetBy, Snapshot, Story
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 

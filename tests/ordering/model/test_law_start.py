@@ -34,7 +34,7 @@ from support.strategies import PER_BATCH, Case, ranges, whole_cases
 from ordering import testing
 from ordering.model.step import Model
 from ordering.policies import Generation, Policies, Shape
-from ordering.proof.oracle import Record, Story
+from ordering.proof.story import Record, Story
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 

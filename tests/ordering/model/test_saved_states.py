@@ -18,7 +18,7 @@ from support.strategies import Case, Range
 from ordering.errors import ProtocolError
 from ordering.model.state import STATE_VERSION
 from ordering.policies import Action, Generation, Policies, Shape
-from ordering.proof.oracle import Record, Story
+from ordering.proof.story import Record, Story
 
 STATES = sorted((Path(__file__).parent / "states").glob("v*.json"))
 _FIRST_OF_ALL = -(2**63)

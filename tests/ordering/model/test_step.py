@@ -6,7 +6,7 @@ from support.model_runs import batch_of, model_of, walk
 from support.strategies import Case, Range
 
 from ordering.policies import Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.ticks import MINUTE_US, SECOND_US
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from support.repository import ROOT
 
 from ordering.policies import Policies
-from ordering.proof.oracle import Record
+from ordering.proof.story import Record
 from ordering.testing import Transcript, log_of, transcript
 from ordering.ticks import MINUTE_US, SECOND_US
 

@@ -20,8 +20,9 @@ from support.strategies import TOLL_POLICIES, TOLL_VARIANTS, clock_text, clock_u
 from ordering.model.step import Batch, Model, Reason
 from ordering.policies import Action, Policies, Shape
 from ordering.proof.explain import Explainer, Explanation, Mover, Policy, Setter, Verdict
-from ordering.proof.oracle import EventTrace, Record, SetBy, compute_story
-from ordering.proof.oracle import Setter as OracleSetter
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import EventTrace, Record, SetBy
+from ordering.proof.story import Setter as OracleSetter
 from ordering.protocol.wire import Flag
 from ordering.ticks import MINUTE_US, NEVER
 

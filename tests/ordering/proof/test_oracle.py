@@ -12,7 +12,8 @@ from support.strategies import KEYS, TOLL_VARIANTS, Case, cases, clock_text, tol
 
 from ordering.errors import SettingError
 from ordering.policies import Action, Policies
-from ordering.proof.oracle import Dropped, Record, Story, compute_story, murmur2, partition_of
+from ordering.proof.oracle import compute_story, murmur2, partition_of
+from ordering.proof.story import Dropped, Record, Story
 from ordering.ticks import INFINITY, NEVER
 
 START_US = 1_000_000

@@ -12,7 +12,8 @@ import pytest
 from support.strategies import TOLL_VARIANTS, clock_text, toll_records
 
 from ordering.policies import Action, Generation, Policies
-from ordering.proof.oracle import Dropped, EventTrace, Record, Ruling, SetBy, Setter, Story, compute_story
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import Dropped, EventTrace, Record, Ruling, SetBy, Setter, Story
 from ordering.ticks import INFINITY, NEVER
 
 START_US = 1_000_000

@@ -19,7 +19,8 @@ from typing import Any
 from support.stack.topics import Channel, Event
 
 from ordering.policies import Policies, Shape
-from ordering.proof.oracle import Record, Story, compute_story
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import Record, Story
 from ordering.protocol.wire import HEADER_NAME, Flag, encode_source_cti
 from ordering.ticks import DAY_US, NEVER, SECOND_US
 

@@ -26,7 +26,8 @@ from support.strategies import GOLDEN, TOLL_VARIANTS, policies, toll_expected
 from typer.testing import CliRunner
 
 from ordering.policies import Policies, Shape
-from ordering.proof.oracle import Record, compute_story
+from ordering.proof.oracle import compute_story
+from ordering.proof.story import Record
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
 from tidegate.observe.console import report_errors
