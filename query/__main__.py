@@ -43,6 +43,7 @@ def query(
     from query.progress import QueryProgress
     from query.reference.forgetting import LookupFloor
     from query.start.read_positions import finished_positions
+    from query.start.survey import FINISHED_FILE
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.observe import logs
     from tidegate.observe.metrics import Metrics
@@ -108,7 +109,7 @@ def query(
         finally:
             end_session(spark)
     if progress.is_finished:
-        (folder / job.FINISHED_FILE).touch()
+        (folder / FINISHED_FILE).touch()
     if format is Format.JSON:
         print_json({"event": "end", **progress.summary(), "recovery": watch.catch_up.as_dict()})
     else:

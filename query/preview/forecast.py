@@ -9,7 +9,7 @@ refuses here. How much is kept, and how long it takes, are estimates and say wha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ordering.errors import TidegateError
@@ -18,7 +18,9 @@ from query import extensions, job
 from query.columns.decode import decode
 from query.config import Feed, Partition, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
-from query.start.read_positions import read_positions
+from query.start.apply import locate
+from query.start.decide import decide, plan_layout
+from query.start.survey import TopicSurvey, survey_run, survey_topics
 from tidegate.checkpoint.output_start import Start
 from tidegate.kafka.admin import MAX_TIMESTAMP, Admin, Topic
 from tidegate.kafka.ranges import RangeReader
@@ -72,14 +74,14 @@ class PlannedRead:
     What a start will read.
 
     Args:
-        said: The start, in the words of ``--start``.
+        start: The start, in the words of ``--start``.
         recovery: Where it goes on, and where the topics end.
         read_from_us: X: events from this instant on are needed, microseconds; None: all of them, or what a checkpoint has left.
         replay: How fast it is taken to catch up.
         is_measured: Whether a run before was that fast; else it is assumed.
     """
 
-    said: str
+    start: str
     recovery: Recovery
     read_from_us: int | None
     replay: Replay
@@ -93,7 +95,7 @@ class PlannedRead:
     def as_dict(self) -> dict[str, Any]:
         """Return it for programs: times in seconds, the rate in records a second."""
         return {
-            "start": self.said,
+            "start": self.start,
             "how": self.recovery.kind.value,
             "goes_on_from": self.recovery.describe(),
             "read_from": None if self.read_from_us is None else format_tick(max(self.read_from_us, 0)),
@@ -117,7 +119,7 @@ class PlannedRead:
             for topic, number, start, end in self._spans()
         ]
         return [
-            f"reads, with --start {self.said}: {self.recovery.describe()}{since}",
+            f"reads, with --start {self.start}: {self.recovery.describe()}{since}",
             *spans,
             f"catches up in about {duration_in_words(self.seconds)}: {self.recovery.ahead:,} records at {self.replay.rate:,.0f}/s after "
             f"{duration_in_words(self.replay.start_s)} to start ({rests})",
@@ -162,10 +164,11 @@ def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: S
         RefusedError: An ordered topic is missing, or a job that was started like this would be refused.
     """
     extensions.load()
-    layout, ordered = job.plan_layout(settings, plans, admin)
+    topics = survey_topics(settings, plans, admin)
+    layout = plan_layout(settings, plans, topics)
     kept = tuple(_estimate_kept(admin, layout, feed) for feed in layout.feeds)
-    reading = None if start is None else _plan_read(settings, layout, ordered, admin, start)
-    return Forecast(layout.buckets, kept, tuple(retention_warnings(plans, _retentions_us(layout.feeds, ordered))), reading)
+    reading = None if start is None else _plan_read(settings, layout, topics, admin, start)
+    return Forecast(layout.buckets, kept, tuple(retention_warnings(plans, _retentions_us(topics.ordered))), reading)
 
 
 def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:
@@ -178,20 +181,20 @@ def _describe_lookback(plan: Plan) -> str:
     return "back without limit" if plan.lookback_us == UNBOUNDED else f"{format_duration(plan.lookback_us)} back"
 
 
-def _retentions_us(feeds: Sequence[Feed], ordered: Sequence[Topic]) -> dict[str, int]:
+def _retentions_us(ordered: Mapping[str, Topic]) -> dict[str, int]:
     """Return how long the topic of each input keeps events, as the brokers say; those without an end are left out."""
-    kept_ms = {feed.input: int(topic.config.get("retention.ms", "-1")) for feed, topic in zip(feeds, ordered, strict=True)}
+    kept_ms = {name: int(topic.config.get("retention.ms", "-1")) for name, topic in ordered.items()}
     return {name: kept * MILLISECOND_US for name, kept in kept_ms.items() if kept >= 0}
 
 
-def _plan_read(settings: Settings, layout: QueryPlan, ordered: Sequence[Topic], admin: Admin, start: Start) -> PlannedRead:
-    planned, resolved = job.resolve_start(settings, layout, ordered, admin, start)
-    planned = replace(planned, starts=read_positions(admin, planned))
+def _plan_read(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin: Admin, start: Start) -> PlannedRead:
+    decision = decide(settings, layout, topics, survey_run(settings, layout, topics, admin, start), start)
+    planned = locate(decision, admin)
     recovery = job.recovery(planned)
     replay = _measured_replay(settings, layout.outputs[0].topic or layout.name)
     goes_on = recovery.batch is not None
     return PlannedRead(
-        resolved.start.text, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED_REPLAY, replay is not None
+        decision.start.text, recovery, None if goes_on else planned.read_from_us, replay or ASSUMED_REPLAY, replay is not None
     )
 
 

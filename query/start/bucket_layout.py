@@ -1,8 +1,8 @@
 """
 Splitting: into which buckets the work of a job goes, of all ways that its query allows (:mod:`query.plan.parallelism`).
 
-The number of buckets is that of the result topics' partitions: as an output says, as a topic has that is there already, else
-as the ordered topics have. It is chosen once: a job that goes on is split as it was begun.
+The number of buckets is the number of partitions of the result topics: what an output asks for, else what a topic has that is
+there already, else what the ordered topics have. It is chosen once: a job that goes on is split as it was begun.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.binding.expressions import InputNames
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.tree import Expr
-from tidegate.kafka.admin import Admin
+from tidegate.kafka.admin import Topic
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings
 
@@ -43,8 +43,7 @@ def plan_split(
     plans: Sequence[Plan],
     outputs: Sequence[OutputSettings],
     feeds: Sequence[Feed],
-    admin: Admin,
-    binding: Mapping[str, str] | None,
+    results: Mapping[str, Topic],
 ) -> Split:
     """
     Return how the work of a job is split.
@@ -54,8 +53,7 @@ def plan_split(
         plans: What is computed.
         outputs: Where the results of each plan go.
         feeds: What is read.
-        admin: Tells which result topics are there.
-        known: What the checkpoint is bound to, None if there is none.
+        results: The result topics that are there, by name.
 
     Raises:
         RefusedError: The query has OVER, and the ordered topics have different numbers of partitions.
@@ -72,15 +70,14 @@ def plan_split(
             )
         return Split(feeds[0].partitions)
     spreading = decide_spreading(plans, substream_keys(settings, partitions), partitions)
-    topics = (admin.find(output.topic) for output in outputs if output.topic)
-    partition_counts = [output.partitions for output in outputs if output.partitions] + [topic.partitions for topic in topics if topic]
+    partition_counts = [output.partitions for output in outputs if output.partitions]
+    partition_counts += [results[output.topic].partitions for output in outputs if output.topic and output.topic in results]
     buckets = partition_counts[0] if partition_counts else feeds[0].partitions if spreading.is_by_partition else max(partitions.values())
     if buckets == 1:
         return Split(1)
     if spreading.is_by_partition and buckets == feeds[0].partitions:
         return Split(buckets, by_partition=True)
-    # What was begun before there was an exchange goes on without one.
-    if spreading.keys and (binding is None or "exchange" in binding):
+    if spreading.keys:
         return Split(buckets, exchange=Exchange(spreading.keys, buckets, settings.spark.shuffle_partitions))
     return Split(feeds[0].partitions, by_partition=True) if spreading.is_by_partition else Split(1)
 
@@ -110,9 +107,9 @@ def check_over(plans: Sequence[Plan], where: str) -> None:
     )
 
 
-def exchange_binding(exchange: Exchange | None) -> dict[str, str]:
-    """Return what a checkpoint remembers of an exchange; nothing where there is none, as before there were any."""
-    return {} if exchange is None else {"exchange": f"{keys_text(exchange.keys)} into {exchange.buckets}"}
+def exchange_binding(exchange: Exchange | None) -> str:
+    """Return what a checkpoint remembers of an exchange."""
+    return "" if exchange is None else f"{keys_text(exchange.keys)} into {exchange.buckets}"
 
 
 def check_partitions(output: OutputSettings, buckets: int) -> None:

@@ -1,118 +1,101 @@
 """
-Where a query job begins: at an output start time, or where a run before it has stopped (spec section 6).
+Output start times of queries: from which instant a run writes results, and what an earlier run has promised (spec section 6).
 
 Law: a run with output start S writes the results with s >= S of a run from the beginning, in the same order (with OVER that of each
 key), numbered from 0. A run that goes on without its checkpoint (``--start last-stopped``) writes what follows the last CTI of
-each result channel, numbered on, as if it had never stopped (with OVER over several inputs the order between keys may be another
-from there on, see :mod:`query.buckets.resumed_results`); where the query was changed meanwhile, the results before that CTI are the old
-query's, those after it the new one's.
+each result channel, numbered on, as if it had never stopped. With OVER over several inputs the order between keys may be another
+from there on (:mod:`query.buckets.resumed_results`). If the query was changed meanwhile, the results before that CTI are those of the
+old query, the results after it those of the new one.
 
-The run is bound to its start: whoever asks for the same again, for nothing or for ``last-stopped`` goes on with the run.
+A run is bound to its start: the same start again, no ``--start`` or ``last-stopped`` goes on with it; any other is refused.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ordering.errors import RefusedError
-from ordering.ticks import TICK_MIN, format_tick
+from ordering.ticks import TICK_MIN
 from query.buckets.resumed_results import read_promise_by_key
 from query.config import Promise
-from tidegate.checkpoint.binding import read_binding, replace_text
-from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start, continues_run, read_last_stop
+from tidegate.checkpoint.binding import replace_text
+from tidegate.checkpoint.output_start import Start, continues_run
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.channel_promises import last_promises
 from tidegate.settings.tables.outputs import OutputSettings
-from tidegate.settings.tables.redis import RedisSettings
 
+# In the checkpoint's folder: what the channels had promised when the run was begun.
 FILE = "resumed.json"
-"""In the checkpoint's folder: what the channels had promised when it was begun."""
 ELSEWHERE = "write INTO an output that is not there yet"
+
+# For each output the promise of each bucket that has one.
 Promises = tuple[Mapping[int, Promise], ...]
-"""For each output the promise of each bucket that has one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedStart:
-    """How a run began: its output start, and what the channels had promised before."""
-
-    start: Start
-    promises: Promises
-
-
-def resolve_output_start(
-    requested: Start | None,
-    folder: Path,
-    outputs: Sequence[OutputSettings],
-    kafka: Mapping[str, str],
-    redis: RedisSettings,
-    *,
-    by_key: bool = False,
-) -> ResolvedStart:
+def refuse_other_start(requested: Start | None, known: Start, output: str, folder: str) -> None:
     """
-    Return how a job begins, or has begun; nothing is written.
-
-    Args:
-        asked: What ``--start`` says, None if nothing.
-        folder: The checkpoint's folder.
-        outputs: Where the results go.
-        kafka: librdkafka properties.
-        redis: Where runs before have told how far they were.
-        by_key: Whether the order of results between keys depends on where a run begins.
+    Refuse to begin anew where a run has begun.
 
     Raises:
-        RefusedError: The run began in another way (TG-START-BOUND), nobody knows where it stopped, or a result topic has ended.
+        RefusedError: *requested* is not the start that is *known* of the run (TG-START-BOUND).
     """
-    binding = read_binding(folder)
-    if binding is not None:
-        start = _bound_start(binding)
-        if not continues_run(requested, start):
-            assert requested is not None, "no wish goes on"
-            raise RefusedError(
-                f"the run into {outputs[0].name} was begun with --start {start.text}; "
-                f"--start {requested.text} would leave a hole in it or repeat what is written",
-                code="TG-START-BOUND",
-                where=str(folder),
-                fix="leave --start out (or --start last-stopped) to go on; to begin anew write INTO an output that is not there yet, "
-                "or delete the result topic and the checkpoint folder",
-                example="--start last-stopped",
-            )
-        return ResolvedStart(start, _read_promises(folder, len(outputs)))
-    if requested is None or requested.text != LAST_STOPPED:
-        return ResolvedStart(requested or BEGINNING, tuple({} for _ in outputs))
-    promises = tuple(_read_result_promises(kafka, output, by_key=by_key) for output in outputs)
-    start = Start(LAST_STOPPED) if any(promises) else read_last_stop(redis, outputs[0].topic or outputs[0].name)
-    return ResolvedStart(start, promises)
-
-
-def write_promises(folder: Path, resolved: ResolvedStart) -> None:
-    """Write down what the channels had promised when a run begins; a run that goes on has done so."""
-    if read_binding(folder) is not None:
+    if continues_run(requested, known):
         return
-    if any(resolved.promises):
-        _write_promises(folder, resolved.promises)
-    else:
-        (folder / FILE).unlink(missing_ok=True)
-
-
-def _bound_start(binding: Mapping[str, str]) -> Start:
-    start_us = int(binding["start"]) if binding["start"] else None
-    said = binding.get("start_said", BEGINNING.text if start_us is None else format_tick(start_us))
-    return Start(said, start_us)
+    assert requested is not None, "without a request a run goes on"
+    raise RefusedError(
+        f"the run into {output} was begun with --start {known.text}; "
+        f"--start {requested.text} would leave a hole in it or repeat what is written",
+        code="TG-START-BOUND",
+        where=folder,
+        fix="leave --start out (or --start last-stopped) to go on; to begin anew write INTO an output that is not there yet, "
+        "or delete the result topic and the checkpoint folder",
+        example="--start last-stopped",
+    )
 
 
 def start_binding(start: Start) -> dict[str, str]:
     """Return what a checkpoint remembers of its start."""
-    plain = BEGINNING.text if start.start_us is None else format_tick(start.start_us)
-    fields = {} if start.text == plain else {"start_said": start.text}
-    return {"start": "" if start.start_us is None else str(start.start_us), **fields}
+    return {"start": start.text, "start_us": "" if start.start_us is None else str(start.start_us)}
 
 
-def _read_result_promises(kafka: Mapping[str, str], output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:
-    admin = Admin(kafka)
+def bound_start(binding: Mapping[str, str]) -> Start:
+    """Return the start that a checkpoint remembers."""
+    return Start(binding["start"], int(binding["start_us"]) if binding["start_us"] else None)
+
+
+def write_promises(folder: Path, promises: Promises) -> None:
+    """Write to a checkpoint's folder what the channels had promised when its run begins."""
+    if not any(promises):
+        (folder / FILE).unlink(missing_ok=True)
+        return
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fields = [{str(bucket): promise.save() for bucket, promise in by_bucket.items()} for by_bucket in promises]
+    replace_text(folder / FILE, json.dumps(fields))
+
+
+def read_promises(folder: Path, outputs: int) -> Promises:
+    """Return what was written to a checkpoint's folder; no promises if nothing was."""
+    if not (folder / FILE).exists():
+        return tuple({} for _ in range(outputs))
+    fields = json.loads((folder / FILE).read_text())
+    return tuple({int(bucket): Promise.restore(promise) for bucket, promise in by_bucket.items()} for by_bucket in fields)
+
+
+def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:
+    """
+    Return what the last CTI of each channel of a result topic says, by bucket.
+
+    Args:
+        kafka: librdkafka properties.
+        admin: For the topic and its ends.
+        output: Where the results go.
+        by_key: Whether the order of results between keys depends on where a run begins; then also what each key has is read.
+
+    Raises:
+        RefusedError: The topic has ended, or has been given partitions since.
+    """
     if output.topic is None or (topic := admin.find(output.topic)) is None:
         return {}
     partitions = [(topic.name, number) for number in range(topic.partitions)]
@@ -147,16 +130,3 @@ def _check_channels(topic: Topic, written: Collection[int]) -> None:
             where=topic.name,
             fix=f"{ELSEWHERE}: a result topic keeps the number of partitions that it was made with, since keys would move",
         )
-
-
-def _write_promises(folder: Path, promises: Promises) -> None:
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fields = [{str(bucket): promise.save() for bucket, promise in by_bucket.items()} for by_bucket in promises]
-    replace_text(folder / FILE, json.dumps(fields))
-
-
-def _read_promises(folder: Path, outputs: int) -> Promises:
-    if not (folder / FILE).exists():
-        return tuple({} for _ in range(outputs))
-    fields = json.loads((folder / FILE).read_text())
-    return tuple({int(bucket): Promise.restore(promise) for bucket, promise in by_bucket.items()} for by_bucket in fields)

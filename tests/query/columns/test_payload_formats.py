@@ -13,8 +13,8 @@ from support.query_runs import SECOND, answers, event_table
 
 from ordering.errors import QueryError
 from query.engine.compile import CompiledQuery, compile_plan
-from query.job import payload_format
 from query.sql.bind import bind_script
+from query.start.survey import payload_format
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.payloads.formats import PayloadFormat

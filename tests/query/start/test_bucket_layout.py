@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from query.sql.bind import bind_outputs
 from query.start.bucket_layout import Split, check_over, check_partitions, describe_parallelism, exchange_binding, plan_split
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
+from tidegate.kafka.admin import Topic
 from tidegate.settings.load import Settings, load
 from tidegate.settings.tables.outputs import OutputSettings
 
@@ -55,17 +55,6 @@ def plans_of(sql: str) -> tuple[Plan, ...]:
     return bind_outputs(parse_script(sql), SCHEMAS, into=None if "INTO" in sql else "out")
 
 
-class Topics:
-    """Answers as the brokers do for the result topics that are there: their numbers of partitions."""
-
-    def __init__(self, partitions: Mapping[str, int]) -> None:
-        self._partitions = partitions
-
-    def find(self, name: str) -> Any:
-        """Return the topic, None if it is not there."""
-        return type("Topic", (), {"partitions": self._partitions[name]}) if name in self._partitions else None
-
-
 def split(
     settings: Settings,
     sql: str,
@@ -73,20 +62,20 @@ def split(
     ordered: Sequence[int] = (4, 4),
     asked: int | None = None,
     there: Mapping[str, int] | None = None,
-    known: Mapping[str, str] | None = None,
 ) -> Split:
     """Split the work of a script whose ordered topics have some partitions."""
     plans = plans_of(sql)
     output = OutputSettings.model_validate({"__name__": "out", "topic": "out", **({} if asked is None else {"partitions": asked})})
     names = dict.fromkeys(scan.input for plan in plans for scan in plan.scans)
     feeds = [Feed(name, name, count) for name, count in zip(names, ordered, strict=False)]
-    return plan_split(settings, plans, [output], feeds, Topics(there or {}), known)  # type: ignore[arg-type]
+    results = {name: Topic(name, f"id of {name}", count, {}) for name, count in (there or {}).items()}
+    return plan_split(settings, plans, [output], feeds, results)
 
 
 def test_partitions_are_buckets_where_keys_stay_apart(settings: Settings) -> None:
     """Nothing else is as cheap."""
     assert split(settings, BY_KEY) == Split(4, by_partition=True)
-    assert split(settings, BY_KEY, there={"out": 4}, known={}) == Split(4, by_partition=True)
+    assert split(settings, BY_KEY, there={"out": 4}) == Split(4, by_partition=True)
 
 
 def test_other_keys_are_exchanged(settings: Settings) -> None:
@@ -99,7 +88,7 @@ def test_other_keys_are_exchanged(settings: Settings) -> None:
     ]:
         assert found.exchange is not None
         assert (found.buckets, found.exchange.buckets, found.exchange.tasks, found.by_partition) == (buckets, buckets, 2, False)
-    assert exchange_binding(split(settings, BY_CITY).exchange) == {"exchange": "city into 4"}
+    assert exchange_binding(split(settings, BY_CITY).exchange) == "city into 4"
 
 
 def test_one_bucket_is_one_bucket(settings: Settings) -> None:
@@ -113,14 +102,7 @@ def test_one_bucket_is_one_bucket(settings: Settings) -> None:
         split(settings, BY_CITY, ordered=(1,)),
     ]:
         assert found == Split(1)
-    assert exchange_binding(None) == {}
-
-
-def test_what_was_begun_without_an_exchange_goes_on_without(settings: Settings) -> None:
-    """A checkpoint knows whether there was one."""
-    assert split(settings, BY_CITY, known={"plan": "..."}) == Split(1)
-    assert split(settings, BY_CITY, known={"plan": "...", "exchange": "city into 4"}).exchange is not None
-    assert split(settings, BY_KEY, asked=8, known={"plan": "..."}) == Split(4, by_partition=True)
+    assert exchange_binding(None) == ""
 
 
 def test_substreams_of_several_inputs_are_worked_on_side_by_side(settings: Settings) -> None:

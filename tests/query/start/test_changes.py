@@ -18,7 +18,7 @@ from ordering.ticks import MINUTE_US, TICK_MIN
 from query import job
 from query.buckets.resumed_results import count_ahead_by_key
 from query.config import Promise, QueryPlan
-from query.start import output_start, read_positions
+from query.start import output_start, read_positions, survey
 from tidegate.checkpoint.binding import read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start
 from tidegate.kafka.admin import Admin, Topic
@@ -147,9 +147,8 @@ class Scene:
 def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Two inputs are ordered, each in two partitions."""
     brokers = Brokers()
-    for module in (job, output_start):
-        monkeypatch.setattr(module, "Admin", lambda *_: brokers)
-    monkeypatch.setattr(job, "has_ended", lambda *_: False)
+    monkeypatch.setattr(job, "Admin", lambda *_: brokers)
+    monkeypatch.setattr(survey, "has_ended", lambda *_: False)
     promised = lambda kafka, topic, *_: {bucket: {bucket: cti} for bucket, cti in brokers.promises[topic].items()}  # noqa: E731
     monkeypatch.setattr(output_start, "last_promises", promised)
 

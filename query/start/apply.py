@@ -1,0 +1,71 @@
+"""
+Applying the decision of a start: topics are created, promises written, the checkpoint bound, reference data copied.
+
+Law: only what is not refused binds the checkpoint's folder: it is then free for whichever way out is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from query.config import QueryPlan
+from query.reference.forgetting import forget_past_versions
+from query.reference.watch import check_unchanged, take_up_versions
+from query.start.decide import Decision
+from query.start.output_start import write_promises
+from query.start.read_positions import read_positions
+from query.start.survey import TopicSurvey
+from tidegate.access_rights import query_rights
+from tidegate.checkpoint.binding import bind
+from tidegate.kafka.admin import HEADER_ROOM_BYTES, Admin
+
+_RECORD_BYTES = 1_048_588
+
+
+def locate(decision: Decision, admin: Admin) -> QueryPlan:
+    """
+    Return the plan of a job with where it is read from; nothing is created or written.
+
+    Raises:
+        RefusedError: A file of reference data was changed, or what must be read is gone.
+    """
+    plan = decision.plan
+    check_unchanged(Path(plan.checkpoint), plan.reference_settings)
+    return replace(plan, starts=read_positions(admin, plan))
+
+
+def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
+    """
+    Do what a start has decided; return the plan of the job.
+
+    Raises:
+        UnreachableError: Kafka does not answer.
+        RefusedError: A topic is not as it must be, a right is missing, or what must be read is gone.
+    """
+    plan = locate(decision, admin)
+    _create_topics(plan, topics, admin)
+    folder = topics.folder
+    if decision.is_new:
+        write_promises(folder, plan.promises)
+    bind(folder, decision.binding)
+    if not plan.references:
+        return plan
+    forget_past_versions(folder)
+    versions = take_up_versions(folder, plan.reference_settings)
+    return replace(plan, references=versions.tables(plan.reference_settings, 0))
+
+
+def _create_topics(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> None:
+    """Create the topics that are missing."""
+    record_bytes = (int(topic.config.get("max.message.bytes", _RECORD_BYTES)) - HEADER_ROOM_BYTES for topic in topics.ordered.values())
+    record_bytes_max = max(*record_bytes, _RECORD_BYTES)
+    for output in plan.outputs:
+        if output.topic:
+            admin.ensure_ordered_topic(output.topic, plan.buckets, output.retention_us, record_bytes_max, output.replication_factor)
+        if output.plain_topic:
+            retention = {"retention.ms": "-1"} if output.retention_us is None else {}
+            admin.ensure(output.plain_topic, plan.buckets, retention, output.replication_factor)
+    admin.ensure(plan.dead_letter_topic, 1, {"retention.ms": "-1"}, plan.outputs[0].replication_factor)
+    written = [output.topic for output in plan.outputs if output.topic]
+    admin.check_rights(query_rights([feed.topic for feed in plan.feeds], written, plan.dead_letter_topic))

@@ -1,0 +1,74 @@
+"""
+What the checkpoint of a query is bound to: everything that decides its results, and the very topics it reads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ordering.errors import SettingError
+from ordering.ticks import INFINITY
+from query.config import QueryPlan
+from query.plan.fingerprint import types_and_case
+from query.start.bucket_layout import exchange_binding
+from query.start.output_start import start_binding
+from tidegate.checkpoint.output_start import Start
+from tidegate.payloads.formats import PayloadFormat
+from tidegate.settings.tables.outputs import OutputSettings
+
+_TOPIC_IDS = "topic_ids"
+
+
+def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, shuffle_partitions: int) -> dict[str, str]:
+    """
+    Return what the checkpoint of a job is bound to, as text.
+
+    Args:
+        plan: The job.
+        topic_ids: Kafka's id of each ordered topic that it reads.
+        start: Its output start.
+        shuffle_partitions: Spark's tasks, over which buckets are spread.
+
+    Raises:
+        SettingError: The outputs of one script have different paces.
+    """
+    outputs = plan.outputs
+    if len({str(output.pace()) for output in outputs}) > 1:
+        raise SettingError(
+            "the outputs of one script must have the same CTI pacing",
+            code="TG-SETTING-PACE",
+            where=", ".join(f"outputs.{output.name}" for output in outputs),
+            fix="give them the same cti_every_events, cti_every and cti_delay, or run each SELECT as its own query",
+        )
+    return {
+        "plan": "\n".join(each.explain() for each in plan.plans),
+        **types_and_case(plan.plans),
+        **start_binding(start),
+        # A bounded recount leaves out what lies beyond: nothing can go on from it in the order of the log.
+        "until": "" if plan.until_us == INFINITY else str(plan.until_us),
+        "reads": ",".join(feed.topic for feed in plan.feeds),
+        "partitions": ",".join(str(feed.partitions) for feed in plan.feeds),
+        _TOPIC_IDS: json.dumps(dict(topic_ids), sort_keys=True),
+        **{f"payloads.{feed.input}": _payload_binding(feed.payloads) for feed in plan.feeds},
+        "output": _outputs_binding(outputs),
+        "pace": str(outputs[0].pace()),
+        "exchange": exchange_binding(plan.exchange),
+        "spark.shuffle_partitions": str(shuffle_partitions),
+    }
+
+
+def bound_topic_ids(binding: Mapping[str, str]) -> dict[str, str]:
+    """Return the ids of the ordered topics that a checkpoint is bound to, by name."""
+    return dict(json.loads(binding.get(_TOPIC_IDS, "{}")))
+
+
+def _outputs_binding(outputs: Sequence[OutputSettings]) -> str:
+    return json.dumps(
+        [[output.topic, output.files, output.file_format, output.file_span_us, output.plain_topic, output.sink] for output in outputs]
+    )
+
+
+def _payload_binding(payloads: PayloadFormat) -> str:
+    columns = {"csv": f"csv {payloads.csv_delimiter} {','.join(payloads.csv_columns)}"}
+    return json.dumps({"format": columns.get(payloads.name, payloads.name), **payloads.fingerprint()}, sort_keys=True)

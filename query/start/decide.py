@@ -1,0 +1,143 @@
+"""
+The decision of a start: how a query's work is laid out, how its run goes on, or why it is refused, by the surveys alone.
+
+Law: :func:`plan_layout` and :func:`decide` are pure. Whatever they refuse has created, bound and written nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ordering.errors import RefusedError
+from ordering.ticks import INFINITY
+from query.config import Feed, QueryPlan
+from query.plan.nodes import Plan
+from query.start.binding import bound_topic_ids, make_binding
+from query.start.bucket_layout import check_partitions, plan_split
+from query.start.output_start import bound_start, refuse_other_start
+from query.start.survey import RunSurvey, TopicSurvey
+from tidegate.checkpoint.binding import check_binding, check_same_topics
+from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
+from tidegate.settings.load import Settings
+from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.spark.shuffle_keys import even_labels
+
+WAYS_OUT = "write the results of the new topic to a new output, or delete the result topic and the checkpoint folder to begin anew"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """
+    How a query goes on.
+
+    Args:
+        plan: The job; where it is read from is still to be found out.
+        start: Its output start.
+        binding: What its checkpoint is bound to.
+        is_new: Whether the run begins now.
+    """
+
+    plan: QueryPlan
+    start: Start
+    binding: dict[str, str]
+    is_new: bool
+
+
+def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey) -> QueryPlan:
+    """
+    Return what a job reads and writes and how its work is split, as a run from the beginning.
+
+    Raises:
+        RefusedError: The query has OVER, and the ordered topics have different numbers of partitions.
+    """
+    feeds = tuple(
+        Feed(name, topic.name, topic.partitions, topics.payloads[name], name not in settings.inputs)
+        for name, topic in topics.ordered.items()
+    )
+    split = plan_split(settings, plans, topics.outputs, feeds, topics.results)
+    reference_names = dict.fromkeys(name for plan in plans for name in plan.references)
+    return QueryPlan(
+        plans=plans,
+        outputs=topics.outputs,
+        kafka=settings.kafka.client_properties(),
+        feeds=feeds,
+        over=plans[0].over is not None,
+        by_partition=split.by_partition,
+        exchange=split.exchange,
+        labels=tuple(even_labels(split.buckets, settings.spark.shuffle_partitions)),
+        starts={},
+        start_us=None,
+        promises=tuple({} for _ in topics.outputs),
+        until_us=INFINITY,
+        until_end=False,
+        events_per_batch=settings.query.max_events_per_batch,
+        checkpoint=str(topics.folder),
+        references=topics.references,
+        reference_settings={name: settings.references[name] for name in reference_names},
+    )
+
+
+def decide(
+    settings: Settings,
+    layout: QueryPlan,
+    topics: TopicSurvey,
+    run: RunSurvey,
+    requested: Start | None = None,
+    *,
+    until_us: int = INFINITY,
+    until_end: bool = False,
+) -> Decision:
+    """
+    Decide how a query goes on.
+
+    Args:
+        settings: The configuration.
+        layout: The job as a run from the beginning.
+        topics: What it reads and writes.
+        run: What is there of its run.
+        requested: What ``--start`` says, None if nothing.
+        until_us: Results below this instant, microseconds, and then the job stops.
+        until_end: Whether the job reads to the present end, closes everything and stops.
+
+    Raises:
+        SettingError: An output asks for another number of partitions than there are buckets.
+        RefusedError: The checkpoint belongs to another query or other topics, the run began at another start or has ended, or
+            results without a checkpoint would be written anew.
+    """
+    for output in layout.outputs:
+        check_partitions(output, layout.buckets)
+    if run.binding is not None:
+        start = bound_start(run.binding)
+        refuse_other_start(requested, start, layout.outputs[0].name, str(topics.folder))
+    elif requested is not None and requested.text == LAST_STOPPED:
+        start = run.stopped or Start(LAST_STOPPED)
+    else:
+        start = requested or BEGINNING
+    for output, promises in zip(layout.outputs, run.promises, strict=True):
+        _check_unwritten(output, topics, run, has_promises=bool(promises))
+    plan = replace(layout, start_us=start.start_us, promises=run.promises, until_us=until_us, until_end=until_end)
+    if run.binding is not None:
+        check_same_topics(bound_topic_ids(run.binding), topics.topic_ids, str(topics.folder), WAYS_OUT)
+    binding = make_binding(plan, topics.topic_ids, start, settings.spark.shuffle_partitions)
+    check_binding(run.binding, binding, str(topics.folder))
+    return Decision(plan, start, binding, is_new=run.binding is None)
+
+
+def _check_unwritten(output: OutputSettings, topics: TopicSurvey, run: RunSurvey, *, has_promises: bool) -> None:
+    """Refuse to write where a run has ended, or where one left results without a checkpoint and does not go on from their CTIs."""
+    if run.checkpoint == "settled" and (run.is_finished or output.name in run.ended):
+        raise RefusedError(
+            f"output {output.name} has ended: its input was read to the final CTI, or the job came to where it was to stop",
+            code="TG-TOPIC-ENDED",
+            where=output.name,
+            fix=f"write to a new output, or delete its topic and {topics.folder} to run again",
+        )
+    if run.checkpoint == "empty" and output.name in run.with_results and not has_promises:
+        raise RefusedError(
+            f"result topic {output.topic} holds results, but there is no checkpoint that says how far they go",
+            code="TG-CHECKPOINT-LOST",
+            where=str(topics.folder),
+            fix="bring the checkpoint back, go on from the last CTI of the topic (--start last-stopped), or name an output topic that is "
+            "not there yet",
+            example="--start last-stopped",
+        )

@@ -1,0 +1,182 @@
+"""
+The survey of a start: what topics, files and checkpoint hold, before anything is decided. It only reads.
+
+It has two parts. The topics say how the work can be laid out; the layout says which run is asked about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from ordering.errors import QueryError
+from query.config import QueryPlan
+from query.plan.nodes import Plan, Project, Scan
+from query.reference.files import load_references
+from query.reference.tables import ReferenceTable
+from query.start.output_start import Promises, read_promises, read_result_promises
+from tidegate.checkpoint.binding import checkpoint_state, read_binding
+from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
+from tidegate.kafka.admin import Admin, Topic
+from tidegate.kafka.tails import has_ended
+from tidegate.payloads.formats import JSON, PayloadFormat
+from tidegate.settings.load import Settings
+from tidegate.settings.tables.outputs import OutputSettings
+from tidegate.spark.session import checkpoint_folder
+
+# In the checkpoint's folder once the job has come to its end.
+FINISHED_FILE = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSurvey:
+    """
+    What a job reads and writes.
+
+    Args:
+        folder: The checkpoint's folder.
+        outputs: Where the results of each plan go.
+        ordered: The ordered topic of each input, in the order of the script.
+        payloads: How the payloads of each input are written.
+        results: The result topics that are there, by name.
+        references: The tables of reference data that are looked up.
+    """
+
+    folder: Path
+    outputs: tuple[OutputSettings, ...]
+    ordered: Mapping[str, Topic]
+    payloads: Mapping[str, PayloadFormat]
+    results: Mapping[str, Topic] = field(default_factory=dict)
+    references: Mapping[str, ReferenceTable] = field(default_factory=dict)
+
+    @property
+    def topic_ids(self) -> dict[str, str]:
+        """Kafka's id of each ordered topic."""
+        return {topic.name: topic.topic_id for topic in self.ordered.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class RunSurvey:
+    """
+    What is there of a run.
+
+    Args:
+        binding: What the checkpoint is bound to; None if to nothing.
+        checkpoint: Whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned.
+        is_finished: Whether the job came to its end.
+        with_results: Names of the outputs whose topics hold results.
+        ended: Names of the outputs whose topics end in final CTIs; only looked up if the checkpoint has no batch to finish.
+        promises: What the channels of each output had promised: when the run began, or by now if it is to go on from there.
+        stopped: The start that follows a run that has left no promises; None unless it is asked for.
+    """
+
+    binding: Mapping[str, str] | None
+    checkpoint: Literal["empty", "pending", "settled"]
+    is_finished: bool = False
+    with_results: frozenset[str] = frozenset()
+    ended: frozenset[str] = frozenset()
+    promises: Promises = ()
+    stopped: Start | None = None
+
+
+def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> TopicSurvey:
+    """
+    Look at what *plans* read and write.
+
+    Raises:
+        SettingError: A schema file cannot be used.
+        UnreachableError: Kafka does not answer.
+        RefusedError: An ordered topic is missing, or reference data cannot be read.
+        QueryError: The query would hand on as results what no later query could read.
+    """
+    outputs = tuple(_output(settings, plan.output) for plan in plans)
+    inputs = tuple(dict.fromkeys(scan.input for scan in all_scans(plans)))
+    payloads = {name: payload_format(settings, plans, name) for name in inputs}
+    ordered = {name: admin.require(*_ordered_topic(settings, name)) for name in inputs}
+    results = {output.topic: admin.find(output.topic) for output in outputs if output.topic}
+    return TopicSurvey(
+        # Workers may run in other folders, and read copies of reference data there.
+        folder=checkpoint_folder(settings, f"query-{outputs[0].topic or outputs[0].name}").absolute(),
+        outputs=outputs,
+        ordered=ordered,
+        payloads=payloads,
+        results={name: topic for name, topic in results.items() if topic is not None},
+        references=load_references(settings.references, {name for plan in plans for name in plan.references}),
+    )
+
+
+def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin: Admin, requested: Start | None) -> RunSurvey:
+    """
+    Look at the run of a job that is started with *requested*.
+
+    Raises:
+        UnreachableError: Kafka does not answer, or Redis if it must be asked.
+        RefusedError: Nobody knows where the run stopped, or a result topic has ended or was given partitions.
+    """
+    folder, binding, state = topics.folder, read_binding(topics.folder), checkpoint_state(topics.folder)
+    ends_by_output = {}
+    for output in layout.outputs:
+        topic = topics.results.get(output.topic or "")
+        partitions = [(topic.name, number) for number in range(topic.partitions)] if topic is not None else []
+        ends_by_output[output.name] = admin.ends(partitions) if partitions else {}
+    with_results = frozenset(name for name, ends in ends_by_output.items() if any(ends.values()))
+    ended = frozenset(
+        output.name
+        for output in layout.outputs
+        if state == "settled" and output.topic and output.name in with_results
+        if has_ended(layout.kafka, output.topic, ends_by_output[output.name])
+    )
+    promises, stopped = read_promises(folder, len(layout.outputs)), None
+    if binding is None:
+        promises = tuple({} for _ in layout.outputs)
+        if requested is not None and requested.text == LAST_STOPPED:
+            # Only then: it takes a walk over the ends of the result topics.
+            by_key = layout.over and len(layout.feeds) > 1
+            promises = tuple(read_result_promises(layout.kafka, admin, output, by_key=by_key) for output in layout.outputs)
+            first = layout.outputs[0]
+            stopped = None if any(promises) else read_last_stop(settings.redis, first.topic or first.name)
+    return RunSurvey(binding, state, (folder / FINISHED_FILE).exists(), with_results, ended, promises, stopped)
+
+
+def all_scans(plans: Sequence[Plan]) -> tuple[Scan, ...]:
+    """Return all that plans read, each scan once, in the order of the script."""
+    return tuple(dict.fromkeys(scan for plan in plans for scan in plan.scans))
+
+
+def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:
+    """
+    Return how the payloads of the events of an input are written.
+
+    Raises:
+        SettingError: A schema file cannot be used.
+        QueryError: The query would hand on as results what no later query could read.
+    """
+    if name not in settings.inputs:
+        return JSON
+    payloads = PayloadFormat.of(settings.input(name), settings.schema_registry)
+    passing = [plan for plan in plans if isinstance(plan.root, Project) and not plan.root.columns and name in plan.inputs]
+    if payloads.name != "json" and passing:
+        raise QueryError(
+            f"SELECT * over payloads in {payloads.name} is not supported yet: results are JSON",
+            code="TG-QUERY-NOT-YET",
+            where=name,
+            fix="name the fields",
+        )
+    return payloads
+
+
+def _output(settings: Settings, name: str) -> OutputSettings:
+    output = settings.output(name)
+    if output.files:
+        # Workers may run in other folders, on a cluster on other machines: there the path must be shared.
+        return output.model_copy(update={"files": str(Path(output.files).absolute())})
+    return output
+
+
+def _ordered_topic(settings: Settings, name: str) -> tuple[str, str]:
+    """Return the ordered topic of an input, and what to do if it is missing."""
+    if name in settings.inputs:
+        return settings.input(name).ordered_topic, f"start `tidegate ingest {name}` first: it makes the topic"
+    return str(settings.output(name).topic), f"start the query that writes INTO {name} first: it makes the topic"

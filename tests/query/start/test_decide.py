@@ -1,0 +1,132 @@
+"""How a query goes on, by tables: surveys and a request go in, a start or a refusal comes out. No service takes part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ordering.errors import RefusedError, SettingError
+from ordering.ticks import INFINITY
+from query.config import Promise, QueryPlan
+from query.plan.nodes import Plan
+from query.sql.bind import bind_outputs
+from query.start.decide import Decision, decide, plan_layout
+from query.start.survey import RunSurvey, TopicSurvey
+from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
+from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.syntax.parse import parse_script
+from tidegate.kafka.admin import Topic
+from tidegate.payloads.formats import JSON
+from tidegate.settings.load import Settings, load
+
+SQL = "SELECT k, COUNT(*) AS n INTO out FROM a TIMESTAMP BY t GROUP BY k, TumblingWindow(minute, 1)"
+BY_CITY = SQL.replace("k,", "city,")
+FOLDER = Path("/checkpoints/query-out")
+ORDERED = Topic("a.ordered", "id of a", 2, {})
+STARTED = Start("2001-01-01T00:00:00Z", 978_307_200_000_000)
+STOPPED = Start(LAST_STOPPED, 5_000)
+LAST = Start(LAST_STOPPED)
+NONE: tuple[dict[int, Promise], ...] = ({},)
+PROMISES = ({0: Promise(5_000, 3, 0, 4_000), 1: Promise(6_000, 1, 0, 4_000)},)
+NEW = RunSurvey(None, "empty", promises=NONE)
+
+
+def settings_of(**changes: str) -> Settings:
+    """One input with substreams, one output."""
+    tables = {"inputs.a.topic": "a", "inputs.a.timestamp_by": "t", "inputs.a.over": "k", "outputs.out.topic": "out"}
+    return load(
+        None, {**tables, "spark.shuffle_partitions": "2", **{f"outputs.out.{key}": value for key, value in changes.items()}}, env={}
+    )
+
+
+SETTINGS = settings_of()
+
+
+def plans_of(sql: str) -> tuple[Plan, ...]:
+    """Bind a script."""
+    return bind_outputs(parse_script(sql), [InputSchema("a", "t", "k")], into=None)
+
+
+def topics_of(settings: Settings = SETTINGS, **changes: Any) -> TopicSurvey:
+    """What the brokers have."""
+    return replace(TopicSurvey(FOLDER, (settings.output("out"),), {"a": ORDERED}, {"a": JSON}), **changes)
+
+
+def layout_of(settings: Settings = SETTINGS, sql: str = SQL, **changes: Any) -> QueryPlan:
+    """The job as a run from the beginning."""
+    return plan_layout(settings, plans_of(sql), topics_of(settings, **changes))
+
+
+def decided(run: RunSurvey, requested: Start | None = None, settings: Settings = SETTINGS, sql: str = SQL, **changes: Any) -> Decision:
+    """Decide how a job goes on."""
+    return decide(settings, layout_of(settings, sql, **changes), topics_of(settings, **changes), run, requested)
+
+
+def running(start: Start = STARTED, **changes: Any) -> RunSurvey:
+    """A run with a checkpoint."""
+    run = RunSurvey(decided(NEW, start).binding, "settled", with_results=frozenset({"out"}), promises=PROMISES)
+    return replace(run, **changes)
+
+
+@pytest.mark.parametrize(
+    ("run", "requested", "start", "promises"),
+    [
+        (NEW, None, BEGINNING, NONE),
+        (NEW, STARTED, STARTED, NONE),
+        (replace(NEW, stopped=STOPPED), LAST, STOPPED, NONE),
+        (replace(NEW, promises=PROMISES, with_results=frozenset({"out"})), LAST, LAST, PROMISES),
+        (running(), None, STARTED, PROMISES),
+        (running(), STARTED, STARTED, PROMISES),
+        (running(), LAST, STARTED, PROMISES),
+        (running(LAST), None, LAST, PROMISES),
+        (running(checkpoint="pending", ended=frozenset({"out"})), None, STARTED, PROMISES),
+    ],
+)
+def test_how_a_query_goes_on(run: RunSurvey, requested: Start | None, start: Start, promises: Any) -> None:
+    """A run keeps its first start; one without its checkpoint goes on from promises, or from what it reported to Redis."""
+    decision = decided(run, requested)
+    assert (decision.start, decision.plan.promises, decision.is_new) == (start, promises, run.binding is None)
+    assert (decision.plan.start_us, decision.plan.starts) == (start.start_us, {}), "read positions are found out later"
+
+
+@pytest.mark.parametrize(
+    ("run", "requested", "changes", "code", "named"),
+    [
+        (running(), BEGINNING, {}, "TG-START-BOUND", "--start earliest"),
+        (running(ended=frozenset({"out"})), None, {}, "TG-TOPIC-ENDED", "output out has ended"),
+        (running(is_finished=True), None, {}, "TG-TOPIC-ENDED", "output out has ended"),
+        (replace(NEW, with_results=frozenset({"out"})), None, {}, "TG-CHECKPOINT-LOST", "holds results"),
+        (replace(NEW, with_results=frozenset({"out"})), STARTED, {}, "TG-CHECKPOINT-LOST", "holds results"),
+        (running(), None, {"ordered": {"a": replace(ORDERED, topic_id="x")}}, "TG-TOPIC-RECREATED", "a.ordered has been deleted and made"),
+        (running(), None, {"ordered": {"a": replace(ORDERED, partitions=3)}}, "TG-CHECKPOINT-SETTINGS", "partitions: 2 -> 3"),
+        (running(), None, {"sql": BY_CITY}, "TG-CHECKPOINT-SETTINGS", "exchange: "),
+        (running(), None, {"settings": settings_of(cti_every="1m")}, "TG-CHECKPOINT-SETTINGS", "pace: "),
+        (running(), None, {"settings": settings_of(topic="another")}, "TG-CHECKPOINT-SETTINGS", "output: "),
+    ],
+)
+def test_what_is_refused(run: RunSurvey, requested: Start | None, changes: dict[str, Any], code: str, named: str) -> None:
+    """By name, before anything is created, bound or written."""
+    with pytest.raises(RefusedError) as refusal:
+        decided(run, requested, **changes)
+    assert refusal.value.code == code
+    assert named in refusal.value.what
+
+
+def test_an_output_asks_for_as_many_partitions_as_there_are_buckets() -> None:
+    """One bucket for what has no key: the setting is wrong, and says which number is right."""
+    sql = "SELECT COUNT(*) AS n INTO out FROM a TIMESTAMP BY t GROUP BY TumblingWindow(minute, 1)"
+    with pytest.raises(SettingError) as refusal:
+        decided(NEW, settings=settings_of(partitions="2"), sql=sql)
+    assert (refusal.value.code, refusal.value.example) == ("TG-SETTING-PARTITIONS", "partitions = 1")
+
+
+def test_a_bounded_recount_is_another_run() -> None:
+    """What lies beyond its end was left out: nothing can go on from it."""
+    bounded = decide(SETTINGS, layout_of(), topics_of(), NEW, until_us=9_000)
+    assert (bounded.plan.until_us, decided(NEW).plan.until_us) == (9_000, INFINITY)
+    with pytest.raises(RefusedError) as refusal:
+        decided(RunSurvey(bounded.binding, "pending", promises=NONE))
+    assert "until: 9000 -> " in refusal.value.what
