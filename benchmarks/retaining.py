@@ -29,9 +29,10 @@ from rich.table import Table
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.reader import Log
 from ordering.ticks import DAY_US
-from query.buckets.bucket import Source
+from query.buckets.bucket import BucketConfig, Source
 from query.buckets.merged import MergedBucket
-from query.columns.decode import Events
+from query.columns.decode import DecodedRange
+from query.columns.events import DECODED_SCHEMA
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.catalog import InputSchema
@@ -65,7 +66,7 @@ class Feed:
         self._names = pa.array([f"device-{number:04}" for number in range(1_000)])
         self._random = np.random.default_rng(1)
 
-    def batch(self, start: int, c: int | None = None) -> tuple[Log, Events]:
+    def batch(self, start: int, c: int | None = None) -> DecodedRange:
         """Return BATCH events and a CTI at *c*, at the last of them where none is told."""
         number = np.arange(start, start + BATCH)
         system_us = START_US + 1 + (number * self._step_us).astype(np.int64)
@@ -85,8 +86,9 @@ class Feed:
         c = int(system_us[-1]) if c is None else c
         cti = Cti(0, 0, c, start + BATCH, 0, start + BATCH, c, c, ROSTER, Cause.EVENT)
         zeros = np.zeros(BATCH, dtype=np.int64)
-        events = Events(zeros, number, system_us, pa.nulls(BATCH, pa.binary()), value, zeros.astype(np.uint16), system_us)
-        return Log(at, zeros, number, system_us, [(int(at[-1]) + 1, cti)]), events
+        columns = [zeros.astype(np.int32), number, system_us, pa.nulls(BATCH, pa.binary()), value, zeros.astype(np.uint16), system_us]
+        events = pa.table(dict(zip(DECODED_SCHEMA.names, columns, strict=True)), schema=DECODED_SCHEMA)
+        return DecodedRange(Log(at, zeros, number, system_us, [(int(at[-1]) + 1, cti)]), events, int(at[-1]) + 2)
 
 
 class Measured:
@@ -94,17 +96,15 @@ class Measured:
 
     def __init__(self, query: str) -> None:
         plans = bind_outputs(parse_script(QUERIES[query], "bench.sql"), [InputSchema("bench")], into=None)
-        self._bucket = MergedBucket(Program(plans), [Source("bench", 1, {0: 0})], 0, ROSTER, None, None, [None])
-        self._end = 0
+        self._bucket = MergedBucket(Program(plans), BucketConfig([Source("bench", 1, {0: 0})], 0, ROSTER))
         self.cpu_s: list[float] = []
         self.saved: list[int] = []
         self.resident = 0
 
-    def accept_records(self, log: Log, events: Events) -> int:
+    def accept_batch(self, decoded: DecodedRange) -> int:
         """Take a batch, save; return how many results it gave."""
         before = time.process_time()
-        self._end += BATCH + 1
-        released = [*self._bucket.accept_records(0, log, events, self._end), *self._bucket.settle()]
+        released = [*self._bucket.accept_records(0, decoded), *self._bucket.settle()]
         self._bucket.next_ctis()
         _, changes = self._bucket.save()
         self.cpu_s.append(time.process_time() - before)
@@ -118,11 +118,11 @@ def figures_of(query: str, events: int) -> dict[str, Any]:
     feed, measured, results = Feed(events), Measured(query), 0
     batches = events // BATCH
     for number in range(batches):
-        results += measured.accept_records(*feed.batch(number * BATCH))
+        results += measured.accept_batch(feed.batch(number * BATCH))
     early = min(EARLY // BATCH, batches - SAMPLE)
     first, last = (statistics.median(measured.cpu_s[at : at + SAMPLE]) for at in (early, batches - SAMPLE))
     filled = measured.resident
-    results += measured.accept_records(*feed.batch(batches * BATCH, START_US + WEEK_US + DAY_US))
+    results += measured.accept_batch(feed.batch(batches * BATCH, START_US + WEEK_US + DAY_US))
     return {
         "name": query,
         "retained": events,

@@ -1,8 +1,8 @@
 """
-CtiPacing CTIs: how far the channels that a bucket reads have come, as far as it takes notice.
+CTI pacing: the progress of each input channel, thinned to the pace that the query asks for.
 
-Each channel's CTIs are thinned by the query's own pace; the bucket has come as far as the slowest channel. Law, level 2:
-which rises of a channel are heeded, and upon which record, follows from its ordered partition's log alone.
+The bucket is as far as its slowest channel. Law, level 2: which rises of a channel pass, and with which record, follows from
+its ordered partition's log alone.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.protocol.frontier import Frontier, Pace, PacedStream, Rises
 from ordering.protocol.punctuation import Roster
 from ordering.protocol.reader import Accepted, PartitionReader
-from query.columns.decode import Events
+from query.columns.events import end_edges
 
 Ints = NDArray[np.int64]
 Channel = tuple[int, int]
@@ -24,7 +25,7 @@ Channel = tuple[int, int]
 Progress = list[tuple[int, int, int]]
 """(log offset, roster number, c) of rises, in log order."""
 
-_NOTHING = np.empty(0, dtype=np.int64)
+_NO_OFFSETS = np.empty(0, dtype=np.int64)
 
 
 class CtiPacing:
@@ -32,7 +33,7 @@ class CtiPacing:
     The channels of some ordered partitions.
 
     Args:
-        pace: How often notice is taken of a channel's CTIs.
+        pace: How often a channel's CTIs pass.
         partitions: The ordered partitions.
         output_partitions: How many the ordered topic has.
     """
@@ -45,20 +46,20 @@ class CtiPacing:
 
     @property
     def frontier(self) -> int:
-        """No event still to be accepted has s below this, microseconds; ``NEVER`` until each channel of the roster has spoken."""
+        """No event still to be accepted has s below this, microseconds; ``NEVER`` until each channel of the roster has a CTI."""
         return self._frontier.value
 
     def channel_c(self, partition: int, number: int) -> int:
-        """Return how far one channel has come, microseconds."""
+        """Return the last c of one channel that passed, microseconds."""
         return self._frontier.c((partition, number))
 
-    def accept_progress(self, partition: int, roster: Roster | None, events: Events, accepted: Accepted) -> Progress:
+    def accept_progress(self, partition: int, roster: Roster | None, events: pa.Table, accepted: Accepted) -> Progress:
         """
-        Take what a range of a partition's log brought; return the rises that pass the pace.
+        Accept what a range of a partition's log brought; return the rises that pass.
 
         Args:
             partition: The ordered partition.
-            roster: The newest roster it has shown.
+            roster: The newest roster of its CTIs.
             events: The accepted events, in the order of their acceptance.
             accepted: What the reader's rule says of the range.
         """
@@ -66,20 +67,20 @@ class CtiPacing:
         rises: dict[int, Rises] = {}
         for offset, number, c in accepted.progress:
             rises.setdefault(number, []).append((offset, c))
-        counted = self._counted(events, accepted.position)
+        counted = self._counted_offsets(events, accepted.position)
         passed: Progress = []
         for number in sorted(rises.keys() | counted.keys()):
             paced = self._paced.setdefault((partition, number), PacedStream(self._pace))
-            passed += [(offset, number, c) for offset, c in paced.thin(rises.get(number, []), counted.get(number, _NOTHING))]
+            passed += [(offset, number, c) for offset, c in paced.thin(rises.get(number, []), counted.get(number, _NO_OFFSETS))]
             self._frontier.rise((partition, number), paced.last_c)
         return sorted(passed)
 
-    def _counted(self, events: Events, position: Ints) -> dict[int, Ints]:
-        """Return for each input partition the log offsets of its accepted events, as far as the pace asks for them."""
-        if self._pace.every_events is None or not len(events):
+    def _counted_offsets(self, events: pa.Table, position: Ints) -> dict[int, Ints]:
+        """Return for each input partition the log offsets of its accepted events, if the pace counts events."""
+        if self._pace.every_events is None or not events.num_rows:
             return {}
-        counting = ~events.end_edges
-        return {number: position[counting & (events.number == number)] for number in np.unique(events.number).tolist()}
+        is_counted, partition_id = ~end_edges(events), events["partition_id"].to_numpy()
+        return {number: position[is_counted & (partition_id == number)] for number in np.unique(partition_id).tolist()}
 
     def _join_roster(self, roster: Roster | None) -> None:
         """Wait for every channel of the newest roster that any partition has shown."""
@@ -98,5 +99,5 @@ class CtiPacing:
         for reader in readers.values():
             self._join_roster(reader.roster)
         self._paced = {(partition, number): PacedStream.restore(self._pace, c, events) for partition, number, c, events in saved["paced"]}
-        noticed = dict(self._frontier.members) | {channel: paced.last_c for channel, paced in self._paced.items()}
-        self._frontier = Frontier.restore(saved["frontier"], noticed)
+        passed = {channel: paced.last_c for channel, paced in self._paced.items()}
+        self._frontier = Frontier.restore(saved["frontier"], dict(self._frontier.members) | passed)

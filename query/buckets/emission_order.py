@@ -1,13 +1,13 @@
 """
-Results upon records: which record moved a substream past a result's end, and results in the order of those records.
+Emission order: for each result, the input record that made it final, and results in the order of those records.
 
 Substreams have dense numbers here, those of a bucket. Law: what comes out depends on their names and not on these numbers, which
-depend on which substreams have been forgotten meanwhile.
+depend on which substreams have been forgotten.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -25,22 +25,39 @@ def first_move(sub: Ints, to_us: Ints, place: Ints, subs: int, ends: Ints, owner
     Return the place of the first move of each result's substream beyond its end, ``INFINITY`` if there is none.
 
     Args:
-        sub: Whom each move moves.
-        to_us: To what instant, microseconds.
-        place: Upon which record; rising.
+        sub: The substream of each move.
+        to_us: To what instant it moves, microseconds.
+        place: The place of the record that moves it; rising.
         subs: How many substreams there are.
         ends: The end of each result, microseconds.
         owner: The substream of each result.
     """
-    found = np.full(len(ends), INFINITY, dtype=np.int64)
+    places = np.full(len(ends), INFINITY, dtype=np.int64)
     if not len(sub):
-        return found
+        return places
     order = stable_order(sub, subs)
     starts = np.concatenate([[0], np.cumsum(np.bincount(sub, minlength=subs))])
     first = first_above(running_max(to_us[order], sub[order]), sub[order], starts, ends, owner)
-    passed = first < starts[owner + 1]
-    found[passed] = place[order][first[passed]]
-    return found
+    has_moved = first < starts[owner + 1]
+    places[has_moved] = place[order][first[has_moved]]
+    return places
+
+
+def first_rise(rises: Sequence[tuple[int, int]], ends: Ints) -> Ints:
+    """
+    Return the place of a channel's first rise beyond the end of each result, ``INFINITY`` if there is none.
+
+    Args:
+        rises: Place and c, microseconds; places rise.
+        ends: The end of each result, microseconds.
+    """
+    places = np.full(len(ends), INFINITY, dtype=np.int64)
+    if rises:
+        rise_places, c_us = np.array(rises, dtype=np.int64).T
+        first = np.searchsorted(np.maximum.accumulate(c_us), ends, side="right")
+        has_risen = first < len(rises)
+        places[has_risen] = rise_places[first[has_risen]]
+    return places
 
 
 def sort_by_emission(
@@ -51,16 +68,16 @@ def sort_by_emission(
 
     Args:
         results: The results, with ``sub``.
-        upon: The record upon which each became final.
+        final_by: The place of the record that made each final.
         key_of: Returns the key of a substream.
-        number_of: Returns the input partitions of substreams; None where a key is one substream.
+        number_of: Returns the input partitions of substreams; None if a key is one substream.
     """
     coded = results["sub"].combine_chunks().dictionary_encode()
-    place, sub = coded.indices.to_numpy(), coded.dictionary.to_numpy()
-    keys = [key_of(each) for each in sub.tolist()]
-    ranked = {key: rank for rank, key in enumerate(sorted(set(keys)))}
-    rank = np.array([ranked[key] for key in keys], dtype=np.int64)[place]
-    number = np.zeros(len(place), dtype=np.int64) if number_of is None else number_of(sub)[place]
+    place, subs = coded.indices.to_numpy(), coded.dictionary.to_numpy()
+    keys = [key_of(sub) for sub in subs.tolist()]
+    ranks = {key: rank for rank, key in enumerate(sorted(set(keys)))}
+    rank = np.array([ranks[key] for key in keys], dtype=np.int64)[place]
+    number = np.zeros(len(place), dtype=np.int64) if number_of is None else number_of(subs)[place]
     order = _sort_places(final_by, results["system_us"].to_numpy(), rank, number)
     column = results.schema.get_field_index("key")
     named = results.set_column(column, results.schema.field(column), pa.array(keys, pa.binary()).take(coded.indices))
@@ -68,8 +85,8 @@ def sort_by_emission(
 
 
 def _sort_places(final_by: Ints, system_us: Ints, rank: Ints, number: Ints) -> Ints:
-    """Return the places of rows in the order (upon, system_us, rank, number), equal rows as they come."""
-    # Most rows differ in the first two, which are almost in order.
+    """Return the places of rows in the order (final_by, system_us, rank, number), equal rows as they come."""
+    # Most rows differ in the first two, which are almost in order; only ties are sorted by all four.
     order = np.lexsort((system_us, final_by))
     same = (np.diff(final_by[order]) == 0) & (np.diff(system_us[order]) == 0)
     tied = np.append(same, False) | np.insert(same, 0, False)

@@ -1,21 +1,25 @@
 """
 A query whose rows are exchanged: all logs in one line, of whose events one bucket keeps those that fall to it.
 
-Every bucket reads all partitions, so it applies the reader's rule and heeds the CTIs of all channels as any other would. Law,
+Every bucket reads all partitions, so it applies the reader's rule and follows the CTIs of all channels as any other would. Law,
 level 3: its results are those of the one bucket of :mod:`query.buckets.merged` over the same logs whose keys fall to it, in their order.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 
 from ordering.model.step import Released
-from ordering.protocol.reader import Accepted, Log
+from ordering.protocol.reader import Accepted
+from query.buckets.bucket import BucketConfig
 from query.buckets.merged import MergedBucket
-from query.columns.decode import Events
+from query.columns.decode import DecodedRange
+from query.columns.events import take_events
 from query.engine.exchange import Ints, Router
+from query.engine.program import Program
 
 
 class ExchangedBucket(MergedBucket):
@@ -23,42 +27,38 @@ class ExchangedBucket(MergedBucket):
     One bucket of an exchange; see the module.
 
     Args:
-        router: Tells the bucket of each event.
-        rest: As for :class:`query.buckets.bucket.Bucket`.
+        program, config: As for :class:`query.buckets.bucket.Bucket`.
+        router: Computes the bucket of each event.
     """
 
-    def __init__(self, router: Router, *rest: Any) -> None:
-        super().__init__(*rest)
+    def __init__(self, program: Program, config: BucketConfig, router: Router) -> None:
+        super().__init__(program, config)
         self._router = router
         self._buckets: Ints = np.empty(0, dtype=np.int32)
 
-    def accept_records(self, log: int, read: Log, events: Events, next_offset: int, to: Ints | None = None) -> list[Released]:
-        """
-        Take the next range of a log; return, for each output, the results that became final, numbered.
+    def route(self, log: int, decoded: DecodedRange) -> DecodedRange:
+        """Return a range with the bucket of each of its events."""
+        return decoded if decoded.buckets is not None else replace(decoded, buckets=self._route(log, decoded.events))
 
-        Args:
-            log: The log.
-            read: The range, for the reader's rule.
-            events: Its events, whichever bucket they fall to.
-            next_offset: The first offset beyond it.
-            to: The bucket of each event, where it has been told already.
-        """
-        carried, fresh = self._carried[log], self.route_events(log, events) if to is None else to
-        self._buckets = np.concatenate([self.route_events(log, carried), fresh]) if len(carried) else fresh
-        released = super().accept_records(log, read, events, next_offset)
+    def accept_records(self, log: int, decoded: DecodedRange) -> list[Released]:
+        """Accept the next range of a log, with the events of all buckets; return the results that became final."""
+        buckets = self.route(log, decoded).buckets
+        assert buckets is not None
+        carried = self._carried[log]
+        self._buckets = np.concatenate([self._route(log, carried), buckets]) if carried.num_rows else buckets
+        released = super().accept_records(log, decoded)
         if self._number:
-            # All buckets hear of the same CTIs; one tells how many it left alone.
+            # All buckets see the same CTIs; one reports how many it withheld.
             self.totals.pop("withheld_ctis", None)
         return released
 
-    def route_events(self, log: int, events: Events) -> Ints:
-        """Return the bucket of each event of a log."""
+    def _route(self, log: int, events: pa.Table) -> Ints:
         return self._router.buckets_of(self._sources[self._source_of[log]].input, events)
 
-    def _select_own(self, events: Events, accepted: Accepted) -> Events:
-        return events.take(np.flatnonzero(self._buckets[accepted.rows] == self._number))
+    def _select_own(self, events: pa.Table, accepted: Accepted) -> pa.Table:
+        return take_events(events, np.flatnonzero(self._buckets[accepted.rows] == self._number))
 
     @property
     def duplicates(self) -> int:
-        """How many events stood in the logs more than once; all buckets see the same, one tells."""
+        """How many events occurred in the logs more than once; all buckets see the same, one reports them."""
         return 0 if self._number else super().duplicates

@@ -1,9 +1,9 @@
 """
 Sharing what is read: the buckets of an exchange on which one task works, one after the other, read the same ranges.
 
-The first of them reads and decodes a range, and asks for each event's bucket; the others find it here. Law: what is found is
-what would be read. It waits in the worker's memory for no longer than until the last of them has taken it, or the next range
-of the same log is read; whoever does not find it reads for itself, as after a failure.
+The first of them reads and decodes a range and routes its events; the others get what it read. Law: what they get is what they
+would read. It stays in the worker's memory until the last of them has got it, or the next range of the same log is read; a bucket
+that does not find it reads for itself, as after a failure.
 """
 
 from __future__ import annotations
@@ -11,27 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from ordering.protocol.reader import Log
-from query.columns.decode import Events
-from query.engine.exchange import Ints
-
-
-@dataclass(frozen=True, slots=True)
-class DecodedRange:
-    """
-    A piece of a range.
-
-    Args:
-        read: What the reader's rule needs of it.
-        events: Its events.
-        next_offset: The first offset beyond it.
-        to: The bucket of each event; None where rows are not exchanged.
-    """
-
-    read: Log
-    events: Events
-    next_offset: int
-    buckets: Ints | None = None
+from query.columns.decode import DecodedRange
 
 
 @dataclass(slots=True)
@@ -56,9 +36,9 @@ def share_range(
         log: The log.
         start: The first offset of the range.
         end: The first offset beyond it.
-        bucket: Who asks.
-        siblings: Who else will, in the same task.
-        read: Reads it.
+        bucket: The bucket that asks.
+        siblings: The buckets that ask in the same task.
+        read: Reads the range.
     """
     shared = _shared.get((job, log))
     if shared is not None and (shared.start, shared.end) == (start, end) and bucket in shared.waiting:

@@ -1,4 +1,8 @@
-"""From Kafka records of an ordered partition to columns: events, and the CTIs between them."""
+"""
+Decoding: Kafka records of an ordered partition become a table of events and the CTIs between them.
+
+This is the only conversion that events go through; :mod:`query.columns.events` has the table.
+"""
 
 from __future__ import annotations
 
@@ -9,130 +13,88 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ordering.columns.payload_columns import concat_columns, take_rows
 from ordering.errors import ProtocolError
 from ordering.protocol.reader import Log
-from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, Flag, decode_cti, decode_event_headers
+from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
+from query.columns.events import DECODED_SCHEMA
 from tidegate.kafka.ranges import Records
 
-Ints = NDArray[np.int64]
 
-
-@dataclass(slots=True)
-class Events:
+@dataclass(frozen=True, slots=True)
+class DecodedRange:
     """
-    Events of an ordered partition as columns: roster number, origin offset, s, key, payload, flags, arrival; times in microseconds.
+    A range of one ordered partition, decoded.
 
-    Keys and payloads are binary Arrow columns with nulls.
+    Args:
+        log: Numbers of its events and its CTIs, for the reader's rule.
+        events: The events themselves (``DECODED_SCHEMA``), row by row as in *log*.
+        next_offset: The first offset beyond the range; 0 if it has no records.
+        buckets: The bucket of each event; None if rows are not exchanged, or not routed yet.
     """
 
-    number: Ints
-    offset: Ints
-    system_us: Ints
-    key: pa.Array
-    value: pa.Array
-    flags: NDArray[np.uint16]
-    arrival_us: Ints
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    @property
-    def end_edges(self) -> NDArray[np.bool_]:
-        """Which of them end the span that a start edge began, and so are no events of their own to CTI generation."""
-        found: NDArray[np.bool_] = (self.flags & Flag.EDGE_END) != 0
-        return found
-
-    def take(self, rows: Ints) -> Events:
-        """Return the chosen rows."""
-        if len(rows) == len(self) and np.array_equal(rows, np.arange(len(rows))):
-            return self
-        return Events(*(take_rows(getattr(self, name), rows) for name in _COLUMNS))
-
-    def rows(self, sub: Ints | None = None, position: Ints | None = None) -> pa.Table:
-        """
-        Return them as operators take events (``query.engine.compile.EVENTS_SCHEMA``).
-
-        Args:
-            sub: Their substreams; default: all are of one.
-            position: Their positions; default: 0, 1, ...
-        """
-        return pa.table(
-            {
-                "position": np.arange(len(self)) if position is None else position,
-                "sub": np.zeros(len(self), dtype=np.int64) if sub is None else sub,
-                "system_us": self.system_us,
-                "partition_id": self.number.astype(np.int32),
-                "value": self.value,
-                "arrival_us": self.arrival_us,
-            }
-        )
-
-    @staticmethod
-    def concat(parts: list[Events]) -> Events:
-        """Return all rows of *parts*, one part after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        return Events(*(concat_columns([getattr(part, name) for part in parts]) for name in _COLUMNS))
-
-    @staticmethod
-    def none() -> Events:
-        """Return no events."""
-        ints, octets = np.empty(0, dtype=np.int64), pa.array([], pa.binary())
-        return Events(ints, ints, ints, octets, octets, np.empty(0, dtype=np.uint16), ints)
+    log: Log
+    events: pa.Table
+    next_offset: int
+    buckets: NDArray[np.int32] | None = None
 
 
-_COLUMNS = ("number", "offset", "system_us", "key", "value", "flags", "arrival_us")
-
-
-def decode(records: Records, topic: str, partition: int) -> tuple[Log, Events]:
+def decode(records: Records, topic: str, partition: int) -> DecodedRange:
     """
-    Split *records* into what the reader's rule needs and the events themselves, row by row alike.
+    Split records into the numbers that the reader's rule needs and the events themselves.
 
     Raises:
-        ProtocolError: A record is neither an event nor a CTI of a version that this program reads; it names the record.
+        ProtocolError: A record is neither an event nor a CTI of a version that this program reads; the error names the record.
     """
     assert records.header is not None, "an ordered topic is read with its headers"
     header = records.header.fill_null(b"") if records.header.null_count else records.header
-    size = pc.binary_length(header).to_numpy()
-    rows = np.flatnonzero(size == EVENT_HEADER_BYTES)
-    others = np.flatnonzero(size != EVENT_HEADER_BYTES).tolist()
+    header_bytes = pc.binary_length(header).to_numpy()
+    event_rows = np.flatnonzero(header_bytes == EVENT_HEADER_BYTES)
+    other_rows = np.flatnonzero(header_bytes != EVENT_HEADER_BYTES).tolist()
     try:
-        ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.value[row].as_py(), partition)) for row in others]
-        table = decode_event_headers(_joined(header, others))
+        ctis = [(int(records.offset[row]), decode_cti(header[row].as_py(), records.value[row].as_py(), partition)) for row in other_rows]
+        fields = decode_event_headers(_join_event_headers(header, other_rows))
     except ProtocolError as error:
-        raise _first_foreign(records, header.to_pylist(), topic, partition) or error from None
-    number, system_us = table["number"].astype(np.int64), table["system_us"].astype(np.int64)
-    log = Log(records.offset[rows], number, table["seq"].astype(np.int64), system_us, ctis)
-    key, value = _without(records.key, others), _without(records.value, others)
-    flags, arrival_us = table["flags"].astype(np.uint16), table["arrival_us"].astype(np.int64)
-    return log, Events(number, table["offset"].astype(np.int64), system_us, key, value, flags, arrival_us)
+        raise _first_unreadable(records, header.to_pylist(), topic, partition) or error from None
+    number, system_us = fields["number"].astype(np.int64), fields["system_us"].astype(np.int64)
+    log = Log(records.offset[event_rows], number, fields["seq"].astype(np.int64), system_us, ctis)
+    next_offset = int(records.offset[-1]) + 1 if len(records.offset) else 0
+    columns = [
+        pa.array(number.astype(np.int32)),
+        pa.array(fields["offset"].astype(np.int64)),
+        pa.array(system_us),
+        _drop_rows(records.key, other_rows),
+        _drop_rows(records.value, other_rows),
+        pa.array(fields["flags"].astype(np.uint16)),
+        pa.array(fields["arrival_us"].astype(np.int64)),
+    ]
+    return DecodedRange(log, pa.Table.from_arrays(columns, schema=DECODED_SCHEMA), next_offset)
 
 
-def _joined(header: pa.Array, others: list[int]) -> pa.FixedSizeBinaryArray:
-    """Return the headers of events, those of all rows but *others*, without looking at each of them: they lie end to end."""
+def _join_event_headers(header: pa.Array, other_rows: list[int]) -> pa.FixedSizeBinaryArray:
+    """Return the headers of all rows but *other_rows*."""
+    # Event headers have one length, so those between two CTIs are one piece of the buffer; no header is looked at by itself.
     _, ends, octets = header.buffers()
-    at = np.frombuffer(ends, dtype=np.int32)[header.offset : header.offset + len(header) + 1]
-    parts = [octets.slice(at[first], at[last] - at[first]) for first, last in _stretches(others, len(header))]
+    edges = np.frombuffer(ends, dtype=np.int32)[header.offset : header.offset + len(header) + 1]
+    parts = [octets.slice(edges[first], edges[last] - edges[first]) for first, last in _stretches(other_rows, len(header))]
     joined = parts[0] if len(parts) == 1 else pa.py_buffer(b"".join(parts))
-    return pa.Array.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(header) - len(others), [None, joined])
+    return pa.Array.from_buffers(pa.binary(EVENT_HEADER_BYTES), len(header) - len(other_rows), [None, joined])
 
 
-def _without(column: pa.Array, others: list[int]) -> pa.Array:
-    """Return the entries of all rows but *others*."""
-    parts = [column.slice(first, last - first) for first, last in _stretches(others, len(column))]
+def _drop_rows(column: pa.Array, other_rows: list[int]) -> pa.Array:
+    """Return the entries of all rows but *other_rows*."""
+    parts = [column.slice(first, last - first) for first, last in _stretches(other_rows, len(column))]
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else column[:0]
 
 
-def _stretches(others: list[int], length: int) -> list[tuple[int, int]]:
-    """Return the stretches of rows between *others*: the first row of each, and the row after its last."""
-    between = zip([0, *(row + 1 for row in others)], [*others, length], strict=True)
-    return [(first, last) for first, last in between if first < last]
+def _stretches(other_rows: list[int], length: int) -> list[tuple[int, int]]:
+    """Return the stretches of rows between *other_rows*: the first row of each, and the row after its last."""
+    edges = zip([0, *(row + 1 for row in other_rows)], [*other_rows, length], strict=True)
+    return [(first, last) for first, last in edges if first < last]
 
 
-def _first_foreign(records: Records, octets: list[bytes], topic: str, partition: int) -> ProtocolError | None:
+def _first_unreadable(records: Records, headers: list[bytes], topic: str, partition: int) -> ProtocolError | None:
     """Return the error of the first record that cannot be read, with its place."""
-    for row, header in enumerate(octets):
+    for row, header in enumerate(headers):
         where = f"{topic}-{partition}@{records.offset[row]}"
         try:
             if len(header) == EVENT_HEADER_BYTES:

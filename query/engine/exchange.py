@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 
 from ordering.columns.key_table import Keys as KeyBytes
 from ordering.protocol.partitioner import partitions_of
-from query.columns.decode import Events
 from query.columns.encode import canonicalize, encode_keys
+from query.columns.events import for_operators
+from query.columns.large_tables import combine_column
 from query.operators.rows.row_stage import RowStage
 from query.plan.common_keys import Keys
 from tidegate.expressions.kinds import Kind
@@ -64,14 +65,14 @@ class Router:
         self._buckets = exchange.buckets
         self._stages = {name: RowStage((), keys, payloads.get(name, JSON)) for name, keys in exchange.keys.items()}
 
-    def buckets_of(self, input: str, events: Events) -> Ints:
-        """Return the bucket of each event of an input."""
-        if not len(events):
+    def buckets_of(self, input: str, events: pa.Table) -> Ints:
+        """Return the bucket of each event of an input (``DECODED_SCHEMA``)."""
+        if not events.num_rows:
             return np.empty(0, dtype=np.int32)
         if input not in self._stages:
-            return self._hash_keys(pc.fill_null(events.key, b""))
-        kept, keys, _ = self._stages[input].apply(events.rows())
-        buckets = np.zeros(len(events), dtype=np.int32)
+            return self._hash_keys(pc.fill_null(combine_column(events["key"]), b""))
+        kept, keys, _ = self._stages[input].apply(for_operators(events))
+        buckets = np.zeros(events.num_rows, dtype=np.int32)
         buckets[kept["position"].to_numpy()] = self._hash_keys(encode_keys([_normalize_key(key) for key in keys], kept.num_rows))
         return buckets
 
@@ -79,15 +80,15 @@ class Router:
         return partitions_of(KeyBytes.of(keys), self._buckets)
 
 
-def key_bytes(keys: Sequence[Expr], events: Events, payloads: PayloadFormat = JSON) -> pa.Array:
-    """Return the bytes of the keys of each event; NULL where they cannot be computed."""
-    kept, columns, _ = RowStage((), tuple(keys), payloads).apply(events.rows())
+def key_bytes(keys: Sequence[Expr], events: pa.Table, payloads: PayloadFormat = JSON) -> pa.Array:
+    """Return the bytes of the keys of each event (``DECODED_SCHEMA``); NULL if they cannot be computed."""
+    kept, columns, _ = RowStage((), tuple(keys), payloads).apply(for_operators(events))
     encoded = encode_keys([canonicalize(column) for column in columns], kept.num_rows)
-    if kept.num_rows == len(events):
+    if kept.num_rows == events.num_rows:
         return encoded
-    place = np.full(len(events), -1, dtype=np.int64)
-    place[kept["position"].to_numpy()] = np.arange(kept.num_rows)
-    return encoded.take(pa.array(place, mask=place < 0))
+    row_of = np.full(events.num_rows, -1, dtype=np.int64)
+    row_of[kept["position"].to_numpy()] = np.arange(kept.num_rows)
+    return encoded.take(pa.array(row_of, mask=row_of < 0))
 
 
 def _normalize_key(key: Variant) -> Variant:

@@ -136,7 +136,7 @@ class Program:
 
         Args:
             input: The input's name.
-            events: See ``query.engine.compile.EVENTS_SCHEMA``.
+            events: See ``query.columns.events.EVENTS_SCHEMA``.
 
         Returns:
             What to retain, and the rows that failed (``BAD_SCHEMA``), each once.

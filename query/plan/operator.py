@@ -68,7 +68,7 @@ class Operator(ABC):
         Take rows of one side, in order; return the rows to retain, and the bad rows (``BAD_SCHEMA``).
 
         Args:
-            below: ``query.engine.compile.EVENTS_SCHEMA``, or a table of rows (:mod:`query.plan.row_tables`) with ``position``.
+            below: ``query.columns.events.EVENTS_SCHEMA``, or a table of rows (:mod:`query.plan.row_tables`) with ``position``.
             side: Which of the operators below gave them.
         """
 

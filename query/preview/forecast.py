@@ -16,6 +16,7 @@ from ordering.errors import TidegateError
 from ordering.ticks import MILLISECOND_US, format_duration, format_tick
 from query import extensions, job
 from query.columns.decode import decode
+from query.columns.events import for_operators
 from query.config import Feed, Partition, QueryPlan
 from query.plan.nodes import UNBOUNDED, Plan
 from query.start.apply import locate
@@ -231,9 +232,8 @@ def _measure_row_bytes(layout: QueryPlan, feed: Feed, partition: Partition, star
     start_offset, count, total_bytes, program = max(end - SAMPLE_RECORDS, start), 0, 0, layout.program()
     try:
         for records in reader.read(start_offset, end) if start_offset < end else ():
-            _, events = decode(records, *partition)
             count += len(records.offset)
-            prepared, _ = program.prepare(feed.input, events.rows())
+            prepared, _ = program.prepare(feed.input, for_operators(decode(records, *partition).events))
             total_bytes += sum(rows.nbytes for _, rows in prepared)
     finally:
         reader.close()

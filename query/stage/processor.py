@@ -16,13 +16,13 @@ from typing import Any
 
 from ordering.model.step import Released
 from query import extensions
-from query.buckets.bucket import Bucket, Source
+from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
-from query.buckets.shared_reads import DecodedRange, forget_job, share_range
+from query.buckets.shared_reads import forget_job, share_range
 from query.buckets.substreams import SubstreamBucket
-from query.columns.decode import decode
+from query.columns.decode import DecodedRange, decode
 from query.config import QueryPlan
 from query.engine.exchange import Router
 from query.reference.forgetting import LOOKS_UP_FROM
@@ -90,14 +90,22 @@ def new_bucket(plan: QueryPlan, number: int) -> Bucket:
         for feed in range(len(plan.feeds))
     ]
     sources = [Source(feed.input, feed.partitions, feed_logs) for feed, feed_logs in zip(plan.feeds, logs, strict=True)]
-    promises = [promises.get(number) for promises in plan.promises]
-    first_instants = plan.first_us(number), plan.read_from_us
-    arguments = plan.program(), sources, number, plan.roster, *first_instants, spans_us, plan.outputs[0].pace(), promises, plan.until_us
+    config = BucketConfig(
+        sources=sources,
+        number=number,
+        roster=plan.roster,
+        start_us=plan.first_us(number),
+        read_from_us=plan.read_from_us,
+        spans_us=spans_us,
+        pace=plan.outputs[0].pace(),
+        promises=[promises.get(number) for promises in plan.promises],
+        until_us=plan.until_us,
+    )
     if plan.exchange is not None:
-        return ExchangedBucket(Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}), *arguments)
+        return ExchangedBucket(plan.program(), config, Router(plan.exchange, {feed.input: feed.payloads for feed in plan.feeds}))
     if plan.over and (len(plan.feeds) > 1 or plan.feeds[0].is_result):
-        return KeyedBucket(plan.result_keys, *arguments)
-    return SubstreamBucket(*arguments) if plan.over else MergedBucket(*arguments)
+        return KeyedBucket(plan.program(), config, plan.result_keys)
+    return SubstreamBucket(plan.program(), config) if plan.over else MergedBucket(plan.program(), config)
 
 
 def restore_bucket(plan: QueryPlan, number: int, head: bytes, chunks: dict[int, bytes]) -> Bucket:
@@ -173,10 +181,7 @@ class BucketRun:
         pieces = partial(self._read_pieces, log, start, end)
         shared_by = range(0) if plan.exchange is None else plan.exchange.buckets_of_task(self._number)
         for piece in share_range(plan.checkpoint, log, start, end, self._number, shared_by, pieces):
-            if isinstance(bucket, ExchangedBucket):
-                released = bucket.accept_records(log, piece.read, piece.events, piece.next_offset, piece.buckets)
-            else:
-                released = bucket.accept_records(log, piece.read, piece.events, piece.next_offset)
+            released = bucket.accept_records(log, piece)
             self._spent("compute")
             self._write(released)
             pause_at("piece written")
@@ -187,9 +192,7 @@ class BucketRun:
         for records in reader.read(start, end, CHUNK_EVENTS):
             self._spent("read")
             pause_at("piece read")
-            read, events = decode(records, topic, partition)
-            to = self._bucket.route_events(log, events) if isinstance(self._bucket, ExchangedBucket) else None
-            yield DecodedRange(read, events, int(records.offset[-1]) + 1, to)
+            yield self._bucket.route(log, decode(records, topic, partition))
 
     def _write_settled(self, released: list[Released]) -> None:
         self._write(released)
@@ -201,12 +204,13 @@ class BucketRun:
         for writer, results in zip(self._writers, released, strict=True):
             if writer is not None:
                 writer.write_events(results)
-        bad = self._bucket.pop_bad_rows()
-        for event, source, reason in zip(bad.events, bad.source, bad.reason, strict=True):
-            # The input partition's roster number and the offset there: what the event's own header says of its origin.
-            origin = f"{self._plan.feeds[source].topic}:{event.number[0]}@{event.offset[0]}" if source >= 0 else "a row between two steps"
-            headers: list[tuple[str, bytes | None]] = [("reason", reason.encode()), ("origin", origin.encode())]
-            self._producer.send_plain(self._plan.dead_letter_topic, event.value[0].as_py(), event.key[0].as_py(), headers)
+        for row in self._bucket.pop_bad_rows():
+            origin = "a row between two steps"
+            if row.source is not None:
+                # The input partition's roster number and the offset there: what the event's own header says of its origin.
+                origin = f"{self._plan.feeds[row.source].topic}:{row.partition_id}@{row.offset}"
+            headers: list[tuple[str, bytes | None]] = [("reason", row.reason.encode()), ("origin", origin.encode())]
+            self._producer.send_plain(self._plan.dead_letter_topic, row.value, row.key, headers)
         self._spent("write")
 
     def _publish(self) -> None:

@@ -6,11 +6,10 @@ import json
 import pickle
 
 from support.query_oracle import Event
-from support.query_runs import answers
+from support.query_runs import CompiledQuery, answers, compile_plan
 from support.repository import ROOT
 
 from ordering.ticks import HOUR_US, parse_tick
-from query.engine.compile import CompiledQuery, compile_plan
 from query.sql.bind import bind_script
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
@@ -79,4 +78,4 @@ def test_days_are_counted_from_the_results_of_hours() -> None:
 
 def test_a_job_knows_how_far_to_look_back() -> None:
     """Look-back is known from the plan alone."""
-    assert query("departures").lookback_us == HOUR_US
+    assert query("departures").plan.lookback_us == HOUR_US

@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 from support.bucket_oracle import parsed, text_of
-from support.bucket_topics import KEY_VALUES, Line, Topic, columns_of, payload_of, topic_of
+from support.bucket_topics import KEY_VALUES, Line, Topic, decoded_range, payload_of, topic_of
 from support.query_kinds import INPUT, program_of_kind
 from support.strategies import KEYS, logs, policies
 
@@ -22,7 +22,7 @@ from ordering.proof.story import Record
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.ticks import INFINITY
-from query.buckets.bucket import EACH_CTI, Bucket, Source
+from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, Source
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.config import Promise
@@ -102,17 +102,14 @@ def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random |
             while at[log] < high:
                 stop = min(at[log] + (cuts.choice([1, 7, 100]) if cuts else high), high)
                 read = lines[log][at[log] : stop]
-                _collect(output, bucket.accept_records(log, *columns_of(read), read[-1][0] + 1))
+                _collect(output, bucket.accept_records(log, decoded_range(read)))
                 at[log] = stop
         _collect_all(output, bucket, bucket.settle())
         if is_last and end:
             _collect_all(output, bucket, bucket.end())
         for channel, cti in zip(output.channels, bucket.next_ctis(), strict=True):
             channel.ctis += [(len(channel.rows), cti)] if cti is not None else []
-        bad = bucket.pop_bad_rows()
-        output.bad += [
-            (source, events.value[0].as_py(), reason) for events, source, reason in zip(bad.events, bad.source, bad.reason, strict=True)
-        ]
+        output.bad += [(-1 if row.source is None else row.source, row.value or b"", row.reason) for row in bucket.pop_bad_rows()]
         if is_last:
             return output
         if cuts:
@@ -180,7 +177,7 @@ def bucket_of(
     source = Source(INPUT, len(topic.partitions), {at: at for at in partitions})
     roster = Roster(1, len(topic.partitions), Spread.ONE, over)
     kind = SubstreamBucket if over else MergedBucket
-    return kind(program, [source], number, roster, *since, [None] * len(program.outputs), pace, promises, until_us)
+    return kind(program, BucketConfig([source], number, roster, *since, pace=pace, promises=promises, until_us=until_us))
 
 
 def works_of(topic: Topic, *, over: bool) -> list[list[int]]:

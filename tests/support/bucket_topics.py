@@ -22,7 +22,8 @@ from ordering.proof.story import Record
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.protocol.reader import Log
 from ordering.testing import batch_of
-from query.columns.decode import Events
+from query.columns.decode import DecodedRange
+from query.columns.events import DECODED_SCHEMA
 
 Line = tuple[int, Event | Cti]
 """A record of an ordered partition with its log offset."""
@@ -186,15 +187,23 @@ def topics(draw: st.DrawFn, over: bool, vouched: bool = False) -> Topic:
     return topic_of(draw(st.integers(0, 2**32)), raws, rules, over, partitions, draw(st.booleans()), vouched)
 
 
-def columns_of(lines: Sequence[Line]) -> tuple[Log, Events]:
-    """Return lines as buckets take them."""
+def decoded_range(lines: Sequence[Line]) -> DecodedRange:
+    """Return lines as buckets accept them."""
     found = [(offset, record) for offset, record in lines if isinstance(record, Event)]
     ints = [(offset, each.number, each.seq, each.system_us, each.origin) for offset, each in found]
     offset, number, seq, system_us, origin = np.array(ints, dtype=np.int64).reshape(-1, 5).T
-    key, value = (pa.array(column, pa.binary()) for column in ([each.key for _, each in found], [each.value for _, each in found]))
     ctis = [(at, record) for at, record in lines if isinstance(record, Cti)]
-    flags = np.zeros(len(found), dtype=np.uint16)
-    return Log(offset, number, seq, system_us, ctis), Events(number, origin, system_us, key, value, flags, system_us)
+    columns = {
+        "partition_id": number.astype(np.int32),
+        "offset": origin,
+        "system_us": system_us,
+        "key": pa.array([each.key for _, each in found], pa.binary()),
+        "value": pa.array([each.value for _, each in found], pa.binary()),
+        "flags": np.zeros(len(found), dtype=np.uint16),
+        "arrival_us": system_us,
+    }
+    next_offset = lines[-1][0] + 1 if lines else 0
+    return DecodedRange(Log(offset, number, seq, system_us, ctis), pa.table(columns, schema=DECODED_SCHEMA), next_offset)
 
 
 def middle_of(lines: Sequence[Line], read_from_us: int, back: int, *, over: bool = False) -> list[Line]:

@@ -3,21 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 from support.query_oracle import Event
 
-from query.engine.compile import EVENTS_SCHEMA, CompiledQuery, compile_plan
+from query.columns.events import EVENTS_SCHEMA
+from query.engine.compile import make_operator
 from query.engine.program import Program
+from query.operators.rows.project import EncodedProjection
+from query.plan.nodes import Plan
+from query.plan.operator import Operator
+from query.plan.row_tables import concat_rows, encode_rows, split_failed
 from query.sql.bind import bind_outputs, bind_script
 from tidegate.expressions.binding.catalog import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
+from tidegate.payloads.formats import JSON, PayloadFormat
 
 SECOND = 1_000_000
 END_US = 2**62
 ARRIVALS = InputSchema("arrivals")
 FLIGHTS = InputSchema("flights", timestamp_by="scheduled", over="origin")
+
+
+@dataclass(frozen=True)
+class CompiledQuery:
+    """
+    A query of one operator over events, without the program that production puts around it.
+
+    Args:
+        plan: What it computes.
+        operator: What computes it.
+    """
+
+    plan: Plan
+    operator: Operator
+
+    def prepare(self, events: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Take events in order (``EVENTS_SCHEMA``); return what to retain and the rows that failed (``BAD_SCHEMA``)."""
+        return self.operator.prepare(events)
+
+    def concat(self, retained: Sequence[pa.Table]) -> pa.Table:
+        """Put retained tables together, in order; equals having prepared all their events at once."""
+        return concat_rows(list(retained)) if retained else self.prepare(EVENTS_SCHEMA.empty_table())[0]
+
+    def finish(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
+        """Return the results (``RESULT_SCHEMA``) with from_us <= System.Timestamp < to_us of each substream in *closing*."""
+        if isinstance(self.operator, EncodedProjection):
+            return self.operator.encoded([retained], closing)
+        rows, _ = split_failed(self.operator.rows([retained], closing))
+        return encode_rows(rows, [column.name for column in self.plan.root.columns])
+
+    def expire(self, retained: pa.Table, horizon: pa.Table) -> pa.Table:
+        """Return the rows that a result at or after ``to_us`` of their substream can need."""
+        return self.operator.expire(retained, horizon)
+
+
+def compile_plan(plan: Plan, payloads: PayloadFormat = JSON) -> CompiledQuery:
+    """Return a plan of one operator over events, whose *payloads* are written so, ready to run."""
+    return CompiledQuery(plan, make_operator(plan.root, payloads, is_last=True))
 
 
 def compiled(sql: str, *inputs: InputSchema) -> CompiledQuery:

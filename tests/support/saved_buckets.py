@@ -18,7 +18,7 @@ from typing import Any
 from unittest.mock import patch
 
 from support.bucket_oracle import EVERY_CTI, Event, Question, Result, SlowPace
-from support.bucket_topics import Line, Topic, columns_of, middle_of, topic_of
+from support.bucket_topics import Line, Topic, decoded_range, middle_of, topic_of
 from support.query_runs import program
 
 from ordering.model.step import Released
@@ -26,7 +26,7 @@ from ordering.policies import Policies
 from ordering.proof.story import Record
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from query.buckets.bucket import Bucket, Source
+from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.columns import large_tables
@@ -58,9 +58,9 @@ class Plan:
         rest = self.start_us, read_from_us, (SPAN_US,), Pace(self.pace.every_events, self.pace.every_us, self.pace.delay_us)
         if self.partition is None:
             everything = Source(self.question.input, self.partitions, {at: at for at in range(self.partitions)})
-            return MergedBucket(query, [everything], 0, Roster(1, 1, Spread.ONE, False), *rest)
+            return MergedBucket(query, BucketConfig([everything], 0, Roster(1, 1, Spread.ONE, False), *rest))
         alone = Source(self.question.input, self.partitions, {self.partition: self.partition})
-        return SubstreamBucket(query, [alone], self.partition, Roster(1, self.partitions, Spread.ONE, True), *rest)
+        return SubstreamBucket(query, BucketConfig([alone], self.partition, Roster(1, self.partitions, Spread.ONE, True), *rest))
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def run_to_end(bucket: Bucket, rest: dict[int, list[Line]]) -> tuple[list[Result
     """Let a bucket read the rest of its log and the end; return its results and result files."""
     results, spans = [], []
     for close in (False, True):
-        pieces = [] if close else [bucket.accept_records(at, *columns_of(lines), lines[-1][0] + 1) for at, lines in rest.items() if lines]
+        pieces = [] if close else [bucket.accept_records(at, decoded_range(lines)) for at, lines in rest.items() if lines]
         for (released,) in [*pieces, bucket.end() if close else bucket.settle(), *_rest_of(bucket)]:
             results += list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
         spans += [(start_us, sorted(rows)) for start_us, rows in bucket.pop_full_spans()]
@@ -167,7 +167,7 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
         for at, until in halves.items():
             lines = logs[at][until * piece // 3 : until * (piece + 1) // 3]
             if lines:
-                bucket.accept_records(at, *columns_of(lines), lines[-1][0] + 1)
+                bucket.accept_records(at, decoded_range(lines))
         bucket.settle()
         list(_rest_of(bucket))
         bucket.next_ctis()

@@ -18,7 +18,8 @@ from ordering.model.step import Released, Step
 from ordering.protocol.punctuation import Cti, Roster, Spread
 from ordering.protocol.reader import Log
 from ordering.ticks import NEVER
-from query.columns.decode import Events
+from query.columns.decode import DecodedRange
+from query.columns.events import DECODED_SCHEMA, NO_EVENTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +38,6 @@ class FileRoster(Roster):
         return self.partitions
 
 
-@dataclass(frozen=True, slots=True)
-class LogRange:
-    """The next range of a log: what the reader's rule needs of it, its events, and the first offset beyond it."""
-
-    log: Log
-    events: Events
-    next_offset: int
-
-
 class OrderedLog:
     """The log of one file's ordered topic; ``roster`` must be known before the first range is appended."""
 
@@ -53,7 +45,7 @@ class OrderedLog:
         self.roster: FileRoster | None = None
         self._next_offset = 0
 
-    def append(self, steps: Sequence[Step]) -> LogRange:
+    def append(self, steps: Sequence[Step]) -> DecodedRange:
         """Write what a step of each of some partitions gave; return it as a reader finds it."""
         assert self.roster is not None, "CTIs carry the roster"
         offsets: list[np.ndarray[tuple[int], np.dtype[np.int64]]] = []
@@ -65,17 +57,23 @@ class OrderedLog:
                 ctis.append((self._next_offset, replace(cti, roster=self.roster)))
                 self._next_offset += 1
         nothing = np.empty(0, dtype=np.int64)
-        events = Events.concat([_to_events(step.released) for step in steps]) if steps else Events.none()
-        seq = np.concatenate([nothing, *(step.released.seq for step in steps)])
-        log = Log(np.concatenate([nothing, *offsets]), events.number, seq, events.system_us, ctis)
-        return LogRange(log, events, self._next_offset)
+        released = [step.released for step in steps if len(step.released)]
+        number = np.concatenate([nothing, *(np.full(len(part), part.number, dtype=np.int64) for part in released)])
+        seq, system_us = (np.concatenate([nothing, *(getattr(part, name) for part in released)]) for name in ("seq", "system_us"))
+        log = Log(np.concatenate([nothing, *offsets]), number, seq, system_us, ctis)
+        events = pa.concat_tables(map(_to_events, released)) if released else NO_EVENTS
+        return DecodedRange(log, events, self._next_offset)
 
 
-def _to_events(released: Released) -> Events:
-    if not len(released):
-        return Events.none()
+def _to_events(released: Released) -> pa.Table:
     # Without arrivals the model leaves NEVER, where a job would have a broker's stamp.
     arrival_us = np.where(released.arrival_us > NEVER, released.arrival_us, released.system_us)
-    number = np.full(len(released), released.number, dtype=np.int64)
+    partition_id = np.full(len(released), released.number, dtype=np.int32)
     key, value = (payload_columns.to_arrow(column).cast(pa.binary()) for column in (released.key, released.value))
-    return Events(number, released.offset, released.system_us, key, value, released.flags, arrival_us)
+    columns = [
+        *map(pa.array, (partition_id, released.offset, released.system_us)),
+        key,
+        value,
+        *map(pa.array, (released.flags, arrival_us)),
+    ]
+    return pa.Table.from_arrays(columns, schema=DECODED_SCHEMA)

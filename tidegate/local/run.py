@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from ordering.model.step import Released, Step
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.ticks import INFINITY, SECOND_US
-from query.buckets.bucket import Bucket, Source
+from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.keyed import KeyedBucket
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
@@ -92,7 +92,7 @@ class LocalRun:
         log.roster = self.inputs[index].roster
         while log.roster is not None and waiting:
             appended = log.append(waiting.pop(0))
-            self._collect(self._bucket.accept_records(index, appended.log, appended.events, appended.next_offset))
+            self._collect(self._bucket.accept_records(index, appended))
 
     def _settle(self) -> None:
         self._collect(self._bucket.settle())
@@ -120,23 +120,22 @@ class LocalRun:
 
     def _pop_bad(self) -> list[BadRecord]:
         """Return the records on which an expression failed."""
-        bad = self._bucket.pop_bad_rows()
-        found = []
-        for event, index, reason in zip(bad.events, bad.source, bad.reason, strict=True):
-            value = event.value[0].as_py()
-            if index < 0:
-                found.append(BadRecord(None, reason, None, None, value))
+        records = []
+        for row in self._bucket.pop_bad_rows():
+            if row.source is None:
+                records.append(BadRecord(None, row.reason, None, None, row.value or b""))
             else:
-                self.inputs[index].counts.bad[reason] += 1
-                found.append(BadRecord(self.inputs[index].name, reason, int(event.number[0]), int(event.offset[0]), value))
-        return found
+                source = self.inputs[row.source]
+                source.counts.bad[row.reason] += 1
+                records.append(BadRecord(source.name, row.reason, row.partition_id, row.offset, row.value or b""))
+        return records
 
 
 def _new_bucket(program: Program, inputs: Sequence[FileInput], *, has_over: bool) -> Bucket:
     """Return the bucket of a job whose ordered topics and result topics have one partition."""
     sources = [Source(source.name, 1, {index: 0}) for index, source in enumerate(inputs)]
     spans_us = [_SPAN_US if has_over else None] * len(program.plans)
-    arguments = program, sources, 0, Roster(1, 1, Spread.ONE, has_over), None, None, spans_us
+    config = BucketConfig(sources, 0, Roster(1, 1, Spread.ONE, has_over), spans_us=spans_us)
     if not has_over:
-        return MergedBucket(*arguments)
-    return SubstreamBucket(*arguments) if len(inputs) == 1 else KeyedBucket([None] * len(inputs), *arguments)
+        return MergedBucket(program, config)
+    return SubstreamBucket(program, config) if len(inputs) == 1 else KeyedBucket(program, config, [None] * len(inputs))

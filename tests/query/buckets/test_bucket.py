@@ -18,14 +18,14 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import EVERY_CTI, INFINITY, NEVER, Event, Question, Result, SlowPace, Walk, merged
-from support.bucket_topics import Line, Topic, columns_of, middle_of, starts, to_oracle, topics
+from support.bucket_topics import Line, Topic, decoded_range, middle_of, starts, to_oracle, topics
 from support.query_runs import program
 
 from ordering.model.step import Released
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from query.buckets import substream_forgetting
-from query.buckets.bucket import EACH_CTI, Bucket, Source
+from query.buckets import substream_table
+from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.config import Promise
@@ -78,7 +78,7 @@ class Said:
         columns = (released.system_us, released.key, released.value)
         self.results += list(zip(*(column.tolist() for column in columns), strict=True))
         self.seq += released.seq.tolist()
-        self.bad += [value for events in bucket.pop_bad_rows().events for value in events.value.to_pylist()]
+        self.bad += [row.value for row in bucket.pop_bad_rows() if row.value is not None]
 
 
 class Runner:
@@ -129,7 +129,7 @@ class Runner:
         for partition, high in until.items():
             for low, stop in self._pieces(self._at[partition], high):
                 lines = self._partitions[partition][low:stop]
-                said.hear(*self._bucket.accept_records(partition, *columns_of(lines), lines[-1][0] + 1), self._bucket)
+                said.hear(*self._bucket.accept_records(partition, decoded_range(lines)), self._bucket)
         said.hear(*self._bucket.settle(), self._bucket)
         if end:
             said.hear(*self._bucket.end(), self._bucket)
@@ -159,13 +159,14 @@ def substream_bucket(topic: Topic, question: Question, partition: int, pace: Slo
     """Return the bucket of one ordered partition."""
     roster = Roster(1, len(topic.partitions), Spread.ONE, True)
     alone = Source(question.input, len(topic.partitions), {partition: partition})
-    return SubstreamBucket(query_of(question), [alone], partition, roster, *since, (SPAN_US,), pace_of(pace))
+    return SubstreamBucket(query_of(question), BucketConfig([alone], partition, roster, *since, (SPAN_US,), pace_of(pace)))
 
 
 def merged_bucket(topic: Topic, question: Question, pace: SlowPace = EVERY_CTI, since: Since = ALL) -> MergedBucket:
     """Return the bucket that merges all ordered partitions."""
     everything = Source(question.input, len(topic.partitions), {at: at for at in range(len(topic.partitions))})
-    return MergedBucket(query_of(question), [everything], 0, Roster(1, 1, Spread.ONE, False), *since, (SPAN_US,), pace_of(pace))
+    config = BucketConfig([everything], 0, Roster(1, 1, Spread.ONE, False), *since, (SPAN_US,), pace_of(pace))
+    return MergedBucket(query_of(question), config)
 
 
 def pace_of(pace: SlowPace) -> Pace:
@@ -213,7 +214,7 @@ def test_a_substream_bucket_says_what_a_walk_of_the_log_says(
         if end:
             walk.end()
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(substream_forgetting, "SUBS_MIN", subs_min)
+            patch.setattr(substream_table, "SUBS_MIN", subs_min)
             runner = Runner(
                 lambda at=partition: substream_bucket(topic, question, at, pace), {partition: lines}, data.draw(st.integers(0, 2**32))
             )
@@ -243,7 +244,7 @@ def test_a_result_stands_under_the_key_of_its_substream(question: Question, text
     topic = Topic([[(0, Event(0, 0, 5, 0, key, text.encode()))]], [], inputs=1, over=True, ended=True)
     bucket = substream_bucket(topic, question, 0)
     said = Said()
-    said.hear(*bucket.accept_records(0, *columns_of(topic.partitions[0]), 1), bucket)
+    said.hear(*bucket.accept_records(0, decoded_range(topic.partitions[0])), bucket)
     said.hear(*bucket.end(), bucket)
     assert [found for _, found, _ in said.results] == [key]
 
@@ -301,18 +302,18 @@ def test_a_run_that_goes_on_writes_no_part_of_a_file_again() -> None:
     roster, spans_us = Roster(1, 1, Spread.ONE, False), [100, 60]
 
     def bucket(since: tuple[int | None, int | None] = (None, None), promises: Sequence[Promise] = ()) -> MergedBucket:
-        return MergedBucket(Program(plans), [Source("a", 1, {0: 0})], 0, roster, *since, spans_us, EACH_CTI, promises)
+        return MergedBucket(Program(plans), BucketConfig([Source("a", 1, {0: 0})], 0, roster, *since, spans_us, promises=promises))
 
     events = [(seq, Event(0, seq, us, seq, b"k", b'{"v":%d}' % seq)) for seq, us in enumerate((185, 210, 245))]
     lines: list[Line] = [*events, (3, Cti(0, 0, 250, 3, 0, 0, 250, 245, roster, Cause.EVENT))]
     lost = bucket()
-    lost.accept_records(0, *columns_of(lines), 4)
+    lost.accept_records(0, decoded_range(lines))
     lost.settle()
     assert [start_us for start_us, _ in lost.pop_full_spans(1)] == [180]
     promises = [Promise(cti.c, cti.n, cti.ahead, cti.largest_us) for cti in lost.next_ctis() if cti is not None]
     again = bucket((200, 200), promises)
     end: list[Line] = [(4, Event(0, 3, 400, 3, b"k", b'{"v":3}')), (5, Cti(0, 0, 500, 4, 0, 0, 500, 400, roster, Cause.EVENT))]
-    again.accept_records(0, *columns_of([*lines, *end]), 6)
+    again.accept_records(0, decoded_range([*lines, *end]))
     again.settle()
     written = [[(start_us, [value for _, _, value in rows]) for start_us, rows in again.pop_full_spans(output)] for output in range(2)]
     assert written == [[(200, [b'{"v":1}', b'{"v":2}']), (400, [b'{"v":3}'])], [(240, [b'{"v":2}']), (360, [b'{"v":3}'])]]

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from support.bucket_oracle import INFINITY, NEVER, Channel, Event, Result, iso, parsed, text_of
 from support.bucket_runs import BucketOutput, promise_of, raws, run_bucket
 from support.bucket_runs import Channel as Written
-from support.bucket_topics import Line, Topic, columns_of, middle_of, to_oracle
+from support.bucket_topics import Line, Topic, decoded_range, middle_of, to_oracle
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
-from query.buckets import substream_forgetting
-from query.buckets.bucket import EACH_CTI, Bucket, Source
+from query.buckets import substream_table
+from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.keyed import KeyedBucket
 from query.buckets.resumed_results import count_ahead_by_key
 from query.config import Promise as Left
@@ -63,9 +63,7 @@ def made(
     count = len(next(iter(topics.values())).partitions)
     program = Program(plans)
     roster = Roster(1, count, Spread.ONE, True)
-    return KeyedBucket(
-        overs or [None] * len(sources), program, sources, partition, roster, *since, [None] * len(program.outputs), EACH_CTI, promises
-    )
+    return KeyedBucket(program, BucketConfig(sources, partition, roster, *since, promises=promises), overs or [None] * len(sources))
 
 
 def lines_of(topics: Mapping[str, Topic], partition: int) -> dict[int, list[Line]]:
@@ -194,7 +192,7 @@ KINDS = [
 
 
 @SOME
-@given(st.sampled_from(KINDS), st.data(), st.integers(1, 2), st.booleans(), st.sampled_from([1, substream_forgetting.SUBS_MIN]))
+@given(st.sampled_from(KINDS), st.data(), st.integers(1, 2), st.booleans(), st.sampled_from([1, substream_table.SUBS_MIN]))
 def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end: bool, subs_min: int) -> None:
     """
     Level 2: any batches, with the state saved and restored between them, give the sequence of one batch, and keep their CTIs.
@@ -206,7 +204,7 @@ def test_cuts_cannot_be_seen(sql: str, data: st.DataObject, partitions: int, end
         lines = lines_of(topics, partition)
         whole = run_bucket(lambda at=partition: made(plans, topics, at), lines, end=end)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(substream_forgetting, "SUBS_MIN", subs_min)
+            patch.setattr(substream_table, "SUBS_MIN", subs_min)
             cut = run_bucket(lambda at=partition: made(plans, topics, at), lines, cuts=random.Random(data.draw(SEEDS)), end=end)
         assert cut.rows == whole.rows
         assert Counter(cut.bad) == Counter(whole.bad)
@@ -256,7 +254,7 @@ def heard_of(lines: list[Line], sql: str = OF_RESULTS) -> tuple[Bucket, list[Res
     """Take a bucket over results through their log; return it, and what it gave."""
     plans = bound(sql, A, RESULTS)
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [scan.over for scan in plans[0].scans])
-    bucket.accept_records(0, *columns_of(lines), 99)
+    bucket.accept_records(0, decoded_range(lines))
     (released,) = bucket.settle()
     return bucket, list(zip(released.system_us.tolist(), released.key.tolist(), released.value.tolist(), strict=True))
 
@@ -286,8 +284,7 @@ def test_a_result_under_another_key_is_a_dead_letter() -> None:
     ]
     bucket, given = heard_of(results_of(0, rows, substreams=False, c=6))
     assert [key for _, key, _ in given] == [b"", b"7", b'{"a":1,"b":2}']
-    bad = bucket.pop_bad_rows()
-    assert [(events.value[0].as_py(), reason) for events, reason in zip(bad.events, bad.reason, strict=True)] == [
+    assert [(row.value, row.reason) for row in bucket.pop_bad_rows()] == [
         (b'{"k":"q"}', "the result's key is not k, which OVER names"),
         (b"{", "the result's key is not k, which OVER names"),
     ]
@@ -301,17 +298,17 @@ def test_substreams_are_forgotten() -> None:
     lines = results_of(0, rows, substreams=False, c=4_000)
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [None])
     assert isinstance(bucket, KeyedBucket)
-    bucket.accept_records(0, *columns_of(lines), 9_000)
+    bucket.accept_records(0, decoded_range(lines))
     (released,) = bucket.settle()
     assert len(released) == 3_000
     bucket._program.forget(bucket._retention, pa.table({"sub": range(3_000), "to_us": [4_000] * 3_000}))
     bucket.save()
-    assert bucket._names == []
+    assert bucket._subs.names == []
     again: list[Line] = [
         (9_999, Event(0, 3_000, 4_003, 3_000, b"k7", b'{"k":"k7"}')),
         (10_000, Event(0, 3_001, 4_006, 3_001, b"k7", b'{"k":"k7"}')),
     ]
-    bucket.accept_records(0, *columns_of(again), 12_002)
+    bucket.accept_records(0, decoded_range(again))
     (released,) = bucket.settle()
     assert list(zip(released.system_us.tolist(), released.key.tolist(), strict=True)) == [(4_005, b"k7")]
 
@@ -382,7 +379,7 @@ def test_keys_that_a_changed_query_does_not_give_again_still_count() -> None:
     plans = bound(OF_RESULTS, A, RESULTS)
     promise = Left(5, 9, 3, 40, {b"gone": [7, 40], b"p": [5]})
     bucket = made(plans, {"b": Topic([lines], [], 1, True, False)}, 0, [scan.over for scan in plans[0].scans], (5, 0), [promise])
-    bucket.accept_records(0, *columns_of(lines), 99)
+    bucket.accept_records(0, decoded_range(lines))
     assert [len(each) for each in bucket.settle()] == [0]
     (cti,) = bucket.next_ctis()
     assert cti is not None

@@ -18,7 +18,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import Event, text_of
 from support.bucket_runs import Query, Raw, Row, bucket_of, dense, promise_of, raws, run_bucket, works_of
-from support.bucket_topics import Line, Topic, columns_of, middle_of, starts
+from support.bucket_topics import Line, Topic, decoded_range, middle_of, starts
 from support.composed_scripts import compose_scripts
 from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of, schema_of
 
@@ -215,15 +215,15 @@ def test_a_run_goes_on_upon_the_records_of_the_lost_one() -> None:
     lines: list[Line] = list(enumerate([events[0], first, *events[1:5], second, *events[5:]]))
     topic, query = Topic([lines], [], 1, True, False), Query("star", True)
     lost = query.bucket(topic, [0])
-    (before,) = lost.accept_records(0, *columns_of(lines[:5]), 5)
+    (before,) = lost.accept_records(0, decoded_range(lines[:5]))
     (cti,) = lost.next_ctis()
     assert cti is not None
-    (after,) = lost.accept_records(0, *columns_of(lines[5:]), 9)
+    (after,) = lost.accept_records(0, decoded_range(lines[5:]))
     assert (cti.c, len(before), len(after)) == (start_us, 2, 3)
     rest = middle_of(lines, cti.c, 0, over=True)
     assert middle_of(lines, cti.c, 0) == lines[2:] == rest[1:]
     again = query.bucket(topic, [0], (cti.c, cti.c), promises=[promise_of(cti)])
-    (found,) = again.accept_records(0, *columns_of(rest), 9)
+    (found,) = again.accept_records(0, decoded_range(rest))
     assert list(zip(found.seq, found.system_us, found.key.to_pylist(), strict=True)) == [
         (len(before) + at, us, key) for at, (us, key) in enumerate(zip(after.system_us, after.key.to_pylist(), strict=True))
     ]
@@ -242,11 +242,11 @@ def test_a_run_that_goes_on_counts_what_it_still_finds_written() -> None:
     plans = bind_outputs(parse_script(f"SELECT v FROM {INPUT} TIMESTAMP BY t OVER k"), [schema_of(typed=False)], into="out")
     topic = Topic([lines], [], 1, True, False)
     bucket = bucket_of(Program(plans), topic, [0], (5, 5), over=True, promises=[Promise(5, 2, 2, 20)])
-    bucket.accept_records(0, *columns_of(lines[:5]), 5)
+    bucket.accept_records(0, decoded_range(lines[:5]))
     (cti,) = bucket.next_ctis()
     assert cti is not None
     assert (cti.c, cti.n, cti.ahead) == (6, 2, 2)
-    bucket.accept_records(0, *columns_of(lines[5:]), 6)
+    bucket.accept_records(0, decoded_range(lines[5:]))
     assert [len(each) for each in bucket.settle()] == [0]
 
 
@@ -261,11 +261,11 @@ def test_what_is_ahead_of_a_cti_is_written_once() -> None:
     heads, put = [], []
     for first in range(0, len(lines), 100):
         read = lines[first : first + 100]
-        bucket.accept_records(0, *columns_of(read), read[-1][0] + 1)
+        bucket.accept_records(0, decoded_range(read))
         head, changes = bucket.save()
         heads.append(len(head))
         put.append(sum(map(len, changes.put.values())))
-    bucket.accept_records(0, *columns_of([(1_001, replace(cti, c=500, n=1_000)), (1_002, replace(cti, number=1, c=600, n=0))]), 1_003)
+    bucket.accept_records(0, decoded_range([(1_001, replace(cti, c=500, n=1_000)), (1_002, replace(cti, number=1, c=600, n=0))]))
     (last,) = bucket.next_ctis()
     assert last is not None
     assert (last.c, last.n, last.ahead) == (500, 999, 509)

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from ordering.errors import ProtocolError
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import Flag, encode_cti, encode_event_headers
-from query.columns.decode import Events, decode
+from query.columns.decode import decode
+from query.columns.events import DECODED_SCHEMA, EVENTS_SCHEMA, NO_EVENTS, end_edges, for_operators, take_events
 from tidegate.kafka.ranges import Records
 
 
@@ -61,10 +62,9 @@ def records_of(rows: list[Written], offsets: list[int]) -> Records:
     return Records(np.array(offsets, dtype=np.int64), np.zeros(len(rows), dtype=np.int64), *columns)
 
 
-def listed(events: Events) -> list[tuple[Any, ...]]:
+def listed(events: pa.Table) -> list[tuple[Any, ...]]:
     """Events row by row."""
-    columns = (events.number, events.offset, events.system_us, events.key, events.value, events.flags, events.arrival_us)
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return list(zip(*(column.to_pylist() for column in events.columns), strict=True))
 
 
 _INT = st.integers(0, 2**62)
@@ -77,10 +77,13 @@ _CTIS = st.builds(cti, st.integers(0, 9), _INT, _INT, st.dictionaries(st.binary(
 def test_what_was_written_is_read(items: list[tuple[Event | Cti, int]]) -> None:
     """Level 1: every field of versions 1 and 2 comes back, each with its own log offset."""
     offsets = np.cumsum([0, *(gap for _, gap in items)])[1:].tolist()
-    log, events = decode(records_of([written(item) for item, _ in items], offsets), "rides.ordered", 3)
+    decoded = decode(records_of([written(item) for item, _ in items], offsets), "rides.ordered", 3)
+    log, events = decoded.log, decoded.events
     mine = [(offset, item) for offset, (item, _) in zip(offsets, items, strict=True) if isinstance(item, Event)]
     assert listed(events) == [(each.number, each.origin, each.system_us, each.key, each.value, each.flags, 2) for _, each in mine]
-    assert events.end_edges.tolist() == [bool(each.flags & Flag.EDGE_END) for _, each in mine]
+    assert decoded.next_offset == (offsets[-1] + 1 if offsets else 0)
+    assert events.schema == DECODED_SCHEMA
+    assert end_edges(events).tolist() == [bool(each.flags & Flag.EDGE_END) for _, each in mine]
     columns = (log.log_offset, log.number, log.seq, log.system_us)
     assert list(zip(*(column.tolist() for column in columns), strict=True)) == [
         (offset, each.number, each.seq, each.system_us) for offset, each in mine
@@ -115,8 +118,18 @@ def test_a_foreign_record_is_named_by_topic_partition_and_offset(kind: str) -> N
 
 
 def test_events_are_put_together_and_taken_apart() -> None:
-    """Rows keep their order through concat and take."""
-    _, events = decode(records_of([written(Event(1, seq, 10 + seq, seq, b"k", b"v")) for seq in range(3)], [1, 2, 3]), "t", 0)
-    both = Events.concat([events, Events.none(), events.take([2, 0])])
+    """Rows keep their order when they are chosen; all of them are the same table, none of them holds no memory of it."""
+    events = decode(records_of([written(Event(1, seq, 10 + seq, seq, b"k", b"v")) for seq in range(3)], [1, 2, 3]), "t", 0).events
+    both = pa.concat_tables([events, NO_EVENTS, take_events(events, np.array([2, 0]))])
     assert [row[1] for row in listed(both)] == [0, 1, 2, 2, 0]
-    assert len(Events.none()) == 0
+    assert take_events(events, np.arange(3)) is events
+    assert take_events(events, np.arange(0)).nbytes == 0
+
+
+def test_operators_get_the_columns_that_were_decoded() -> None:
+    """Nothing is copied, and the record's key stays behind."""
+    events = decode(records_of([written(Event(1, 0, 10, 0, b"k", b"v"))], [1]), "t", 0).events
+    rows = for_operators(events, position=np.array([7]))
+    assert rows.schema == EVENTS_SCHEMA
+    assert rows["value"].chunk(0).buffers()[2].address == events["value"].chunk(0).buffers()[2].address
+    assert rows.to_pylist() == [{"position": 7, "sub": 0, "system_us": 10, "partition_id": 1, "value": b"v", "arrival_us": 2}]

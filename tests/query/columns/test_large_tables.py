@@ -24,7 +24,9 @@ def table_of(rows: list[tuple[int, int, bytes, bytes | None]], chunk: int) -> pa
     """Return events as a bucket keeps them, in chunks of so many rows; their offsets are the places in *rows*."""
     system_us, number, key, value = ([row[at] for row in rows] for at in range(4))
     types = (
-        dict.fromkeys(("system_us", "number", "offset"), pa.int64()) | {"text": pa.string()} | dict.fromkeys(("key", "value"), pa.binary())
+        dict.fromkeys(("system_us", "partition_id", "offset"), pa.int64())
+        | {"text": pa.string()}
+        | dict.fromkeys(("key", "value"), pa.binary())
     )
     texts = [each.decode("latin-1") for each in key]
     every = pa.table([system_us, number, list(range(len(rows))), texts, key, value], schema=pa.schema(types))
@@ -78,7 +80,7 @@ def test_what_waits_is_worked_on_in_the_order_of_time(rows: list[tuple[int, int,
     table = table_of(rows, chunk).drop_columns(["text"])
     with patch.object(pending_events, "AT_ONCE_BYTES", bytes_max):
         found = [row for part in sort_by_time(table) for row in part.to_pylist()]
-    assert found == sorted(table.to_pylist(), key=lambda row: (row["system_us"], row["number"], row["offset"]))
+    assert found == sorted(table.to_pylist(), key=lambda row: (row["system_us"], row["partition_id"], row["offset"]))
 
 
 @pytest.mark.heavy

@@ -9,10 +9,9 @@ from pathlib import Path
 import fastavro
 import pytest
 from support.query_oracle import Event
-from support.query_runs import SECOND, answers, event_table
+from support.query_runs import SECOND, CompiledQuery, answers, compile_plan, event_table
 
 from ordering.errors import QueryError
-from query.engine.compile import CompiledQuery, compile_plan
 from query.sql.bind import bind_script
 from query.start.survey import payload_format
 from tidegate.expressions.binding.catalog import InputSchema

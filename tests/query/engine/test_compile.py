@@ -9,10 +9,10 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.query_oracle import Event, Shape, is_bad, results
-from support.query_runs import END_US, SECOND, answers, compiled, event_table, slices
+from support.query_runs import END_US, SECOND, CompiledQuery, answers, compiled, event_table, slices
 
-from query.engine.compile import RESULT_SCHEMA, CompiledQuery
 from query.operators.windows.windowed_aggregate import WindowAggregation
+from query.plan.row_tables import RESULT_SCHEMA
 from query.plan.windows import Window
 from tidegate.expressions.binding.catalog import InputSchema
 

@@ -14,18 +14,19 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import INFINITY, Event, Question, SlowPace, key_bytes, merged, text_of
 from support.bucket_runs import BucketOutput, promise_of, raws, run_bucket
-from support.bucket_topics import Line, Topic, columns_of, middle_of, topics
+from support.bucket_topics import Line, Topic, decoded_range, middle_of, topics
 from support.query_kinds import INPUT, KINDS, REFERENCE, plans_of
 
 from ordering.proof.oracle import partition_of
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Roster, Spread
 from ordering.protocol.reader import Log
-from query.buckets.bucket import EACH_CTI, Bucket, Source
+from query.buckets.bucket import EACH_CTI, Bucket, BucketConfig, Source
 from query.buckets.exchanged import ExchangedBucket
 from query.buckets.merged import MergedBucket
-from query.buckets.shared_reads import DecodedRange, forget_job, share_range
-from query.columns.decode import Events
+from query.buckets.shared_reads import forget_job, share_range
+from query.columns.decode import DecodedRange
+from query.columns.events import DECODED_SCHEMA
 from query.config import Promise
 from query.engine.exchange import Exchange, Router
 from query.engine.program import Program
@@ -63,12 +64,12 @@ def made(
         first += count
     # Each bucket has a program of its own.
     program = Program(plans, references={REFERENCE.schema.name: REFERENCE})
-    rest = program, sources, bucket or 0, Roster(1, buckets, Spread.ONE, False), *since, [None] * len(program.outputs), pace, promises
+    config = BucketConfig(sources, bucket or 0, Roster(1, buckets, Spread.ONE, False), *since, pace=pace, promises=promises)
     if bucket is None:
-        return MergedBucket(*rest)
+        return MergedBucket(program, config)
     keys = common_keys(plans)
     assert not isinstance(keys, str)
-    return ExchangedBucket(Router(Exchange(keys, buckets), {}), *rest)
+    return ExchangedBucket(program, config, Router(Exchange(keys, buckets), {}))
 
 
 def lines_of(topics: Mapping[str, Topic]) -> dict[int, list[Line]]:
@@ -199,7 +200,7 @@ def test_counts_of_all_buckets_add_up() -> None:
     plans = bound("SELECT k, COUNT(*) AS n FROM arrivals GROUP BY k, TumblingWindow(mcs, 3)", InputSchema("arrivals"))
     buckets = [made(plans, {"arrivals": topic}, at, 3) for at in range(3)]
     for bucket in buckets:
-        bucket.accept_records(0, *columns_of(twice), 40)
+        bucket.accept_records(0, decoded_range(twice))
         bucket.settle()
     assert [bucket.totals["events"] for bucket in buckets] == [
         sum(partition_of(b"%d" % at, 3) == number for at in range(20)) for number in range(3)
@@ -232,13 +233,15 @@ def plain(value: object) -> object:
     return dict(sorted(value.items())) if isinstance(value, dict) else value
 
 
-def events(payloads: Sequence[object], keys: Sequence[bytes | None] | None = None) -> Events:
+def events(payloads: Sequence[object], keys: Sequence[bytes | None] | None = None) -> pa.Table:
     """Return events with some payloads."""
     count = len(payloads)
     ints = np.arange(count)
     value = pa.array([payload if isinstance(payload, bytes) else json.dumps(payload).encode() for payload in payloads], pa.binary())
     key = pa.array([b""] * count if keys is None else list(keys), pa.binary())
-    return Events(ints * 0, ints, ints, key, value, np.zeros(count, dtype=np.uint16), ints)
+    zeros = np.zeros(count, dtype=np.int32)
+    columns = [zeros, ints, ints, key, value, zeros.astype(np.uint16), ints]
+    return pa.table(dict(zip(DECODED_SCHEMA.names, columns, strict=True)), schema=DECODED_SCHEMA)
 
 
 def router(sql: str, buckets: int, *schemas: InputSchema) -> Router:

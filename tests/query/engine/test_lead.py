@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import Event
 from support.bucket_runs import bucket_of, raws, run_bucket, works_of
-from support.bucket_topics import Line, Topic, columns_of
+from support.bucket_topics import Line, Topic, decoded_range
 from support.query_kinds import INPUT
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread, shift_cti
@@ -79,7 +79,7 @@ def lines_of(*records: tuple[int, str] | int) -> list[Line]:
 
 def heard(bucket: Bucket, lines: list[Line]) -> tuple[list[tuple[int, bytes]], tuple[int, int, int] | None]:
     """Take a range; return the results (time, key), and of the CTI after them c, n and ahead."""
-    released = [*bucket.accept_records(0, *columns_of(lines), lines[-1][0] + 1), *bucket.settle()]
+    released = [*bucket.accept_records(0, decoded_range(lines)), *bucket.settle()]
     (cti,) = bucket.next_ctis()
     rows = [row for each in released for row in zip(each.system_us.tolist(), each.key.tolist(), strict=True)]
     return rows, None if cti is None else (cti.c, cti.n, cti.ahead)

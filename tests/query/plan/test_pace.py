@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
 import pytest
 from support.bucket_oracle import Event, Question
-from support.bucket_topics import Line, columns_of
+from support.bucket_topics import Line, decoded_range
 from support.saved_buckets import Plan
 
 from ordering.errors import ProtocolError, SettingError
@@ -17,7 +18,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.protocol.wire import Flag
 from ordering.ticks import MINUTE_US, NEVER, SECOND_US
 from query.__main__ import plan as show_plan
-from query.buckets.bucket import Bucket, Source
+from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.merged import MergedBucket
 from tidegate.settings.load import load
 
@@ -69,9 +70,8 @@ def test_the_plan_shows_the_pace(config: Path, capsys: pytest.CaptureFixture[str
 
 def paced(pace: Pace) -> Bucket:
     """A bucket that merges one partition."""
-    return MergedBucket(
-        Plan(Question(False), None, 1).bucket()._program, [Source("arrivals", 1, {0: 0})], 0, ROSTER, None, None, (None,), pace
-    )
+    config = BucketConfig([Source("arrivals", 1, {0: 0})], 0, ROSTER, pace=pace)
+    return MergedBucket(Plan(Question(False), None, 1).bucket()._program, config)
 
 
 def cti(offset: int, c: int, n: int) -> Line:
@@ -88,11 +88,12 @@ def test_end_edges_do_not_count() -> None:
     """Level 2: three events, one of them the end of a span, are two; the third that counts lets the next CTI pass."""
     bucket = paced(Pace(every_events=3))
     lines = [event(0, 0), event(1, 1), event(2, 2), cti(3, 21, 3)]
-    log, events = columns_of(lines)
-    events.flags = np.array([Flag.EDGE_START, Flag.EDGE_END, 0], dtype=np.uint16)
-    bucket.accept_records(0, log, events, 4)
+    decoded = decoded_range(lines)
+    flags = pa.array([Flag.EDGE_START, Flag.EDGE_END, 0], pa.uint16())
+    events = decoded.events.set_column(decoded.events.schema.get_field_index("flags"), "flags", flags)
+    bucket.accept_records(0, replace(decoded, events=events))
     assert (bucket.frontier_us, bucket.totals["withheld_ctis"]) == (NEVER, 1)
-    bucket.accept_records(0, *columns_of([event(4, 3), cti(5, 31, 4)]), 6)
+    bucket.accept_records(0, decoded_range([event(4, 3), cti(5, 31, 4)]))
     assert (bucket.frontier_us, bucket.totals["withheld_ctis"]) == (31, 1)
     assert [len(released) for released in bucket.settle()] == [4]
 

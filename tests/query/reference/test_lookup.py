@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bucket_oracle import Event
-from support.bucket_topics import Line, columns_of
+from support.bucket_topics import Line, decoded_range
 
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from ordering.ticks import INFINITY, NEVER
-from query.buckets.bucket import Bucket, Source
+from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.merged import MergedBucket
 from query.buckets.substreams import SubstreamBucket
 from query.engine.program import Program
@@ -77,7 +77,7 @@ def bucket_of(over: bool, begun: Sequence[int]) -> Bucket:
     plans = bind_outputs(script, [InputSchema("a", "t", "k" if over else None), TABLE], into="out")
     program = Program(plans, references={"r": table(*begun)})
     kind = SubstreamBucket if over else MergedBucket
-    return kind(program, [Source("a", 1, {0: 0})], 0, Roster(1, 1, Spread.ONE, over), None, None, [None])
+    return kind(program, BucketConfig([Source("a", 1, {0: 0})], 0, Roster(1, 1, Spread.ONE, over)))
 
 
 def run(
@@ -104,8 +104,7 @@ def run(
             if known:
                 kept = [each for each in (*begun, *known) if each >= kept_from.get("r", NEVER)]
                 bucket.update_references(KnownReferences([("r", each) for each in known], {"r": table(*kept)}))
-            offset = batch.lines[-1][0] + 1 if batch.lines else 0
-            found = [*bucket.accept_records(0, *columns_of(batch.lines), offset), *bucket.settle()]
+            found = [*bucket.accept_records(0, decoded_range(batch.lines)), *bucket.settle()]
             rows = [value for released in found for value in released.value.tolist()]
         results += rows
         if forgets:

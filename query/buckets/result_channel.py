@@ -1,0 +1,222 @@
+"""
+A bucket's channel of one output: it numbers results, keeps what result files and CTIs need of them, and makes the CTI that follows.
+
+Law: numbers follow each other without gaps; a CTI counts the results before it, and no result after it lies below it. If the
+channel was begun by another run, its results are recognized and given no second number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ordering.model.step import Released
+from ordering.protocol.punctuation import Cause, Cti, Roster
+from ordering.ticks import INFINITY, NEVER, TICK_MIN
+from query.columns.large_tables import combine_column, take_rows
+from query.config import Promise
+from query.engine.retention import Retention
+
+Ints = NDArray[np.int64]
+
+_AHEAD_SCHEMA = pa.schema([("system_us", pa.int64())])
+
+
+class FullSpan(NamedTuple):
+    """The results of one file: the start of its span, microseconds, and (System.Timestamp, key, value) of each row."""
+
+    start_us: int
+    rows: list[tuple[int, bytes, bytes]]
+
+
+@dataclass(slots=True)
+class ChannelNumbering:
+    """
+    The next number, and what the channel's CTIs have promised.
+
+    Args:
+        seq: Number of the next result.
+        c, largest_us: What the last CTI promised, and the largest System.Timestamp so far; microseconds.
+        written: c and n of the last CTI; None before the first.
+        resumed_us: Results below this are in the channel already, if another run began it; else ``NEVER``.
+        skipped: How many of the later results are, too, and this run has not computed yet.
+        keys: The same by key, if the order between keys may be another in this run.
+    """
+
+    seq: int = 0
+    c: int = NEVER
+    largest_us: int = TICK_MIN
+    written: tuple[int, int] | None = None
+    resumed_us: int = NEVER
+    skipped: int = 0
+    keys: dict[bytes, int] = field(default_factory=dict)
+
+    @classmethod
+    def resume(cls, promise: Promise | None) -> ChannelNumbering:
+        """Return the numbering of a channel that another run has left with *promise*."""
+        if promise is None:
+            return cls()
+        numbering = cls(promise.n, promise.c, promise.largest_us, (promise.c, promise.n), resumed_us=promise.c)
+        if promise.by_key is None:
+            return replace(numbering, skipped=promise.ahead)
+        return replace(numbering, keys={key: len(times) for key, times in promise.by_key.items()})
+
+    def split_written(self, results: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """Return the results that the channel lacks, and those that it has and whose times this run did not know."""
+        if self.resumed_us > NEVER:
+            results = results.filter(pc.greater_equal(results["system_us"], self.resumed_us))
+        if self.keys:
+            return results.filter(pa.array(~self._is_written(results))), results.slice(0, 0)
+        count = min(self.skipped, results.num_rows)
+        self.skipped -= count
+        return results.slice(count), results.slice(0, count)
+
+    def _is_written(self, results: pa.Table) -> NDArray[np.bool_]:
+        """Tell which results are the first ones of a key, and so in the channel already."""
+        is_written = np.zeros(results.num_rows, dtype=np.bool_)
+        keys = pc.fill_null(results["key"], b"")
+        has_known_key = pc.is_in(keys, pa.array(list(self.keys), pa.binary()))
+        for row in np.flatnonzero(has_known_key.to_numpy()).tolist():
+            key = keys[row].as_py()
+            count = self.keys.get(key, 0)
+            is_written[row] = count > 0
+            if count > 1:
+                self.keys[key] = count - 1
+            else:
+                self.keys.pop(key, None)
+        return is_written
+
+    def save(self) -> dict[str, Any]:
+        """Return what :meth:`restore` needs, fit for JSON."""
+        return {**asdict(self), "keys": {key.hex(): count for key, count in self.keys.items()}}
+
+    @classmethod
+    def restore(cls, saved: dict[str, Any]) -> ChannelNumbering:
+        """Return the numbering that was saved."""
+        written = None if saved["written"] is None else (saved["written"][0], saved["written"][1])
+        return cls(**{**saved, "written": written, "keys": {bytes.fromhex(key): count for key, count in saved["keys"].items()}})
+
+
+class ResultChannel:
+    """
+    The channel of one output.
+
+    Args:
+        output: The output's number.
+        bucket: The bucket's number, which is the channel's roster number and its partition of the result topic.
+        roster: The result topic's roster.
+        span_us: The span of System.Timestamp of a result file; None without files.
+        promise: What another run has promised in this channel; None: it is new.
+    """
+
+    def __init__(self, output: int, bucket: int, roster: Roster, span_us: int | None, promise: Promise | None) -> None:
+        self._bucket, self._roster, self._span_us = bucket, roster, span_us
+        self.numbering = ChannelNumbering.resume(promise)
+        self._rows_name, self._ahead_name = f"results{output}", f"ahead{output}"
+
+    def begin(self, promise: Promise | None, retention: Retention) -> None:
+        """Keep the times of the results that another run has left ahead of its last CTI, as far as they are known."""
+        if promise is not None and promise.by_key is not None:
+            self._keep_ahead([us for times in promise.by_key.values() for us in times], retention)
+
+    def number_results(self, results: pa.Table, partition_ids: Ints, retention: Retention) -> Released:
+        """
+        Number results; keep what files and the next CTI need of them.
+
+        Args:
+            results: Final results in emission order (``RESULT_SCHEMA``).
+            partition_ids: The input partition of each.
+            retention: Where to keep them.
+        """
+        numbering = self.numbering
+        if self._span_us and results.num_rows:
+            rows = results.select(["system_us", "key", "value"]).append_column("number", pa.array(partition_ids))
+            if numbering.resumed_us > NEVER:
+                # Another output may need results from the middle of a file on, which is written by then.
+                rows = rows.filter(pc.greater_equal(rows["system_us"], _first_open_span(numbering.resumed_us, self._span_us)))
+            retention.add(self._rows_name, rows)
+        results, written = numbering.split_written(results)
+        self._keep_ahead(written["system_us"], retention)
+        system_us = results["system_us"].to_numpy()
+        released = _make_released(self._bucket, numbering.seq, system_us, *(combine_column(results[name]) for name in ("key", "value")))
+        if len(released):
+            numbering.seq += len(released)
+            numbering.largest_us = max(numbering.largest_us, int(system_us.max()))
+            self._keep_ahead(system_us, retention)
+        return released
+
+    def next_cti(self, c: int, next_offset: int, retention: Retention) -> Cti | None:
+        """Return the CTI to write once all numbered results are acknowledged; None if it would say nothing new."""
+        numbering = self.numbering
+        if c > numbering.c:
+            numbering.c = c
+            _drop_below(retention, self._ahead_name, c)
+        promise = numbering.c, numbering.seq
+        if numbering.c == NEVER or promise == numbering.written:
+            return None
+        numbering.written = promise
+        return Cti(
+            number=self._bucket,
+            output_partition=self._bucket,
+            c=numbering.c,
+            n=numbering.seq,
+            # Results of the other run that are still to be recognized come later, so they do not lie below c.
+            ahead=sum(piece.num_rows for piece in retention.pieces(self._ahead_name)) + numbering.skipped,
+            next_offset=next_offset,
+            arrival_us=numbering.c,
+            largest_us=numbering.largest_us,
+            roster=self._roster,
+            cause=Cause.SHUTDOWN if numbering.c == INFINITY else Cause.EVENT,
+        )
+
+    def pop_full_spans(self, c: int, retention: Retention) -> list[FullSpan]:
+        """Return the result files that no result at or above *c* belongs to, and forget their rows."""
+        rows = retention.rows(self._rows_name) if self._span_us else None
+        if rows is None or self._span_us is None:
+            return []
+        until_us = _first_open_span(c, self._span_us)
+        if until_us <= int(pc.min(rows["system_us"]).as_py()):
+            return []
+        due = rows.filter(pc.less(rows["system_us"], until_us))
+        # Among equals of several input partitions the log's order is chance; a file depends on the events alone.
+        order = pc.sort_indices(due, [("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
+        due = take_rows(due, order.to_numpy())
+        spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
+        for system_us, key, value in zip(*(due[column].to_pylist() for column in ("system_us", "key", "value")), strict=True):
+            spans.setdefault(system_us // self._span_us * self._span_us, []).append((system_us, key, value))
+        _drop_below(retention, self._rows_name, until_us)
+        return [FullSpan(start_us, rows) for start_us, rows in sorted(spans.items())]
+
+    def restore(self, saved: dict[str, Any], retention: Retention) -> None:
+        """Become the channel that was saved with *retention*; drop its rows that are needed no more."""
+        self.numbering = ChannelNumbering.restore(saved)
+        if self.numbering.c > NEVER:
+            _drop_below(retention, self._ahead_name, self.numbering.c)
+            if self._span_us:
+                _drop_below(retention, self._rows_name, _first_open_span(self.numbering.c, self._span_us))
+
+    def _keep_ahead(self, system_us: Ints | pa.ChunkedArray | list[int], retention: Retention) -> None:
+        """Keep the times of results: the next CTI counts those that it does not pass."""
+        if len(system_us):
+            retention.add(self._ahead_name, pa.table({"system_us": system_us}, schema=_AHEAD_SCHEMA))
+
+
+def _drop_below(retention: Retention, name: str, until_us: int) -> None:
+    retention.reduce(name, lambda table: table.filter(pc.greater_equal(table["system_us"], until_us)))
+
+
+def _first_open_span(c: int, span_us: int) -> int:
+    """Return the start of the first span that a CTI at *c* leaves open."""
+    return c // span_us * span_us if c < INFINITY else INFINITY
+
+
+def _make_released(number: int, seq: int, system_us: Ints, key: pa.Array, value: pa.Array) -> Released:
+    count = len(system_us)
+    numbers = np.arange(seq, seq + count)
+    flags = np.zeros(count, dtype=np.uint16)
+    return Released(number, np.full(count, number, dtype=np.int32), numbers, system_us, system_us, system_us, numbers, flags, key, value)

@@ -1,0 +1,162 @@
+"""
+The substreams of a bucket: their dense numbers, how far each has come, and forgetting those that nothing needs.
+
+Law: numbers follow from nothing but the order in which names were met; no result depends on them. A bucket that meets ever new
+keys does not keep them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.ticks import NEVER
+from query.engine.retention import Retention
+
+# With fewer substreams none are looked at: forgetting costs a pass over all retained rows.
+SUBS_MIN = 1024
+_PROGRESS = "progress"
+
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+Name = TypeVar("Name")
+
+
+class SubstreamTable(Generic[Name]):
+    """
+    Substreams by name.
+
+    Attributes:
+        names: The name of each substream, by its number.
+        progress_us: How far each has come, microseconds; ``NEVER`` before its first event.
+    """
+
+    def __init__(self) -> None:
+        self.names: list[Name] = []
+        self.progress_us: Ints = np.empty(0, dtype=np.int64)
+        self._numbers: dict[Name, int] = {}
+        self._touched: list[Ints] = []
+        self._needed_last = 0
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def find(self, name: Name) -> int:
+        """Return the number of a substream, -1 if it has none."""
+        return self._numbers.get(name, -1)
+
+    def number(self, names: Sequence[Name]) -> tuple[Ints, list[Name]]:
+        """Return the number of each name, and the names that were added, in the order of their numbers."""
+        fresh = [name for name in dict.fromkeys(names) if name not in self._numbers]
+        if fresh:
+            self._numbers.update(zip(fresh, range(len(self.names), len(self.names) + len(fresh)), strict=True))
+            self.names += fresh
+            self.progress_us = np.concatenate([self.progress_us, np.full(len(fresh), NEVER, dtype=np.int64)])
+        return np.array([self._numbers[name] for name in names], dtype=np.int64), fresh
+
+    def touch(self, subs: Ints) -> None:
+        """Save these substreams with the next :meth:`save`: something of theirs has changed."""
+        self._touched.append(subs)
+
+    def touch_all(self) -> None:
+        """Save all substreams with the next :meth:`save`."""
+        self._touched = [np.arange(len(self.names))]
+
+    def slices_since(self, before: Ints, first_us: Ints) -> pa.Table | None:
+        """
+        Return the slices of time that have become final (``sub``, ``from_us``, ``to_us``); None if no substream has moved.
+
+        Args:
+            before: The progress of each substream up to which slices are finished.
+            first_us: The instant of the first event of each that had none before.
+        """
+        moved = np.flatnonzero(self.progress_us > before)
+        if not len(moved):
+            return None
+        # Before its first event a substream has no result: an older slice would make a batch look at all that is retained.
+        from_us = np.where(before == NEVER, first_us, before)[moved]
+        return pa.table({"sub": moved, "from_us": from_us, "to_us": self.progress_us[moved]})
+
+    def horizon(self) -> pa.Table:
+        """Return up to which instant each substream is finished (``sub``, ``to_us``)."""
+        return pa.table({"sub": np.arange(len(self.names)), "to_us": self.progress_us})
+
+    # State
+
+    def save(self, retention: Retention, columns_of: Callable[[Ints], dict[str, Any]]) -> None:
+        """
+        Retain an entry for each touched substream.
+
+        Args:
+            retention: Where.
+            columns_of: Returns the columns beside number and progress, from which :meth:`restore` reads the names.
+        """
+        subs = np.unique(np.concatenate(self._touched)) if self._touched else np.empty(0, dtype=np.int64)
+        self._touched = []
+        if len(subs):
+            # An older entry of a substream says nothing that the new one does not.
+            retention.reduce(_PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), subs))))
+            retention.add(_PROGRESS, pa.table({"sub": subs, "progress_us": self.progress_us[subs], **columns_of(subs)}))
+
+    def restore(self, retention: Retention, count: int, names_of: Callable[[pa.Table], Sequence[Name]]) -> list[tuple[Ints, pa.Table]]:
+        """
+        Become the table of *count* substreams that was saved; return all retained entries, older ones first.
+
+        Args:
+            retention: Where its entries are.
+            count: How many substreams there were.
+            names_of: Returns the name of each entry.
+        """
+        self.progress_us = np.full(count, NEVER, dtype=np.int64)
+        names: dict[int, Name] = {}
+        tables = [(table["sub"].to_numpy(), table) for table in retention.tables(_PROGRESS)]
+        for subs, table in tables:
+            np.maximum.at(self.progress_us, subs, table["progress_us"].to_numpy())
+            names |= dict(zip(subs.tolist(), names_of(table), strict=True))
+        self.names = [names[sub] for sub in sorted(names)]
+        self._numbers = {name: sub for sub, name in enumerate(self.names)}
+        assert len(self._numbers) == count, "every substream has a saved entry"
+        return tables
+
+    # Forgetting
+
+    @property
+    def may_prune(self) -> bool:
+        """Whether there are so many more substreams than were needed last time that a look at them pays."""
+        return len(self.names) >= max(2 * self._needed_last, SUBS_MIN)
+
+    def prune(self, needed: Bools, retention: Retention, retained_names: Sequence[str]) -> Bools | None:
+        """
+        Forget the substreams that are not needed, if they are at least half of all.
+
+        Args:
+            needed: Which ones are needed even without rows; those with rows are marked, too.
+            retention: What is retained. Rows get the new numbers.
+            retained_names: The retained rows that count, those with ``sub``.
+
+        Returns:
+            Which ones stay, in the order of their new numbers; None if all do.
+        """
+        for name in retained_names:
+            for table in retention.tables(name):
+                needed[table["sub"].to_numpy()] = True
+        self._needed_last = int(np.count_nonzero(needed))
+        if 2 * self._needed_last > len(needed):
+            return None
+        new_number = np.where(needed, np.cumsum(needed) - 1, -1).astype(np.int64)
+        retention.reduce(_PROGRESS, lambda table: table.slice(0, 0))
+        retention.rewrite(retained_names, lambda table: _renumber(table, new_number))
+        self.names = [self.names[sub] for sub in np.flatnonzero(needed).tolist()]
+        self._numbers = {name: sub for sub, name in enumerate(self.names)}
+        self.progress_us = self.progress_us[needed]
+        self.touch_all()
+        return needed
+
+
+def _renumber(table: pa.Table, new_number: Ints) -> pa.Table:
+    column = table.schema.get_field_index("sub")
+    return table.set_column(column, "sub", pa.array(new_number[table["sub"].to_numpy()]))
