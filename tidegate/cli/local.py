@@ -19,9 +19,6 @@ if TYPE_CHECKING:  # numpy, Arrow and SQL are loaded only by a run, not by --hel
     from tidegate.local.files import LocalFile
     from tidegate.local.run_setup import RunSetup
 
-BLOCK_BYTES = 4 * 2**20
-"""About how much is read at a time."""
-
 
 def local(
     script: Annotated[Path, typer.Argument(help="The query, a .sql file.")],
@@ -56,6 +53,7 @@ def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into
     from tidegate.local.report import LocalReport
     from tidegate.local.run_setup import open_run
     from tidegate.local.script import bind_script, find_mistakes
+    from tidegate.order.files import BLOCK_BYTES
     from tidegate.order.output import discard_stdout
 
     bound = bind_script(script, setup.settings, into=into)
@@ -70,7 +68,7 @@ def _run_script(script: Path, setup: RunSetup, read_files: list[LocalFile], into
                 for step in run.steps():
                     sink.write(step)
                     report.add(step)
-                    show()
+                    show([source.counts.records for source in run.inputs])
         except BrokenPipeError:
             discard_stdout()
             return 0

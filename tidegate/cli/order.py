@@ -17,14 +17,11 @@ import typer
 from ordering.policies import Action, Shape
 
 if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
-    from tidegate.order.files import Records
+    from tidegate.order.blocks import Records
     from tidegate.order.output import LineWriter
     from tidegate.order.report import OrderReport
     from tidegate.order.rows import OrderPlan
     from tidegate.order.walk import FileWalk
-
-BLOCK_BYTES = 4 * 2**20
-"""About how much is read at a time."""
 
 
 class Unit(StrEnum):
@@ -93,19 +90,20 @@ def order(
     format: Annotated[SummaryFormat, typer.Option(help="How the summary on standard error is written.")] = SummaryFormat.TEXT,
 ) -> None:
     """Put the events of a file in order, without Kafka, Spark or Java."""
-    from tidegate.order import flags
+    from tidegate.order.blocks import Format
     from tidegate.order.fields import parse_path
-    from tidegate.order.files import Format, open_records
+    from tidegate.order.files import BLOCK_BYTES, choose_delimiter, detect_format, open_records, open_source
+    from tidegate.order.flags import NONE, check_shape, parse_policies
     from tidegate.order.output import LineWriter, check_distinct_files, discard_stdout
     from tidegate.order.report import OrderReport
     from tidegate.order.rows import OrderPlan
 
-    flags.check_shape(shape, end, key)
-    has_arrival = arrival != flags.NONE
+    check_shape(shape, end, key)
+    has_arrival = arrival != NONE
     paths = {"--over": over, "--arrival": arrival if has_arrival else None, "--partition": partition, "--end": end, "--key": key}
     path_by_flag = {flag: parse_path(text, flag) if text is not None else None for flag, text in paths.items()}
     plan = OrderPlan(
-        policies=flags.parse_policies(early, late, late_action, reorder, out_of_order_action),
+        policies=parse_policies(early, late, late_action, reorder, out_of_order_action),
         timestamp_by=parse_path(timestamp_by, "--timestamp-by"),
         timestamp_format=timestamp_format.value,
         over=path_by_flag["--over"],
@@ -118,10 +116,10 @@ def order(
         should_explain=explain,
     )
     input_suffix = input_format.value if input_format else None
-    separator = flags.choose_delimiter(file, delimiter, input_suffix)
+    separator = choose_delimiter(file, delimiter, input_suffix)
     report = OrderReport(file, as_json=format is SummaryFormat.JSON)
-    with flags.open_source(file) as source:
-        file_format = flags.detect_format(file, source, input_suffix)
+    with open_source(file) as source:
+        file_format = detect_format(file, source, input_suffix)
         check_distinct_files(source, output, dropped)
         records = open_records(file, file_format, source, separator, BLOCK_BYTES)
         plan = replace(plan, is_typed=file_format is not Format.CSV)
@@ -153,6 +151,6 @@ def walk_file(
             outcome = walk.walk_block(block)
             ordered_writer.write(outcome.ordered)
             dropped_writer.write(outcome.dropped)
-            show(walk.summary.records)
+            show([walk.summary.records])
         ordered_writer.write(walk.finish().ordered)
     return walk

@@ -30,8 +30,8 @@ from ordering.policies import Action
 from tidegate.local.files import LocalFile
 from tidegate.local.output import DEAD
 from tidegate.local.run_setup import PolicyFlags
-from tidegate.order.files import Format
-from tidegate.order.flags import FORMAT_BY_SUFFIX
+from tidegate.order.blocks import Format
+from tidegate.order.files import FORMAT_BY_SUFFIX
 
 SCRIPT = "query.sql"
 ERROR = "expected.error"

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 
 from ordering.errors import QueryError
-from tidegate.cli.local import BLOCK_BYTES
 from tidegate.local.case_files import SCRIPT, Case, CaseError
 from tidegate.local.output import DEAD, dead_line
 from tidegate.local.run_setup import RunSetup, open_run
 from tidegate.local.script import BoundScript, bind_script
+from tidegate.order.files import BLOCK_BYTES
 
 
 @dataclass(frozen=True, slots=True)

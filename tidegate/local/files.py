@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ordering.errors import SettingError
-from tidegate.order.files import Format, OrderFileError, Records, open_records
-from tidegate.order.flags import FORMAT_BY_SUFFIX, STANDARD_INPUT, open_source
+from tidegate.order.blocks import Format, OrderFileError, Records
+from tidegate.order.files import FORMAT_BY_SUFFIX, STANDARD_INPUT, open_records, open_source
 
 _NAME = re.compile(r"[^\s=/]+")
 

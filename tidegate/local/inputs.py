@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -35,8 +35,11 @@ from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant
 from tidegate.local.files import LocalFile, open_file_records
 from tidegate.local.ordered_log import FileRoster
+from tidegate.order.blocks import Block, OrderFileError, Records
 from tidegate.order.fields import find_well_known
-from tidegate.order.files import Block, OrderFileError, Records
+from tidegate.order.flags import without_arrival
+from tidegate.order.record_columns import RecordColumns
+from tidegate.order.summary import add_counts
 from tidegate.payloads.formats import JSON, reader_of
 
 Ints = NDArray[np.int64]
@@ -114,7 +117,7 @@ class FileInput:
     def __init__(self, file: LocalFile, scan: Scan, rules: TimeRules, block_bytes: int) -> None:
         self.file, self.name, self.counts = file, scan.input, InputCounts()
         self.is_ended = False
-        self._scan, self._rules, self._over = scan, rules, scan.over is not None
+        self.rules, self._scan, self._over = rules, scan, scan.over is not None
         self._open = ExitStack()
         self.records: Records = self._open.enter_context(open_file_records(file, block_bytes))
         self._blocks = self.records.blocks()
@@ -122,9 +125,8 @@ class FileInput:
         names = self.records.columns or first
         self.has_arrival = find_well_known(names, [ARRIVAL]) is not None
         self.has_partition = find_well_known(names, [PARTITION]) is not None
-        self._changed_us = self._file_change_us()
-        self._exprs = self._needed_exprs()
-        self._reader = ReaderSource(reader_of(JSON), self._exprs)
+        self.changed_us = self._file_change_us()
+        self.reader = ReaderSource(reader_of(JSON), self._needed_exprs())
         self._policies = self._effective_policies()
         self._partitions: dict[int, _Partition] = {}
         partitions = self._find_partitions(block_bytes)
@@ -157,7 +159,7 @@ class FileInput:
     def _needed_exprs(self) -> dict[str, Expr]:
         wanted: dict[str, Expr | None] = {
             "time": _without_type(self._scan.timestamp_by),
-            "end": Field(tuple(self._rules.end.split("."))) if self._rules.end is not None else None,
+            "end": Field(tuple(self.rules.end.split("."))) if self.rules.end is not None else None,
             "over": _without_type(self._scan.over),
             "arrival": Field((ARRIVAL,)) if self.has_arrival else None,
             "partition": Field((PARTITION,)) if self.has_partition else None,
@@ -168,9 +170,8 @@ class FileInput:
         if self._scan.timestamp_by is None:
             return Policies.arrival_order()
         if self.has_arrival:
-            return self._rules.policies
-        # Without an arrival A stays before all time and with it the floor; with OVER the model wants a tolerance all the same.
-        return replace(self._rules.policies, early_us=None, late_us=0 if self._over else None)
+            return self.rules.policies
+        return without_arrival(self.rules.policies, has_over=self._over)
 
     def _file_change_us(self) -> int:
         """Return the arrival of every record of a file that holds none."""
@@ -209,7 +210,7 @@ class FileInput:
     def _partition(self, number: int) -> _Partition:
         partition = self._partitions.get(number)
         if partition is None:
-            model = Model(self._policies, self._over, 1, number, shape=self._rules.shape)
+            model = Model(self._policies, self._over, 1, number, shape=self.rules.shape)
             partition = self._partitions[number] = _Partition(model, model.new_state())
         return partition
 
@@ -218,9 +219,7 @@ class FileInput:
         step = partition.model.step(partition.state, batch)
         if len(batch.offset):
             partition.next_line = batch.end_offset
-        for counter in fields(Counts):
-            counted = getattr(self.counts.policies, counter.name)
-            setattr(self.counts.policies, counter.name, counted + getattr(step.counts, counter.name))
+        add_counts(self.counts.policies, step.counts)
         for cti in step.ctis:
             self.frontier.rise(number, cti.c)
         return step
@@ -234,83 +233,43 @@ class FileInput:
         return [self._step(number, each.model.time_only_batch(each.next_line, finish=True)) for number, each in ending]
 
 
-class _Rows:
-    """One block as columns: which records can be used, of which partition, with which times and keys."""
+class _Rows(RecordColumns):
+    """One block of an input: its columns, and the partition of each record."""
 
     def __init__(self, source: FileInput, block: Block) -> None:
-        self._block, self._source, size = block, source, len(block)
-        self._line: Ints = np.array(block.line, dtype=np.int64)
-        self._reason: list[str] = [fault.value if fault else "" for fault in block.fault]
-        self._is_bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
-        self._value = _payloads(block)
-        extracted = source._reader.extract(self._value)
+        super().__init__(block, block.payloads())
+        self._name, size = source.name, len(block)
+        extracted = source.reader.extract(self.value)
         columns: dict[str, Values] = dict(extracted.columns)  # type: ignore[arg-type]
-        self._mark_bad(~extracted.well_formed, "malformed")
-        self._partition = np.zeros(size, dtype=np.int64)
+        self.mark_bad(~extracted.well_formed, "malformed", is_walked=False)
+        self.partition = np.zeros(size, dtype=np.int64)
         if source.has_partition:
-            self._partition, valid = parse_partitions(columns["partition"].variant)
-            self._mark_bad(~valid, "partition")
-        self._arrival_us = np.full(size, source._changed_us, dtype=np.int64)
+            self.partition, valid = parse_partitions(columns["partition"].variant)
+            self.mark_bad(~valid, "partition", is_walked=False)
+        self.arrival_us = np.full(size, source.changed_us, dtype=np.int64)
         if source.has_arrival:
-            self._arrival_us, valid = columns["arrival"].ticks("auto")
-            self._mark_bad(~valid, "arrival")
-        self._is_walked = ~self._is_bad
-        self._event_us: Ints | None = None
+            self.arrival_us, valid = columns["arrival"].ticks("auto")
+            self.mark_bad(~valid, "arrival", is_walked=False)
         if "time" in columns:
-            self._event_us, valid = columns["time"].ticks(source._rules.time_format)
-            self._mark_bad(~valid, "timestamp")
-        self._end_us: Ints | None = None
-        self._start_us: Ints | None = None
+            self.event_us, valid = columns["time"].ticks(source.rules.time_format)
+            self.mark_bad(~valid, "timestamp")
         if "end" in columns:
-            self._read_ends(columns["end"], source._rules)
-        self._substream = columns["over"].keys() if "over" in columns else None
-
-    def _mark_bad(self, rows_mask: Mask, reason: str) -> None:
-        fresh = rows_mask & ~self._is_bad
-        for row in np.flatnonzero(fresh).tolist():
-            self._reason[row] = reason
-        self._is_bad |= fresh
-
-    def _read_ends(self, end: Values, rules: TimeRules) -> None:
-        """Take the ends of intervals; the event time of an end edge is its end, and what else stands there is that of its start edge."""
-        assert self._event_us is not None, "what has a span has an event time"
-        ticks, valid = end.ticks(rules.time_format)
-        if rules.shape is Shape.INTERVAL:
-            self._mark_bad(~valid, "end")
-            self._end_us = ticks
-            return
-        ends = end.present()
-        self._mark_bad(ends & ~valid, "end")
-        self._start_us = np.where(ends, self._event_us, NEVER)
-        self._event_us = np.where(ends, ticks, self._event_us)
+            self.set_ends(source.rules.shape, *columns["end"].ticks(source.rules.time_format), columns["end"].present())
+        if "over" in columns:
+            self.substream = columns["over"].keys()
+            self.key = self.substream.dictionary_decode().cast(pa.binary())
 
     def by_partition(self) -> Iterator[tuple[int, Ints]]:
         """Yield each partition that has records to walk, with its rows."""
-        for partition in np.unique(self._partition[self._is_walked]).tolist():
-            yield partition, np.flatnonzero(self._is_walked & (self._partition == partition))
-
-    def batch(self, rows: Ints) -> Batch:
-        """Return some rows as a batch for the model; a record without a valid event time still moves time."""
-        substream = None if self._substream is None else self._substream.take(pa.array(rows))
-        return Batch(
-            offset=self._line[rows],
-            arrival_us=self._arrival_us[rows],
-            event_time_us=None if self._event_us is None else self._event_us[rows],
-            readable=~self._is_bad[rows],
-            substream=substream,
-            key=np.empty(len(rows), dtype=object) if substream is None else substream.dictionary_decode().cast(pa.binary()),
-            value=self._value.take(pa.array(rows)),
-            end_offset=int(self._line[rows[-1]]) + 1,
-            end_us=None if self._end_us is None else self._end_us[rows],
-            start_us=None if self._start_us is None else self._start_us[rows],
-        )
+        for partition in np.unique(self.partition[self.is_walked]).tolist():
+            yield partition, np.flatnonzero(self.is_walked & (self.partition == partition))
 
     def bad_records(self) -> list[BadRecord]:
         """Return the records that cannot be used."""
         records = []
-        for row in np.flatnonzero(self._is_bad).tolist():
-            partition = int(self._partition[row]) if self._is_walked[row] else None
-            records.append(BadRecord(self._source.name, self._reason[row], partition, int(self._line[row]), self._block.text[row]))
+        for row in np.flatnonzero(self.is_bad).tolist():
+            partition = int(self.partition[row]) if self.is_walked[row] else None
+            records.append(BadRecord(self._name, self.reason[row], partition, int(self.line[row]), self.block.text[row]))
         return records
 
 
@@ -335,14 +294,9 @@ def _without_type(expr: Expr | None) -> Expr | None:
 
 
 def _extract(reader: ReaderSource, block: Block, name: str) -> Variant:
-    column = reader.extract(_payloads(block)).columns[name]
+    column = reader.extract(block.payloads()).columns[name]
     assert isinstance(column, Values)
     return column.variant
-
-
-def _payloads(block: Block) -> pa.Array:
-    """Return the JSON of each record, null where it has none that can be used."""
-    return pa.array([None if fault else text for text, fault in zip(block.text, block.fault, strict=True)], type=pa.binary())
 
 
 def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
@@ -351,9 +305,8 @@ def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Bloc
     names: list[str] = []
     for block in blocks:
         seen.append(block)
-        found = next((one for one in block.fields if one is not None), None)
-        if found is not None:
-            names = list(found)
+        if (first := block.first_names()) is not None:
+            names = first
             break
     return names, _replay(seen, blocks)
 

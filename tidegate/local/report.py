@@ -6,17 +6,16 @@ Law: numbers add up: every record of an input was taken in order, dropped by a p
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tidegate.local.inputs import ARRIVAL, PARTITION, FileInput
 from tidegate.local.run import LocalRun, RunStep
-from tidegate.order.summary import print_summary
+from tidegate.order.summary import Show, policy_numbers, print_summary, show_progress
 
 if TYPE_CHECKING:
     from query.lint import Finding
@@ -52,30 +51,9 @@ class LocalReport:
             self._results[number] += len(results.values)
         self._reasons.update(bad.reason for bad in step.bad)
 
-    @contextmanager
-    def progress(self, run: LocalRun) -> Iterator[Callable[[], None]]:
-        """Show how far the reading is, on a terminal; call what this gives after each step."""
-        if self._as_json or not sys.stderr.isatty():
-            yield lambda: None
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=20),
-            TextColumn("{task.fields[count]:,} records"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-            tasks = [shown.add_task(source.name, total=source.records.total or None, count=0) for source in run.inputs]
-
-            def show() -> None:
-                for task, source in zip(tasks, run.inputs, strict=True):
-                    shown.update(task, completed=source.records.done, count=source.counts.records)
-
-            yield show
+    def progress(self, run: LocalRun) -> AbstractContextManager[Show]:
+        """Show how far the reading is; see :func:`tidegate.order.summary.show_progress`."""
+        return show_progress([(source.name, source.records) for source in run.inputs], is_shown=not self._as_json)
 
     def print_summary(self, run: LocalRun) -> None:
         """Write the summary on standard error."""
@@ -101,9 +79,7 @@ def _input_numbers(source: FileInput) -> dict[str, Any]:
         "records": source.counts.records,
         "ordered": counts.released,
         "partitions": source.partitions,
-        "late_adjusted": counts.late_adjusted,
-        "out_of_order_adjusted": counts.out_of_order_adjusted,
-        "dropped": {"early": counts.early, "late": counts.late_dropped, "out_of_order": counts.out_of_order_dropped},
+        **policy_numbers(counts),
         "arrival_clamps": counts.arrival_clamps,
         "bad": source.counts.bad.total(),
         "has_arrival": source.has_arrival,

@@ -22,7 +22,7 @@ from tidegate.local.files import LocalFile
 from tidegate.local.inputs import FileInput, TimeRules
 from tidegate.local.run import LocalRun
 from tidegate.local.script import BoundScript, ScriptSettings
-from tidegate.order import flags as order_flags
+from tidegate.order.flags import parse_policies
 
 if TYPE_CHECKING:
     from tidegate.settings.load import Settings
@@ -49,7 +49,7 @@ class PolicyFlags:
         Raises:
             SettingError: A duration cannot be read or is out of range.
         """
-        typed = order_flags.parse_policies(
+        typed = parse_policies(
             self.early or "5m",
             self.late or "5s",
             self.late_action or Action.ADJUST,

@@ -1,38 +1,19 @@
 """
-What the flags of ``tidegate order`` mean: policies, shapes, and the input with its format.
+What the flags of ``tidegate order`` mean: policies and shapes.
 
-Law: a wrong flag is told before anything is read or written, by its name, with a correct one.
+Law: a wrong flag is reported before anything is read or written, by its name, with a correct one.
 """
 
 from __future__ import annotations
 
-import errno
-import shlex
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import BinaryIO, TextIO
+from dataclasses import replace
 
 from ordering.errors import SettingError, TidegateError
 from ordering.policies import Action, Policies, Shape
 from ordering.ticks import parse_duration
-from tidegate.order.files import Format, OrderFileError
 
 OFF = "off"
 NONE = "none"
-STANDARD_INPUT = "-"
-
-_GZIP = b"\x1f\x8b"
-FORMAT_BY_SUFFIX = {
-    ".ndjson": Format.NDJSON,
-    ".jsonl": Format.NDJSON,
-    ".json": Format.NDJSON,
-    ".csv": Format.CSV,
-    ".tsv": Format.CSV,
-    ".parquet": Format.PARQUET,
-    ".pq": Format.PARQUET,
-}
 
 
 def parse_policies(early: str, late: str, late_action: Action, reorder: str, out_of_order_action: Action) -> Policies:
@@ -49,6 +30,12 @@ def parse_policies(early: str, late: str, late_action: Action, reorder: str, out
         reorder_us=-1 if reorder == "-1us" else _parse_tolerance(reorder),
         out_of_order_action=out_of_order_action,
     )
+
+
+def without_arrival(policies: Policies, *, has_over: bool) -> Policies:
+    """Return the policies that apply to records without arrivals: nothing is early or late."""
+    # Without an arrival the floor stays before all time. With OVER the model wants a late tolerance all the same.
+    return replace(policies, early_us=None, late_us=0 if has_over else None)
 
 
 def _parse_tolerance(text: str) -> int:
@@ -86,90 +73,3 @@ def check_shape(shape: Shape, end: str | None, key: str | None) -> None:
 
 def _conflict(what: str, where: str, fix: str, example: str) -> SettingError:
     return SettingError(what, code="TG-SETTING-CONFLICT", where=where, fix=fix, example=example)
-
-
-def detect_format(path: str, source: BinaryIO, named_format: str | None) -> Format:
-    """
-    Return what the file at *path* holds: as given, else by its ending; ``-`` is NDJSON.
-
-    Args:
-        path: What errors call it.
-        source: The file, opened: its first octets tell if it is compressed.
-        given: A format, or an ending without its dot.
-
-    Raises:
-        OrderFileError: The ending says nothing, or the file is compressed.
-    """
-    _check_compression(path, source, named_format)
-    if named_format is None and path == STANDARD_INPUT:
-        return Format.NDJSON
-    format = FORMAT_BY_SUFFIX.get(f".{named_format}" if named_format is not None else Path(path).suffix.lower())
-    if format is None:
-        raise OrderFileError(
-            f"the ending of {path} names no format",
-            code="TG-ORDER-FORMAT",
-            where=path,
-            fix=f"say which with --input-format ({', '.join(Format)}); endings known: {', '.join(FORMAT_BY_SUFFIX)}",
-            example=f"tidegate order {path} --input-format ndjson --timestamp-by at",
-        )
-    return format
-
-
-def _check_compression(path: str, source: BinaryIO, named_format: str | None) -> None:
-    peek = getattr(source, "peek", None)
-    if peek is None or not peek(len(_GZIP)).startswith(_GZIP):
-        return
-    inner = named_format or Path(path).with_suffix("").suffix.lower().removeprefix(".")
-    named = f" --input-format {inner}" if f".{inner}" in FORMAT_BY_SUFFIX and inner != Format.NDJSON else ""
-    unpack = "zcat" if path == STANDARD_INPUT else f"zcat {shlex.quote(path)}"
-    piped = f"{unpack} | tidegate order -{named} --timestamp-by at"
-    raise OrderFileError(
-        "the file is compressed with gzip",
-        code="TG-ORDER-FORMAT",
-        where=path,
-        fix="unpack it",
-        example=f"{unpack} > log.parquet" if FORMAT_BY_SUFFIX.get(f".{inner}") is Format.PARQUET else piped,
-    )
-
-
-def choose_delimiter(path: str, delimiter: str | None, input_format: str | None = None) -> str:
-    """
-    Return the character between the columns of a CSV.
-
-    Raises:
-        SettingError: What is given is not one character.
-    """
-    found = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
-    found = "\t" if found == "\\t" else found
-    if len(found) != 1 or found in '"\r\n':
-        raise SettingError(
-            f"{found!r} cannot stand between columns",
-            code="TG-SETTING-VALUE",
-            where="--delimiter",
-            fix="give one character",
-            example="--delimiter ';'",
-        )
-    return found
-
-
-@contextmanager
-def open_source(path: str) -> Iterator[BinaryIO]:
-    """
-    Open the file at *path*, or standard input.
-
-    Raises:
-        OrderFileError: It cannot be opened, or not be read on.
-    """
-    try:
-        if path == STANDARD_INPUT:
-            standard: TextIO | None = sys.stdin
-            if standard is None:
-                raise OSError(errno.EBADF, "standard input is closed")
-            yield standard.buffer
-        else:
-            with Path(path).open("rb") as source:
-                yield source
-    except OSError as error:
-        raise OrderFileError(
-            f"the file cannot be read: {error.strerror or error}", where=path, fix="correct the path, or its permissions"
-        ) from error

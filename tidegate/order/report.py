@@ -6,19 +6,18 @@ Law: numbers add up: every record is in order, dropped or unreadable.
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from difflib import get_close_matches
 from typing import Any
 
 from ordering.ticks import SECOND_US
+from tidegate.order.blocks import OpenQuote, OrderFileError, Records
 from tidegate.order.fields import FieldPath, format_path
-from tidegate.order.files import OpenQuote, OrderFileError, Records
 from tidegate.order.rows import FieldNames
-from tidegate.order.summary import print_summary
+from tidegate.order.summary import Show, policy_numbers, print_summary, show_progress
 from tidegate.order.walk import FileWalk, Summary
 
 _NAMES_SHOWN = 12
@@ -61,26 +60,9 @@ class OrderReport:
         self._path, self._as_json = path, as_json
         self._began_s = time.monotonic()
 
-    @contextmanager
-    def progress(self, records: Records) -> Iterator[Callable[[int], None]]:
-        """Show how far the reading is, on a terminal; call what this gives after each block, with the number of records so far."""
-        if self._as_json or not sys.stderr.isatty():
-            yield lambda _: None
-            return
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-        bar = [BarColumn(bar_width=20)] if records.total else []
-        columns = (
-            SpinnerColumn(),
-            TextColumn("{task.description}"),
-            *bar,
-            TextColumn("{task.fields[count]:,} records"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-            task = shown.add_task(f"order {self._path}", total=records.total or None, count=0)
-            yield lambda count: shown.update(task, completed=records.done, count=count)
+    def progress(self, records: Records) -> AbstractContextManager[Show]:
+        """Show how far the reading is; see :func:`tidegate.order.summary.show_progress`."""
+        return show_progress([(f"order {self._path}", records)], is_shown=not self._as_json)
 
     def print_summary(self, walk: FileWalk, open_quote: OpenQuote | None = None) -> None:
         """Write the summary on standard error."""
@@ -96,9 +78,7 @@ class OrderReport:
             "records": summary.records,
             "ordered": counts.released,
             "partitions": walk.partitions,
-            "late_adjusted": counts.late_adjusted,
-            "out_of_order_adjusted": counts.out_of_order_adjusted,
-            "dropped": {"early": counts.early, "late": counts.late_dropped, "out_of_order": counts.out_of_order_dropped},
+            **policy_numbers(counts),
             "unreadable": dict(sorted(summary.unreadable.items())),
             "first_unreadable": {reason: line for reason, (line, _) in sorted(summary.first_bad.items())},
             "arrival_clamps": counts.arrival_clamps,

@@ -1,9 +1,7 @@
 """
-Records of a file become columns for the time model: which can be read, of which partition, with which times and keys.
+Records of a file read by the fields that the flags of ``tidegate order`` name, or by well-known ones.
 
-Law: whether a record is readable, and why not, depends on the record and the fields in force alone. A record without a
-valid event time, or a span without a valid end, is walked all the same, as its arrival moves time; one without a valid
-arrival or partition is not.
+Law: whether a record is readable, and why not, depends on the record and the fields in force alone.
 """
 
 from __future__ import annotations
@@ -17,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ordering.model.step import Batch
 from ordering.policies import Policies, Shape
-from ordering.ticks import NEVER
+from tidegate.order.blocks import Block
 from tidegate.order.fields import (
     ARRIVAL_NAMES,
     MISSING,
@@ -32,10 +29,9 @@ from tidegate.order.fields import (
     path_getter,
     ticks_of,
 )
-from tidegate.order.files import Block
+from tidegate.order.record_columns import RecordColumns
 
 Ints = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 
 SINGLE_PARTITION = PartitionId(2, 0, "", b"0")
 """The partition of a file that names none."""
@@ -116,28 +112,20 @@ class FieldNames:
         return self._partitions[cache_key]
 
 
-class Rows:
-    """
-    One block as columns.
-
-    ``bad`` records are unreadable for a ``reason``, ``fed`` ones are walked; ``codes`` says of which of ``partitions`` each
-    record is, -1 where of none.
-    """
+class Rows(RecordColumns):
+    """One block of a file, read by the fields in force: ``codes`` says of which of ``partitions`` each record is, -1 of none."""
 
     def __init__(self, names: FieldNames, block: Block) -> None:
-        self._names, self._plan, self.block = names, names.plan, block
-        self.line: Ints = np.array(block.line, dtype=np.int64)
-        self.reason: list[str] = [fault.value if fault else "" for fault in block.fault]
-        self.is_bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
-        self.is_walked: Mask = ~self.is_bad
+        value = np.empty(len(block), dtype=object)
+        value[:] = block.text
+        super().__init__(block, value)
+        self._names, self._plan = names, names.plan
         self.partitions, self.codes = self._partition_codes()
-        self._arrival_us = self._parse_arrivals()
-        self._event_time_us, timed = ticks_of(self._column(self._plan.timestamp_by), self._plan.timestamp_format)
-        self._mark_unreadable(~timed, "timestamp")
-        self._end_us, self._start_us = self._parse_span()
-        self._substream, self._key = self._parse_keys(self._plan.over), self._parse_keys(self._plan.key)
-        self._value = np.empty(len(block), dtype=object)
-        self._value[:] = block.text
+        self._read_arrivals()
+        self.event_us, valid = ticks_of(self._column(self._plan.timestamp_by), self._plan.timestamp_format)
+        self.mark_bad(~valid, "timestamp")
+        self._read_ends()
+        self.substream, self.key = self._parse_keys(self._plan.over), self._parse_keys(self._plan.key)
 
     def by_partition(self) -> list[tuple[PartitionId, Ints]]:
         """Return the partitions that have records to walk, each with its rows."""
@@ -151,21 +139,6 @@ class Rows:
         """Return the partition of one record."""
         return self.partitions[self.codes[row]] if self.codes[row] >= 0 else None
 
-    def batch(self, rows: Ints) -> Batch:
-        """Return some rows as a batch for the model."""
-        return Batch(
-            offset=self.line[rows],
-            arrival_us=self._arrival_us[rows],
-            event_time_us=self._event_time_us[rows],
-            readable=~self.is_bad[rows],
-            substream=None if self._substream is None else self._substream.take(pa.array(rows)),
-            key=np.empty(len(rows), dtype=object) if self._key is None else self._key.take(pa.array(rows)),
-            value=self._value[rows],
-            end_offset=int(self.line[rows[-1]]) + 1,
-            end_us=None if self._end_us is None else self._end_us[rows],
-            start_us=None if self._start_us is None else self._start_us[rows],
-        )
-
     def _column(self, path: FieldPath) -> list[Any]:
         """Return what each record has at *path*; ``MISSING`` where nothing, or where the record cannot be read."""
         get, missing = path_getter(path), self._names.missing
@@ -173,15 +146,6 @@ class Rows:
         if path in missing and any(value is not MISSING for value in values):
             missing.discard(path)
         return values
-
-    def _mark_unreadable(self, rows_mask: Mask, reason: str, *, is_walked: bool = True) -> None:
-        """Mark records as unreadable that are not so for another reason; if not *walked*, the model does not hear of them."""
-        fresh = rows_mask & ~self.is_bad
-        for row in np.flatnonzero(fresh):
-            self.reason[row] = reason
-        self.is_bad |= fresh
-        if not is_walked:
-            self.is_walked &= ~fresh
 
     def _partition_codes(self) -> tuple[list[PartitionId], Ints]:
         size, path = len(self.block), self._names.partition
@@ -192,32 +156,21 @@ class Rows:
         for row, value in enumerate(self._column(path)):
             if self.is_walked[row]:
                 codes[row] = places.setdefault(self._names.partition_of(value), len(places) - 1)
-        self._mark_unreadable(codes < 0, "partition", is_walked=False)
+        self.mark_bad(codes < 0, "partition", is_walked=False)
         return [partition for partition in places if partition is not None], codes
 
-    def _parse_arrivals(self) -> Ints:
-        path = self._names.arrival
-        if path is None:
-            return np.full(len(self.block), NEVER, dtype=np.int64)
-        ticks, valid = ticks_of(self._column(path), "auto")
-        self._mark_unreadable(~valid, "arrival", is_walked=False)
-        return ticks
+    def _read_arrivals(self) -> None:
+        if (path := self._names.arrival) is not None:
+            self.arrival_us, valid = ticks_of(self._column(path), "auto")
+            self.mark_bad(~valid, "arrival", is_walked=False)
 
-    def _parse_span(self) -> tuple[Ints | None, Ints | None]:
-        """Return the ends of intervals, or the starts of edges; an end edge's event time becomes its end."""
-        path, shape = self._plan.end, self._plan.shape
-        if path is None or shape is Shape.POINT:
-            return None, None
+    def _read_ends(self) -> None:
+        if (path := self._plan.end) is None or self._plan.shape is Shape.POINT:
+            return
         values = self._column(path)
         ticks, valid = ticks_of(values, self._plan.timestamp_format)
-        if shape is Shape.INTERVAL:
-            self._mark_unreadable(~valid, "end")
-            return ticks, None
-        ends = np.array([not (value is None or value is MISSING or value == "") for value in values], dtype=np.bool_)
-        self._mark_unreadable(ends & ~valid, "end")
-        starts = np.where(ends, self._event_time_us, NEVER)
-        self._event_time_us = np.where(ends, ticks, self._event_time_us)
-        return None, starts
+        present = np.array([not (value is None or value is MISSING or value == "") for value in values], dtype=np.bool_)
+        self.set_ends(self._plan.shape, ticks, valid, present)
 
     def _parse_keys(self, path: FieldPath | None) -> pa.Array | None:
         if path is None:

@@ -1,11 +1,56 @@
-"""The summary of a command that ran on files: sentences for people, one JSON object for programs; on standard error."""
+"""What commands on files say about themselves, on standard error: progress on a terminal, and a summary at the end."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from typing import Any
+
+from ordering.model.step import Counts
+from tidegate.order.blocks import Records
+
+Show = Callable[[Sequence[int]], None]
+"""Takes how many records have been read of each file."""
+
+
+@contextmanager
+def show_progress(files: Sequence[tuple[str, Records]], *, is_shown: bool) -> Iterator[Show]:
+    """Show how far the named files are read, if standard error is a terminal; call what this gives after each step."""
+    if not is_shown or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    has_total = any(records.total for _, records in files)
+    bar = [BarColumn(bar_width=20)] if has_total else []
+    text = (TextColumn("{task.description}"), *bar, TextColumn("{task.fields[count]:,} records"))
+    with Progress(SpinnerColumn(), *text, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as shown:
+        tasks = [shown.add_task(name, total=records.total or None, count=0) for name, records in files]
+
+        def show(counts: Sequence[int]) -> None:
+            for task, (_, records), count in zip(tasks, files, counts, strict=True):
+                shown.update(task, completed=records.done, count=count)
+
+        yield show
+
+
+def add_counts(total: Counts, counts: Counts) -> None:
+    """Add what one step of a model counted."""
+    for counter in fields(Counts):
+        setattr(total, counter.name, getattr(total, counter.name) + getattr(counts, counter.name))
+
+
+def policy_numbers(counts: Counts) -> dict[str, Any]:
+    """Return what policies did, as summaries have it."""
+    return {
+        "late_adjusted": counts.late_adjusted,
+        "out_of_order_adjusted": counts.out_of_order_adjusted,
+        "dropped": {"early": counts.early, "late": counts.late_dropped, "out_of_order": counts.out_of_order_dropped},
+    }
 
 
 def print_summary(numbers: Mapping[str, Any], sentences: Callable[[dict[str, Any]], Iterable[str]], *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ blocks. At the end everything held leaves in the order (system timestamp, partit
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import numpy as np
 import orjson
@@ -19,9 +19,11 @@ from ordering.policies import Policies, Shape
 from ordering.proof.explain import Explainer, Explanation, Verdict
 from ordering.protocol.wire import Flag
 from ordering.ticks import MILLISECOND_US, NEVER, SECOND_US
+from tidegate.order.blocks import Block
 from tidegate.order.fields import PartitionId
-from tidegate.order.files import Block
+from tidegate.order.flags import without_arrival
 from tidegate.order.rows import FieldNames, OrderPlan, Rows
+from tidegate.order.summary import add_counts
 
 Ints = NDArray[np.int64]
 
@@ -98,16 +100,11 @@ class FileWalk:
     def _partition(self, partition: PartitionId) -> _Partition:
         state = self._partitions.get(partition)
         if state is None:
-            state = self._partitions[partition] = _Partition(partition, self._plan, self._effective_policies(), self.summary.policies)
+            policies = self._plan.policies
+            if self.names.arrival is None:
+                policies = without_arrival(policies, has_over=self._plan.over is not None)
+            state = self._partitions[partition] = _Partition(partition, self._plan, policies, self.summary.policies)
         return state
-
-    def _effective_policies(self) -> Policies:
-        policies = self._plan.policies
-        if self.names.arrival is not None:
-            return policies
-        # Without an arrival A stays before all time and with it the floor; with OVER the model wants a tolerance all the same.
-        late_us = None if self._plan.over is None else 0
-        return Policies(None, late_us, reorder_us=policies.reorder_us, out_of_order_action=policies.out_of_order_action)
 
     def _reject_unreadable(self, rows: Rows) -> list[tuple[int, bytes]]:
         """Count the unreadable records and tell each as (line, text); those that move time have been walked by then."""
@@ -164,7 +161,7 @@ class _Partition:
         step = self._model.step(self._state, batch)
         if self._explainer:
             self.explanations.update((told.offset, told) for told in self._explainer.walk(batch))
-        self._count(step.counts)
+        add_counts(self._counts, step.counts)
         if batch.end_us is not None:
             self._ends.update(zip(batch.offset[batch.readable].tolist(), batch.end_us[batch.readable].tolist(), strict=True))
             for line in step.dropped.offset.tolist():
@@ -183,12 +180,8 @@ class _Partition:
         step = self._model.step(self._state, end)
         if self._explainer:
             self.explanations.update((told.offset, told) for told in self._explainer.walk(end))
-        self._count(step.counts)
+        add_counts(self._counts, step.counts)
         return self._format_released(step.released, np.full(1, next_line, dtype=np.int64))
-
-    def _count(self, counts: Counts) -> None:
-        for one in fields(Counts):
-            setattr(self._counts, one.name, getattr(self._counts, one.name) + getattr(counts, one.name))
 
     def _format_released(self, released: Released, lines: Ints) -> _ReleasedLines:
         offsets = released.offset.tolist()

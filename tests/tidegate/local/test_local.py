@@ -31,7 +31,7 @@ from tidegate.local.inputs import FileInput, TimeRules
 from tidegate.local.run_setup import PolicyFlags, RunSetup, open_run
 from tidegate.local.script import bind_script
 from tidegate.observe.console import report_errors
-from tidegate.order.files import Format
+from tidegate.order.blocks import Format
 
 APP = typer.Typer(pretty_exceptions_enable=False)
 APP.command()(report_errors(local))

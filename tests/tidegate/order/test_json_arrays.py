@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.order import files
-from tidegate.order.files import Block, Format, open_records
+from tidegate.order import blocks
+from tidegate.order.blocks import Block, Format
+from tidegate.order.files import open_records
 from tidegate.order.json_arrays import ArrayElements, detect_array
 
 VALUES = st.recursive(
@@ -80,7 +81,7 @@ def test_an_array_of_objects_is_told_from_objects_line_by_line(content: bytes, e
 
 def test_an_element_that_is_too_long_is_told_and_the_next_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """And not kept in memory."""
-    monkeypatch.setattr(files, "RECORD_BYTES_MAX", 20)
+    monkeypatch.setattr(blocks, "RECORD_BYTES_MAX", 20)
     found = read(b'[{"a":1},{"a":"' + b"x" * 100 + b'"},{"a":2}]', 7)
     assert found.fault == [None, "too_long", None]
 

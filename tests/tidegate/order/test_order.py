@@ -31,9 +31,10 @@ from ordering.proof.story import Record
 from ordering.ticks import SECOND_US, format_tick, parse_tick
 from tidegate.cli.order import order
 from tidegate.observe.console import report_errors
-from tidegate.order import files as order_files
+from tidegate.order import blocks
+from tidegate.order.blocks import Format
 from tidegate.order.fields import format_path, key_of, parse_path
-from tidegate.order.files import Format, open_records
+from tidegate.order.files import open_records
 from tidegate.order.rows import OrderPlan
 from tidegate.order.walk import FileWalk, format_ticks
 
@@ -419,7 +420,7 @@ def test_the_examples_of_the_manual_print_what_they_say(command: str, shown: str
 def test_every_reason_stands_in_the_manual() -> None:
     """Who finds a reason in a file finds it in docs/order.md."""
     told = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", PAGE.read_text("utf-8"), re.MULTILINE))))
-    assert {fault.value for fault in order_files.Fault} | {"partition", "arrival", "timestamp", "end"} <= told
+    assert {fault.value for fault in blocks.Fault} | {"partition", "arrival", "timestamp", "end"} <= told
 
 
 @given(st.lists(st.integers(1_000, 253_402_300_799_999_999), max_size=8))
@@ -451,7 +452,7 @@ def test_rows_of_a_csv_that_cannot_be_read_are_told(tmp_path: Path) -> None:
 
 def test_a_quote_that_is_never_closed_costs_one_record_not_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit the reader gives the record up and goes on behind it."""
-    monkeypatch.setattr(order_files, "RECORD_BYTES_MAX", 1_000)
+    monkeypatch.setattr(blocks, "RECORD_BYTES_MAX", 1_000)
     rows = "".join(f"{number},a\n" for number in range(100, 1_000))
     told = run(written(tmp_path, f'at,x\n99,"open\n{rows}', "log.csv"), "--timestamp-by", "at", dropped=tmp_path / "dropped")
     assert [(line["reason"], line["origin"][1]) for line in told.dropped] == [("too_long", 2)]
@@ -491,7 +492,7 @@ def test_a_key_may_be_nested_deep(depth: int, tmp_path: Path) -> None:
 
 def test_a_huge_record_is_read_and_one_beyond_the_limit_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Several blocks long, and then longer than a record may be; what follows keeps its line."""
-    monkeypatch.setattr(order_files, "RECORD_BYTES_MAX", 12_000_000)
+    monkeypatch.setattr(blocks, "RECORD_BYTES_MAX", 12_000_000)
     events = [json.dumps({"at": 100 + place, "pad": "x" * size}) for place, size in enumerate([1, 9_000_000, 13_000_000, 1])]
     told = run(written(tmp_path, "\n".join(events)), "--timestamp-by", "at", dropped=tmp_path / "dropped")
     assert [(line["origin"][1], len(line["event"]["pad"])) for line in told.lines] == [(1, 1), (2, 9_000_000), (4, 1)]

@@ -1,0 +1,148 @@
+"""
+Records in JSON: one object a line (NDJSON), or one array of objects.
+
+Blocks of plain objects are found by a scanner in C. A block with any other record is read record by record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, BinaryIO
+
+import orjson
+import pyarrow as pa
+
+from tidegate.json_columns import plain_json
+from tidegate.order import blocks
+from tidegate.order.blocks import SHOWN_CHARACTERS, Block, Fault, OpenQuote, as_json_text
+from tidegate.order.json_arrays import ArrayElements
+
+_JSON_SPACE = b" \t\r"
+_BOM = b"\xef\xbb\xbf"
+_ON_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+class NdjsonRecords:
+    """
+    A JSON object a line.
+
+    Args:
+        source: The file.
+        total: Its size in bytes, 0 if unknown.
+        block_bytes: How much is read at a time.
+        peeked: What has been read of it already.
+    """
+
+    columns: list[str] | None = None
+    open_quote: OpenQuote | None = None
+
+    def __init__(self, source: BinaryIO, total: int, block_bytes: int, peeked: bytes) -> None:
+        self.total, self.done = total, 0
+        self._source, self._block_bytes, self._peeked = source, block_bytes, peeked
+        self._line = 0
+
+    def has_field(self, path: Sequence[str]) -> bool:
+        """Return True: each record has its own fields."""
+        return True
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records, some at a time."""
+        partial: list[bytes] = []
+        partial_bytes = 0
+        for piece in self._read_pieces():
+            self.done += len(piece)
+            head, newline, rest = piece.rpartition(b"\n")
+            if newline:
+                yield self._parse_block(b"".join([*partial, head]), partial_bytes)
+                partial, partial_bytes = [], 0
+            partial.append(rest)
+            partial_bytes += len(rest)
+            if partial_bytes > blocks.RECORD_BYTES_MAX:  # only its beginning is kept, its length goes on counting
+                partial = [b"".join(partial)[: blocks.RECORD_BYTES_MAX]]
+        if partial_bytes:
+            yield self._parse_block(b"".join(partial), partial_bytes)
+
+    def _read_pieces(self) -> Iterator[bytes]:
+        """Yield the file in pieces; what was peeked at is cut as the rest would be."""
+        # read1 returns what a pipe has, so that a pipe is followed as it fills.
+        read = getattr(self._source, "read1", self._source.read)
+        peeked = self._peeked.removeprefix(_BOM)
+        for start in range(0, len(peeked), self._block_bytes):
+            yield peeked[start : start + self._block_bytes]
+        while piece := read(self._block_bytes):
+            yield piece
+
+    def _parse_block(self, text: bytes, first_bytes: int) -> Block:
+        """Read whole lines; the first one's beginning had *first_bytes*, of which not all may have been kept."""
+        lines = [line.strip(_JSON_SPACE) for line in text.split(b"\n")]
+        first, self._line = self._line + 1, self._line + len(lines)
+        if first_bytes + len(text) <= blocks.RECORD_BYTES_MAX:
+            payloads = pa.array(lines, pa.binary())
+            if _are_plain(payloads):
+                return Block.of_plain(first, lines, payloads)
+        block = Block()
+        for number, line in enumerate(lines, start=first):
+            if len(line) > blocks.RECORD_BYTES_MAX or (number == first and first_bytes > blocks.RECORD_BYTES_MAX):
+                block.add(number, as_json_text(line[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
+            elif line:
+                _add_json(block, number, line)
+        return block
+
+
+class JsonArrayRecords(NdjsonRecords):
+    """The elements of one JSON array, or of several."""
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records, some at a time."""
+        elements = ArrayElements(blocks.RECORD_BYTES_MAX)
+        for piece in self._read_pieces():
+            self.done += len(piece)
+            yield self._number_elements(elements.feed(piece))
+        yield self._number_elements(elements.flush())
+
+    def _number_elements(self, elements: Iterator[bytes]) -> Block:
+        block = Block()
+        for element in elements:
+            self._line += 1
+            if len(element) > blocks.RECORD_BYTES_MAX:
+                block.add(self._line, as_json_text(element[:SHOWN_CHARACTERS]), None, Fault.TOO_LONG)
+            else:
+                _add_json(block, self._line, element)
+                # JSON has no line end inside of a string, so all of them are spaces: a record is one line from here on.
+                block.text[-1] = block.text[-1].translate(_ON_ONE_LINE)
+        return block
+
+
+def _are_plain(payloads: pa.Array) -> bool:
+    """Return whether all records are JSON objects that every parser reads alike."""
+    library = plain_json.library()
+    plain = plain_json.read_texts(library, payloads, ()) if library is not None else None
+    return plain is not None and not len(plain.other_rows)
+
+
+def _add_json(block: Block, number: int, line: bytes) -> None:
+    try:
+        value = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        try:
+            value = _loads_lenient(line)
+        except UnicodeDecodeError:
+            block.add(number, as_json_text(line), None, Fault.ENCODING)
+            return
+        except (ValueError, RecursionError):
+            block.add(number, as_json_text(line), None, Fault.JSON)
+            return
+    if isinstance(value, dict):
+        block.add(number, line, value)
+    else:
+        block.add(number, line, None, Fault.OBJECT)
+
+
+def _loads_lenient(line: bytes) -> Any:
+    """Read what orjson refuses and JSON allows: numbers beyond a float, single surrogates."""
+    return json.loads(line.decode(), parse_constant=_reject_constant)
+
+
+def _reject_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")

@@ -1,0 +1,129 @@
+"""Records in Parquet: rows, whose values become those of JSON."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, BinaryIO
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tidegate.order.blocks import Block, Fault, OpenQuote, OrderFileError, check_names
+
+
+class ParquetRecords:
+    """
+    The rows of a Parquet file.
+
+    Args:
+        path: What errors call it.
+        source: The file.
+        block_bytes: About how much is read at a time.
+
+    Raises:
+        OrderFileError: It cannot be read as Parquet.
+    """
+
+    open_quote: OpenQuote | None = None
+
+    def __init__(self, path: str, source: BinaryIO, block_bytes: int) -> None:
+        self._path, self._rows, self.done = path, max(1, block_bytes // 256), 0
+        with self._parquet_errors():
+            self._file = pq.ParquetFile(source)
+        self.columns: list[str] | None = list(self._file.schema_arrow.names)
+        check_names(self.columns, path)
+        self.total: int = self._file.metadata.num_rows
+
+    def has_field(self, path: Sequence[str]) -> bool:
+        """Return whether the schema has a field at *path*."""
+        fields = {one.name: one.type for one in self._file.schema_arrow}
+        for name in path:
+            if name not in fields:
+                return False
+            kind = _plain_type(fields[name])
+            fields = {one.name: one.type for one in kind} if pa.types.is_struct(kind) else {}
+        return True
+
+    @contextmanager
+    def _parquet_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except (ValueError, OSError) as error:  # pyarrow's errors are kinds of these
+            raise OrderFileError(
+                f"the file cannot be read as Parquet: {error}",
+                code="TG-ORDER-FORMAT",
+                where=self._path,
+                fix="is it whole, and Parquet at all? Standard input cannot be; --input-format names the format",
+            ) from error
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the records, some at a time."""
+        batches = self._file.iter_batches(batch_size=self._rows)
+        while True:
+            with self._parquet_errors():
+                batch = next(batches, None)
+            if batch is None:
+                return
+            block = Block()
+            for row, fields in enumerate(_batch_rows(batch), start=self.done + 1):
+                _add_row(block, row, fields)
+            self.done += batch.num_rows
+            yield block
+
+
+def _batch_rows(batch: Any) -> Iterable[dict[str, Any] | None]:
+    """Return the rows of a record batch as Python has them, times as UTC without a zone; None where a value is none of Python's."""
+    schema = pa.schema([pa.field(one.name, _plain_type(one.type)) for one in batch.schema])
+    table = pa.Table.from_batches([batch]).cast(schema, safe=False)
+    try:
+        return table.to_pylist()  # type: ignore[no-any-return]
+    except (ValueError, OverflowError):
+        return [_single_row(table.slice(at, 1)) for at in range(table.num_rows)]
+
+
+def _single_row(table: Any) -> dict[str, Any] | None:
+    try:
+        return dict(table.to_pylist()[0])
+    except (ValueError, OverflowError):
+        return None
+
+
+def _plain_type(kind: Any) -> Any:
+    """Return the type without time zones and nanoseconds, inside of lists and structs too."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(one.name, _plain_type(one.type)) for one in kind])
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if pa.types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    return kind
+
+
+def _add_row(block: Block, row: int, fields: dict[str, Any] | None) -> None:
+    if fields is None:
+        block.add(row, b"null", None, Fault.VALUE)
+        return
+    try:
+        text = orjson.dumps(fields, default=_json_form, option=orjson.OPT_NAIVE_UTC | orjson.OPT_UTC_Z | orjson.OPT_NON_STR_KEYS)
+    except TypeError:
+        block.add(row, b"null", None, Fault.VALUE)
+        return
+    block.add(row, text, fields)
+
+
+def _json_form(value: object) -> object:
+    """Return what stands in JSON for a value that JSON lacks: of octets their text, else base64; of decimals their digits."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return b64encode(value).decode()
+    if isinstance(value, Decimal):
+        return orjson.Fragment(str(value)) if value.is_finite() else None
+    return str(value)

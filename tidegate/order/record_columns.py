@@ -1,0 +1,98 @@
+"""
+Records as columns for the time model: which can be used, and their times, keys and payloads.
+
+Law: a record without a valid event time, or a span without a valid end, is walked all the same, as its arrival moves time. A
+record without a valid arrival or partition is not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ordering.columns import payload_columns
+from ordering.columns.payload_columns import Payload
+from ordering.model.step import Batch
+from ordering.policies import Shape
+from ordering.ticks import NEVER
+from tidegate.order.blocks import Block
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+
+class RecordColumns:
+    """
+    One block as columns, one entry a record; whoever makes them fills in the times and keys.
+
+    Attributes:
+        line: Where each record stands.
+        is_bad: Which records cannot be used, each for the ``reason`` that was found first.
+        is_walked: Which records the model hears of.
+        arrival_us, event_us: Times, microseconds; without event times the arrival counts.
+        end_us, start_us: As :class:`ordering.model.events.Batch` has them.
+        substream, key: Key bytes of the substream and of the record, None without.
+        value: The payloads.
+    """
+
+    def __init__(self, block: Block, value: Payload) -> None:
+        self.block, self.value = block, value
+        self.line: Ints = np.array(block.line, dtype=np.int64)
+        self.reason: list[str] = [fault.value if fault else "" for fault in block.fault]
+        self.is_bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
+        self.is_walked: Mask = ~self.is_bad
+        self.arrival_us: Ints = np.full(len(block), NEVER, dtype=np.int64)
+        self.event_us: Ints | None = None
+        self.end_us: Ints | None = None
+        self.start_us: Ints | None = None
+        self.substream: pa.Array | None = None
+        self.key: pa.Array | None = None
+
+    def mark_bad(self, rows: Mask, reason: str, *, is_walked: bool = True) -> None:
+        """Mark records as bad that are not so for another reason; unless *is_walked*, the model does not hear of them."""
+        fresh = rows & ~self.is_bad
+        for row in np.flatnonzero(fresh).tolist():
+            self.reason[row] = reason
+        self.is_bad |= fresh
+        if not is_walked:
+            self.is_walked &= ~fresh
+
+    def set_ends(self, shape: Shape, ticks: Ints, valid: Mask, present: Mask) -> None:
+        """
+        Set the ends of intervals, or the starts of edges: the event time of an end edge is its end.
+
+        Args:
+            shape: What an event is.
+            ticks: The ends, microseconds.
+            valid: Which of them are valid.
+            present: Which records have an end; an edge without one is a start edge.
+        """
+        assert self.event_us is not None, "what has a span has an event time"
+        if shape is Shape.INTERVAL:
+            self.mark_bad(~valid, "end")
+            self.end_us = ticks
+            return
+        self.mark_bad(present & ~valid, "end")
+        self.start_us = np.where(present, self.event_us, NEVER)
+        self.event_us = np.where(present, ticks, self.event_us)
+
+    def batch(self, rows: Ints) -> Batch:
+        """Return some rows, at least one, as a batch for the model."""
+
+        def chosen(column: Payload) -> Payload:
+            return column if column is None or len(rows) == len(self.line) else payload_columns.take_rows(column, rows)
+
+        key = chosen(self.key)
+        return Batch(
+            offset=chosen(self.line),
+            arrival_us=chosen(self.arrival_us),
+            event_time_us=chosen(self.event_us),
+            readable=~chosen(self.is_bad),
+            substream=chosen(self.substream),
+            key=np.empty(len(rows), dtype=object) if key is None else key,
+            value=chosen(self.value),
+            end_offset=int(self.line[rows[-1]]) + 1,
+            end_us=chosen(self.end_us),
+            start_us=chosen(self.start_us),
+        )
