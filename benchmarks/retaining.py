@@ -35,7 +35,7 @@ from query.columns.decode import DecodedRange
 from query.columns.events import DECODED_SCHEMA
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 BATCH = 20_000

@@ -26,11 +26,10 @@ import pyarrow as pa
 from ordering.errors import QueryError
 from query.plan import operator_extensions as operators
 from query.plan.operator_extensions import OperatorExtension
-from query.sql.calling import BUILT_IN_OPERATORS
-from tidegate.expressions.binding import offered
-from tidegate.expressions.binding.offered import ExtensionAggregate, RowNumbers
-from tidegate.expressions.functions import columns
-from tidegate.expressions.functions.columns import ColumnFunction, Failure, wrong_kinds
+from query.sql.operator_calls import BUILT_IN_OPERATORS
+from tidegate.expressions.functions import column_functions, extension_aggregates
+from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, wrong_kinds
+from tidegate.expressions.functions.extension_aggregates import ExtensionAggregate, RowNumbers
 from tidegate.expressions.kinds import DECLARABLE, Kind
 from tidegate.expressions.syntax.errors import suggest
 from tidegate.expressions.variant import Variant, finite
@@ -196,9 +195,9 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | Operator
             raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
         operators.register_operator(name, extension)
     elif isinstance(extension, AggregateFunction):
-        offered.register(f"{AGGREGATE_PREFIX}{name}", extension.offered(name))
+        extension_aggregates.register(f"{AGGREGATE_PREFIX}{name}", extension.offered(name))
     else:
-        columns.register(f"{PREFIX}{name}", extension.column_function(name))
+        column_functions.register(f"{PREFIX}{name}", extension.column_function(name))
 
 
 @cache

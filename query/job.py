@@ -23,7 +23,7 @@ from query.plan.nodes import Plan
 from query.reference.files import load_references
 from query.script import read_script
 from query.sql.bind import bind_outputs
-from query.sql.reading import names_in
+from query.sql.input_clauses import names_in
 from query.stage.planned_range import RANGE_SCHEMA
 from query.start.apply import apply
 from query.start.binding import bound_topic_ids
@@ -34,7 +34,7 @@ from query.start.survey import survey_run, survey_topics
 from tidegate.checkpoint.binding import last_batches, read_binding
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.kafka.admin import Admin
 from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.settings.load import Settings

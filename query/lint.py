@@ -37,11 +37,11 @@ from ordering.ticks import format_duration
 from query.lint_names import foreign_prefixes, names_of_columns
 from query.plan.nodes import UNBOUNDED, Column, Node, Plan, WindowedAggregate, lookback_of, walk
 from query.sql.bind import bind_outputs
-from query.sql.mistaken import is_quoted
-from query.sql.reading import named_table, spelled_name
-from tidegate.expressions.binding.catalog import InputSchema
-from tidegate.expressions.binding.statements import apply_declarations
-from tidegate.expressions.evaluation.evaluate import static_kind
+from query.sql.input_clauses import named_table, spelled_name
+from query.sql.misused_names import is_quoted
+from tidegate.expressions.binding.declarations import apply_declarations
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import OVER
 from tidegate.expressions.syntax.parse import Script, offset_of

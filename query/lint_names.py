@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from query.sql.mistaken import named_by_select
-from query.sql.reading import named_table, spelled_name
-from tidegate.expressions.binding.catalog import InputSchema
+from query.sql.input_clauses import named_table, spelled_name
+from query.sql.misused_names import named_by_select
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import nearest
 from tidegate.expressions.syntax.parse import offset_of
 

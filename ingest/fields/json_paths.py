@@ -21,10 +21,10 @@ import pyarrow.compute as pc
 from ingest.fields.columns import ExtractedFields, Mask, Ticks
 from ordering.columns.timestamps import to_ticks
 from ordering.protocol.keys import key_bytes
+from tidegate import native_parts
 from tidegate.expressions.duckdb_pool import run
 from tidegate.json_columns import plain_json
 from tidegate.json_columns.plain_json import PlainTexts
-from tidegate.kafka.native import wanted
 
 Path = tuple[str, ...]
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
@@ -69,7 +69,7 @@ class JsonPaths:
 
     def _extract_plain(self, payloads: pa.Array) -> PlainTexts | None:
         """Return what plain objects give; None where asking would not pay, or nobody can."""
-        library = plain_json.library() if wanted() and self._chosen is not None else None
+        library = plain_json.library() if native_parts.is_enabled() and self._chosen is not None else None
         if library is None or self._chosen is None:
             return None
         # Two fields may be the same member, which is taken once.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ingest.fields.columns import Fields, FieldSource, assemble_fields
 from ingest.fields.json_paths import JsonPaths, as_binary
 from ordering.policies import Shape
-from tidegate.expressions.syntax.paths import plain_path
+from tidegate.expressions.syntax.plain_path import plain_path
 from tidegate.expressions.tree import Expr, Field
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 from tidegate.settings.tables.inputs import InputSettings
@@ -66,8 +66,8 @@ def _event_time_expr(text: str, types: Mapping[str, str]) -> Expr:
     if path is not None:
         return Field(path)
     # What reads SQL is slow to import, and few inputs need it.
-    from tidegate.expressions.binding.catalog import InputSchema
-    from tidegate.expressions.binding.configured import bind_event_time, path_of
+    from tidegate.expressions.binding.input_schema import InputSchema
+    from tidegate.expressions.binding.setting_expressions import bind_event_time, path_of
 
     bound = bind_event_time(text, "timestamp_by", InputSchema("input", fields=types))
     path = path_of(bound)

@@ -25,7 +25,7 @@ from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant
-from tidegate.json_columns.extracted import PayloadReader
+from tidegate.payloads.formats import PayloadReader
 from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 
 _REASON_WORDS = {UNKNOWN_ID: "schema_unknown", UNUSABLE: "schema_unusable"}

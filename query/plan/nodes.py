@@ -20,7 +20,7 @@ from ordering.ticks import INFINITY, format_duration
 from query.plan.join_bounds import Bounds
 from query.plan.operator import Operator
 from query.plan.windows import AnyWindow, WindowSet
-from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Call, Expr, Slot
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from query.columns.encode import encode_objects
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
-from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.variant import Variant, from_columns
 
 Ticks = npt.NDArray[np.int64]

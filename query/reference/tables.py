@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.ticks import NEVER
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 
 Ticks = npt.NDArray[np.int64]
 

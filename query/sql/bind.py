@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from query.plan.nodes import Node, Plan, Rows
-from query.sql.grouping import WINDOW_EXAMPLE
-from query.sql.selecting import SelectBinder
-from query.sql.windowing import WINDOW_US_MAX
-from tidegate.expressions.binding.catalog import InputSchema
-from tidegate.expressions.binding.statements import apply_declarations
+from query.sql.group_by import WINDOW_EXAMPLE
+from query.sql.select_statement import SelectBinder
+from query.sql.window_functions import WINDOW_US_MAX
+from tidegate.expressions.binding.declarations import apply_declarations
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.parse import Script, offset_of
 

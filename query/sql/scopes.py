@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from query.columns.splicing import STAR
 from query.plan.nodes import Filter, Reference, Rows, Scan
-from tidegate.expressions.binding.catalog import InputSchema
-from tidegate.expressions.binding.expressions import InputNames
-from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.binding.scalar_binder import InputNames
+from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, suggest
 from tidegate.expressions.tree import Cast, Expr, Leaf, Numbered, Payload, Property, Slot, replace_parts

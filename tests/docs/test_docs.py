@@ -13,7 +13,7 @@ import pytest
 from support.repository import ROOT
 
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.settings.load import load
 

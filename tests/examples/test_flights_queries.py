@@ -11,7 +11,7 @@ from support.repository import ROOT
 
 from ordering.ticks import HOUR_US, parse_tick
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 EXAMPLES = ROOT / "examples" / "flights"

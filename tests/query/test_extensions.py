@@ -30,8 +30,8 @@ from query.plan.operator_extensions import OperatorExtension, RowColumn
 from query.plan.parallelism import decide_spreading
 from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding import offered as aggregates
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Cast, Field
@@ -54,7 +54,7 @@ def span(values: pa.Array, weights: pa.Array, first: Any, last: Any) -> pa.Array
 @pytest.fixture(autouse=True)
 def _offered(monkeypatch: pytest.MonkeyPatch) -> None:
     """What packages offer is known to these tests alone."""
-    monkeypatch.setattr(aggregates, "_REGISTERED", {})
+    monkeypatch.setattr(extension_aggregates, "_REGISTERED", {})
     monkeypatch.setattr(operators, "_REGISTERED", {})
     extensions.register("Span", AggregateFunction(span, ("bigint", "float"), "float"))
     extensions.register("debounce", _debounce())

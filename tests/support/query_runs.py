@@ -17,7 +17,7 @@ from query.plan.nodes import Plan
 from query.plan.operator import Operator
 from query.plan.row_tables import concat_rows, encode_rows, split_failed
 from query.sql.bind import bind_outputs, bind_script
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.payloads.formats import JSON, PayloadFormat
 

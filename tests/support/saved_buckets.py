@@ -33,7 +33,7 @@ from query.columns import large_tables
 from query.engine import gathering, pending_events, retention
 from query.operators.windows import compacting
 from query.plan import row_tables
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 
 SPAN_US = 5
 

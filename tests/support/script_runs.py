@@ -19,7 +19,7 @@ from query.engine.program import Program
 from query.engine.retention import Retention
 from query.reference.tables import ReferenceTable
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 Row = tuple[int, bytes, bytes]

@@ -54,7 +54,7 @@ def _surroundings(config: Path | None, references: list[str], into: str | None) 
         SettingError: The configuration is wrong.
     """
     from query.lint import LintContext
-    from tidegate.expressions.binding.catalog import InputSchema
+    from tidegate.expressions.binding.input_schema import InputSchema
 
     if config is None:
         return LintContext(references=references, settings={"into": into})

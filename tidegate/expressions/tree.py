@@ -208,7 +208,7 @@ def _is_infix(expr: Expr) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Call(Expr):
-    """A function or operator of :mod:`tidegate.expressions.functions.catalogue` applied to arguments."""
+    """A function or operator of :mod:`tidegate.expressions.functions.catalog` applied to arguments."""
 
     name: str
     args: tuple[Expr, ...]
@@ -309,7 +309,7 @@ class Aggregate(Expr):
         distinct: Whether equal values count once.
         order: By what rows are ordered, and whether the largest come first.
         parameter: Of CollectTop how many rows, of percentiles which part of them.
-        more: What else is taken of each row, by an aggregate of another package (``uda.name``).
+        more_args: What else is taken of each row, by an aggregate of another package (``uda.name``).
     """
 
     function: str
@@ -364,9 +364,9 @@ class Analytic(Expr):
         partition: What a row must have in common with those it sees.
         limit_us: How much older they may be, microseconds; of ISFIRST the length of its intervals.
         when: What they must meet; None: nothing.
-        offset: Of LAG, how many rows back.
+        rows_back: Of LAG, how many rows back.
         default: Of LAG and LAST, the value where there is no such row; None: NULL.
-        total: The aggregate, of all rows that count; None for LAG, LAST and ISFIRST.
+        aggregate: The aggregate, of all rows that count; None for LAG, LAST and ISFIRST.
     """
 
     function: str

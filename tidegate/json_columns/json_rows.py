@@ -1,7 +1,7 @@
 """
-The door to ``json_rows.c``: columns into JSON text, a row at a time.
+Columns into JSON text, a row at a time, by ``json_rows.c``.
 
-Law: the bytes are those that a JSON writer makes of each row; what it cannot write so it leaves to whoever asks.
+Law: the bytes are those of any JSON writer. For a column with a float that C would write otherwise, the caller is asked for its text.
 """
 
 from __future__ import annotations
@@ -10,14 +10,16 @@ import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from tidegate.json_columns.compiled import open_part
+from tidegate.native_parts import open_part
 
 INTEGER, FLOAT, TEXT, QUOTED = range(4)
 """How the values of a column are written: decimals; as ``repr`` does; as they are; between quotes."""
+# Offsets of a binary column have 32 bits.
 _BYTES_MAX = 2**31 - 1
 _NUMBER_BYTES = 24
 _TEXT_EXTRA_BYTES = 4
@@ -30,9 +32,9 @@ class JsonColumn:
     A column of values.
 
     Args:
-        before: What stands before each.
-        how: One of the constants.
-        part: int64, float64 or string; QUOTED ones need no escapes.
+        prefix: What stands before each.
+        style: One of the constants.
+        values: int64, float64 or string; QUOTED ones need no escapes.
     """
 
     prefix: bytes
@@ -62,8 +64,8 @@ class _CColumn(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return ``json_rows.c``, None where it was not compiled or this machine cannot open it."""
-    part = open_part("_json_rows")
+    """Return ``json_rows.c``, None if it was not compiled or this machine cannot open it."""
+    part = open_part(Path(__file__).parent, "_json_rows")
     if part is None:
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int64
@@ -73,35 +75,36 @@ def library() -> ctypes.CDLL | None:
 
 
 def write_rows(
-    library: ctypes.CDLL, columns: Sequence[JsonColumn], after: bytes, rows: int, text_of: Callable[[int], pa.Array]
+    part: ctypes.CDLL, columns: Sequence[JsonColumn], suffix: bytes, row_count: int, text_of: Callable[[int], pa.Array]
 ) -> pa.Array | None:
     """
-    Write *rows* rows; None where they are too many for one binary column.
+    Write *row_count* rows; return None if their text is too long for one binary column.
 
     Args:
-        found: :func:`library`.
+        part: :func:`library`.
         columns: What each row consists of.
-        after: What stands at the end of each.
-        rows: How many there are.
-        text_of: Asked for the text of the column with this number where one of its floats is not plain.
+        suffix: What stands at the end of each row.
+        row_count: How many rows there are.
+        text_of: Returns the text of the column with this index; called if one of its floats is not plain.
     """
     columns = list(columns)
     while True:
-        bytes_max = sum(column.bytes_max for column in columns) + rows * len(after)
+        bytes_max = sum(column.bytes_max for column in columns) + row_count * len(suffix)
         if bytes_max > _BYTES_MAX:
             return None
-        out, ends = np.empty(max(bytes_max, 1), dtype=np.uint8), np.empty(rows + 1, dtype=np.int32)
+        out, ends = np.empty(max(bytes_max, 1), dtype=np.uint8), np.empty(row_count + 1, dtype=np.int32)
         c_columns = (_CColumn * len(columns))(*map(_c_column, columns))
-        size = library.tg_json_rows(c_columns, len(columns), after, len(after), rows, out.ctypes.data, ends.ctypes.data)
+        size = part.tg_json_rows(c_columns, len(columns), suffix, len(suffix), row_count, out.ctypes.data, ends.ctypes.data)
         if size >= 0:
-            return pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(ends), pa.py_buffer(out[:size])])
+            return pa.Array.from_buffers(pa.binary(), row_count, [None, pa.py_buffer(ends), pa.py_buffer(out[:size])])
+        # A negative size names the column that C cannot write; as text it can.
         not_plain = -1 - size
         columns[not_plain] = JsonColumn(columns[not_plain].prefix, TEXT, text_of(not_plain))
 
 
 def _c_column(column: JsonColumn) -> _CColumn:
-    part = column.values
-    valid, *rest = part.buffers()
+    values_array = column.values
+    valid, *rest = values_array.buffers()
     ends, values = (None, *rest) if column.style in (INTEGER, FLOAT) else rest
-    addresses = [None if buffer is None else buffer.address for buffer in (valid if part.null_count else None, values, ends)]
-    return _CColumn(column.prefix, len(column.prefix), *addresses, part.offset, column.style)
+    addresses = [None if buffer is None else buffer.address for buffer in (valid if values_array.null_count else None, values, ends)]
+    return _CColumn(column.prefix, len(column.prefix), *addresses, values_array.offset, column.style)

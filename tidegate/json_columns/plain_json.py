@@ -1,7 +1,8 @@
 """
-The door to ``plain_json.c``: fields of plain JSON objects, a whole column at a time.
+Fields of plain JSON objects, a whole column at a time, by ``plain_json.c``.
 
-Law: what it takes is what every parser would take; of payloads that are not plain it says nothing but that they are not.
+An object is plain if it is flat, printable ASCII and without escapes: all parsers agree on such an object. Law: what is read is
+what every parser would read; a payload that is not plain is only reported as such.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tidegate.json_columns.compiled import open_part
+from tidegate.native_parts import open_part
 
 _FIELDS_MAX, _VALUES_MAX = 8, 32
 _OTHER, _PLAIN, MISSING = 0, 1, 2
@@ -28,12 +30,12 @@ TEXT, BIGINT, FLOAT, FALSE, TRUE = 1, 2, 3, 4, 5
 @dataclass(frozen=True, slots=True)
 class PlainTexts:
     """
-    What was found in a column of payloads.
+    The fields of a column of payloads, as JSON text.
 
     Args:
-        well_formed: Which payloads are plain objects.
-        others: The rows of which nothing is said.
-        texts: For each field the JSON text of its values, null where there is none.
+        is_plain: Which payloads are plain objects.
+        other_rows: The rows of all other payloads.
+        texts: For each field the JSON text of its values; null where there is none.
     """
 
     is_plain: NDArray[np.bool_]
@@ -44,11 +46,11 @@ class PlainTexts:
 @dataclass(frozen=True, slots=True)
 class PlainValues:
     """
-    What was found in a column of payloads, as values.
+    The fields of a column of payloads, as values.
 
     Args:
-        status: Of each payload whether it is plain, missing (``MISSING``) or one of ``others``.
-        others: The rows of which nothing is said.
+        status: For each payload whether it is plain, missing (``MISSING``) or one of ``other_rows``.
+        other_rows: The rows of payloads that are not plain.
         columns: Each field's values.
     """
 
@@ -63,8 +65,8 @@ class PlainColumn:
     The values of a field, one entry a row.
 
     Args:
-        kinds: What each is.
-        text: Texts; of the other kinds an empty one.
+        kinds: The kind of each value.
+        text: Texts; empty for the other kinds.
         bits: The 64 bits of bigints and floats.
     """
 
@@ -75,8 +77,8 @@ class PlainColumn:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return ``plain_json.c``, None where it was not compiled or this machine cannot open it."""
-    part = open_part("_plain_json")
+    """Return ``plain_json.c``, None if it was not compiled or this machine cannot open it."""
+    part = open_part(Path(__file__).parent, "_plain_json")
     if part is None:
         return None
     pointer, number = ctypes.c_void_p, ctypes.c_int
@@ -90,12 +92,12 @@ def library() -> ctypes.CDLL | None:
     return part
 
 
-def read_texts(library_: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainTexts | None:
+def read_texts(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainTexts | None:
     """
-    Take the fields of these *names* out of binary *payloads*; None where they are too many, or the column is too large.
+    Read the fields with these *names*; return None if they are too many, or the column is too large.
 
     Args:
-        found: :func:`library`.
+        part: :func:`library`.
         payloads: A binary or large_binary column.
         names: Names of members of the object, each once; printable ASCII.
     """
@@ -106,16 +108,16 @@ def read_texts(library_: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) 
     texts, text_ends = _allocate(names, size, rows)
     valid = [np.empty((rows + 7) // 8, dtype=np.uint8) for _ in names]
     status = np.empty(rows, dtype=np.uint8)
-    other_count = library_.tg_plain_json(*arguments, _addresses(texts), _addresses(text_ends), _addresses(valid), status.ctypes.data)
+    other_count = part.tg_plain_json(*arguments, _addresses(texts), _addresses(text_ends), _addresses(valid), status.ctypes.data)
     columns = [_texts(text, ends, pa.py_buffer(bits)) for text, ends, bits in zip(texts, text_ends, valid, strict=True)]
     return PlainTexts(status == _PLAIN, _other_rows(status, other_count), columns)
 
 
-def read_values(library_: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainValues | None:
+def read_values(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainValues | None:
     """
-    Take the values of the members with these *names*, or without one of that very name those with one that differs in case.
+    Read the values of the members with these *names*; if there is no member of that very name, of the first that differs in case.
 
-    Args and what is returned otherwise: as :func:`take`.
+    Args and None as for :func:`read_texts`.
     """
     prepared = _c_arguments(payloads, names, _VALUES_MAX)
     if prepared is None:
@@ -126,7 +128,7 @@ def read_values(library_: ctypes.CDLL, payloads: pa.Array, names: Sequence[str])
     bits = [np.empty(rows, dtype=np.int64) for _ in names]
     status = np.empty(rows, dtype=np.uint8)
     answers = (_addresses(arrays) for arrays in (texts, text_ends, kinds, bits))
-    other_count = library_.tg_plain_values(*arguments, *answers, status.ctypes.data)
+    other_count = part.tg_plain_values(*arguments, *answers, status.ctypes.data)
     columns = [
         PlainColumn(kind, _texts(text, ends, valid_bits(kind == TEXT)), value)
         for kind, text, ends, value in zip(kinds, texts, text_ends, bits, strict=True)
@@ -135,7 +137,7 @@ def read_values(library_: ctypes.CDLL, payloads: pa.Array, names: Sequence[str])
 
 
 def _c_arguments(payloads: pa.Array, names: Sequence[str], fields_max: int) -> tuple[tuple[Any, ...], int, int] | None:
-    """Return the first arguments of both functions, how many bytes of payloads there are, and how many rows; None: too many."""
+    """Return the first arguments of both C functions, the bytes of the payloads, and the number of rows; None: too many."""
     rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
     valid, ends, octets = payloads.buffers()
     if not rows or len(names) > fields_max or octets is None or octets.size > _BYTES_MAX:
@@ -156,7 +158,7 @@ def _texts(text: NDArray[np.uint8], ends: NDArray[np.int32], valid: pa.Buffer | 
 
 
 def valid_bits(mask: NDArray[np.bool_]) -> pa.Buffer:
-    """Return the bitmap by which an Arrow column tells which of its values are there."""
+    """Return *mask* as the validity bitmap of an Arrow column."""
     return pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 

@@ -1,8 +1,5 @@
 """Kafka both ways: ranges, cached consumers, frames, time index, writer."""
 
-NATIVE_SWITCH = "TIDEGATE_KAFKA__NATIVE"
-"""Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``."""
-
 STEADY = {"enable.sparse.connections": "false"}
 """
 What every client is made with, unless ``[kafka.client]`` says otherwise: it keeps connections to all brokers. One that connects

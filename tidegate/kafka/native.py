@@ -25,7 +25,7 @@ from ordering.columns.payload_columns import Payload, to_arrow
 from ordering.errors import TidegateError
 from ordering.protocol.facts import FACTS_HEADER_NAME
 from ordering.protocol.wire import HEADER_NAME
-from tidegate.kafka import NATIVE_SWITCH
+from tidegate import native_parts
 from tidegate.kafka.records import Records
 from tidegate.observe.logs import get_logger
 
@@ -76,11 +76,6 @@ class _WrittenColumn(ctypes.Structure):
     ]
 
 
-def wanted() -> bool:
-    """Whether the native path is to be taken if it is there."""
-    return os.environ.get(NATIVE_SWITCH, "auto").strip().lower() != "off"
-
-
 @cache
 def load_library() -> ctypes.CDLL | None:
     """Return ``native.c`` with a librdkafka opened, None (said once) where there is none; looked for once in a process."""
@@ -97,7 +92,7 @@ def load_library() -> ctypes.CDLL | None:
 
 def usable_library() -> ctypes.CDLL | None:
     """Return the native part if it is wanted and there."""
-    return load_library() if wanted() else None
+    return load_library() if native_parts.is_enabled() else None
 
 
 def _open_library(compiled: Path) -> ctypes.CDLL:

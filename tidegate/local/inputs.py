@@ -29,7 +29,7 @@ from ordering.policies import Policies, Shape
 from ordering.protocol.frontier import Frontier
 from ordering.ticks import NEVER
 from query.plan.nodes import Scan
-from tidegate.expressions.binding.configured import path_of
+from tidegate.expressions.binding.setting_expressions import path_of
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr, Field
 from tidegate.expressions.variant import Variant

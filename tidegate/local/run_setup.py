@@ -16,8 +16,8 @@ from ordering.errors import SettingError
 from ordering.policies import Action, Policies
 from query.engine.program import Program
 from query.reference.tables import ReferenceTable
-from query.sql.windowing import WINDOW_US_MAX
-from tidegate.expressions.binding.catalog import InputSchema
+from query.sql.window_functions import WINDOW_US_MAX
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.local.files import LocalFile
 from tidegate.local.inputs import FileInput, TimeRules
 from tidegate.local.run import LocalRun

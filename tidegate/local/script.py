@@ -16,8 +16,8 @@ from query.lint import MISTAKES, Finding, LintContext, lint
 from query.plan.nodes import Plan, Scan
 from query.script import read_script
 from query.sql.bind import bind_outputs
-from query.sql.windowing import WINDOW_US_MAX
-from tidegate.expressions.binding.catalog import InputSchema
+from query.sql.window_functions import WINDOW_US_MAX
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.tree import Expr, Field, Leaf
 

@@ -18,9 +18,10 @@ import fastavro
 import pyarrow as pa
 
 from ordering.ticks import TICK_MAX, TICK_MIN, format_tick
+from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
-from tidegate.json_columns.extracted import NO_PAYLOAD, ExtractedFields, variant_from_values
+from tidegate.expressions.variant import Variant, finite
 from tidegate.payloads.avro_schema import Moment
 
 NOT_AVRO = "payload is not one value of the Avro schema"
@@ -37,7 +38,7 @@ class AvroReader:
     def __init__(self, schema: Any) -> None:
         self._schema = schema
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
         """Take *fields* out of *payloads*."""
         reasons: dict[int, str] = {}
         values: list[Any] = [None] * len(payloads)
@@ -62,9 +63,9 @@ def read_value(schema: Any, payload: bytes, start: int = 0) -> tuple[Any] | None
     return (value,) if source.tell() == len(payload) else None
 
 
-def extract_columns(values: Sequence[Any], fields: Sequence[Field], reasons: Mapping[int, str]) -> ExtractedFields:
+def extract_columns(values: Sequence[Any], fields: Sequence[Field], reasons: Mapping[int, str]) -> FieldColumns:
     """Take *fields* out of the values of all rows, None where a row is bad."""
-    return ExtractedFields.of({field: variant_from_values(_members(values, field.path), _KINDS) for field in fields}, reasons)
+    return FieldColumns.of({field: _variant(_members(values, field.path)) for field in fields}, reasons)
 
 
 def _members(values: Sequence[Any], path: Sequence[str]) -> Sequence[Any]:
@@ -112,3 +113,25 @@ _KINDS: dict[type, tuple[Kind, Callable[[Any], Any] | None]] = {
     dict: (Kind.RECORD, _json_text),
     list: (Kind.ARRAY, _json_text),
 }
+
+
+def _variant(values: Sequence[Any]) -> Variant:
+    """Turn Python values, None among them, into a column."""
+    parts: dict[Kind, pa.Array] = {}
+    present = set(map(type, values)) - {type(None)}
+    for kind in dict.fromkeys(_KINDS[python][0] for python in present):
+        of_kind = {python: _KINDS[python][1] for python in present if _KINDS[python][0] is kind}
+        if len(of_kind) == len(present) and not any(of_kind.values()):
+            chosen: Sequence[Any] = values
+        else:
+            chosen = [_convert(value, of_kind) for value in values]
+        column = pa.array(chosen, kind.arrow)
+        parts[kind] = finite(column) if kind is Kind.FLOAT else column
+    return Variant.of(len(values), parts)
+
+
+def _convert(value: Any, of_kind: Mapping[type, Callable[[Any], Any] | None]) -> Any:
+    if type(value) not in of_kind:
+        return None
+    convert = of_kind[type(value)]
+    return value if convert is None else convert(value)

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidegate.expressions.field_columns import FieldColumns, decode_texts
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant
-from tidegate.json_columns.extracted import ExtractedFields, decode_texts
 
 NOT_CSV = "payload is not one CSV record"
 WRONG_COUNT = "payload has not as many values as there are columns"
@@ -43,7 +43,7 @@ class CsvReader:
         # Possessive: a payload of ten million quotes must not be remembered quote by quote.
         self._value = re.compile(rf'"([^"]*+(?:""[^"]*+)*+)"|({plain}+)')
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
         """Take *fields* out of *payloads*; a field that is no column is NULL."""
         texts, reasons = decode_texts(payloads)
         odd = pc.fill_null(pc.match_substring_regex(texts, '["\r\n]'), False).to_numpy(zero_copy_only=False)
@@ -51,7 +51,7 @@ class CsvReader:
         chosen, values = self._split(texts if len(simple) == len(texts) else texts.take(pa.array(simple)))
         reasons |= dict.fromkeys(np.delete(simple, chosen).tolist(), WRONG_COUNT)
         rows, parsed = simple[chosen], self._read_one_by_one(texts, np.flatnonzero(odd), reasons)
-        return ExtractedFields.of({field: self._column(field, len(texts), rows, values, parsed) for field in fields}, reasons)
+        return FieldColumns.of({field: self._column(field, len(texts), rows, values, parsed) for field in fields}, reasons)
 
     def index_of(self, path: Sequence[str]) -> int | None:
         """Return which column a field path means: the one of that spelling, else the first that differs in case only."""

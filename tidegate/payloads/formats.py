@@ -8,17 +8,29 @@ imported where it is asked for: a process that only plans needs none of it.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ordering.errors import SettingError
 from tidegate.settings.tables.schema_registry import SchemaRegistrySettings
 
 if TYPE_CHECKING:
-    from tidegate.json_columns.extracted import PayloadReader
+    import pyarrow as pa
+
+    from tidegate.expressions.field_columns import FieldColumns
+    from tidegate.expressions.tree import Field
     from tidegate.settings.tables.inputs import InputSettings
+
+
+class PayloadReader(Protocol):
+    """Reads the payloads of one input."""
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
+        """Extract *fields* from *payloads*, a binary column. Which payloads are bad does not depend on *fields*."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +64,7 @@ class PayloadFormat:
             return cls("avro", avro_schema=_read_schema(settings))
         if settings.format == "avro_registry":
             assert registry is not None, "settings without a registry were refused"
-            from tidegate.payloads.registry import connect
+            from tidegate.payloads.schema_registry import connect
 
             connect(registry)
             return cls("avro_registry", registry=registry)
@@ -98,11 +110,11 @@ def reader_of(payloads: PayloadFormat) -> PayloadReader:
 
         return AvroReader(parse_avro_schema(payloads.avro_schema))
     if payloads.name == "avro_registry":
-        from tidegate.payloads.registry import SchemaRegistry
         from tidegate.payloads.registry_records import RegistryReader
+        from tidegate.payloads.schema_registry import SchemaRegistry
 
         assert payloads.registry is not None, "a format of that name has one"
         return RegistryReader(SchemaRegistry(payloads.registry))
-    from tidegate.json_columns.members import JsonReader
+    from tidegate.payloads.json_records import JsonReader
 
     return JsonReader()

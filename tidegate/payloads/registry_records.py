@@ -3,7 +3,7 @@ Avro with schema-registry framing: a zero byte, the schema's id in four bytes (b
 
 Law: every payload is read by the schema it names, and is bad for one of these reasons: it has no such frame, the registry
 knows no such id, that schema cannot be used, or what follows is no value of it. See
-:mod:`tidegate.payloads.registry` for a registry that does not answer.
+:mod:`tidegate.payloads.schema_registry` for a registry that does not answer.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns
 from tidegate.expressions.tree import Field
-from tidegate.json_columns.extracted import NO_PAYLOAD, ExtractedFields
 from tidegate.payloads.avro_records import NOT_AVRO, extract_columns, read_value
-from tidegate.payloads.registry import NoSchema, SchemaRegistry
+from tidegate.payloads.schema_registry import NoSchema, SchemaRegistry
 
 NO_FRAME = "payload has no schema-registry frame"
 FRAME_BYTES = 5
@@ -33,7 +33,7 @@ class RegistryReader:
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry
 
-    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> ExtractedFields:
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
         """Take *fields* out of *payloads*. Waits as long as the registry does not answer."""
         reasons: dict[int, str] = {}
         values: list[Any] = [None] * len(payloads)

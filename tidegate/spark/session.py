@@ -29,7 +29,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from ordering.errors import TidegateError
-from tidegate.kafka import NATIVE_SWITCH
+from tidegate.native_parts import NATIVE_SWITCH
 from tidegate.observe.logs import get_logger
 from tidegate.secret_masking import has_password, is_secret_key
 from tidegate.settings.load import Settings

@@ -27,7 +27,7 @@ from query.operators.windows.running_totals import aggregate_runs, choose_states
 from query.plan.nodes import Analyze
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, by_substream, concat_rows, only_side, ticks, with_reasons
-from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Expr
 from tidegate.expressions.variant import Variant, gather, valid_mask

@@ -16,7 +16,7 @@ from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
 from query.plan.row_tables import Retained, only_side
-from tidegate.expressions.functions.columns import RowNumbers
+from tidegate.expressions.functions.column_functions import RowNumbers
 from tidegate.expressions.functions.records import elements, properties
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, gather

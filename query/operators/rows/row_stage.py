@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 from query.columns.encode import encode_objects
 from query.plan.row_tables import BAD_SCHEMA
 from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.field_columns import FieldColumns
+from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Arrival, Expr, Field, PartitionId, Payload, Slot, SystemTimestamp
 from tidegate.expressions.variant import Variant, from_columns
-from tidegate.json_columns.extracted import ExtractedFields
 from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 
 
@@ -69,11 +69,11 @@ class RowStage:
         fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
         if Payload() in wanted:
             fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
-        extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else ExtractedFields.of({}, {})
+        extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else FieldColumns.of({}, {})
         leaves: dict[Expr, Variant] = {leaf: self._leaf(leaf, events, extracted) for leaf in wanted}
         return leaves, dict(zip(extracted.bad_rows.tolist(), extracted.reasons, strict=True))
 
-    def _leaf(self, leaf: Expr, events: pa.Table, extracted: ExtractedFields) -> Variant:
+    def _leaf(self, leaf: Expr, events: pa.Table, extracted: FieldColumns) -> Variant:
         count = events.num_rows
         if isinstance(leaf, Field):
             return extracted.columns[leaf]

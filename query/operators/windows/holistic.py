@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 from query.columns.encode import json_values
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
-from tidegate.expressions.binding import offered
-from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.functions import extension_aggregates
+from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Expr
 from tidegate.expressions.variant import Variant, finite, gather
@@ -53,7 +53,7 @@ def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: In
     Returns:
         One value per window, and the windows of which it could not be computed; of one without rows a package is not asked.
     """
-    own = offered.find(aggregate.function)
+    own = extension_aggregates.find(aggregate.function)
     if own is None:
         return compute_holistic(aggregate, values, first, last), []
     some = np.flatnonzero(last >= first)

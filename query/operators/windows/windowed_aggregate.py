@@ -36,7 +36,7 @@ from query.plan.row_tables import Retained, concat_rows, no_rows, only_side, row
 from query.plan.windows import AnyWindow, Session, Sliding, WindowSet, window_id, windows_of
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
-from tidegate.expressions.functions.columns import Failure
+from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Call, Expr, Key, Total, WindowEnd, WindowId
 from tidegate.expressions.variant import Variant, from_columns

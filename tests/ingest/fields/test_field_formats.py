@@ -18,7 +18,7 @@ from ordering.errors import QueryError
 from ordering.policies import Shape
 from ordering.testing import tick
 from ordering.ticks import NEVER
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.payloads.formats import PayloadFormat
 
 CSV = PayloadFormat("csv", ("at", "k", "end"))

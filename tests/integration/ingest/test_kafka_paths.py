@@ -21,11 +21,12 @@ from support.stack.topics import ANY_TIME, create, fresh, records
 
 from ordering.errors import RefusedError, TidegateError
 from ordering.protocol.wire import EVENT_HEADER_BYTES, HEADER_NAME
-from tidegate.kafka import NATIVE_SWITCH, native, ranges
+from tidegate.kafka import native, ranges
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeSource
 from tidegate.kafka.ranges import RangeReader, Records, cached_reader, drop_reader
 from tidegate.kafka.writer import Columns, GaplessProducer
+from tidegate.native_parts import NATIVE_SWITCH
 
 pytestmark = pytest.mark.integration
 

@@ -31,7 +31,7 @@ from query.config import Promise as Left
 from query.engine.program import Program
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Expr
 

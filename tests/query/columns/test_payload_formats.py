@@ -14,7 +14,7 @@ from support.query_runs import SECOND, CompiledQuery, answers, compile_plan, eve
 from ordering.errors import QueryError
 from query.sql.bind import bind_script
 from query.start.survey import payload_format
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.load import load

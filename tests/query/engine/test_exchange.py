@@ -33,7 +33,7 @@ from query.engine.program import Program
 from query.plan.common_keys import common_keys
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.spark.shuffle_keys import even_labels
 

@@ -19,7 +19,7 @@ from query.buckets.bucket import Bucket
 from query.engine.lead import ahead_of
 from query.engine.program import Program
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 D_US = 5

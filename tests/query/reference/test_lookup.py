@@ -29,7 +29,7 @@ from query.reference.lookup import LATE, KnownReferences
 from query.reference.tables import ReferenceTable, Version
 from query.reference.watch import ReferenceVersion, TakenVersions
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 TABLE = InputSchema("r", is_reference=True)

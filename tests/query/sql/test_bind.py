@@ -10,7 +10,7 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US
 from query.plan.nodes import Plan, WindowedAggregate
 from query.plan.windows import Window
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Cast, Field, Property

@@ -7,7 +7,7 @@ from support.query_runs import values
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 SCRIPTS = {

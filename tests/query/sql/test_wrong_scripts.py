@@ -8,7 +8,7 @@ import pytest
 
 from ordering.errors import QueryError
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 INPUTS = [

@@ -12,7 +12,7 @@ from query.config import Feed
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
 from query.start.bucket_layout import Split, check_over, check_partitions, describe_parallelism, exchange_binding, plan_split
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.admin import Topic
 from tidegate.settings.load import Settings, load

@@ -16,7 +16,7 @@ from query.sql.bind import bind_outputs
 from query.start.decide import Decision, decide, plan_layout
 from query.start.survey import RunSurvey, TopicSurvey
 from tidegate.checkpoint.output_start import BEGINNING, LAST_STOPPED, Start
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.admin import Topic
 from tidegate.payloads.formats import JSON

@@ -21,7 +21,7 @@ from query.sql.bind import bind_outputs
 from query.stage.offsets import Offset
 from query.start import read_positions as module
 from query.start.read_positions import read_positions
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.kafka.ranges import Records
 from tidegate.settings.tables.outputs import OutputSettings

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from query.lint import LintContext, lint
 from tidegate.cli.lint import lint as command
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.observe.console import report_errors
 

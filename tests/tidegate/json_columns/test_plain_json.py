@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import hatch_build
 from ingest.fields.json_paths import JsonPaths
 from tidegate.json_columns import plain_json
-from tidegate.kafka import NATIVE_SWITCH
+from tidegate.native_parts import NATIVE_SWITCH
 
 PATHS = JsonPaths({"time": ("t",), "over": ("k",)})
 

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import hatch_build
+from tidegate.expressions.json_members import extract
 from tidegate.expressions.tree import Field
 from tidegate.json_columns import plain_json
-from tidegate.json_columns.members import extract
-from tidegate.kafka import NATIVE_SWITCH
+from tidegate.native_parts import NATIVE_SWITCH
 
 FIELDS = [Field(("a",)), Field(("Ab",)), Field(("ab",)), Field(("x y",))]
 NUMBERS = st.from_regex(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,3})?", fullmatch=True)

@@ -10,9 +10,10 @@ import pytest
 
 import hatch_build
 from ordering.errors import TidegateError
-from tidegate.kafka import NATIVE_SWITCH, native
+from tidegate.kafka import native
 from tidegate.kafka.messages import MessageProducer
 from tidegate.kafka.native import NativeProducer, NativeSource
+from tidegate.native_parts import NATIVE_SWITCH
 
 SOURCE = Path("tidegate/kafka/native.c")
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}

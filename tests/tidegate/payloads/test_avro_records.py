@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.testing import tick
+from tidegate.expressions.field_columns import NO_PAYLOAD
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
-from tidegate.json_columns.extracted import NO_PAYLOAD
 from tidegate.payloads.avro_records import NOT_AVRO, AvroReader
 from tidegate.payloads.avro_schema import UnusableSchema, parse_avro_schema
 

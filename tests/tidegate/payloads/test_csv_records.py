@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.expressions.field_columns import NO_PAYLOAD, NOT_UTF8
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
-from tidegate.json_columns.extracted import NO_PAYLOAD, NOT_UTF8
 from tidegate.payloads.csv_records import NOT_CSV, WRONG_COUNT, CsvReader
 
 COLUMNS = ("a", "b", "c")

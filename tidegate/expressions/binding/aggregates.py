@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from sqlglot import exp
 
-from tidegate.expressions.binding import offered
-from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.evaluation.static_kinds import static_kind
+from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import LIMIT, WHEN
 from tidegate.expressions.syntax.errors import Source
@@ -43,7 +43,7 @@ _EXAMPLES = {
 
 
 class WholeRows(Protocol):
-    """What :class:`tidegate.expressions.binding.expressions.Names` knows of whole rows."""
+    """What :class:`tidegate.expressions.binding.scalar_binder.Names` knows of whole rows."""
 
     def is_row_name(self, name: str) -> bool:
         """Tell whether a name that stands alone means a whole row rather than a column."""
@@ -62,7 +62,7 @@ class AggregateBinder:
     Args:
         source: The script, for error places.
         bind: Binds an expression.
-        checked: Checks the kinds of an expression that stands at a node.
+        check_kinds: Checks the kinds of an expression that stands at a node.
         rows: What whole rows are called, and are as records.
     """
 
@@ -84,7 +84,7 @@ class AggregateBinder:
             QueryError: An argument or a clause is wrong or missing.
         """
         offset, args = offset_of(call), call.expressions
-        if (extension := offered.find(name)) is not None:
+        if (extension := extension_aggregates.find(name)) is not None:
             return self._extension(name, extension, call)
         self._check_count(name, call)
         order = self._order(name, call, over.args if over is not None else {})
@@ -105,7 +105,7 @@ class AggregateBinder:
 
     # Arguments
 
-    def _extension(self, name: str, extension: offered.ExtensionAggregate, call: exp.Expr) -> Aggregate:
+    def _extension(self, name: str, extension: extension_aggregates.ExtensionAggregate, call: exp.Expr) -> Aggregate:
         """Bind an aggregate of another package."""
         args, count = call.expressions, len(extension.argument_kinds)
         if len(args) != count:
@@ -119,7 +119,7 @@ class AggregateBinder:
         return Aggregate(name, bound[0], more_args=tuple(bound[1:]), offset=offset_of(call))
 
     def _of_kind(self, arg: Expr, kind: Kind, node: exp.Expr) -> Expr:
-        return arg if static_kind(arg) is kind else self.check_kinds(offered.require_kind(arg, kind), node)
+        return arg if static_kind(arg) is kind else self.check_kinds(extension_aggregates.require_kind(arg, kind), node)
 
     def _check_count(self, name: str, call: exp.Expr) -> None:
         least, most = _ARGUMENTS.get(name, (1, 1))

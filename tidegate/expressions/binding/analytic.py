@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from tidegate.expressions.binding.aggregates import ORDERED_AGGREGATES
-from tidegate.expressions.evaluation.evaluate import static_kind
+from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions.dates import DATE_PARTS
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import LIMIT, WHEN
@@ -46,9 +46,9 @@ class AnalyticBinder:
     Args:
         source: The script, for error places.
         bind: Binds an expression.
-        condition: Binds a condition; takes the name of its clause.
-        aggregate: Binds an aggregate with its ORDER BY: the name, the call, OVER.
-        whole: Returns a whole row as a record, for the offset of a word in the script.
+        bind_condition: Binds a condition; takes the name of its clause.
+        bind_aggregate: Binds an aggregate with its ORDER BY: the name, the call, OVER.
+        whole_row: Returns a whole row as a record, for the offset of a word in the script.
     """
 
     source: Source

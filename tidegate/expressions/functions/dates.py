@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
 from tidegate.expressions.functions.conversions import TypedSql, convert
-from tidegate.expressions.functions.rules import Function, Rule, integer, number
+from tidegate.expressions.functions.definition import Function, Rule, integer, number
 from tidegate.expressions.kinds import Kind
 
 WEEK_US = 7 * DAY_US

@@ -15,7 +15,7 @@ import duckdb
 
 from tidegate.expressions.duckdb_pool import quote, run
 from tidegate.expressions.functions.conversions import TypedSql
-from tidegate.expressions.functions.rules import Function, as_text
+from tidegate.expressions.functions.definition import Function, as_text
 from tidegate.expressions.kinds import Kind
 
 PATTERN_CHARACTERS_MAX = 1_000
@@ -88,8 +88,8 @@ def _position(name: str, value: int, options: str) -> Callable[[Sequence[TypedSq
     return rule
 
 
+LIKE = Function(2, 2, _like, Kind.BIT)
 PATTERN_FUNCTIONS: dict[str, Function] = {
-    "like": Function(2, 2, _like, Kind.BIT),
     "patindex": Function(2, 2, _position("patindex", 1, "s"), Kind.BIGINT),
     "regexmatch": Function(2, 2, _position("regexmatch", 0, "si"), Kind.BIGINT),
 }

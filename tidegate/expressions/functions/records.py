@@ -2,7 +2,7 @@
 Records and arrays: their members and elements.
 
 A record is the text of a JSON object, an array that of a JSON array. Law: a member is found in a record as a field is in a
-payload (:mod:`tidegate.json_columns.members`): by its exact name first, then ignoring case, and it has the kind that its
+payload (:mod:`tidegate.expressions.json_members`): by its exact name first, then ignoring case, and it has the kind that its
 own text shows. A member that is missing, and one of a value that is no record, is NULL; so is an element that an array does
 not have. Elements are counted from 0.
 """
@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidegate.expressions.duckdb_pool import run
-from tidegate.expressions.functions.columns import ColumnFunction, Failure, RowNumbers, register
-from tidegate.expressions.functions.conversions import TypedSql
-from tidegate.expressions.functions.rules import Function, Rule
-from tidegate.expressions.kinds import Kind, KindMismatch
+from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, RowNumbers, register
+from tidegate.expressions.functions.definition import Function, kind_rule
+from tidegate.expressions.json_members import extract, parse_values
+from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Field
 from tidegate.expressions.variant import Variant, gather, valid_mask
-from tidegate.json_columns.members import extract, parse_values
 
 
 def member(column: Variant, path: tuple[str, ...]) -> Variant:
@@ -89,25 +88,10 @@ register("getarrayelement", ColumnFunction(2, 2, _element, argument_kinds=(Kind.
 register("getrecordpropertyvalue", ColumnFunction(2, 2, _property_value, argument_kinds=(Kind.RECORD, Kind.NVARCHAR)))
 
 
-def _of_kind(kind: Kind, template: str, result: Kind) -> Rule:
-    def rule(args: Sequence[TypedSql]) -> TypedSql:
-        if args[0].kind not in (kind, Kind.NULL):
-            raise KindMismatch(f"{'an' if kind is Kind.ARRAY else 'a'} {kind.asa_name} is needed, not {args[0].kind.asa_name}")
-        return TypedSql(template.format(args[0].sql), result)
-
-    return rule
-
-
-def _require(kind: Kind) -> Rule:
-    return _of_kind(kind, "CAST({} AS VARCHAR)", kind)
-
-
 RECORD_FUNCTIONS: dict[str, Function] = {
-    "array": Function(1, 1, _require(Kind.ARRAY), Kind.ARRAY),
-    "record": Function(1, 1, _require(Kind.RECORD), Kind.RECORD),
     "getarraylength": Function(
-        1, 1, _of_kind(Kind.ARRAY, "CAST(json_array_length(CAST({} AS VARCHAR)) AS BIGINT)", Kind.BIGINT), Kind.BIGINT
+        1, 1, kind_rule(Kind.ARRAY, "CAST(json_array_length(CAST({} AS VARCHAR)) AS BIGINT)", Kind.BIGINT), Kind.BIGINT
     ),
-    "getrecordproperties": Function(1, 1, _of_kind(Kind.RECORD, "record_properties(CAST({} AS VARCHAR))", Kind.ARRAY), Kind.ARRAY),
+    "getrecordproperties": Function(1, 1, kind_rule(Kind.RECORD, "record_properties(CAST({} AS VARCHAR))", Kind.ARRAY), Kind.ARRAY),
 }
-"""The functions over records and arrays whose results have one kind, by name in lower case."""
+"""The functions of records and arrays whose results have one kind, by name in lower case."""

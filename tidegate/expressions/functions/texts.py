@@ -1,19 +1,31 @@
 """
-Functions over text, as DuckDB expressions. Text is a sequence of characters (Unicode code points), counted from 1.
+Functions of text. Text is a sequence of characters (Unicode code points), counted from 1.
 
-Texts are compared by their code points, so ``'B' < 'a'`` and ``'é' > 'z'``, whatever the machine's language is.
+Texts are compared by their code points: ``'B' < 'a'`` and ``'é' > 'z'``, whatever the language of the machine is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tidegate.expressions.functions.conversions import TypedSql, convert
-from tidegate.expressions.functions.rules import ARGUMENTS_MAX, Function, as_text, integer, text_rule
+from tidegate.expressions.functions.conversions import TypedSql
+from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function, as_text, integer, text_rule
 from tidegate.expressions.kinds import Kind
 
 REPEATED_CHARACTERS_MAX = 1_000_000
 """A longer text made by REPLICATE or SPACE is NULL."""
+
+# DuckDB's greatest and least pass over NULL, and its texts have fewer characters than a count may say.
+_CHARACTERS_MAX = 2**31 - 1
+_FIRST = f"CAST(least(greatest({{1}}, 0), {_CHARACTERS_MAX}) AS BIGINT)"
+_LEFT = f"CASE WHEN {{1}} IS NOT NULL THEN substring({{0}}, 1, {_FIRST}) END"
+_RIGHT = f"CASE WHEN {{1}} IS NOT NULL THEN right({{0}}, {_FIRST}) END"
+# What lies before the first character counts for the length, and is not there.
+_SUBSTRING = (
+    "CASE WHEN {1} IS NOT NULL AND {2} IS NOT NULL THEN "
+    f"substring({{0}}, CAST(least(greatest({{1}}, 1), {_CHARACTERS_MAX}) AS BIGINT), "
+    f"CAST(least(greatest(CAST(greatest({{2}}, 0) AS HUGEINT) + least({{1}}, 1) - 1, 0), {_CHARACTERS_MAX}) AS BIGINT)) END"
+)
 
 _CHARACTER = "CASE WHEN {0} BETWEEN 0 AND 1114111 AND {0} NOT BETWEEN 55296 AND 57343 THEN chr(CAST({0} AS INTEGER)) END"
 _REPLICATE = f"CASE WHEN {{1}} >= 0 AND CAST(length({{0}}) AS HUGEINT) * {{1}} <= {REPEATED_CHARACTERS_MAX} THEN repeat({{0}}, {{1}}) END"
@@ -40,26 +52,33 @@ def _concat_ws(args: Sequence[TypedSql]) -> TypedSql:
     return TypedSql(f"concat_ws(coalesce({separator}, ''), {', '.join(values)})", Kind.NVARCHAR)
 
 
-def _fold(args: Sequence[TypedSql]) -> TypedSql:
-    value = args[0]
-    if value.kind is not Kind.NVARCHAR:
-        return value
-    return TypedSql(f"lower({value.sql})", Kind.NVARCHAR, None if value.constant is None else fold_case(value.constant))
+def _concat(args: Sequence[TypedSql]) -> TypedSql:
+    return TypedSql("(" + " || ".join(f"coalesce({as_text(arg)}, '')" for arg in args) + ")", Kind.NVARCHAR)
 
 
-def fold_case(text: str) -> str:
-    """Return *text* with each character in lower case that is one character then, too."""
-    return "".join(low if len(low := character.lower()) == 1 else character for character in text)
-
-
-def _type_name(args: Sequence[TypedSql]) -> TypedSql:
-    value = args[0]
-    if value.kind is Kind.NULL:
-        return TypedSql(convert(value, Kind.NVARCHAR), Kind.NVARCHAR)
-    return TypedSql(f"CASE WHEN {value.sql} IS NOT NULL THEN '{value.kind.asa_name}' END", Kind.NVARCHAR)
+def _charindex(args: Sequence[TypedSql]) -> TypedSql:
+    needle, text = as_text(args[0]), as_text(args[1])
+    if len(args) == 2:
+        return TypedSql(f"CAST(strpos({text}, {needle}) AS BIGINT)", Kind.BIGINT)
+    start = f"greatest({integer(args[2])}, 1)"
+    position = f"strpos(substring({text}, {start}), {needle})"
+    return TypedSql(f"CAST(CASE WHEN {position} = 0 THEN 0 ELSE {position} + {start} - 1 END AS BIGINT)", Kind.BIGINT)
 
 
 TEXT_FUNCTIONS: dict[str, Function] = {
+    "len": Function(1, 1, text_rule("CAST(length(rtrim({}, ' ')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
+    "lower": Function(1, 1, text_rule("lower({})"), Kind.NVARCHAR),
+    "upper": Function(1, 1, text_rule("upper({})"), Kind.NVARCHAR),
+    "ltrim": Function(1, 1, text_rule("ltrim({}, ' ')"), Kind.NVARCHAR),
+    "rtrim": Function(1, 1, text_rule("rtrim({}, ' ')"), Kind.NVARCHAR),
+    "trim": Function(1, 1, text_rule("trim({}, ' ')"), Kind.NVARCHAR),
+    "left": Function(2, 2, text_rule(_LEFT, numbers=(1,)), Kind.NVARCHAR),
+    "right": Function(2, 2, text_rule(_RIGHT, numbers=(1,)), Kind.NVARCHAR),
+    "substring": Function(3, 3, text_rule(_SUBSTRING, numbers=(1, 2)), Kind.NVARCHAR),
+    "replace": Function(3, 3, text_rule("replace({}, {}, {})"), Kind.NVARCHAR),
+    "concat": Function(2, ARGUMENTS_MAX, _concat, Kind.NVARCHAR),
+    "concat_ws": Function(3, ARGUMENTS_MAX, _concat_ws, Kind.NVARCHAR),
+    "charindex": Function(2, 3, _charindex, Kind.BIGINT),
     "reverse": Function(1, 1, text_rule("reverse({})"), Kind.NVARCHAR),
     "stuff": Function(4, 4, text_rule(_STUFF, numbers=(1, 2)), Kind.NVARCHAR),
     "nchar": Function(1, 1, _character, Kind.NVARCHAR),
@@ -67,8 +86,5 @@ TEXT_FUNCTIONS: dict[str, Function] = {
     "replicate": Function(2, 2, text_rule(_REPLICATE, numbers=(1,)), Kind.NVARCHAR),
     "space": Function(1, 1, _space, Kind.NVARCHAR),
     "translate": Function(3, 3, text_rule(_TRANSLATE), Kind.NVARCHAR),
-    "concat_ws": Function(3, ARGUMENTS_MAX, _concat_ws, Kind.NVARCHAR),
-    "gettype": Function(1, 1, _type_name, Kind.NVARCHAR),
-    "fold": Function(1, 1, _fold),
 }
-"""Functions over text, by name in lower case; ``fold`` gives what comparisons that ignore case compare."""
+"""By name in lower case."""

@@ -4,7 +4,7 @@ The dialect: T-SQL as Stream Analytics writes it, read by sqlglot.
 Four differences to T-SQL. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` says what event time is and along which
 key time advances. ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` says which events a function
 looks back on; the clauses may stand in any order. Every function is read as it is spelled, because meaning is given by
-:mod:`tidegate.expressions.functions.catalogue` and an error must show the script's own words. CAST and TRY_CAST are the only
+:mod:`tidegate.expressions.functions.catalog` and an error must show the script's own words. CAST and TRY_CAST are the only
 functions with a grammar of their own.
 
 sqlglot's compiled distribution forbids deriving dialects; it is refused with a clear message before anything is read.

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 
 from ordering.errors import QueryError
+from tidegate.expressions.kinds import Kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Source:
     Args:
         text: The script.
         file: Its name.
-        added: How many characters at its beginning nobody wrote: they count for no column.
+        prefix_length: How many characters at its beginning nobody wrote: they count for no column.
         ignores_case: Whether it asks for comparisons of texts that ignore case.
     """
 
@@ -82,3 +83,22 @@ def suggest(name: str, candidates: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean X?`` for the nearest candidate, else *otherwise*."""
     candidate = nearest(name, candidates)
     return f"did you mean {candidate}?" if candidate else otherwise
+
+
+_TYPE_NAMES = [kind.asa_name for kind in (Kind.BIGINT, Kind.FLOAT, Kind.NVARCHAR, Kind.DATETIME, Kind.BIT, Kind.RECORD, Kind.ARRAY)]
+_INSTEAD = {
+    "int": "bigint",
+    "smallint": "bigint",
+    "tinyint": "bigint",
+    "integer": "bigint",
+    "decimal": "float",
+    "numeric": "float",
+    "real": "float",
+}
+
+
+def suggest_type(spelled: str) -> str:
+    """Return what to write instead of a type that there is not."""
+    word = spelled.lower().partition("(")[0].strip()
+    instead = "nvarchar(max)" if word == "text" or "char" in word else _INSTEAD.get(word)
+    return f"write {instead}" if instead else suggest(spelled, _TYPE_NAMES, f"types are {', '.join(_TYPE_NAMES)}")

@@ -14,10 +14,10 @@ from sqlglot import exp
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from tidegate.expressions.binding.statements import Declaration, split_statements
+from tidegate.expressions.syntax.common_mistakes import refuse_common_mistakes
 from tidegate.expressions.syntax.dialect import Asa
 from tidegate.expressions.syntax.errors import Source, nearest, similarity
-from tidegate.expressions.syntax.slips import refuse_common_mistakes
+from tidegate.expressions.syntax.statements import Declaration, split_statements
 
 SCRIPT_CHARACTERS_MAX = 262_144
 """Longest script accepted."""
@@ -71,7 +71,7 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     Args:
         text: The script.
         file: The name errors give it.
-        added: How many characters at its beginning nobody wrote.
+        prefix_length: How many characters at its beginning nobody wrote.
 
     Raises:
         QueryError: The text is too long, nested too deeply, or no SQL of this dialect; with line and column.

@@ -12,7 +12,7 @@ from typing import Annotated, Protocol
 
 from pydantic import BeforeValidator, PlainSerializer
 
-from tidegate.expressions.syntax.paths import plain_path
+from tidegate.expressions.syntax.plain_path import plain_path
 from tidegate.settings.kinds import Kind, NotAllowed
 from tidegate.settings.problems import nearest_word
 from tidegate.settings.tables.base import Conflict, FieldType
@@ -25,7 +25,7 @@ def _parse_event_time(value: object) -> str:
     if not isinstance(value, str) or not value.strip():
         raise NotAllowed("a field path such as payload.at, or an expression over the payload such as DATEADD(second, delay, base)")
     if plain_path(value) is None:
-        from tidegate.expressions.binding.configured import event_time_problem  # only an expression needs what reads SQL
+        from tidegate.expressions.binding.setting_expressions import event_time_problem  # only an expression needs what reads SQL
 
         if problem := event_time_problem(value):
             raise NotAllowed(f"a field path (odd names in brackets: [event time]) or an expression over the payload; {problem}")
@@ -105,8 +105,8 @@ def paths_by_setting(settings: PayloadSettings) -> dict[str, tuple[tuple[str, ..
     if settings.timestamp_by is not None:
         path = plain_path(settings.timestamp_by)
         if path is None:
-            from tidegate.expressions.binding.catalog import InputSchema
-            from tidegate.expressions.binding.configured import bind_event_time, field_paths
+            from tidegate.expressions.binding.input_schema import InputSchema
+            from tidegate.expressions.binding.setting_expressions import bind_event_time, field_paths
 
             return {"timestamp_by": field_paths(bind_event_time(settings.timestamp_by, "timestamp_by", InputSchema("input"))), **paths}
         return {"timestamp_by": (path,), **paths}
@@ -124,8 +124,8 @@ def canonical_event_time(settings: PayloadSettings) -> str:
     """Return one text for all spellings of the event time that mean the same; empty where there is none."""
     if settings.timestamp_by is None or plain_path(settings.timestamp_by):
         return settings.timestamp_by or ""
-    from tidegate.expressions.binding.catalog import InputSchema
-    from tidegate.expressions.binding.configured import canonical_text
+    from tidegate.expressions.binding.input_schema import InputSchema
+    from tidegate.expressions.binding.setting_expressions import canonical_text
 
     where = f"inputs.{settings.name}.timestamp_by"
     return canonical_text(settings.timestamp_by, where, InputSchema(settings.name, fields=settings.fields))

@@ -13,7 +13,7 @@ from support.script_runs import answers_of, program_of
 
 from ordering.ticks import NEVER
 from query.reference.tables import ReferenceTable, Version
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 
 SECOND = 1_000_000
 Record = dict[str, Any]

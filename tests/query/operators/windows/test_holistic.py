@@ -19,7 +19,7 @@ from support.script_runs import Row, answers_of
 
 from query.operators.windows.holistic import compute_holistic
 from query.operators.windows.variance import variances
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Field
 from tidegate.expressions.variant import Variant

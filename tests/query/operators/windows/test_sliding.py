@@ -10,7 +10,7 @@ from support.script_runs import answers_of
 from support.windows_oracle import COLUMNS, CUTS, EVENTS, results, sliding
 
 from query.sql.bind import bind_script
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.query_runs import reasons, values
 
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 
 ROW = {
     "i": 7,

@@ -7,7 +7,7 @@ from support.query_oracle import Event
 from support.query_runs import reasons, values
 from support.script_runs import answers_of
 
-from tidegate.expressions.binding.catalog import InputSchema
+from tidegate.expressions.binding.input_schema import InputSchema
 
 ROW = {
     "i": 7,

@@ -1,0 +1,66 @@
+"""
+Analytic functions in a SELECT: they become columns of the rows below, before WHERE and GROUP BY see those rows.
+
+Law: an expression over rows with these columns equals the expression with the functions in it; each distinct function is
+computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ordering.ticks import format_duration
+from query.plan.nodes import Analyze, Rows
+from query.sql.scopes import slot
+from query.sql.window_functions import WINDOW_US_MAX
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.tree import Analytic, Expr, replace_parts
+
+
+def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:
+    """Return the distinct analytic functions in expressions, in order of appearance."""
+    return tuple(dict.fromkeys(part for expr in exprs for part in expr.walk() if isinstance(part, Analytic)))
+
+
+def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: int = WINDOW_US_MAX) -> None:
+    """
+    Refuse functions that look back further than a window may reach.
+
+    Raises:
+        QueryError: One of them does.
+    """
+    for analytic in analytics:
+        if analytic.limit_us > window_us_max:
+            raise source.error(
+                f"{analytic.function.upper()} over {format_duration(analytic.limit_us)} looks back beyond {format_duration(window_us_max)}",
+                code="WINDOW",
+                offset=analytic.offset,
+                fix="shorten it, or raise query.window_max in the settings",
+            )
+
+
+@dataclass(frozen=True)
+class AnalyticColumns:
+    """
+    Rows with a column for each analytic function.
+
+    Args:
+        rows: The node that gives them.
+    """
+
+    rows: Analyze
+
+    @classmethod
+    def add_to(cls, below: Rows, exprs: Iterable[Expr]) -> AnalyticColumns:
+        """Add the analytic functions in *exprs*, which are computed over rows of *below*, to those rows."""
+        return cls(Analyze(below, analytics_of(exprs)))
+
+    def over_columns(self, expr: Expr) -> Expr:
+        """Return *expr* with the columns in the places of the functions."""
+        return replace_parts(expr, self._column)
+
+    def _column(self, part: Expr) -> Expr | None:
+        if not isinstance(part, Analytic):
+            return None
+        return slot(self.rows, len(self.rows.child.columns) + self.rows.analytics.index(part), part.offset)

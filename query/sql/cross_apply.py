@@ -1,0 +1,116 @@
+"""
+Binding of CROSS APPLY and OUTER APPLY: each row with each element of an array, or each member of a record, of its own.
+
+``FROM x CROSS APPLY GetArrayElements(x.a) AS e`` brings the relation ``e`` with the columns ArrayIndex and ArrayValue,
+``GetRecordProperties(x.r) AS p`` one with PropertyName and PropertyValue. What is applied may name everything before it, so
+arrays in arrays are applied one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from query.plan.nodes import Apply, Column, Project, Rows, Scan, element_columns
+from query.sql.column_layout import Layout
+from query.sql.scopes import Relation, ScopeNames
+from tidegate.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.expressions.evaluation.static_kinds import check_kinds
+from tidegate.expressions.kinds import KindMismatch
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Call, Expr, Slot
+
+_TAKES = {"getarrayelements": "array", "getrecordproperties": "record"}
+_EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"
+
+
+@dataclass(frozen=True)
+class ApplyClause:
+    """
+    One APPLY.
+
+    Args:
+        name: What its columns are called by.
+        value: The array or record, over what stands before.
+        outer: Whether a row without elements is kept, with NULL.
+    """
+
+    name: str
+    value: Call
+    outer: bool
+
+    @property
+    def relation(self) -> Relation:
+        """What it brings into scope."""
+        columns = tuple(Column(name, Slot(place, name, kind)) for place, (name, kind) in enumerate(element_columns(self.value)))
+        return Relation(self.name, frozenset({self.name.lower()}), Project(Scan(self.name), columns), is_applied=True)
+
+
+@dataclass(frozen=True)
+class ApplyClauses:
+    """The APPLYs of one SELECT, in the order of the script."""
+
+    clauses: tuple[ApplyClause, ...]
+
+    @property
+    def relations(self) -> list[Relation]:
+        """What they bring into scope."""
+        return [clause.relation for clause in self.clauses]
+
+    @property
+    def exprs(self) -> list[Expr]:
+        """All that has to be computed of the rows before."""
+        return [clause.value for clause in self.clauses]
+
+    def rows(self, child: Rows, layout: Layout) -> Rows:
+        """Return the node that gives the rows; *layout* is that of everything before, and of what they bring."""
+        for clause in self.clauses:
+            value = layout.over_columns(clause.value)
+            assert isinstance(value, Call)
+            child = Apply(child, value, clause.outer, clause.name)
+        return child
+
+
+def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Source) -> ApplyClauses:
+    """
+    Bind the APPLYs of a SELECT over what stands before them.
+
+    Raises:
+        QueryError: One applies what it cannot, has no name or another's, or stands before a JOIN.
+    """
+    clause = select.args.get("from_")
+    table = clause.this if clause else None
+    joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]
+    laterals = [join.this for join in joins if isinstance(join.this, exp.Lateral)]
+    if laterals and not isinstance(joins[-1].this, exp.Lateral):
+        fix = "write JOINs first, or APPLY in a step"
+        raise source.error("a JOIN stands after an APPLY", code="SYNTAX", offset=offset_of(joins[-1]), fix=fix, example=_EXAMPLE)
+    relations_before, applied = list(relations), []
+    for lateral in laterals:
+        applied.append(_bind_apply(lateral, relations_before, source))
+        relations_before.append(applied[-1].relation)
+    return ApplyClauses(tuple(applied))
+
+
+def _bind_apply(lateral: exp.Lateral, relations: Sequence[Relation], source: Source) -> ApplyClause:
+    call, offset = lateral.this, offset_of(lateral)
+    name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
+    if name not in _TAKES or len(call.expressions) != 1:
+        fix = suggest(name, ["GetArrayElements", "GetRecordProperties"], "apply GetArrayElements(array) or GetRecordProperties(record)")
+        raise source.error("APPLY takes elements of an array or a record", code="FUNCTION", offset=offset, fix=fix, example=_EXAMPLE)
+    alias = str(lateral.alias)
+    if not alias or any(alias.lower() in relation.names for relation in relations):
+        message = f"there is already an input, step or APPLY named {alias}" if alias else f"{call.name} in APPLY needs a name"
+        raise source.error(message, code="NAME", offset=offset, fix="write AS and a name of its own", example=_EXAMPLE)
+    bound = ScalarBinder(source, ScopeNames(source, relations)).bind(call.expressions[0], aggregates="APPLY")
+    value = Call(_TAKES[name], (bound,), offset=bound.offset)
+    try:
+        check_kinds(value)
+    except KindMismatch as problem:
+        raise source.error(
+            f"{problem}: {value}", code="TYPE", offset=offset, fix="convert with CAST or TRY_CAST", example=_EXAMPLE
+        ) from None
+    return ApplyClause(alias, value, not lateral.args.get("cross_apply"))

@@ -1,0 +1,129 @@
+"""Binding of GROUP BY: its keys and its window; and what may stand in SELECT and HAVING beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from query.plan.windows import SNAPSHOT, AnyWindow, WindowSet
+from query.sql.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_timestamp, is_window
+from tidegate.expressions.binding.scalar_binder import ScalarBinder, is_window_id
+from tidegate.expressions.evaluation.static_kinds import static_kind
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import (
+    Aggregate,
+    Cast,
+    Expr,
+    Field,
+    Key,
+    Leaf,
+    Slot,
+    SystemTimestamp,
+    Total,
+    WindowEnd,
+    WindowId,
+    replace_parts,
+)
+
+WINDOW_EXAMPLE = "GROUP BY origin, TumblingWindow(hour, 1)"
+
+
+@dataclass(frozen=True)
+class GroupByBinder:
+    """
+    Args:
+        source: The script, for error places.
+        window_us_max: Longest window accepted, in microseconds.
+    """
+
+    source: Source
+    window_us_max: int = WINDOW_US_MAX
+
+    def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[AnyWindow | WindowSet, tuple[Expr, ...]]:
+        """
+        Return the window and the keys, each once.
+
+        Raises:
+            QueryError: There is no window, or a key is none.
+        """
+        for name, value in group.args.items():
+            if value and name != "expressions":
+                raise self.source.not_yet(f"{name.replace('_', ' ').upper()} is", offset=offset_of(group))
+        nodes = group.expressions
+        windows = [node for node in nodes if is_window(node)]
+        # Without another window the instant is one; beside one it is a key like any other.
+        instants = [node for node in nodes if is_timestamp(node)] if not windows else []
+        others = [node for node in nodes if node not in (*windows, *instants) and not is_window_id(node)]
+        keys = tuple(dict.fromkeys(self._key(node, binder) for node in others))
+        if not windows and not instants:
+            raise self.source.error(
+                "GROUP BY needs a window: a stream has no end", code="GROUP", offset=offset_of(group), fix="add one", example=WINDOW_EXAMPLE
+            )
+        if len(windows) > 1:
+            fix = "put them into Windows(...), or run one query per window"
+            raise self.source.error("GROUP BY takes one window", code="GROUP", offset=offset_of(windows[1]), fix=fix)
+        if instants:
+            return SNAPSHOT, keys
+        return WindowBinder(self.source, self.window_us_max, lambda node: self._key(node, binder), keys).bind(windows[0]), keys
+
+    def _key(self, node: exp.Expr, binder: ScalarBinder) -> Expr:
+        if isinstance(node, exp.Literal):
+            raise self.source.error(
+                "GROUP BY takes expressions, not positions",
+                code="GROUP",
+                offset=offset_of(node),
+                fix="name the field",
+                example=WINDOW_EXAMPLE,
+            )
+        if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window"):
+            fix = suggest(name, NAMES)
+            raise self.source.error(
+                f"there is no window {node.name}", code="WINDOW", offset=offset_of(node), fix=fix, example=WINDOW_EXAMPLE
+            )
+        return binder.bind(node, aggregates="GROUP BY")
+
+
+@dataclass(frozen=True)
+class GroupedExpressions:
+    """Turns expressions over rows into expressions over groups."""
+
+    source: Source
+    keys: tuple[Expr, ...]
+    totals: tuple[Aggregate, ...]
+
+    def over_groups(self, expr: Expr, alias: str = "") -> Expr:
+        """
+        Return *expr* over keys, totals, the window's end and its id.
+
+        Args:
+            expr: The expression.
+            alias: The name that SELECT gives it, for the message.
+
+        Raises:
+            QueryError: It names something that a group has many of.
+        """
+        return replace_parts(expr, lambda part: self._of_group(part, alias))
+
+    def _of_group(self, expr: Expr, alias: str) -> Expr | None:
+        if isinstance(expr, SystemTimestamp):
+            return WindowEnd(offset=expr.offset)
+        if isinstance(expr, WindowId):
+            return expr
+        if expr in self.keys:
+            return Key(self.keys.index(expr), str(expr), static_kind(expr), offset=expr.offset)
+        if isinstance(expr, Aggregate):
+            return Total(self.totals.index(expr), str(expr), static_kind(expr), offset=expr.offset)
+        if isinstance(expr, Leaf) or (isinstance(expr, Cast) and expr.declared):
+            raise self._not_grouped(expr, alias)
+        return None
+
+    def _not_grouped(self, expr: Expr, alias: str) -> Exception:
+        message = f"{expr} is neither grouped nor aggregated"
+        if alias and str(expr).lower() != alias.lower() and alias.lower() in [str(key).lower() for key in self.keys]:
+            fix = f"GROUP BY {alias} takes the input's {alias}, not what SELECT calls so: repeat the expression there"
+            return self.source.error(message, code="GROUP", offset=expr.offset, fix=fix)
+        grouped = [str(key) for key in self.keys if isinstance(key, (Field, Cast, Slot))]
+        fix = suggest(str(expr), grouped, f"add {expr} to GROUP BY, or aggregate it")
+        return self.source.error(message, code="GROUP", offset=expr.offset, fix=fix, example=f"MAX({expr})")

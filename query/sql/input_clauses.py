@@ -1,0 +1,155 @@
+"""
+Binding of what FROM says of an input: its name, TIMESTAMP BY and OVER.
+
+An input that is ordered in Kafka has its event time and its substreams from its configuration; a script must agree with
+them. Where an input is *free* (files, on which the script alone decides), the script's word counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from query.plan.nodes import Reference, Scan
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.binding.scalar_binder import InputNames, ScalarBinder
+from tidegate.expressions.binding.setting_expressions import bind_setting
+from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import Script, offset_of
+from tidegate.expressions.tree import Expr, PartitionId, SystemTimestamp
+
+_SPELLED_CALL = "called"
+"""In the meta of a table that a call takes: what the script has in its place, shortened."""
+
+
+@dataclass(frozen=True)
+class InputBinder:
+    """
+    Args:
+        source: The script, for error places.
+        inputs: The inputs it may read.
+    """
+
+    source: Source
+    inputs: Sequence[InputSchema]
+
+    def find_schema(self, table: exp.Table, steps: Sequence[str] = ()) -> InputSchema:
+        """
+        Return the input that FROM names.
+
+        Args:
+            table: The name.
+            steps: What else it could have meant, for the message.
+
+        Raises:
+            QueryError: There is none.
+        """
+        spelled = spelled_name(table)
+        schema = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
+        if schema is None:
+            known = [*(schema.name for schema in self.inputs), *steps]
+            fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else without_inputs(spelled))
+            if any(str(step.alias).lower() == spelled.lower() for step in table.root().find_all(exp.CTE)):
+                fix = f"a step can be read by what follows it: write {spelled} before this place"
+            raise self.source.error(f"there is no input {spelled}", code="INPUT", offset=offset_of(table), fix=fix)
+        return schema
+
+    def bind_rows(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan | Reference:
+        """
+        Return what reads an input, its TIMESTAMP BY and OVER checked.
+
+        Raises:
+            QueryError: They contradict the input's.
+        """
+        if schema.is_reference:
+            if table.args.get(TIMESTAMP_BY) or table.args.get(OVER):
+                fix = "leave TIMESTAMP BY and OVER out"
+                raise self.source.error(
+                    f"{schema.name} is reference data and has no time", code="TIMESTAMP", offset=offset_of(table), fix=fix
+                )
+            return Reference(schema.name)
+        names_of = InputNames(self.source, schema, names)
+        binder = ScalarBinder(self.source, names_of)
+        over = self._over(table, schema, binder, names_of)
+        return Scan(schema.name, self._timestamp_by(table, schema, binder, names_of), over)
+
+    def _timestamp_by(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
+        node = table.args.get(TIMESTAMP_BY)
+        written = binder.bind(node, aggregates="TIMESTAMP BY") if node is not None else None
+        if schema.is_result:
+            if written is not None and not isinstance(written, SystemTimestamp):
+                message = f"{schema.name} is the result of a query: its event time is System.Timestamp(), not {written}"
+                raise self.source.error(message, code="TIMESTAMP", offset=offset_of(node or table), fix="leave TIMESTAMP BY out")
+            return None
+        if schema.is_free:
+            return written
+        configured = self._configured(schema, "timestamp_by", schema.timestamp_by, names)
+        if written == configured:
+            return configured
+        read = table.meta.get(_SPELLED_CALL, schema.name)
+        if written is None:
+            message = f"{schema.name} has the event time {configured}, and the query does not say so"
+            fix, example = "add TIMESTAMP BY", f"FROM {read} TIMESTAMP BY {configured}"
+        elif configured is None:
+            message = f"{schema.name} is ordered by arrival, not by {written}"
+            fix, example = "leave TIMESTAMP BY out, or set timestamp_by of the input and order it anew", f"FROM {read}"
+        else:
+            message = f"{schema.name} is ordered by {configured}, not by {written}"
+            fix, example = "write the input's event time", f"FROM {read} TIMESTAMP BY {configured}"
+        raise self.source.error(message, code="TIMESTAMP", offset=offset_of(node if node is not None else table), fix=fix, example=example)
+
+    def _over(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
+        nodes = table.args.get(OVER) or []
+        written = [(node, bound) for node in nodes if not isinstance(bound := binder.bind(node, aggregates="OVER"), PartitionId)]
+        if not written:
+            return None
+        if len(written) > 1:
+            raise self.source.not_yet("OVER with several keys is", offset=offset_of(written[1][0]))
+        node, over = written[0]
+        configured = self._configured(schema, "over", schema.over, names)
+        if over != configured and not schema.is_free and not (schema.is_result and configured is None):
+            message = f"{schema.name} is ordered over {configured}, not over {over}" if configured else f"{schema.name} has no substreams"
+            fix = (
+                f"write OVER {configured}, or leave OVER out"
+                if configured
+                else "leave OVER out, or set over of the input and order it anew"
+            )
+            raise self.source.error(message, code="OVER", offset=offset_of(node), fix=fix)
+        return over
+
+    def _configured(self, schema: InputSchema, setting: str, text: str | None, names: InputNames) -> Expr | None:
+        if text is None:
+            return None
+        if setting == "over":
+            return names.field(tuple(text.split(".")))
+        return replace(bind_setting(text, f"inputs.{schema.name}.{setting}", schema, names.aliases), offset=-1)
+
+
+def without_inputs(name: str) -> str:
+    """Return what to do where a script names an input and none is configured."""
+    return f"add [inputs.{name}] to tidegate.toml, or name another file by --config; tidegate lint and tidegate local need none"
+
+
+def names_in(script: Script) -> set[str]:
+    """Return all names that stand after FROM and JOIN, as the script spells them."""
+    return {spelled_name(named_table(table)) for statement in script.statements for table in statement.find_all(exp.Table)}
+
+
+def spelled_name(table: exp.Table) -> str:
+    """Return a name after FROM as the script spells it."""
+    return ".".join(part.name for part in table.parts)
+
+
+def named_table(table: exp.Table) -> exp.Table:
+    """Return the table whose rows a call after FROM takes, with the call's TIMESTAMP BY and OVER; of no call *table* itself."""
+    if not isinstance(table.this, exp.Anonymous):
+        return table
+    first = next(iter(table.this.expressions), None)
+    parts = [part.copy() for part in first.parts] if isinstance(first, exp.Column) else []
+    clauses = {clause: table.args[clause] for clause in (TIMESTAMP_BY, OVER) if table.args.get(clause)}
+    named = exp.Table(**dict(zip(("this", "db", "catalog"), reversed(parts), strict=False)), **clauses)
+    named.meta[_SPELLED_CALL] = f"{table.this.name}({spelled_name(named)}, ...)"
+    return named

@@ -1,0 +1,463 @@
+"""
+Binding of JOIN ... ON: which rows match.
+
+The condition of ON is taken apart into what a join works with: how far apart in time two rows may be (DATEDIFF of two
+inputs, compared with constants), what must be equal on both sides, and what else must be true. Law: a pair matches exactly
+when the condition as it was written is true of it. Conditions on the new input alone are asked before the join, so rows that
+cannot match are not kept.
+
+In ON the bare name of an input is the System.Timestamp of its row: in DATEDIFF, and on a side of <, <=, > or >=; nowhere else
+does it stand for anything. So ``a < b.ends AND b < a.ends`` says that two lifetimes overlap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from ordering.ticks import format_duration
+from query.plan.join_bounds import Bound, Bounds
+from query.plan.nodes import Column, Filter, Join, Project, ReferenceJoin, Rows, Scan, walk
+from query.sql.column_layout import Layout
+from query.sql.scopes import Relation, RelationLeaf, ScopeNames, slot
+from tidegate.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.expressions.functions.dates import fixed_unit
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Call, DatePart, Expr, Literal, Slot, SystemTimestamp, replace_parts
+
+_EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
+_INSTEAD = {
+    "RIGHT": "exchange the two sides and write LEFT JOIN",
+    "FULL": "write a LEFT JOIN, and add by UNION the rows of a LEFT JOIN from the other side WHERE the first IS NULL",
+    "CROSS": "write JOIN ... ON with the time between the two",
+    "OUTER": "write LEFT JOIN",
+    "NATURAL": "write JOIN ... ON and name what must be equal",
+    "USING": "write ON and name what must be equal on both sides",
+}
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+
+
+def joins_of(select: exp.Select, source: Source) -> list[exp.Join]:
+    """
+    Return the JOINs of a SELECT in the order of the script.
+
+    Raises:
+        QueryError: One is of a kind that is not there; with what to write instead.
+    """
+    clause = select.args.get("from_")
+    table = clause.this if clause else None
+    joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]
+    joins = [join for join in joins if not isinstance(join.this, exp.Lateral)]
+    for join in joins:
+        clauses = join.args
+        words = [clauses.get("method"), clauses.get("side"), clauses.get("kind"), "USING" if clauses.get("using") else None]
+        kind = next((word for word in words if word in _INSTEAD and not (word == "OUTER" and clauses.get("side"))), "")
+        if kind:
+            name = "JOIN with USING" if kind == "USING" else f"{kind} JOIN"
+            raise source.error(f"there is no {name}", code="JOIN", offset=offset_of(join), fix=_INSTEAD[kind], example=_EXAMPLE)
+        if isinstance(join.this, exp.Table) and join.this.args.get("joins"):
+            raise source.error("a JOIN stands inside another", code="JOIN", offset=offset_of(join), fix="write ON before the next JOIN")
+    return joins
+
+
+def name_sides(relations: Sequence[Relation], joins: Sequence[exp.Join], source: Source, offset: int) -> list[Relation]:
+    """
+    Return what is joined, each with one name of its own.
+
+    Args:
+        relations: What FROM and JOIN name.
+        joins: The joins.
+        source: The script, for error places.
+        offset: Where FROM stands in it.
+
+    Raises:
+        QueryError: Two have the same, or the first is no stream.
+    """
+    if _is_reference(relations[0]):
+        name = relations[0].schema.name if relations[0].schema else ""
+        message, fix = f"{name} is reference data, and FROM needs a stream", "name the stream in FROM and the reference data in JOIN"
+        raise source.error(message, code="JOIN", offset=offset, fix=fix, example=f"FROM a JOIN {name} r ON a.k = r.k")
+    if not joins:
+        return list(relations)
+    named = [replace(relation, names=frozenset({relation.name.lower()})) for relation in relations]
+    for number, (join, relation) in enumerate(zip(joins, named[1:], strict=True), start=1):
+        if relation.names in [other.names for other in named[:number]]:
+            message, fix = f"two sides of a join are called {relation.name}", "give each a name of its own"
+            raise source.error(
+                message, code="NAME", offset=offset_of(join), fix=fix, example=f"FROM {relation.name} x JOIN {relation.name} y"
+            )
+    return named
+
+
+@dataclass(frozen=True)
+class OnCondition:
+    """
+    What ON says of the relation it brings in.
+
+    Args:
+        is_outer: Whether rows before it without any match are kept.
+        bounds: The distance in time to the row of another relation; None of reference data.
+        time_of: Which one that is; the first of reference data.
+        keys: What must be equal: over the relations before, and over the new one.
+        other_conditions: What else must be true.
+        conditions_before: Conditions on one relation alone that are asked before the join, by its number.
+    """
+
+    is_outer: bool
+    bounds: Bounds | None
+    time_of: int
+    keys: tuple[tuple[Expr, Expr], ...]
+    other_conditions: tuple[Expr, ...]
+    conditions_before: Mapping[int, tuple[Expr, ...]]
+
+    @property
+    def exprs(self) -> list[Expr]:
+        """All that has to be computed of the rows that meet."""
+        return [*(part for pair in self.keys for part in pair), *self.other_conditions]
+
+
+@dataclass(frozen=True)
+class Joins:
+    """
+    The joins of one SELECT.
+
+    Args:
+        relations: What is joined, with what is asked of each alone.
+        on_conditions: What ON says of each but the first.
+    """
+
+    relations: tuple[Relation, ...]
+    on_conditions: tuple[OnCondition, ...]
+
+    @property
+    def exprs(self) -> list[Expr]:
+        """All that has to be computed of the rows that meet."""
+        times = [_time_of(on.time_of) for number, on in enumerate(self.on_conditions) if number and on.bounds is not None]
+        return [*times, *(expr for on in self.on_conditions for expr in on.exprs)]
+
+    def rows(self, layout: Layout) -> Rows:
+        """Return the node that gives the joined rows: the first two are joined, then the third, and so on."""
+        all_columns = tuple(Column(column.title, column) for column in sorted(layout.places.values(), key=lambda column: column.index))
+        joined, *right_sides = _sides(layout)
+        width = len(joined.columns)
+        spreads = [0]
+        for number, (on, right) in enumerate(zip(self.on_conditions, right_sides, strict=True)):
+            keys = tuple((layout.over_columns(left), _shift_columns(layout.over_columns(right), -width)) for left, right in on.keys)
+            width += len(right.columns)
+            residual = _all_of([layout.over_columns(part) for part in on.other_conditions])
+            if on.bounds is None:
+                assert isinstance(right, Project)
+                joined = ReferenceJoin(joined, right, on.is_outer, keys, residual, all_columns[:width])
+                spreads.append(0)
+                continue
+            spread = spreads[on.time_of]
+            time = layout.places[_time_of(on.time_of)] if number else None
+            joined = Join(joined, right, on.is_outer, on.bounds, keys, residual, all_columns[:width], time, spread)
+            # A joined row is stamped at its latest part; how much older each part may be decides how long others wait for it.
+            spreads = [older_us + max(0, on.bounds.after_us) for older_us in spreads] + [spread + max(0, on.bounds.before_us)]
+        return joined
+
+
+@dataclass(frozen=True)
+class OnBinder:
+    """
+    Args:
+        source: The script, for error places.
+        window_us_max: Longest distance in time accepted, in microseconds.
+    """
+
+    source: Source
+    window_us_max: int
+
+    def bind(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> Joins:
+        """
+        Bind the conditions of all joins of a SELECT.
+
+        Args:
+            joins: The joins.
+            relations: What they join, one more than there are joins.
+
+        Raises:
+            QueryError: A condition is wrong, or leaves the time between two rows without limit.
+        """
+        self._check_over(joins, relations)
+        ons = []
+        for number, join in enumerate(joins, start=1):
+            may_filter = [number, *([0] if number == 1 and join.args.get("side") != "LEFT" else [])]
+            ons.append(self._bind_on(join, relations[: number + 1], may_filter))
+        return Joins(tuple(_filter(relation, _conditions_before(ons, index)) for index, relation in enumerate(relations)), tuple(ons))
+
+    def _bind_on(self, join: exp.Join, relations: Sequence[Relation], may_filter: Sequence[int]) -> OnCondition:
+        new, join_offset = len(relations) - 1, offset_of(join)
+        condition = join.args.get("on")
+        parts = self._conditions(condition, relations) if condition is not None else []
+        merged, time_of, rest = None, 0, parts
+        if not _is_reference(relations[new]):
+            merged, time_of, used = self._bounds(
+                parts, relations, "ON does not limit" if condition is not None else "no ON limits", join_offset
+            )
+            rest = [part for part in parts if not any(part is other for other in used)]
+        keys = [(part, key) for part in rest if (key := _key(part, new)) is not None]
+        rest = [part for part in rest if not any(part is other for other, _ in keys)]
+        before = {index: tuple(part for part in rest if _relations_of(part) == {index}) for index in may_filter}
+        residual = tuple(part for part in rest if not any(part is other for those in before.values() for other in those))
+        return OnCondition(join.args.get("side") == "LEFT", merged, time_of, tuple(key for _, key in keys), residual, before)
+
+    def _conditions(self, node: exp.Expr, relations: Sequence[Relation]) -> list[Expr]:
+        """Return what ON asks for, condition by condition."""
+        times = _times(node, relations)
+        names = _OnNames(self.source, relations, {offset: index for offset, index in times.items() if index is not None}, frozenset(times))
+        bound = ScalarBinder(self.source, names).bind_condition(node, "ON")
+        for offset, index in names.times.items():
+            if _is_reference(relations[index]):
+                message, fix = f"{relations[index].name} is reference data and has no time", "leave its time out, or compare fields of it"
+                raise self.source.error(message, code="JOIN", offset=offset, fix=fix, example=f"ON a.k = {relations[index].name}.k")
+        loose = next((part for part in bound.walk() if isinstance(part, SystemTimestamp)), None)
+        if loose is not None:
+            raise self.source.error(
+                "in ON there are several rows, each with a System.Timestamp() of its own",
+                code="JOIN",
+                offset=loose.offset,
+                fix="name an input in DATEDIFF",
+                example=_between(relations[0], relations[-1]),
+            )
+        return list(_conjuncts(bound))
+
+    # Time
+
+    def _bounds(self, parts: Sequence[Expr], relations: Sequence[Relation], missing: str, offset: int) -> tuple[Bounds, int, list[Expr]]:
+        """Return the distance in time, the relation it is measured from, and the conditions that say so."""
+        bounds: dict[int, list[tuple[Expr, Bound]]] = {}
+        for part in parts:
+            if (bound_to := self._bound(part, len(relations) - 1)) is not None:
+                bounds.setdefault(bound_to[0], []).append((part, bound_to[1]))
+        time_of = next((other for other, those in bounds.items() if _limits_both_directions([bound for _, bound in those])), None)
+        if time_of is None:
+            of_fields = any(_ends(part) is not None for part in parts)
+            raise self._without_bounds(missing, bounds, relations, offset, of_fields=of_fields)
+        used = bounds[time_of]
+        return self._merged([bound for _, bound in used], used[0][0].offset), time_of, [part for part, _ in used]
+
+    def _bound(self, part: Expr, new: int) -> tuple[int, Bound] | None:
+        """Return the relation whose time is compared with that of the new one, and how; None if *part* does not do that."""
+        ends = _ends(part)
+        if ends is None:
+            return None
+        datediff, low, high = ends
+        unit, start, end = datediff.args
+        assert isinstance(unit, DatePart)
+        sides = [side.index if isinstance(side, RelationLeaf) and isinstance(side.leaf, SystemTimestamp) else None for side in (start, end)]
+        if new not in sides or None in sides or sides[0] == sides[1]:
+            return None
+        length = fixed_unit(unit.unit)
+        if length is None:
+            raise self.source.error(
+                f"a {unit.unit} has no fixed length", code="JOIN", offset=unit.offset, fix="say it in days", example="BETWEEN 0 AND 7"
+            )
+        bound = Bound(unit.unit, *length, low, high)
+        return (sides[0] or 0, bound) if sides[1] == new else (sides[1] or 0, bound.swap_sides())
+
+    def _merged(self, bounds: Sequence[Bound], offset: int) -> Bounds:
+        merged: dict[str, Bound] = {}
+        for bound in bounds:
+            previous = merged.get(bound.unit, bound)
+            low = max((end for end in (bound.low, previous.low) if end is not None), default=None)
+            high = min((end for end in (bound.high, previous.high) if end is not None), default=None)
+            merged[bound.unit] = replace(bound, low=low, high=high)
+            if low is not None and high is not None and low > high:
+                message = f"no DATEDIFF is at least {low} and at most {high}"
+                raise self.source.error(
+                    message, code="JOIN", offset=offset, fix="write the lower end first", example=f"BETWEEN {high} AND {low}"
+                )
+        merged_bounds = Bounds(tuple(merged.values()))
+        latest = min(bound.high * bound.unit_us for bound in merged_bounds.parts if bound.high is not None)
+        earliest = min(-bound.low * bound.unit_us for bound in merged_bounds.parts if bound.low is not None)
+        if max(latest, earliest) > self.window_us_max:
+            raise self.source.error(
+                f"rows that match may be {format_duration(max(latest, earliest))} apart, more than {format_duration(self.window_us_max)}",
+                code="JOIN",
+                offset=offset,
+                fix="shorten it, or raise query.window_max in the settings",
+            )
+        return merged_bounds
+
+    def _without_bounds(
+        self, message: str, bounds: Mapping[int, Sequence[object]], relations: Sequence[Relation], offset: int, *, of_fields: bool
+    ) -> Exception:
+        first, new = relations[next(iter(bounds), 0)], relations[-1]
+        message += f" the time between {first.name} and {new.name}" + (" in both directions" if bounds else "")
+        fix = "say in whole numbers how far apart in time rows may be that match"
+        if of_fields and not bounds:
+            fix = f"name {first.name} and {new.name} themselves in DATEDIFF, each once"
+        return self.source.error(message, code="JOIN", offset=offset, fix=fix, example=f"JOIN {new.name} ON {_between(first, new)}")
+
+    # OVER
+
+    def _check_over(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> None:
+        """Refuse to join what advances in different ways."""
+        if not joins:
+            return
+        overs = [_overs(relation.rows) for relation in relations]
+        for join, relation, own_keys in zip(joins, relations[1:], overs[1:], strict=True):
+            if len(overs[0] | own_keys) > 1:
+                over, other_key = (next(iter(keys - {None}), None) for keys in (overs[0], own_keys))
+                fix = "write the same OVER on both sides, or leave it out on both"
+                message = f"{relations[0].name} {_over_text(over)}, {relation.name} {_over_text(other_key)}"
+                raise self.source.error(message, code="OVER", offset=offset_of(join), fix=fix)
+
+
+@dataclass(frozen=True)
+class _OnNames(ScopeNames):
+    """Names in ON: at some places, within DATEDIFF and comparisons, the name of an input is its time."""
+
+    times: Mapping[int, int] = field(default_factory=dict)
+    bare: frozenset[int] = frozenset()
+    """The places where DATEDIFF has a name alone."""
+
+    def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
+        """Return the column, or the time."""
+        if offset in self.times:
+            return replace(_time_of(self.times[offset], path[0]), offset=offset)
+        hidden = next(
+            (relation for relation in self.relations if relation.schema and relation.schema.name.lower() == path[0].lower()), None
+        )
+        if offset in self.bare and (hidden is not None or sum(relation.may_have(path) for relation in self.relations) != 1):
+            names = [relation.name for relation in self.relations]
+            message = f"{path[0]} is called {hidden.name} here" if hidden else f"no side of the join is called {path[0]}"
+            fix = "write that name" if hidden else suggest(path[0], names, f"sides are {', '.join(names)}")
+            raise self.source.error(message, code="FIELD", offset=offset, fix=fix, example=_between(self.relations[0], self.relations[-1]))
+        return super().resolve(path, offset)
+
+
+def _times(node: exp.Expr, relations: Sequence[Relation]) -> dict[int, int | None]:
+    """
+    Return the places in ON where a name alone may be an input's time, and which input that is, None for none of them.
+
+    In DATEDIFF it must be one; in a comparison it is one where no side knows a column of that name.
+    """
+    relation_by_offset: dict[int, int | None] = {}
+    known = {name.lower() for relation in relations for name in relation.known_columns}
+    for comparison in node.find_all(exp.LT, exp.LTE, exp.GT, exp.GTE):
+        for side in (comparison.this, comparison.expression):
+            if isinstance(side, exp.Column) and len(side.parts) == 1 and side.name.lower() not in known:
+                relation_by_offset |= {
+                    offset_of(side): index for index, relation in enumerate(relations) if side.name.lower() in relation.names
+                }
+    for call in node.find_all(exp.Anonymous):
+        if str(call.name).lower() == "datediff":
+            for argument in call.expressions[1:]:
+                if isinstance(argument, exp.Column) and len(argument.parts) == 1:
+                    relation_by_offset[offset_of(argument)] = next(
+                        (index for index, relation in enumerate(relations) if argument.name.lower() in relation.names), None
+                    )
+    return relation_by_offset
+
+
+def _time_of(index: int, name: str = "System.Timestamp()") -> RelationLeaf:
+    return RelationLeaf(index, name, Kind.DATETIME, SystemTimestamp())
+
+
+def _between(first: Relation, new: Relation) -> str:
+    return f"DATEDIFF(minute, {first.name}, {new.name}) BETWEEN 0 AND 10"
+
+
+def _conjuncts(expr: Expr) -> Iterator[Expr]:
+    """Yield the conditions that must all be true for *expr* to be."""
+    if isinstance(expr, Call) and expr.name in ("and", "condition"):
+        for part in expr.args:
+            yield from _conjuncts(part)
+    else:
+        yield expr
+
+
+def _ends(part: Expr) -> tuple[Call, int | None, int | None] | None:
+    """Return the DATEDIFF that *part* limits by constants, with the least and the greatest value it allows."""
+    if not isinstance(part, Call) or part.name not in ("between", *_MIRRORED):
+        return None
+    value, *limits = part.args
+    name = part.name
+    if isinstance(value, Literal):
+        value, limits, name = limits[0], [value], _MIRRORED.get(name, "")
+    ends = [limit.value for limit in limits if isinstance(limit, Literal) and limit.kind is Kind.BIGINT]
+    if not (isinstance(value, Call) and value.name == "datediff") or len(ends) != len(limits) or not name:
+        return None
+    low = {"between": ends[0], "=": ends[0], ">": _add(ends[0], 1), ">=": ends[0]}.get(name)
+    high = {"between": ends[-1], "=": ends[0], "<": _add(ends[0], -1), "<=": ends[0]}.get(name)
+    return value, _add(low), _add(high)
+
+
+def _add(value: object, more: int = 0) -> int | None:
+    return value + more if isinstance(value, int) else None
+
+
+def _limits_both_directions(bounds: Sequence[Bound]) -> bool:
+    """Tell whether both directions are limited."""
+    return any(bound.low is not None for bound in bounds) and any(bound.high is not None for bound in bounds)
+
+
+def _key(part: Expr, new: int) -> tuple[Expr, Expr] | None:
+    """Return what *part* says must be equal on the relations before and on the new one, None if it says no such thing."""
+    if not isinstance(part, Call) or part.name != "=":
+        return None
+    left, right = part.args
+    if _relations_of(left) == {new}:
+        left, right = right, left
+    before = _relations_of(left)
+    return (left, right) if before and new not in before and _relations_of(right) == {new} else None
+
+
+def _relations_of(expr: Expr) -> set[int]:
+    return {part.index for part in expr.walk() if isinstance(part, RelationLeaf)}
+
+
+def _conditions_before(ons: Sequence[OnCondition], index: int) -> list[Expr]:
+    return [part for on in ons for part in on.conditions_before.get(index, ())]
+
+
+def _sides(layout: Layout) -> list[Rows]:
+    sides = [rows for rows in layout.rows if not isinstance(rows, (Scan, Filter))]
+    assert len(sides) == len(layout.rows), "each relation of a join is laid out in columns"
+    return sides
+
+
+def _filter(relation: Relation, conditions: Sequence[Expr]) -> Relation:
+    """Return the relation without the rows that do not meet conditions on it alone."""
+    if not conditions:
+        return relation
+    rows = relation.rows
+    for condition in conditions:
+        rows = Filter(
+            rows, Call("condition", (replace_parts(condition, lambda part: part.leaf if isinstance(part, RelationLeaf) else None),))
+        )
+    if relation.schema is not None:
+        return replace(relation, rows=rows)
+    assert not isinstance(relation.rows, (Scan, Filter))
+    everything = tuple(Column(column.name, slot(relation.rows, place)) for place, column in enumerate(relation.rows.columns))
+    return replace(relation, rows=Project(rows, everything))
+
+
+def _all_of(conditions: Sequence[Expr]) -> Expr | None:
+    if not conditions:
+        return None
+    return Call("condition", (conditions[0] if len(conditions) == 1 else Call("and", tuple(conditions)),))
+
+
+def _shift_columns(expr: Expr, by: int) -> Expr:
+    """Return an expression over the columns of joined rows as one over those of their right part."""
+    return replace_parts(expr, lambda part: replace(part, index=part.index + by) if isinstance(part, Slot) else None)
+
+
+def _is_reference(relation: Relation) -> bool:
+    return relation.schema is not None and relation.schema.is_reference
+
+
+def _overs(rows: Scan | Filter | Rows) -> set[Expr | None]:
+    return {node.over for node in walk(rows) if isinstance(node, Scan)}
+
+
+def _over_text(over: Expr | None) -> str:
+    return f"is read OVER {over}" if over is not None else "without OVER"

@@ -1,0 +1,126 @@
+"""
+Binding of the list after SELECT: the columns of a result, their names, and what ``*`` stands for.
+
+``*`` and ``name.*`` stand for the columns of a step. Of an input, and of a record (``place.*``), nobody knows the members
+before an event comes: such a star is a column named ``*`` that holds a record, whose members stand in its place in every
+result. Law: a name stands once in a result, ignoring case; one that the script writes counts before all that a star brings,
+and a later star before an earlier one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from query.columns.splicing import STAR
+from query.plan.nodes import Column
+from query.sql.scopes import Relation, record_of
+from tidegate.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Expr
+
+COLUMNS_MAX = 1_000
+"""Most columns of one SELECT."""
+
+
+@dataclass(frozen=True)
+class SelectListBinder:
+    """
+    Args:
+        source: The script, for error places.
+        binder: Binds the expressions.
+        relations: What a star can stand for.
+    """
+
+    source: Source
+    binder: ScalarBinder
+    relations: Sequence[Relation]
+
+    def bind(self, select: exp.Select, *, grouped: bool = False) -> tuple[Column, ...]:
+        """
+        Bind the columns of a SELECT.
+
+        Raises:
+            QueryError: Two have one name, a star stands where it cannot, or an expression is wrong.
+        """
+        if len(select.expressions) > COLUMNS_MAX:
+            message = f"SELECT has {len(select.expressions)} columns, more than {COLUMNS_MAX}"
+            raise self.source.error(message, code="SIZE", offset=offset_of(select), fix="select fewer, or * and what is new")
+        chosen = _SelectList(self.source)
+        for number, node in enumerate(select.expressions, start=1):
+            prefix = star_of(node)
+            if prefix is None:
+                chosen.add(self._name(node, number), self.binder.bind(node.this if isinstance(node, exp.Alias) else node), node)
+            elif grouped:
+                fix = "name the keys and aggregates"
+                raise self.source.error("* cannot be selected from groups", code="GROUP", offset=offset_of(node), fix=fix)
+            else:
+                chosen.spread(self._spread_star(prefix, offset_of(node)))
+        return chosen.columns
+
+    def _spread_star(self, prefix: tuple[str, ...], offset: int) -> list[tuple[str, Expr]]:
+        if not prefix and len(self.relations) > 1:
+            return [(relation.name, record_of(relation, index)) for index, relation in enumerate(self.relations)]
+        for index, relation in enumerate(self.relations):
+            if not prefix or (len(prefix) == 1 and prefix[0].lower() in relation.names):
+                return relation.all_columns(index) if relation.schema is None else [(STAR, relation.whole_row(index))]
+        return [(STAR, self.binder.names.resolve(prefix, offset))]
+
+    def _name(self, node: exp.Expr, number: int) -> str:
+        """Return the name of an output column: its alias, else the field's or function's own, else Column and its number."""
+        if isinstance(node, exp.Alias):
+            alias = node.args["alias"]
+            if alias.args.get("quoted") and str(node.alias).isdigit() and not self._has_as(node):
+                message, fix = f"[{node.alias}] would only name the column", "write GetArrayElement(array, index), or AS before a name"
+                raise self.source.error(message, code="SYNTAX", offset=offset_of(alias), fix=fix, example="GetArrayElement(readings, 0)")
+            if node.alias in ("", STAR):
+                raise self.source.error("a column cannot be named * or nothing", code="NAME", offset=offset_of(node), fix="give it a name")
+            return str(node.alias)
+        inner = node.expression if isinstance(node, exp.Dot) else node
+        if isinstance(inner, (exp.Column, exp.Identifier, exp.Anonymous)) and inner.name:
+            return str(inner.name)
+        return f"Column{number}"
+
+    def _has_as(self, node: exp.Alias) -> bool:
+        return self.source.text[: offset_of(node.args["alias"])].rstrip().upper().endswith("AS")
+
+
+def star_of(node: exp.Expr) -> tuple[str, ...] | None:
+    """Return the names before a star: none of ``*``, ``a, b`` of ``a.b.*``; None of what is no star."""
+    if isinstance(node, exp.Star):
+        return ()
+    if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+        return tuple(part.name for part in node.parts[:-1])
+    return None
+
+
+@dataclass
+class _SelectList:
+    source: Source
+    _entries: list[tuple[str, Expr, bool]] = field(default_factory=list)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return tuple(Column(name, expr) for name, expr, _ in self._entries)
+
+    def add(self, name: str, expr: Expr, node: exp.Expr) -> None:
+        """Add a column that the script writes."""
+        if any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
+            fix = f"rename it with AS, e.g. AS {name}_{len(self._entries) + 1}"
+            raise self.source.error(f"two columns are named {name}", code="NAME", offset=offset_of(node), fix=fix)
+        self._remove(name)
+        self._entries.append((name, expr, False))
+
+    def spread(self, columns: Sequence[tuple[str, Expr]]) -> None:
+        """Add what a star stands for."""
+        for name, expr in columns:
+            if not any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
+                self._remove(name)
+                self._entries.append((name, expr, True))
+
+    def _remove(self, name: str) -> None:
+        if name != STAR:
+            self._entries = [entry for entry in self._entries if entry[0].lower() != name.lower()]

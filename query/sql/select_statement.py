@@ -1,0 +1,343 @@
+"""
+Binding of one SELECT, or of several joined by UNION -> the node of the plan that gives its rows.
+
+Expressions are bound over the names of all relations first; only then is it settled what is computed below them
+(:mod:`query.sql.column_layout`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from query.columns.splicing import STAR
+from query.plan.nodes import Column, Custom, Filter, Project, Rows, Scan, Union, WindowedAggregate, scan_of, source_of
+from query.plan.windows import AnyWindow, WindowSet
+from query.sql.analytic_columns import AnalyticColumns, analytics_of, refuse_long
+from query.sql.column_layout import Layout
+from query.sql.cross_apply import bind_applies
+from query.sql.group_by import WINDOW_EXAMPLE, GroupByBinder, GroupedExpressions
+from query.sql.input_clauses import InputBinder, spelled_name
+from query.sql.join_on import OnBinder, joins_of, name_sides
+from query.sql.misused_names import refuse_misused_names
+from query.sql.operator_calls import OperatorCallBinder
+from query.sql.scopes import Relation, ScopeNames, of_relation
+from query.sql.select_list import SelectListBinder
+from query.sql.window_functions import WINDOW_US_MAX
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.binding.scalar_binder import ScalarBinder
+from tidegate.expressions.evaluation.static_kinds import static_kind
+from tidegate.expressions.functions.catalog import WINDOWS
+from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Aggregate, Expr, Payload, Slot, WindowId
+
+_CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
+_CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}
+_FIRST_ROWS = "a stream has no end: take the first ones of each window", "CollectTop(5) OVER (ORDER BY delay DESC)"
+_INSTEAD = {
+    "TOP": _FIRST_ROWS,
+    "LIMIT": _FIRST_ROWS,
+    "FETCH": _FIRST_ROWS,
+    "ORDER BY": ("leave it out: rows come in the order of time; sort those of a window", "CollectTop(5) OVER (ORDER BY delay DESC)"),
+    "DISTINCT": ("group by the columns, in a window", WINDOW_EXAMPLE),
+}
+"""What to write instead of a clause, and an example of it."""
+
+
+@dataclass(frozen=True)
+class SelectBinder:
+    """
+    Args:
+        source: The script, for error places.
+        inputs: The inputs it may read.
+        steps: The steps it may read, by name in lower case.
+        window_us_max: Longest window accepted, in microseconds.
+    """
+
+    source: Source
+    inputs: Sequence[InputSchema]
+    steps: Mapping[str, tuple[str, Rows]]
+    window_us_max: int = WINDOW_US_MAX
+
+    def bind(self, query: exp.Expr) -> Rows:
+        """
+        Bind a query.
+
+        Raises:
+            QueryError: Something in it is wrong.
+        """
+        query = query.unnest() if isinstance(query, exp.Subquery) else query
+        if isinstance(query, exp.Union):
+            return self._union(query)
+        if not isinstance(query, exp.Select):
+            kept = "IS NULL" if isinstance(query, exp.Except) else "IS NOT NULL"
+            fix = f"write a LEFT JOIN of the two, with the time between them, WHERE the right side {kept}"
+            raise self.source.not_yet(f"{query.key.upper()} is", offset=offset_of(query), fix=fix)
+        return self._select(query)
+
+    # UNION
+
+    def _union(self, union: exp.Union) -> Rows:
+        parts = tuple(self.bind(side) for side in _sides(union))
+        first = parts[0].columns
+        for part, side in zip(parts, _sides(union), strict=True):
+            if len(part.columns) != len(first):
+                raise self.source.error(
+                    f"UNION of {len(first) or 'all'} and {len(part.columns) or 'all'} columns",
+                    code="TYPE",
+                    offset=offset_of(side),
+                    fix="select as many columns on each side, in the same order",
+                )
+        columns = []
+        for place, column in enumerate(first):
+            kinds = {static_kind(part.columns[place].expr) for part in parts}
+            columns.append(Column(column.name, Slot(place, column.name, kinds.pop() if len(kinds) == 1 else None)))
+        return Union(parts, tuple(columns))
+
+    # SELECT
+
+    def _select(self, select: exp.Select) -> Rows:
+        self._refuse_other_clauses(select)
+        joins = joins_of(select, self.source)
+        relations = self._relations(select, joins)
+        joining = OnBinder(self.source, self.window_us_max).bind(joins, relations)
+        applying = bind_applies(select, relations, self.source)
+        bound = self._bind_expressions(select, [*relations, *applying.relations])
+        looking_back = analytics_of(bound.exprs)
+        through_columns = joins or applying.clauses or looking_back
+        named = [*bound.exprs, *joining.exprs, *applying.exprs]
+        layout = Layout.of([*joining.relations, *applying.relations], named) if through_columns else Layout.of_one(relations[0])
+        settled = bound.transform(layout.over_columns)
+        child = joining.rows(layout.first_relations(len(relations))) if joins else layout.rows[0]
+        if applying.clauses:
+            assert not isinstance(child, (Scan, Filter))
+            child = applying.rows(child, layout)
+        if looking_back:
+            child, settled = self._add_analytic_columns(child, settled)
+        if settled.where:
+            child = Filter(child, settled.where)
+        if settled.group is not None:
+            return self._group(settled, child, self._over(relations, layout))
+        return Project(child, settled.columns)
+
+    def _add_analytic_columns(self, child: Scan | Filter | Rows, bound: _BoundSelect) -> tuple[Rows, _BoundSelect]:
+        """Add a column for each analytic function to the rows; return also the expressions over them."""
+        refuse_long(analytics_of(bound.exprs), self.source, self.window_us_max)
+        assert not isinstance(child, (Scan, Filter))
+        analyzed = AnalyticColumns.add_to(child, bound.exprs)
+        return analyzed.rows, bound.transform(analyzed.over_columns)
+
+    def _bind_expressions(self, select: exp.Select, relations: Sequence[Relation]) -> _BoundSelect:
+        """Bind every expression over the names of the relations."""
+        refuse_misused_names(select, relations, self.source)
+        binder = ScalarBinder(self.source, ScopeNames(self.source, relations))
+        where, having, group = (select.args.get(name) for name in ("where", "having", "group"))
+        condition = binder.bind_condition(where.this, "WHERE") if where else None
+        if group:
+            window, keys = GroupByBinder(self.source, self.window_us_max).bind(group, binder)
+            chosen = SelectListBinder(self.source, binder, relations).bind(select, grouped=True)
+            over_groups = ScalarBinder(self.source, binder.names, _aliases(chosen, keys))
+            return _BoundSelect(
+                condition, group, window, keys, chosen, over_groups.bind_condition(having.this, "HAVING") if having else None
+            )
+        if having:
+            raise self.source.error(
+                "HAVING needs GROUP BY", code="GROUP", offset=offset_of(having), fix="use WHERE, or group", example=WINDOW_EXAMPLE
+            )
+        looks_back = condition is not None and bool(analytics_of([condition]))
+        return _BoundSelect(condition, None, None, (), self._single(select, binder, relations, looks_back=looks_back), None)
+
+    def _refuse_other_clauses(self, select: exp.Select) -> None:
+        for name, value in select.args.items():
+            if value and name not in _CLAUSES:
+                nodes = value if isinstance(value, list) else [value]
+                offset = next(
+                    (offset for node in nodes if isinstance(node, exp.Expr) and (offset := offset_of(node)) >= 0), offset_of(select)
+                )
+                clause = self._clause(name, value, offset)
+                fix, example = _INSTEAD.get(clause, ("", ""))
+                raise self.source.not_yet(f"{clause} is", offset=offset, fix=fix, example=example)
+
+    def _clause(self, name: str, value: object, offset: int) -> str:
+        """Return what the script calls a clause."""
+        if isinstance(value, exp.Fetch):
+            return "FETCH"
+        if name == "limit" and re.search(r"\bTOP[\s(]*$", self.source.text[: max(offset, 0)], re.IGNORECASE):
+            return "TOP"
+        return _CLAUSE_NAMES.get(name, name.strip("_").upper())
+
+    # FROM
+
+    def _relations(self, select: exp.Select, joins: Sequence[exp.Join]) -> list[Relation]:
+        clause = select.args.get("from_")
+        table = clause.this if clause else None
+        if table is None:
+            raise self.source.error(
+                "SELECT needs FROM", code="INPUT", offset=offset_of(select), fix="name an input", example="FROM flights"
+            )
+        return name_sides([self._relation(node) for node in (table, *(join.this for join in joins))], joins, self.source, offset_of(table))
+
+    def _relation(self, table: exp.Expr) -> Relation:
+        if not isinstance(table, exp.Table):
+            fix, example = "write it as a step, and name that", "WITH s AS (SELECT ...) SELECT ... FROM s"
+            raise self.source.not_yet("FROM with a subquery is", offset=offset_of(table), fix=fix, example=example)
+        for name in ("pivots", "hints", "sample", "version", "laterals", "when"):
+            if table.args.get(name):
+                raise self.source.not_yet(f"{name} after an input is", offset=offset_of(table))
+        alias = table.args.get("alias")
+        if alias is not None and alias.args.get("columns"):
+            fix = f"write GROUP BY ..., {alias.name}(...)" if alias.name.lower() in WINDOWS else "leave the brackets out"
+            raise self.source.error(f"{alias.name} after an input takes no brackets", code="SYNTAX", offset=offset_of(alias), fix=fix)
+        if isinstance(table.this, exp.Anonymous):
+            return self._operator_call(table)
+        spelled = spelled_name(table)
+        names = frozenset(name.lower() for name in (spelled, table.alias) if name)
+        if spelled.lower() in self.steps:
+            return self._step(table, names)
+        reading = InputBinder(self.source, self.inputs)
+        schema = reading.find_schema(table, [name for name, _ in self.steps.values()])
+        names |= {schema.name.lower()}
+        return Relation(table.alias or schema.name, names, reading.bind_rows(table, schema, names), schema)
+
+    def _operator_call(self, table: exp.Table) -> Relation:
+        """Bind a call of an operator that packages offer, or we do."""
+        custom = OperatorCallBinder(self.source, self._relation, self.window_us_max).bind(table)
+        names = frozenset(name.lower() for name in (custom.name, table.alias) if name)
+        return Relation(table.alias or custom.name, names, custom, star=self._star(custom))
+
+    def _step(self, table: exp.Table, names: frozenset[str]) -> Relation:
+        for clause in (TIMESTAMP_BY, OVER):
+            if table.args.get(clause):
+                raise self.source.error(
+                    f"{table.name} is a step: its time and substreams are those of its inputs",
+                    code="TIMESTAMP",
+                    offset=offset_of(table),
+                    fix="write TIMESTAMP BY and OVER where the step names the input",
+                )
+        name, step = self.steps[table.name.lower()]
+        scan = scan_of(step) if isinstance(step, Project) and not step.columns else None
+        if scan is None or not isinstance(step, Project):
+            return Relation(table.alias or name, names, step, star=self._star(step))
+        # SELECT * of an input: its events pass as they are, and whatever fields they have can be asked for.
+        schema = next(schema for schema in self.inputs if schema.name == scan.input)
+        return Relation(table.alias or name, names, step.child, schema)
+
+    def _star(self, step: Rows) -> InputSchema | None:
+        """Return what is known of the members that a step's column ``*`` brings."""
+        star = next((column for column in step.columns if column.name == STAR), None)
+        if star is None:
+            return None
+        if isinstance(step, Custom):
+            return self._star(step.child) or InputSchema(STAR)
+        scan = scan_of(step) if isinstance(step, Project) and isinstance(star.expr, Payload) else None
+        if scan is not None:
+            return next(schema for schema in self.inputs if schema.name == scan.input)
+        below = source_of(step) if isinstance(step, Project) and isinstance(star.expr, Slot) else None
+        return self._star(below) if isinstance(below, (Project, Custom)) else InputSchema(STAR)  # of a record nothing is known
+
+    # SELECT and GROUP BY
+
+    def _single(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation], *, looks_back: bool) -> tuple[Column, ...]:
+        """Bind the columns of a SELECT whose results are single rows; none for whole payloads, which pass where nothing looks back."""
+        is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
+        if is_star and len(relations) == 1 and relations[0].schema is not None and not looks_back:
+            return ()
+        chosen = SelectListBinder(self.source, binder, relations).bind(select)
+        group_part = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
+        if group_part:
+            raise self.source.error(
+                f"{group_part} needs a window: a stream has no end",
+                code="GROUP",
+                offset=group_part.offset,
+                fix="add GROUP BY with a window",
+                example=WINDOW_EXAMPLE,
+            )
+        return chosen
+
+    def _over(self, relations: Sequence[Relation], layout: Layout) -> Expr | None:
+        """Return the substream key over the rows below, None without OVER, over steps and joined rows."""
+        if len(relations) > 1:
+            return None
+        rows = relations[0].rows
+        scan = scan_of(rows) if isinstance(rows, Filter) else rows
+        if not isinstance(scan, Scan) or scan.over is None:
+            return None
+        return layout.over_columns(of_relation(0, scan.over))
+
+    def _group(self, bound: _BoundSelect, child: Scan | Filter | Rows, over: Expr | None) -> WindowedAggregate:
+        assert bound.group is not None
+        assert bound.window is not None
+        everything = [*(column.expr for column in bound.columns), *([bound.having] if bound.having else [])]
+        totals = tuple(dict.fromkeys(part for expr in everything for part in expr.walk() if isinstance(part, Aggregate)))
+        lifting = GroupedExpressions(self.source, bound.keys, totals)
+        return WindowedAggregate(
+            child,
+            bound.window,
+            bound.keys,
+            totals,
+            lifting.over_groups(bound.having) if bound.having else None,
+            tuple(Column(column.name, lifting.over_groups(column.expr, column.name)) for column in bound.columns),
+            self._over_key(over, bound.keys, bound.group),
+        )
+
+    def _over_key(self, over: Expr | None, keys: tuple[Expr, ...], group: exp.Expr) -> int | None:
+        if over is None:
+            return None
+        if over not in keys:
+            raise self.source.error(
+                f"with OVER {over} the grouping keys must include {over}",
+                code="OVER",
+                offset=offset_of(group),
+                fix=f"add {over} to GROUP BY, or leave OVER out",
+                example=f"GROUP BY {over}, TumblingWindow(hour, 1)",
+            )
+        return keys.index(over)
+
+
+@dataclass(frozen=True)
+class _BoundSelect:
+    """The expressions of one SELECT: first over the names of its relations, then over the rows below."""
+
+    where: Expr | None
+    group: exp.Expr | None
+    window: AnyWindow | WindowSet | None
+    keys: tuple[Expr, ...]
+    columns: tuple[Column, ...]
+    having: Expr | None
+
+    @property
+    def exprs(self) -> tuple[Expr, ...]:
+        """All of them."""
+        conditions = [condition for condition in (self.where, self.having) if condition is not None]
+        return (*conditions, *self.keys, *(column.expr for column in self.columns))
+
+    def transform(self, change: Callable[[Expr], Expr]) -> _BoundSelect:
+        """Return what *change* makes of each expression."""
+        return replace(
+            self,
+            where=change(self.where) if self.where else None,
+            keys=tuple(map(change, self.keys)),
+            columns=tuple(Column(column.name, change(column.expr)) for column in self.columns),
+            having=change(self.having) if self.having else None,
+        )
+
+
+def _aliases(columns: Sequence[Column], keys: Sequence[Expr]) -> dict[str, Expr]:
+    """Return what HAVING may call by the name that SELECT gives it; a key of that name counts before it."""
+    names_of_keys = {str(key).lower() for key in keys}
+    return {column.name.lower(): column.expr for column in columns if column.name.lower() not in names_of_keys}
+
+
+def _sides(union: exp.Union) -> list[exp.Expr]:
+    """Return what a chain of UNIONs puts together, in the order of the script."""
+    sides: list[exp.Expr] = []
+    node: exp.Expr = union
+    while isinstance(node, exp.Union):
+        sides.append(node.expression)
+        node = node.this
+    return [node, *reversed(sides)]

@@ -1,0 +1,172 @@
+"""
+Binding of window functions -> :mod:`query.plan.windows`.
+
+``TumblingWindow(hour, 1)``, ``HoppingWindow(Duration(hour, 1), Hop(minute, 15))`` and their offsets, ``SlidingWindow(minute, 5)``,
+``SessionWindow(minute, 5, 60) OVER (PARTITION BY key)``, ``SnapshotWindow()`` or ``System.Timestamp()``, and ``Windows(...)`` of any
+of them. All may be written without the word Window, too: ``Tumbling(hour, 1)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from ordering.ticks import DAY_US
+from query.plan.windows import SNAPSHOT, AnyWindow, Session, Sliding, Window, WindowSet
+from query.sql.window_lengths import EXAMPLES, WindowLengths
+from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.tree import Expr
+
+WINDOW_US_MAX = 7 * DAY_US
+"""Longest window accepted unless a setting allows more, in microseconds."""
+HOPS_MAX = 1_000_000
+"""Most windows one event may belong to."""
+
+_KINDS = {
+    **{f"{kind}window": kind for kind in EXAMPLES},
+    **{kind: kind for kind in EXAMPLES if kind != "snapshot"},
+    "windows": "windows",
+    "window": "window",
+}
+_SEVERAL = "Windows(Window('short', TumblingWindow(minute, 1)), Window('long', TumblingWindow(hour, 1)))"
+_SESSION = "SessionWindow(minute, 5, 60) OVER (PARTITION BY origin)"
+NAMES = ("TumblingWindow", "HoppingWindow", "SlidingWindow", "SessionWindow", "SnapshotWindow")
+
+
+def is_window(node: exp.Expr) -> bool:
+    """Tell whether *node* calls a window function, with or without OVER."""
+    call = node.this if isinstance(node, exp.Window) else node
+    return isinstance(call, exp.Anonymous) and str(call.name).lower() in _KINDS
+
+
+@dataclass(frozen=True)
+class WindowBinder:
+    """
+    Binds the window of one GROUP BY.
+
+    Args:
+        source: The script, for error places.
+        window_us_max: Longest window accepted, in microseconds.
+        bind_key: Binds a grouping key.
+        keys: The grouping keys.
+    """
+
+    source: Source
+    window_us_max: int
+    bind_key: Callable[[exp.Expr], Expr]
+    keys: tuple[Expr, ...]
+
+    def bind(self, node: exp.Expr) -> AnyWindow | WindowSet:
+        """
+        Bind a call of a window function.
+
+        Raises:
+            QueryError: An argument is wrong, or the window is too long or hops too often.
+        """
+        call, over = (node.this, node) if isinstance(node, exp.Window) else (node, None)
+        kind = _KINDS[str(call.name).lower()]
+        if over is not None and kind != "session":
+            fix = "leave OVER out; grouping keys keep groups apart"
+            raise self.source.error(f"{call.name} takes no OVER", code="WINDOW", offset=offset_of(node), fix=fix)
+        if kind == "window":
+            raise self.source.error("Window can stand in Windows only", code="WINDOW", offset=offset_of(node), example=_SEVERAL)
+        if kind == "windows":
+            return self._several(call)
+        if kind == "session":
+            return self._session(call, over)
+        lengths = WindowLengths(self.source, self.window_us_max).bind(call, kind)
+        if kind == "snapshot":
+            return SNAPSHOT
+        size = lengths["Duration"]
+        return Sliding(size) if kind == "sliding" else self._fixed(call, size, lengths.get("Hop", size), lengths.get("Offset", 0))
+
+    # Each kind
+
+    def _fixed(self, call: exp.Expr, size: int, hop: int, offset: int) -> Window:
+        if size // hop > HOPS_MAX:
+            raise self.source.error(
+                f"each event would belong to {size // hop} windows, more than {HOPS_MAX}",
+                code="WINDOW",
+                offset=offset_of(call),
+                fix="hop less often",
+            )
+        return Window(size, hop, offset % hop)
+
+    def _session(self, call: exp.Expr, over: exp.Expr | None) -> Session:
+        lengths = WindowLengths(self.source, self.window_us_max).bind(call, "session")
+        partition = self._partition(over) if over is not None else ()
+        return Session(lengths["Timeout"], lengths["MaxDuration"], partition, tuple(str(self.keys[index]) for index in partition))
+
+    def _partition(self, over: exp.Expr) -> tuple[int, ...]:
+        """Return the numbers of the keys of OVER (PARTITION BY ...)."""
+        nodes = over.args.get("partition_by") or []
+        other = any(value for name, value in over.args.items() if name not in ("this", "over", "partition_by"))
+        if other or not nodes:
+            raise self.source.error(
+                "OVER of a session takes PARTITION BY and nothing else",
+                code="WINDOW",
+                offset=offset_of(over),
+                fix="name the keys that have sessions of their own",
+                example=_SESSION,
+            )
+        numbers = set()
+        for node in nodes:
+            key = self.bind_key(node)
+            if key not in self.keys:
+                raise self.source.error(
+                    f"sessions of each {key} need {key} among the grouping keys",
+                    code="GROUP",
+                    offset=offset_of(node),
+                    fix=f"add {key} to GROUP BY",
+                    example=f"GROUP BY {key}, SessionWindow(minute, 5, 60) OVER (PARTITION BY {key})",
+                )
+            numbers.add(self.keys.index(key))
+        return tuple(sorted(numbers))
+
+    def _several(self, call: exp.Expr) -> WindowSet:
+        nodes = call.expressions
+        named = [isinstance(node, exp.Anonymous) and str(node.name).lower() == "window" for node in nodes]
+        if not nodes or any(named) != all(named):
+            message = "either all windows of Windows have an id or none" if nodes else "Windows takes one or more windows"
+            raise self.source.error(message, code="WINDOW", offset=offset_of(call), fix="write it as shown", example=_SEVERAL)
+        if not all(named):
+            return WindowSet(tuple(map(self._inner, nodes)))
+        ids: list[str] = []
+        windows = []
+        for node in nodes:
+            ids.append(self._id(node, ids))
+            windows.append(self._inner(node.expressions[1]))
+        return WindowSet(tuple(windows), tuple(ids))
+
+    def _id(self, node: exp.Expr, others: list[str]) -> str:
+        args = node.expressions
+        if len(args) != 2 or not isinstance(args[0], exp.Literal) or not args[0].is_string:
+            raise self.source.error(
+                "Window takes an id and a window", code="WINDOW", offset=offset_of(node), fix="write it as shown", example=_SEVERAL
+            )
+        name = str(args[0].this)
+        if name.lower() in map(str.lower, others):
+            raise self.source.error(f"two windows have the id {name}", code="WINDOW", offset=offset_of(node), fix="give each its own")
+        return name
+
+    def _inner(self, node: exp.Expr) -> AnyWindow:
+        if not is_window(node):
+            if is_timestamp(node):
+                return SNAPSHOT
+            spelled = str(node.name) if isinstance(node, exp.Anonymous) else node.sql(dialect="tsql")
+            fix = suggest(spelled, NAMES, f"windows are {', '.join(NAMES)}")
+            raise self.source.error(f"{spelled} is no window", code="WINDOW", offset=offset_of(node), fix=fix, example=_SEVERAL)
+        bound = self.bind(node)
+        if isinstance(bound, WindowSet):
+            fix = "write all windows side by side"
+            raise self.source.error("Windows cannot stand inside Windows", code="WINDOW", offset=offset_of(node), fix=fix)
+        return bound
+
+
+def is_timestamp(node: exp.Expr) -> bool:
+    """Tell whether *node* is ``System.Timestamp()``, which as a window is a snapshot."""
+    parts = node.parts if isinstance(node, exp.Column) else [node.this, node.expression] if isinstance(node, exp.Dot) else []
+    return [part.name.lower() for part in parts] == ["system", "timestamp"]

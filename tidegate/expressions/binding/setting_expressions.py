@@ -1,0 +1,96 @@
+"""
+Expressions that stand in settings: the ``timestamp_by`` of an input.
+
+A plain path (:mod:`tidegate.expressions.syntax.plain_path`) is a field whatever SQL thinks of its words. All
+else is read as a query would read it: ``[event time]`` is a field too, ``DATEADD(second, delay, base)`` an expression.
+Law: ingest and queries bind the same tree from the same text, so they evaluate alike and can be compared.
+"""
+
+from __future__ import annotations
+
+from ordering.errors import QueryError
+from tidegate.expressions.binding.input_schema import InputSchema
+from tidegate.expressions.binding.scalar_binder import InputNames, ScalarBinder
+from tidegate.expressions.syntax.errors import Source
+from tidegate.expressions.syntax.parse import parse_expression
+from tidegate.expressions.syntax.plain_path import plain_path
+from tidegate.expressions.tree import Aggregate, Cast, Expr, Field, Leaf
+
+
+def bind_setting(text: str, where: str, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> Expr:
+    """
+    Bind what a setting holds: a plain path or an expression over the payload.
+
+    Args:
+        text: The setting's value.
+        where: Its key, for error places.
+        schema: The input it belongs to.
+        aliases: Names that may stand before a field's, in lower case.
+
+    Raises:
+        QueryError: It is neither, or names what there is not; with its column.
+    """
+    path = plain_path(text)
+    if path:
+        return InputNames(Source(text, where), schema, aliases).field(path)
+    source, tree = parse_expression(text, where)
+    return ScalarBinder(source, InputNames(source, schema, aliases)).bind(tree, aggregates="TIMESTAMP BY")
+
+
+def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:
+    """
+    Bind the event time of an input as ingest computes it, from the payload alone.
+
+    Raises:
+        QueryError: As :func:`bind_setting`; or it needs what is known only once events are ordered, or no field.
+    """
+    path = plain_path(text)
+    if path:
+        return Field(path)
+    bound = bind_setting(text, where, schema)
+    source, _ = parse_expression(text, where)
+    foreign = next((part for part in bound.walk() if isinstance(part, (Leaf, Aggregate)) and not isinstance(part, Field)), None)
+    if foreign is not None:
+        raise source.error(
+            f"{foreign} is no part of the payload", code="TIMESTAMP", offset=foreign.offset, fix="name a field of the payload"
+        )
+    if not bound.leaves():
+        raise source.error(f"{bound} names no field: all events would have one time", code="TIMESTAMP", offset=-1, fix="name a field")
+    return bound
+
+
+def path_of(bound: Expr) -> tuple[str, ...] | None:
+    """Return the path of an expression that is a field and nothing more, else None."""
+    inner = bound.arg if isinstance(bound, Cast) and bound.declared else bound
+    return inner.path if isinstance(inner, Field) else None
+
+
+def field_paths(bound: Expr) -> tuple[tuple[str, ...], ...]:
+    """Return the paths of the fields that an expression reads."""
+    return tuple(leaf.path for leaf in bound.leaves() if isinstance(leaf, Field))
+
+
+def canonical_text(text: str, where: str, schema: InputSchema) -> str:
+    """
+    Return one text for all spellings of an event time that mean the same: a dotted path, or ``=`` and the expression.
+
+    Raises:
+        QueryError: As :func:`bind_event_time`.
+    """
+    bound = bind_event_time(text, where, schema)
+    path = path_of(bound)
+    if path and not any("." in name for name in path):
+        return ".".join(path)
+    declared = {f"{part.arg}: {part.kind.asa_name}".lower() for part in bound.walk() if isinstance(part, Cast) and part.declared}
+    return " ".join([f"= {bound}", *sorted(declared)])
+
+
+def event_time_problem(text: str) -> str:
+    """Return what is wrong with an event time whatever its input is, with the column; empty when nothing is."""
+    try:
+        bind_event_time(text, "", InputSchema("input"))
+    except QueryError as error:
+        column = error.where.rpartition(":")[2]
+        place = f"column {column}: " if column.isdigit() else ""
+        return f"{place}{error.what}; {error.fix}" if error.fix else f"{place}{error.what}"
+    return ""

@@ -1,0 +1,129 @@
+"""
+Column functions inside an expression: they are computed first, innermost first, and stand in the expression as leaves.
+
+Law: a column function is computed for exactly those rows in which its value is used. What stands behind a CASE or IIF that
+takes another branch, or behind a value of COALESCE or ISNULL that is not NULL, is not computed and cannot fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from tidegate.expressions.functions import column_functions
+from tidegate.expressions.functions.column_functions import Failure, RowNumbers
+from tidegate.expressions.functions.records import member
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Call, Case, ComputedCall, Expr, Property
+from tidegate.expressions.variant import Variant, gather
+
+Compute = Callable[[Expr, Mapping[Expr, Variant], int], tuple[Variant, list[Failure]]]
+"""An expression without column functions, its leaves, their length -> its column and failures."""
+
+
+@dataclass
+class ColumnCalls:
+    """
+    The column functions of one expression.
+
+    Args:
+        leaves: The column of every leaf; each computed call is added.
+        length: Number of rows.
+        compute: Evaluates an expression without column functions.
+        computed_everywhere: Calls that were computed in every row, for this and the other expressions over the same rows.
+    """
+
+    leaves: dict[Expr, Variant]
+    length: int
+    compute: Compute
+    computed_everywhere: dict[Expr, tuple[Variant, list[Failure]]]
+    failures: list[Failure] = field(default_factory=list)
+    _computed_rows: dict[Expr, npt.NDArray[np.bool_]] = field(default_factory=dict)
+
+    def replace_calls(self, expr: Expr, rows: RowNumbers) -> Expr:
+        """Return *expr* with leaves for its column functions, computed in *rows*."""
+        if expr in self.leaves or not column_functions.has_column_calls(expr):
+            return expr
+        if isinstance(expr, Case):
+            return self._replace_in_case(expr, rows)
+        if isinstance(expr, Call) and expr.name == "iif":
+            case = self._replace_in_case(Case(((expr.args[0], expr.args[1]),), expr.args[2]), rows)
+            return expr.with_parts(case.parts)
+        if isinstance(expr, Call) and expr.name in ("coalesce", "isnull"):
+            return self._replace_in_coalesce(expr, rows)
+        return self._compute_call(expr, rows) if column_functions.is_column_call(expr) else self._replace_in_parts(expr, rows)
+
+    def _replace_in_parts(self, expr: Expr, rows: RowNumbers) -> Expr:
+        return expr.with_parts(tuple(self.replace_calls(part, rows) for part in expr.parts))
+
+    def _replace_in_case(self, case: Case, rows: RowNumbers) -> Case:
+        whens = []
+        for condition, value in case.whens:
+            condition_without_calls = self.replace_calls(condition, rows)
+            truth, _ = self._evaluate(condition_without_calls, rows)
+            is_true: npt.NDArray[np.bool_] = pc.fill_null(truth.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
+            whens.append((condition_without_calls, self.replace_calls(value, rows[is_true])))
+            rows = rows[~is_true]
+        return Case(tuple(whens), self.replace_calls(case.otherwise, rows), offset=case.offset)
+
+    def _replace_in_coalesce(self, call: Call, rows: RowNumbers) -> Expr:
+        args = []
+        for arg in call.args:
+            args.append(self.replace_calls(arg, rows))
+            value, _ = self._evaluate(args[-1], rows)
+            rows = rows[~value.valid_mask()]
+        return call.with_parts(tuple(args))
+
+    def _evaluate(self, expr: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
+        """Return an expression without calls in *rows*, and where it fails, numbered as in *rows*."""
+        leaves = {leaf: self._leaf_rows(leaf, rows) for leaf in expr.leaves()}
+        return (leaves[expr], []) if expr in leaves else self.compute(expr, leaves, len(rows))
+
+    def _leaf_rows(self, leaf: Expr, rows: RowNumbers) -> Variant:
+        return self.leaves[leaf] if len(rows) == self.length else self.leaves[leaf].take_rows(rows)
+
+    def _compute_call(self, expr: Expr, rows: RowNumbers) -> Expr:
+        leaf = ComputedCall(expr, offset=expr.offset)
+        if expr in self.computed_everywhere:
+            if leaf not in self.leaves:
+                self.leaves[leaf], failures = self.computed_everywhere[expr]
+                self.failures += failures
+            return leaf
+        is_computed = self._computed_rows.setdefault(leaf, np.zeros(self.length, dtype=np.bool_))
+        # Another branch of the same expression may have computed the call in some of these rows.
+        rows = rows[~is_computed[rows]]
+        if len(rows) or leaf not in self.leaves:
+            is_computed[rows] = True
+            column, failures = self._call_function(expr, rows)
+            failures = [Failure(rows[failure.rows], failure.reason) for failure in failures]
+            self.failures += failures
+            earlier = [(np.flatnonzero(self.leaves[leaf].valid_mask()), self.leaves[leaf])] if leaf in self.leaves else []
+            pieces = [(before, column_before.take_rows(before)) for before, column_before in earlier]
+            self.leaves[leaf] = gather(self.length, [*pieces, (rows, column)])
+            if len(rows) == self.length and not self.failures:
+                self.computed_everywhere[expr] = self.leaves[leaf], failures
+        return leaf
+
+    def _call_function(self, expr: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
+        """Compute the outermost operation of *expr* in *rows*; return also where it or its arguments fail."""
+        outer = self._replace_in_parts(expr, rows)
+        args, failures = [], []
+        for part in outer.parts:
+            column, failed = self._evaluate(part, rows)
+            args.append(column)
+            failures += failed
+        if isinstance(expr, Property):
+            return member(args[0], expr.path), failures
+        assert isinstance(expr, Call)
+        function = column_functions.find(expr.name)
+        assert function is not None, f"{expr.name} is registered"
+        column, failed_rows = function.compute(args, len(rows))
+        own_failures = [
+            Failure(failure.rows, f"{failure.reason}: {expr}")
+            for failure in (*column_functions.wrong_kinds(args, function.argument_kinds), *failed_rows)
+        ]
+        return column, [*failures, *own_failures]

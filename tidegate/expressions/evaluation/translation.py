@@ -1,0 +1,51 @@
+"""Translation: an expression whose leaves have known kinds -> one statically typed DuckDB expression."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tidegate.expressions.duckdb_pool import quote
+from tidegate.expressions.functions import catalog
+from tidegate.expressions.functions.conversions import DUCK_TYPES, TypedSql, convert, unify
+from tidegate.expressions.functions.definition import condition
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Call, Case, Cast, DatePart, Expr, Literal
+
+
+def translate(expr: Expr, known: Mapping[Expr, TypedSql]) -> TypedSql:
+    """
+    Translate *expr*, with what is *known* in the places of its leaves.
+
+    Raises:
+        KindMismatch: An operation in it cannot work on the kinds of its arguments.
+        TooLong: It becomes too long a text.
+    """
+    if expr in known:
+        return known[expr]
+    if isinstance(expr, Literal):
+        return translate_literal(expr)
+    if isinstance(expr, DatePart):
+        return TypedSql(expr.unit, Kind.NULL)
+    if isinstance(expr, Cast):
+        return TypedSql(convert(translate(expr.arg, known), expr.kind, lenient=expr.lenient), expr.kind)
+    if isinstance(expr, Case):
+        return _translate_case(expr, known)
+    if isinstance(expr, Call):
+        return catalog.FUNCTIONS[expr.name].rule([translate(arg, known) for arg in expr.args])
+    raise AssertionError(f"no column for {expr!r}")
+
+
+def translate_literal(literal: Literal) -> TypedSql:
+    """Translate a constant; a text is remembered as one."""
+    if literal.kind is Kind.NULL:
+        return TypedSql("NULL", Kind.NULL)
+    text = str(literal.value) if literal.kind is Kind.NVARCHAR else None
+    value = repr(literal.value) if text is None else quote(text)
+    return TypedSql(f"CAST({value} AS {DUCK_TYPES[literal.kind]})", literal.kind, text)
+
+
+def _translate_case(case: Case, known: Mapping[Expr, TypedSql]) -> TypedSql:
+    values, kind = unify([translate(value, known) for _, value in case.whens] + [translate(case.otherwise, known)])
+    conditions = [condition(translate(test, known)) for test, _ in case.whens]
+    whens = " ".join(f"WHEN {condition} THEN {value}" for condition, value in zip(conditions, values, strict=False))
+    return TypedSql(f"CASE {whens} ELSE {values[-1]} END", kind)

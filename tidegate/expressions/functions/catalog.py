@@ -1,0 +1,66 @@
+"""
+Every name that a script can call, and what it stands for.
+
+To add a scalar function:
+
+1. Choose the module of its family (:mod:`~.numeric`, :mod:`~.texts`, :mod:`~.dates`, :mod:`~.conditional`, :mod:`~.records`,
+   :mod:`~.patterns`) and add one entry to the table at its end: the name in lower case, the least and greatest number of
+   arguments, the rule that writes the DuckDB expression, and the kind of the result if it is fixed.
+   ``"cbrt": Function(1, 1, float_rule("cbrt({})"), Kind.FLOAT)`` is a complete function.
+2. Add rows of calls with their values to ``tests/tidegate/expressions/functions/test_functions.py``, and the name to the list
+   in ``docs/expressions.md``.
+
+A function whose result has no fixed kind, or that is written in Python, is a column function: see :mod:`~.column_functions`.
+
+Law of all functions: arithmetic that has no result - division by zero, a bigint outside 64 bits, a float that is not finite,
+the root of a negative number - is NULL, as in T-SQL with ARITHABORT OFF. Any other NULL argument makes the result NULL, unless
+the function says otherwise (COALESCE, ISNULL, CONCAT, IS NULL).
+"""
+
+from __future__ import annotations
+
+from tidegate.expressions.functions.conditional import CONDITIONAL_FUNCTIONS
+from tidegate.expressions.functions.dates import DATE_FUNCTIONS
+from tidegate.expressions.functions.definition import Function
+from tidegate.expressions.functions.numeric import NUMERIC_FUNCTIONS
+from tidegate.expressions.functions.operators import OPERATORS
+from tidegate.expressions.functions.patterns import PATTERN_FUNCTIONS
+from tidegate.expressions.functions.records import RECORD_FUNCTIONS
+from tidegate.expressions.functions.texts import TEXT_FUNCTIONS
+
+_CALLABLE_TABLES = (NUMERIC_FUNCTIONS, TEXT_FUNCTIONS, CONDITIONAL_FUNCTIONS, DATE_FUNCTIONS, PATTERN_FUNCTIONS, RECORD_FUNCTIONS)
+
+FUNCTIONS: dict[str, Function] = OPERATORS | {name: function for table in _CALLABLE_TABLES for name, function in table.items()}
+"""Every function and operator by its name in lower case, but for column functions."""
+CALLABLE = tuple(name for table in _CALLABLE_TABLES for name in table)
+"""What a script can call by name."""
+AGGREGATES = (
+    *("count", "sum", "avg", "min", "max", "stdev", "stdevp", "var", "varp"),
+    *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
+)
+ANALYTICS = ("lag", "last", "isfirst")
+"""The functions that look back from each row and are no aggregates."""
+_WINDOWS = ("tumbling", "hopping", "sliding", "session")
+WINDOWS = (*_WINDOWS, *(f"{name}window" for name in _WINDOWS), "snapshotwindow", "window", "windows")
+"""The window functions, by all their names."""
+KNOWN_LATER = frozenset(
+    {
+        *("anomalydetection_changepoint", "anomalydetection_spikeanddip", "first_value", "getmetadatapropertyvalue"),
+        *("createlinestring", "createpoint", "createpolygon", "st_distance", "st_intersects", "st_overlaps", "st_within"),
+    }
+)
+"""Names that Stream Analytics has and this engine has not yet; they get a message of their own."""
+
+# A function that reads the clock or draws a number would give a replay other results.
+_DIFFERS = "would differ between replays"
+_CLOCK = _DIFFERS, "write System.Timestamp(), the event's or the window's time"
+_RANKING = "is no function here", "write CollectTop(n) OVER (ORDER BY ...) in a window, whose ranks count from 1"
+REFUSED = {
+    **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp", "now"), _CLOCK),
+    "newid": (_DIFFERS, "use a field that tells events apart"),
+    "rand": (_DIFFERS, "use a field of the event"),
+    "median": ("is no function here", "write PERCENTILE_CONT(0.5) OVER (ORDER BY x)"),
+    **dict.fromkeys(("row_number", "rank", "dense_rank"), _RANKING),
+    "getarrayelements": ("stands after CROSS APPLY and OUTER APPLY only", "write FROM i CROSS APPLY GetArrayElements(i.readings) AS r"),
+}
+"""Functions that are refused, with the reason and what to write instead."""

@@ -1,0 +1,100 @@
+"""
+Column functions: what no one statically typed expression can compute, because the kind of its result differs from row to
+row, or because it is written in Python.
+
+A column function takes whole columns (:class:`~tidegate.expressions.variant.Variant`) and gives one. Law: its value in
+a row depends on the arguments in that row alone, so it is the same wherever a batch begins or ends; of a row that it
+cannot work on it says why (:class:`Failure`), and never raises. It is called by the name it is registered under, which may
+be a dotted one (``udf.name``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Call, Expr, Property
+from tidegate.expressions.variant import KIND_CODES, Variant
+
+RowNumbers = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Rows in which one expression failed, and why; the reason is the same for every cut of the stream into batches."""
+
+    rows: RowNumbers
+    reason: str
+
+
+ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]
+"""Columns of the arguments and their length -> the column of the results, and the rows that failed, NULL in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnFunction:
+    """
+    One column function.
+
+    Args:
+        args_min: Fewest arguments.
+        args_max: Most arguments.
+        compute: What computes it.
+        result_kind: The kind of its values where they have one.
+        argument_kinds: The kind that each argument must have where it is not NULL; None, or beyond the last: any.
+    """
+
+    args_min: int
+    args_max: int
+    compute: ColumnRule
+    result_kind: Kind | None = None
+    argument_kinds: tuple[Kind | None, ...] = ()
+
+
+_REGISTERED: dict[str, ColumnFunction] = {}
+
+
+def register(name: str, function: ColumnFunction) -> None:
+    """Make a function known by *name*, whatever its case; the last one registered under a name counts."""
+    _REGISTERED[name.lower()] = function
+
+
+def find(name: str) -> ColumnFunction | None:
+    """Return the column function of that name (lower case)."""
+    return _REGISTERED.get(name)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names (lower case) of all column functions."""
+    return tuple(_REGISTERED)
+
+
+def is_column_call(expr: Expr) -> bool:
+    """Tell whether the outermost operation of *expr* works on whole columns."""
+    return isinstance(expr, Property) or (isinstance(expr, Call) and expr.name in _REGISTERED)
+
+
+def has_column_calls(expr: Expr) -> bool:
+    """Tell whether anything in *expr* works on whole columns."""
+    return any(map(is_column_call, expr.walk()))
+
+
+def mismatch_reason(expected: Kind, kind: Kind) -> str:
+    """Return the reason why an argument of kind *kind* will not do."""
+    article = "an" if expected is Kind.ARRAY else "a"
+    return f"{article} {expected.asa_name} is needed, not {kind.asa_name}"
+
+
+def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:
+    """Return the rows in which an argument has another kind than the function takes."""
+    failures = []
+    for column, expected in zip(args, takes, strict=False):
+        for kind in column.kinds if expected is not None else ():
+            if kind is not expected and expected is not None:
+                rows = np.flatnonzero(column.codes() == KIND_CODES[kind]).astype(np.int64)
+                failures.append(Failure(rows, mismatch_reason(expected, kind)))
+    return failures

@@ -1,0 +1,113 @@
+"""
+How one scalar function is defined: its number of arguments, and the rule that writes it as a DuckDB expression.
+
+The rules that most functions are made of are here: :func:`float_rule`, :func:`text_rule` and :func:`kind_rule` take a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from tidegate.expressions.functions.conversions import TypedSql, convert
+from tidegate.expressions.kinds import Kind, KindMismatch
+
+Rule = Callable[[Sequence[TypedSql]], TypedSql]
+"""Arguments of known kinds -> DuckDB expression and its kind. Raises KindMismatch."""
+ARGUMENTS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """
+    One function or operator.
+
+    Args:
+        args_min: Fewest arguments.
+        args_max: Most arguments.
+        rule: What writes it.
+        result_kind: The kind of its values if that depends on no argument.
+        mixes_kinds: Its kind depends on arguments whose value it does not use. Rows in which an argument is NULL are then
+            evaluated apart: that NULL must not get the kind that the argument has in other rows.
+    """
+
+    args_min: int
+    args_max: int
+    rule: Rule
+    result_kind: Kind | None = None
+    mixes_kinds: bool = False
+
+
+def as_text(value: TypedSql) -> str:
+    """Return *value* as text."""
+    return convert(value, Kind.NVARCHAR)
+
+
+def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
+    """
+    Return *value* as a number of kind *least* or float; text becomes a float.
+
+    Raises:
+        KindMismatch: No value of this kind can be one.
+    """
+    if value.kind in (Kind.BIGINT, Kind.FLOAT):
+        return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
+    if value.kind in (Kind.NULL, Kind.BIT):
+        return TypedSql(convert(value, least), least)
+    if value.kind is Kind.NVARCHAR:
+        return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT)
+    raise KindMismatch(f"a number is needed, not {value.kind.asa_name}")
+
+
+def integer(value: TypedSql) -> str:
+    """
+    Return *value* as a bigint.
+
+    Raises:
+        KindMismatch: It is of another kind.
+    """
+    if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
+        raise KindMismatch(f"a bigint is needed, not {value.kind.asa_name}")
+    return convert(value, Kind.BIGINT)
+
+
+def condition(value: TypedSql) -> str:
+    """
+    Return *value* as a DuckDB condition.
+
+    Raises:
+        KindMismatch: It is no bit.
+    """
+    if value.kind not in (Kind.BIT, Kind.NULL):
+        raise KindMismatch(f"a condition is needed, not {value.kind.asa_name}")
+    return convert(value, Kind.BIT)
+
+
+def bigint_or_null(sql: str) -> TypedSql:
+    """Return a DuckDB expression of any integer type as a bigint; NULL if it does not fit 64 bits."""
+    return TypedSql(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
+
+
+def float_rule(template: str) -> Rule:
+    """Return the rule that computes a float from floats."""
+    return lambda args: TypedSql(template.format(*(number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
+
+
+def text_rule(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
+    """Return the rule that computes a value of *kind* from texts; the arguments with an index in *numbers* are bigints."""
+
+    def rule(args: Sequence[TypedSql]) -> TypedSql:
+        return TypedSql(template.format(*(integer(arg) if index in numbers else as_text(arg) for index, arg in enumerate(args))), kind)
+
+    return rule
+
+
+def kind_rule(kind: Kind, template: str, result_kind: Kind) -> Rule:
+    """Return the rule that computes a value of *result_kind* from one argument, which must be of *kind*."""
+
+    def rule(args: Sequence[TypedSql]) -> TypedSql:
+        if args[0].kind not in (kind, Kind.NULL):
+            raise KindMismatch(f"{'an' if kind is Kind.ARRAY else 'a'} {kind.asa_name} is needed, not {args[0].kind.asa_name}")
+        return TypedSql(template.format(args[0].sql), result_kind)
+
+    return rule

@@ -1,0 +1,79 @@
+"""
+Offered aggregates: those that other packages bring, by the name that scripts call them by (``uda.name``).
+
+Law: a value depends on the rows of its own group and window, in their order, and on nothing else; which other groups are
+computed in the same call is nobody's business. What a function cannot work on it names (:class:`Failure`), and never raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from tidegate.expressions.functions import column_functions
+from tidegate.expressions.functions.column_functions import ColumnFunction, Failure, wrong_kinds
+from tidegate.expressions.kinds import VALUE_KINDS, Kind
+from tidegate.expressions.tree import Call, Expr
+from tidegate.expressions.variant import Variant
+
+RowNumbers = npt.NDArray[np.int64]
+
+AggregateRule = Callable[[Sequence[pa.Array], RowNumbers, RowNumbers], tuple[pa.Array, Sequence[Failure]]]
+"""
+Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result,
+and the results that failed, NULL in it.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionAggregate:
+    """
+    One aggregate.
+
+    Args:
+        argument_kinds: The kind of each argument.
+        result_kind: The kind of its values.
+        compute: What computes it.
+    """
+
+    argument_kinds: tuple[Kind, ...]
+    result_kind: Kind
+    compute: AggregateRule
+
+
+_REGISTERED: dict[str, ExtensionAggregate] = {}
+
+
+def register(name: str, aggregate: ExtensionAggregate) -> None:
+    """Make an aggregate known by *name*, whatever its case; the last one registered under a name counts."""
+    _REGISTERED[name.lower()] = aggregate
+
+
+def find(name: str) -> ExtensionAggregate | None:
+    """Return the aggregate of that name (lower case)."""
+    return _REGISTERED.get(name)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names (lower case) of all offered aggregates."""
+    return tuple(_REGISTERED)
+
+
+def require_kind(arg: Expr, kind: Kind) -> Expr:
+    """Return *arg* as a value of one kind; a row in which it has another fails, NULL is null."""
+    return Call(f"only {kind.value}", (arg,), offset=arg.offset)
+
+
+def _kind_check(kind: Kind) -> ColumnFunction:
+    def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
+        return Variant.of(length, {kind: args[0].of_kind(kind)}), wrong_kinds(args, (kind,))
+
+    return ColumnFunction(1, 1, rule, kind, (kind,))
+
+
+for _kind in VALUE_KINDS:
+    column_functions.register(f"only {_kind.value}", _kind_check(_kind))

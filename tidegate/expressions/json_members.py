@@ -1,0 +1,261 @@
+"""
+JSON: payload bytes -> columns of the few field paths a query needs.
+
+Law: what a field of one payload is, depends on that payload and the path alone. The member with the path's exact
+spelling counts; without one, the first whose name matches ignoring case. A missing member and a JSON null are NULL. A
+number without point and exponent that fits 64 bits is a bigint, any other a float (one that is not finite is NULL);
+true and false are bit; an object is a record and an array an array, kept as compact JSON text.
+
+A payload that is missing, is no UTF-8, no JSON, or no JSON object is bad: flagged, with a reason, and NULL in every
+column. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.json_columns.plain_json` where it
+was compiled; all others of a block are parsed by one DuckDB call, and only those with names spelled otherwise are looked at
+one by one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tidegate import native_parts
+from tidegate.expressions.duckdb_pool import quote, run
+from tidegate.expressions.field_columns import NO_PAYLOAD, FieldColumns, decode_texts
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.tree import Field
+from tidegate.expressions.variant import Variant, finite, gather
+from tidegate.json_columns import plain_json
+from tidegate.json_columns.plain_json import PlainColumn
+
+NOT_JSON = "payload is not JSON"
+NOT_OBJECT = "payload is not a JSON object"
+
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
+_INT64_DIGITS = 18
+"""Every number of this many characters fits 64 bits."""
+_INT64_CHARACTERS = 20
+"""No number of more characters does."""
+_ROWS_ONE_BY_ONE_MAX = 64
+"""So few rows are looked at one by one rather than by a pattern."""
+_LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
+Mask = npt.NDArray[np.bool_]
+
+
+def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
+    """Take *fields* out of *payloads* (binary); with no field to take, nothing is parsed and nothing is bad."""
+    length = len(payloads)
+    if not fields or not length:
+        return FieldColumns({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
+    return _extract_plain(payloads, fields) or _extract_parsed(payloads, fields)
+
+
+def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns | None:
+    """Return what plain objects give, and of the others what the parser makes of them; None where asking would not pay, or nobody can."""
+    library = plain_json.library() if native_parts.is_enabled() else None
+    if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
+        return None
+    length, plain = len(payloads), plain_json.read_values(library, payloads, [field.path[0] for field in fields])
+    if plain is None or len(plain.other_rows) > length // 2:
+        return None
+    columns = {field: _variant(column) for field, column in zip(fields, plain.columns, strict=True)}
+    reasons = dict.fromkeys(np.flatnonzero(plain.status == plain_json.MISSING).tolist(), NO_PAYLOAD)
+    if len(plain.other_rows):
+        rest = _extract_parsed(payloads.take(pa.array(plain.other_rows)), fields)
+        taken_rows = np.flatnonzero(plain.status)
+        columns = {
+            field: gather(length, [(taken_rows, column.take_rows(taken_rows)), (plain.other_rows, rest.columns[field])])
+            for field, column in columns.items()
+        }
+        reasons |= dict(zip(plain.other_rows[rest.bad_rows].tolist(), rest.reasons, strict=True))
+    return FieldColumns.of(columns, reasons)
+
+
+def _is_plain(field: Field) -> bool:
+    """Tell whether a field is a member of the payload itself, with a name that JSON writes in one way."""
+    return len(field.path) == 1 and _PLAIN_NAME.fullmatch(field.path[0]) is not None
+
+
+def _variant(column: PlainColumn) -> Variant:
+    kinds, length = column.kinds, len(column.kinds)
+    parts: dict[Kind, pa.Array] = {}
+    for kind, code in ((Kind.BIGINT, plain_json.BIGINT), (Kind.FLOAT, plain_json.FLOAT)):
+        mask = kinds == code
+        if mask.any():
+            valid = None if mask.all() else plain_json.valid_bits(mask)
+            parts[kind] = pa.Array.from_buffers(kind.arrow, length, [valid, pa.py_buffer(column.bits)])
+    truths = kinds >= plain_json.FALSE
+    if truths.any():
+        parts[Kind.BIT] = pa.array(kinds == plain_json.TRUE, mask=~truths)
+    return Variant.of(length, {**parts, Kind.NVARCHAR: column.text})
+
+
+def _extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
+    texts, reasons = decode_texts(payloads)
+    texts, values = _exact_members(texts, fields, reasons)
+    columns = {}
+    for field, members in zip(fields, values, strict=True):
+        columns[field] = parse_values(_fill_other_spellings(texts, field, members))
+    return FieldColumns.of(columns, reasons)
+
+
+def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
+    """Return the JSON text of each field's exactly spelled member, null where there is none; add what is bad to *reasons*."""
+    objects = pc.fill_null(pc.starts_with(texts, "{"), False)
+    if not pc.all(objects).as_py():
+        objects = pc.fill_null(pc.match_substring_regex(texts, r"^[ \t\r\n]*\{"), False)
+    paths = ", ".join(quote(_json_path(field.path)) for field in fields)
+    sql = f"SELECT {', '.join(f'm[{index + 1}]' for index in range(len(fields)))} FROM (SELECT json_extract(v, [{paths}]) AS m FROM input)"
+    try:
+        members = run(sql, input=pa.table({"v": texts}))
+    except duckdb.Error:
+        valid = run("SELECT json_valid(v) AS ok FROM input", input=pa.table({"v": texts}))["ok"].combine_chunks()
+        valid = pc.fill_null(valid, False)
+        reasons |= {row: NOT_JSON for row in _rows(pc.invert(valid)) if row not in reasons}
+        texts = pc.if_else(valid, texts, None)
+        members = run(sql, input=pa.table({"v": texts}))
+    if not pc.all(objects).as_py():
+        reasons |= {row: NOT_OBJECT for row in _rows(pc.invert(objects)) if row not in reasons}
+        texts = pc.if_else(objects, texts, None)
+    return texts, [column.combine_chunks() for column in members.columns]
+
+
+def _json_path(path: Sequence[str]) -> str:
+    return "$" + "".join('."' + name.replace("\\", "\\\\").replace('"', '\\"') + '"' for name in path)
+
+
+def _rows(mask: pa.Array) -> list[int]:
+    rows: list[int] = np.flatnonzero(mask.to_numpy(zero_copy_only=False)).tolist()
+    return rows
+
+
+def _fill_other_spellings(texts: pa.Array, field: Field, members: pa.Array) -> pa.Array:
+    """Fill in members whose name differs from the field's in case only."""
+    if members.null_count == 0:
+        return members
+    absent = np.flatnonzero(pc.and_(members.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False))
+    if not len(absent):
+        return members
+    # Each name must occur, in some case; an escape in a name (\\u0041) hides it from this quick test.
+    pattern = "(?i)" + re.escape(f'"{field.path[-1]}"') + r"|\\u"
+    candidates = absent[pc.match_substring_regex(texts.take(pa.array(absent)), pattern).to_numpy(zero_copy_only=False)]
+    if not len(candidates):
+        return members
+    chosen = texts.take(pa.array(candidates))
+    where = np.zeros(len(texts), dtype=np.bool_)
+    where[candidates] = True
+    return pc.replace_with_mask(members, pa.array(where), _read_by_spelling(chosen, field).cast(members.type))
+
+
+def _read_by_spelling(texts: pa.Array, field: Field) -> pa.Array:
+    """Return the member of each payload by the spelling it has there."""
+    members = pa.nulls(len(texts), pa.string())
+    groups: dict[tuple[str, ...], npt.NDArray[np.int64]] = {(): np.arange(len(texts))}
+    for name in field.path:
+        groups = _split_by_spelling(texts, groups, name)
+    for spelling, rows in groups.items():
+        sql = f"SELECT json_extract(v, {quote(_json_path(spelling))}) AS m FROM input"
+        values = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["m"].combine_chunks()
+        mask = np.zeros(len(texts), dtype=np.bool_)
+        mask[rows] = True
+        members = pc.replace_with_mask(members, pa.array(mask), values.cast(pa.string()))
+    return members
+
+
+def _split_by_spelling(
+    texts: pa.Array, groups: dict[tuple[str, ...], npt.NDArray[np.int64]], name: str
+) -> dict[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Split rows, grouped by the path so far, by how each spells the next *name*; rows without it are left out."""
+    rows_by_path: dict[tuple[str, ...], list[npt.NDArray[np.int64]]] = {}
+    for path, rows in groups.items():
+        sql = f"SELECT CAST(to_json(json_keys(v, {quote(_json_path(path))})) AS VARCHAR) AS k FROM input"
+        keys = run(sql, input=pa.table({"v": texts.take(pa.array(rows))}))["k"].combine_chunks().dictionary_encode()
+        numbers = pc.fill_null(keys.indices, -1).to_numpy(zero_copy_only=False)
+        for number, members in enumerate(keys.dictionary.to_pylist()):
+            names = json.loads(members) or []
+            spelled = name if name in names else next((other for other in names if other.lower() == name.lower()), None)
+            if spelled is not None:
+                rows_by_path.setdefault((*path, spelled), []).append(rows[numbers == number])
+    return {path: np.sort(np.concatenate(pieces)) for path, pieces in rows_by_path.items()}
+
+
+def parse_values(members: pa.Array) -> Variant:
+    """Turn JSON texts of values into a column of values; no text is NULL."""
+    length = len(members)
+    if not length:
+        return Variant.of(0, {})
+    first = _first_bytes(members)
+    parts: dict[Kind, pa.Array] = {}
+    numbers = (first == ord("-")) | ((first >= ord("0")) & (first <= ord("9")))
+    # NaN and Infinity are no JSON, yet the parser lets them pass; like every float that is not finite they are NULL.
+    if numbers.any():
+        parts |= _numbers(members, numbers)
+    for kind in (Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY, Kind.BIT):
+        mask = np.isin(first, [byte for byte, named in _LITERAL_KINDS.items() if named is kind])
+        if mask.any():
+            chosen = _keep_masked(members, mask)
+            parts[kind] = _unquote(chosen) if kind is Kind.NVARCHAR else pc.equal(chosen, "true") if kind is Kind.BIT else chosen
+    return Variant.of(length, parts)
+
+
+def _first_bytes(members: pa.Array) -> npt.NDArray[np.uint8]:
+    offset_type = np.int64 if pa.types.is_large_string(members.type) else np.int32
+    all_offsets = np.frombuffer(members.buffers()[1], dtype=offset_type).astype(np.int64, copy=False)
+    offsets = all_offsets[members.offset : members.offset + len(members) + 1]
+    data = members.buffers()[2]
+    first = np.zeros(len(members), dtype=np.uint8)
+    if data is None or data.size == 0:
+        return first
+    filled = offsets[1:] > offsets[:-1]
+    filled &= members.is_valid().to_numpy(zero_copy_only=False)
+    first[filled] = np.frombuffer(data, dtype=np.uint8)[offsets[:-1][filled]]
+    return first
+
+
+def _keep_masked(values: pa.Array, mask: Mask) -> pa.Array:
+    return values if mask.all() else pc.if_else(pa.array(mask), values, None)
+
+
+def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
+    chosen = _keep_masked(members, mask)
+    pointed = pc.match_substring(chosen, ".")
+    # A cast that fails is slow, so it is tried only where it should succeed.
+    if not pc.any(pointed).as_py() and (bigints := _as_bigints(chosen)) is not None:
+        return {Kind.BIGINT: bigints}
+    is_integer = mask & ~pc.fill_null(pointed, True).to_numpy(zero_copy_only=False)
+    for row in np.flatnonzero(is_integer).tolist() if is_integer.sum() < _ROWS_ONE_BY_ONE_MAX else _rows_to_check(chosen, is_integer):
+        text = chosen[row].as_py()
+        # Python reads no integer of thousands of digits.
+        is_integer[row] = len(text) <= _INT64_CHARACTERS and text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
+    floats = _keep_masked(members, mask & ~is_integer)
+    bigints = {Kind.BIGINT: _keep_masked(members, is_integer).cast(pa.int64())} if is_integer.any() else {}
+    return {**bigints, Kind.FLOAT: finite(floats.cast(pa.float64()))}
+
+
+def _rows_to_check(numbers: pa.Array, rows: Mask) -> list[int]:
+    """Return those of *rows* whose number, though without a point, may be no bigint: it has an exponent or many digits."""
+    simple = pc.and_(pc.match_substring_regex(numbers, "^-?[0-9]+$"), pc.less_equal(pc.binary_length(numbers), _INT64_DIGITS))
+    suspicious: list[int] = np.flatnonzero(rows & ~pc.fill_null(simple, True).to_numpy(zero_copy_only=False)).tolist()
+    return suspicious
+
+
+def _as_bigints(numbers: pa.Array) -> pa.Array | None:
+    try:
+        return numbers.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _unquote(quotations: pa.Array) -> pa.Array:
+    """Remove the quotes of JSON strings, and resolve their escapes."""
+    escaped = pc.fill_null(pc.match_substring(quotations, "\\"), False)
+    bare = pc.binary_slice(quotations.cast(pa.binary()), 1, -1).cast(pa.string())
+    if not pc.any(escaped).as_py():
+        return bare
+    resolved = [json.loads(text) for text in quotations.filter(escaped).to_pylist()]
+    return pc.replace_with_mask(bare, escaped, pa.array(resolved, pa.string()))

@@ -1,0 +1,19 @@
+"""JSON: payload bytes -> fields, one object a payload, as :mod:`tidegate.expressions.json_members` reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from tidegate.expressions.field_columns import FieldColumns
+from tidegate.expressions.json_members import extract
+from tidegate.expressions.tree import Field
+
+
+class JsonReader:
+    """Reads payloads that are JSON objects. Without a field to extract none is parsed, and none is bad."""
+
+    def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
+        """Extract *fields* from *payloads*."""
+        return extract(payloads, fields)
