@@ -98,7 +98,7 @@ class Planner(RangePlanner):
     def prepareForTriggerAvailableNow(self) -> None:
         self._frozen_ends = self._admin.ends({*self._plan.partitions, *self._joins.present_partitions()})
 
-    def advanced(self, start: dict[str, Any]) -> dict[str, Any]:
+    def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
         offset = Offset.from_json(start)
         if offset.is_final:
             return start

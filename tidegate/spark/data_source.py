@@ -48,7 +48,7 @@ class RangeHandOut(DataSourceStreamReader):
 
 
 class RangePlanner(ABC):
-    """Where a job starts, where its next batch ends (:meth:`advanced`), and which ranges lie between, in Spark's words."""
+    """Where a job starts, where its next batch ends (:meth:`plan_end`), and which ranges lie between, in Spark's words."""
 
     @abstractmethod
     def initialOffset(self) -> dict[str, Any]:
