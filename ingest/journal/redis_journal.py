@@ -1,7 +1,7 @@
 """
 The journal in Redis or Valkey: each call is one atomic script, and one round trip however many partitions it is for.
 
-Law: it behaves as :class:`~ordering.protocol.journal.MemoryJournal`, also under several processes, and what a call returned is
+Law: it behaves as the model in ``tests/support/journals.py``, also under several processes, and what a call returned is
 on the server's disk, so a crash of the server takes none of it back. Every script writes, even one that only reads:
 the server's promise about its disk covers what *this* connection wrote, and all that was written before it.
 

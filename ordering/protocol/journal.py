@@ -18,11 +18,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ordering.errors import TidegateError
-from ordering.protocol.facts import Fact, FactKind, sort_facts
+from ordering.protocol.facts import Fact, FactKind
 
 KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKind.VERDICT)
 """The kinds of which a partition has many facts; of the others it has one."""
@@ -178,40 +177,6 @@ class Journal(ABC):
     def dump(self, key: JournalKey) -> list[Fact]:
         """Return all facts of a partition, by position and kind: what :meth:`restore` makes an empty journal equal to."""
 
-    def estimate(self, key: JournalKey, next_offset: int, frontier_us: int) -> int | None:
-        """
-        Raise the estimate at the position *next_offset* to *frontier_us* at least.
-
-        Returns:
-            The estimate in force there, in microseconds, or None if the position is closed: then no estimate may be used.
-        """
-        return self.estimate_many([(key, next_offset, frontier_us)])[0]
-
-    def estimate_many(self, estimates: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
-        """Do :meth:`estimate` for each (key, next offset, frontier in microseconds), at once."""
-        return self.execute([Raise(FactKind.ESTIMATE, *wanted) for wanted in estimates])
-
-    def import_cti(self, key: JournalKey, next_offset: int, c_us: int) -> int | None:
-        """
-        Raise the import at the position *next_offset* to *c_us* at least: a CTI of another input counts from there on.
-
-        Returns:
-            The c in force there, in microseconds, or None if the position is closed: then it may not be imported there.
-        """
-        return self.import_many([(key, next_offset, c_us)])[0]
-
-    def import_many(self, imports: Sequence[tuple[JournalKey, int, int]]) -> list[int | None]:
-        """Do :meth:`import_cti` for each (key, next offset, c in microseconds), at once."""
-        return self.execute([Raise(FactKind.IMPORT, *wanted) for wanted in imports])
-
-    def close(self, key: JournalKey, below: int) -> None:
-        """Close all positions < *below*, for estimates and imports: call it before the records below are judged, for good."""
-        self.execute([Close(key, below)])
-
-    def close_many(self, positions: Sequence[tuple[JournalKey, int]]) -> None:
-        """Do :meth:`close` for each (key, below), at once."""
-        self.execute([Close(key, below) for key, below in positions])
-
     def first_open(self, key: JournalKey) -> int:
         """Return the first open position, 0 if none was ever closed. Lower than what was judged: the journal lost facts."""
         position: int = self.execute([ReadClosed(key)])[0]
@@ -219,169 +184,29 @@ class Journal(ABC):
 
     def estimates(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
         """Return the (position, frontier in microseconds) with start <= position <= end, positions rising."""
-        return self.estimates_many([(key, start, end)])[0]
-
-    def estimates_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
-        """Do :meth:`estimates` for each (key, start, end), at once."""
-        return self.execute([Read(FactKind.ESTIMATE, *wanted) for wanted in ranges])
+        return self._read(FactKind.ESTIMATE, key, start, end)
 
     def imports(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
         """Return the imported (position, c in microseconds) with start <= position <= end, positions rising."""
-        return self.imports_many([(key, start, end)])[0]
-
-    def imports_many(self, ranges: Sequence[tuple[JournalKey, int, int]]) -> list[list[tuple[int, int]]]:
-        """Do :meth:`imports` for each (key, start, end), at once."""
-        return self.execute([Read(FactKind.IMPORT, *wanted) for wanted in ranges])
+        return self._read(FactKind.IMPORT, key, start, end)
 
     def stamps(self, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
         """Return the stamps (first offset, arrival in microseconds) in force somewhere from *start* to *end*, positions rising."""
-        found: list[tuple[int, int]] = self.execute([Read(FactKind.STAMP, key, start, end)])[0]
-        return found
+        return self._read(FactKind.STAMP, key, start, end)
 
     def first_stamped(self, key: JournalKey, from_us: int) -> int:
         """Return the first offset whose stamp is *from_us* or later; the first one not stamped yet if none is."""
         low, high = 0, self.first_open(key)
         while low < high:
             middle = (low + high) // 2
-            found = self.stamps(key, middle, middle)
-            # What was forgotten lies below all that can still be read.
-            if found and found[-1][1] >= from_us:
+            stamps = self.stamps(key, middle, middle)
+            # Without a stamp it was forgotten: those lie below all that can still be read.
+            if stamps and stamps[-1][1] >= from_us:
                 high = middle
             else:
                 low = middle + 1
         return low
 
-    def settle_base(self, key: JournalKey, frontier_us: int) -> int:
-        """Propose the frontier from which a partition without any record starts; return the first one ever proposed."""
-        settled: tuple[int, int] = self.execute([Propose(FactKind.BASE, key, 0, frontier_us)])[0]
-        return settled[1]
-
-
-@dataclass
-class _Facts:
-    values: dict[FactKind, dict[int, int]] = field(default_factory=lambda: {kind: {} for kind in KINDS_BY_POSITION})
-    closed: int = 0
-    settled: dict[FactKind, tuple[int, int]] = field(default_factory=dict)
-    silence: Silence | None = None
-
-
-@dataclass
-class MemoryJournal(Journal):
-    """A journal that lives as long as this value: the model of all others, and enough for a run that is never resumed."""
-
-    _facts: dict[JournalKey, _Facts] = field(default_factory=dict)
-
-    def execute(self, calls: Sequence[Call]) -> list[Any]:
-        """See :meth:`Journal.execute`."""
-        return [self._answer(call) for call in calls]
-
-    def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
-        """See :meth:`Journal.restore`."""
-        held = self._of(key)
-        closing = [fact for fact in facts if fact.kind == FactKind.CLOSED]
-        wrong = sum(not _fill(held, fact) for fact in facts if fact.kind != FactKind.CLOSED)
-        held.closed = max(held.closed, *(fact.position for fact in closing), 0)
-        return wrong
-
-    def dump(self, key: JournalKey) -> list[Fact]:
-        """See :meth:`Journal.dump`."""
-        held = self._of(key)
-        facts = [Fact(kind, *mark) for kind, values in held.values.items() for mark in values.items()]
-        facts += [Fact(kind, *settled) for kind, settled in held.settled.items()]
-        facts += [Fact(FactKind.CLOSED, held.closed, 0)] if held.closed else []
-        return sort_facts(facts)
-
-    def _of(self, key: JournalKey) -> _Facts:
-        return self._facts.setdefault(key, _Facts())
-
-    def _answer(self, call: Call) -> Any:
-        held = self._of(call.key)
-        match call:
-            case Raise():
-                return _raise(held, call)
-            case Close():
-                _close(held, call)
-                return None
-            case Read():
-                return _read(held, call)
-            case Propose():
-                return held.settled.setdefault(call.kind, (call.position, call.value))
-            case ReadClosed():
-                return held.closed
-            case RecordSilence():
-                held.silence = call.silence if supersedes(call.silence, held.silence) else held.silence
-                return held.silence
-            case Forget():
-                return sum(_forget(held.values[kind], call.below, kind.is_span) for kind in KINDS_BY_POSITION)
-
-
-def supersedes(new: Silence, known: Silence | None) -> bool:
-    """Return whether *new* takes the place of the silence that is *known*: see :class:`Hush`."""
-    if known is None or new.position > known.position:
-        return True
-    return new.position == known.position and new.boot_id != known.boot_id
-
-
-def _raise(held: _Facts, call: Raise) -> int | None:
-    if call.position < held.closed:
-        return None
-    values = held.values[call.kind]
-    values[call.position] = max(call.value_us, values.get(call.position, call.value_us))
-    return values[call.position]
-
-
-def _close(held: _Facts, call: Close) -> None:
-    if call.below <= held.closed:
-        return
-    if call.planning_time is not None:
-        _cover(held, call.planning_time, call.below)
-    held.closed = call.below
-
-
-def _cover(held: _Facts, moment: PlanningTime, below: int) -> None:
-    """Say the moment for the positions from the first open one on, unless the last one is as good."""
-    spans = held.values[moment.kind]
-    last_us = spans[max(spans)] if spans else 0
-    estimated_us = [us for at, us in held.values[FactKind.ESTIMATE].items() if held.closed <= at < below]
-    lifted_us = max(estimated_us, default=0) if moment.kind is FactKind.STAMP else 0
-    if spans and last_us >= max(moment.value_us - moment.slack_us, lifted_us):
-        return
-    spans[held.closed] = max(moment.value_us, last_us, lifted_us)
-
-
-def _read(held: _Facts, call: Read) -> list[tuple[int, int]]:
-    values, start = held.values.get(call.kind, dict([held.settled[call.kind]] if call.kind in held.settled else [])), call.start
-    if call.kind.is_span:
-        start = max((position for position in values if position <= start), default=start)
-    return sorted((position, value) for position, value in values.items() if start <= position <= call.end)
-
-
-def _forget(values: dict[int, int], below: int, is_span: bool) -> int:
-    if is_span:
-        below = max((position for position in values if position <= below), default=0)
-    gone = [position for position in values if position < below]
-    for position in gone:
-        del values[position]
-    return len(gone)
-
-
-def _fill(held: _Facts, fact: Fact) -> bool:
-    """Take a fact back; return whether it stands now."""
-    kind = FactKind(fact.kind)
-    if kind not in KINDS_BY_POSITION:
-        return held.settled.setdefault(kind, (fact.position, fact.value)) == (fact.position, fact.value)
-    values = held.values[kind]
-    known = values.get(fact.position)
-    if known is not None and (kind.is_span or fact.position < held.closed):
-        return known == fact.value
-    if kind.is_span and not _fits(values, fact):
-        return False
-    values[fact.position] = max(fact.value, known or 0)
-    return True
-
-
-def _fits(spans: dict[int, int], fact: Fact) -> bool:
-    """Return whether moments would still never fall with one more."""
-    before = max((position for position in spans if position < fact.position), default=None)
-    after = min((position for position in spans if position > fact.position), default=None)
-    return (before is None or spans[before] <= fact.value) and (after is None or fact.value <= spans[after])
+    def _read(self, kind: FactKind, key: JournalKey, start: int, end: int) -> list[tuple[int, int]]:
+        facts: list[tuple[int, int]] = self.execute([Read(kind, key, start, end)])[0]
+        return facts

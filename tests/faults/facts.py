@@ -12,10 +12,12 @@ from collections import defaultdict
 from dataclasses import replace
 
 from pydantic import SecretStr
+from support.journals import read_many
 from support.law_breaches import demand
 from support.stack.drawn_logs import Raw
 
 from ingest.journal.redis_journal import RedisJournal
+from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import JournalKey
 from ordering.ticks import TICK_MAX
 from tidegate.kafka.admin import Admin
@@ -46,7 +48,7 @@ class KnownFacts:
         """Add what the journal holds now."""
         journal = RedisJournal.open(self._redis)
         try:
-            found = journal.estimates_many([(key, 0, TICK_MAX) for key in self._keys])
+            found = read_many(journal, FactKind.ESTIMATE, [(key, 0, TICK_MAX) for key in self._keys])
             for number, key in enumerate(self._keys):
                 self.closed[number] = max(self.closed[number], journal.first_open(key))
                 for position, arrival_us in journal.stamps(key, 0, TICK_MAX):

@@ -1,4 +1,4 @@
-"""Planted bugs in what is remembered: forgetting, saved state, the journal (spec sections 2, 3 and 6)."""
+"""Planted bugs in what is remembered: forgetting and saved state (spec sections 2 and 6)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from planted.bug import CTIS, LAW, STATE, Bug
 _EVENTS = LAW + "test_events_do_not_depend_on_batches_crashes_or_the_moment_of_estimates"
 _RESTORED = STATE + "test_a_state_saved_and_restored_between_any_two_records_tells_no_other_story"
 _FORGOTTEN = STATE + "test_what_is_forgotten_is_never_missed"
-_JOURNAL = "tests/ordering/protocol/test_journal.py::test_facts_only_rise_and_never_change_once_closed"
 
 REMEMBERING = [
     Bug(
@@ -99,41 +98,5 @@ REMEMBERING = [
         '    "promise_us",\n',
         "",
         _RESTORED,
-    ),
-    Bug(
-        "journal-open-below",
-        "A closed position takes no further estimate.",
-        3,
-        "protocol/journal.py",
-        "if call.position < held.closed:",
-        "if call.position < held.closed - 1:",
-        _JOURNAL,
-    ),
-    Bug(
-        "journal-falls",
-        "The estimate in force at a position only rises.",
-        3,
-        "protocol/journal.py",
-        "values[call.position] = max(call.value_us, values.get(call.position, call.value_us))",
-        "values[call.position] = call.value_us",
-        _JOURNAL,
-    ),
-    Bug(
-        "journal-stamp-under-estimate",
-        "A record is not stamped below an estimate used at its position.",
-        3,
-        "protocol/journal.py",
-        "lifted_us = max(estimated_us, default=0) if",
-        "lifted_us = 0 if",
-        "tests/ordering/protocol/test_journal.py::test_a_stamp_is_never_below_an_estimate_that_was_used_before_it",
-    ),
-    Bug(
-        "journal-moment-of-the-range",
-        "The moment of a position is said once, when it is closed.",
-        1,
-        "protocol/journal.py",
-        "if call.below <= held.closed:",
-        "if False:",
-        "tests/ordering/protocol/test_journal.py::test_every_closed_position_has_one_moment_for_good_and_moments_never_fall",
     ),
 ]

@@ -9,7 +9,7 @@ from planted.bug import ROOT, Bug
 from planted.bugs import BUGS, table
 from planted.run import run_tests, verdict
 
-QUICK = ("adjusted-to-the-maximum", "partition-by-absolute-value", "journal-falls")
+QUICK = ("adjusted-to-the-maximum", "partition-by-absolute-value", "merge-by-maximum")
 """Bugs whose tests need no drawn examples, or few: all of them are caught by ``make planted``."""
 
 

@@ -15,12 +15,13 @@ from simulation.checkpoint import Checkpoint, Offset, Planned
 from simulation.clock import MonotonicClock
 from simulation.resuming import moment_of_joining
 from simulation.world import World, join_key, journal_key
+from support.journals import MemoryJournal, close_many, estimate_many, import_many, read_many, settle_base
 
 from ingest.planner.idle import Silences
 from ingest.planner.stage_progress import StageProgress
 from ordering.errors import UnreachableError
 from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import MemoryJournal, Propose, Read, RecordSilence, Silence
+from ordering.protocol.journal import Propose, Read, RecordSilence, Silence
 from ordering.ticks import INFINITY, TICK_MIN
 
 Steps = Iterator[str]
@@ -150,12 +151,12 @@ class Planner:
         try:
             if "positions stay open" not in self._broken:
                 below = [(journal_key(number), end) for number, end in self._unclosed.items()]
-                self._ask(lambda journal: journal.close_many(below))
+                self._ask(lambda journal: close_many(journal, below))
                 self._unclosed.clear()
             yield "positions closed"
             wanted = [(journal_key(number), at.next_offset, until[number] - 1) for number, at in behind.items()]
-            marks = self._ask(lambda journal: journal.estimates_many(wanted))
-            imports = self._ask(lambda journal: journal.imports_many(wanted))
+            marks = self._ask(lambda journal: read_many(journal, FactKind.ESTIMATE, wanted))
+            imports = self._ask(lambda journal: read_many(journal, FactKind.IMPORT, wanted))
             found[0].update(zip(behind, marks, strict=True))
             found[1].update(zip(behind, imports, strict=True))
             self._unsure -= set(behind)
@@ -243,7 +244,7 @@ class Planner:
         self._unsure |= {number for number, _, _ in rising}
         asked = [(journal_key(number), end, raised) for number, end, raised in rising]
         agreed: list[int | None]
-        agreed = self._ask(lambda journal: journal.estimate_many(asked) if kind == "estimate" else journal.import_many(asked))
+        agreed = self._ask(lambda journal: estimate_many(journal, asked) if kind == "estimate" else import_many(journal, asked))
         self._unsure = before
         self._world.happened[f"{kind} refused"] += agreed.count(None)
         return agreed
@@ -261,7 +262,7 @@ class Planner:
                 if slowest_us is None:
                     continue
                 key = journal_key(number)
-                base_us = self._ask(lambda journal, key=key: journal.settle_base(key, slowest_us))  # type: ignore[misc]
+                base_us = self._ask(lambda journal, key=key: settle_base(journal, key, slowest_us))  # type: ignore[misc]
                 self._silences.count_from(partition, base_us, asked_us)
             elif known is not None and known.next_offset == at.next_offset:
                 self._silences.set_last_arrival(partition, self._last_arrival(number, known))
@@ -303,8 +304,8 @@ class Planner:
             if "a lost journal stays lost" not in self._broken:
                 self._give_back(here)
             wanted = [(journal_key(number), at.next_offset, INFINITY) for number, at in enumerate(here.partitions)]
-            estimates = self._ask(lambda journal: journal.estimates_many(wanted))
-            imports = self._ask(lambda journal: journal.imports_many(wanted))
+            estimates = self._ask(lambda journal: read_many(journal, FactKind.ESTIMATE, wanted))
+            imports = self._ask(lambda journal: read_many(journal, FactKind.IMPORT, wanted))
             self._known = dict(enumerate(estimates)), dict(enumerate(imports))
         except UnreachableError:
             self._world.happened["journal not reached"] += 1
@@ -320,10 +321,10 @@ class Planner:
             for kind, number, position, us in checkpoint.facts():
                 if position >= self._closed.get(number, 0):
                     applied[kind].append((journal_key(number), position, us))
-        self._ask(lambda journal: journal.estimate_many(applied["estimate"]))
-        self._ask(lambda journal: journal.import_many(applied["import"]))
+        self._ask(lambda journal: estimate_many(journal, applied["estimate"]))
+        self._ask(lambda journal: import_many(journal, applied["import"]))
         judged = {number: at.next_offset for number, at in enumerate(here.partitions) if at.next_offset > self._closed[number]}
-        self._ask(lambda journal: journal.close_many([(journal_key(number), end) for number, end in judged.items()]))
+        self._ask(lambda journal: close_many(journal, [(journal_key(number), end) for number, end in judged.items()]))
         if judged:
             self._world.happened["facts given back to the journal"] += 1
             self._world.tell(f"the journal is told again what was judged below {judged}")

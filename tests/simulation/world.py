@@ -16,9 +16,10 @@ from typing import Any
 
 from simulation.clock import BrokerClock, MonotonicClock, TrueTime
 from simulation.scenario import START_US, Message, Scenario
+from support.journals import MemoryJournal
 
 from ordering.errors import UnreachableError
-from ordering.protocol.journal import JournalKey, MemoryJournal
+from ordering.protocol.journal import JournalKey
 from ordering.protocol.wire import encode_source_cti
 from ordering.ticks import NEVER
 from tidegate.kafka.writer import Columns

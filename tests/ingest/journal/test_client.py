@@ -13,6 +13,7 @@ import pytest
 import redis
 import structlog
 from structlog.typing import EventDict
+from support.journals import estimate
 from support.valkey_server import Server
 
 from ingest.config import IngestPlan, Partition
@@ -231,7 +232,7 @@ def test_facts_of_another_where_records_were_judged_without_them_are_reported(ow
         own_server.kill()
         assert driver.plan_to(20)
         own_server.start()
-        RedisJournal.open(driver.plan.redis).estimate(driver.plan.journal_key(RAW), 15, 9_000)
+        estimate(RedisJournal.open(driver.plan.redis), driver.plan.journal_key(RAW), 15, 9_000)
         until_true(lambda: driver.begin() or driver.journal_client.is_available())
         assert driver.plan_to(30)
     assert [log["code"] for log in logs if "code" in log] == ["TG-JOURNAL-CONFLICT"], logs
@@ -311,7 +312,7 @@ def test_what_retention_has_deleted_is_forgotten_at_start(server: Server) -> Non
     """Facts below the first offset there is serve nobody; the moment in force there stays."""
     driver = Driver(plan_of(server))
     journal, key = RedisJournal.open(driver.plan.redis), driver.plan.journal_key(RAW)
-    journal.estimate(key, 3, 50)
+    estimate(journal, key, 3, 50)
     journal.execute([Close(key, 5, PlanningTime(FactKind.VERDICT, 100))])
     driver.first = 8
     driver.begin()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
+from support.journals import MemoryJournal
 
 from ingest.config import IngestPlan
 from ingest.cti_imports import ImportedInput
@@ -17,7 +18,6 @@ from ingest.journal.rebuild import TopicFacts, check_complete, has_lost, restore
 from ingest.offsets import PlannedPosition
 from ordering.errors import RefusedError
 from ordering.protocol.facts import ORIGIN, Fact, FactKind, encode_facts, topic_mark
-from ordering.protocol.journal import MemoryJournal
 from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from tidegate.settings.tables.inputs import InputSettings
 from tidegate.settings.tables.redis import RedisSettings

@@ -18,6 +18,7 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from support.journals import MemoryJournal, close, estimate, import_cti, settle_base
 from support.valkey_server import Server
 
 from ingest.journal.redis_journal import RedisJournal
@@ -30,7 +31,6 @@ from ordering.protocol.journal import (
     Forget,
     JournalKey,
     JournalWipedError,
-    MemoryJournal,
     PlanningTime,
     Propose,
     Raise,
@@ -142,11 +142,11 @@ def test_a_server_killed_between_calls_answers_as_one_that_lives(mortal: Server,
 def test_a_closed_position_takes_no_estimate(journal: RedisJournal) -> None:
     """A late estimate of a zombie is refused; what was in force before stays in force for replay."""
     key = KEY._replace(job="closing")
-    assert journal.estimate(key, 10, 1_000) == 1_000
-    journal.close(key, 11)
-    assert journal.estimate(key, 10, 2_000) is None
-    assert journal.estimate(key, 11, 2_000) == 2_000
-    journal.close(key, 5)
+    assert estimate(journal, key, 10, 1_000) == 1_000
+    close(journal, key, 11)
+    assert estimate(journal, key, 10, 2_000) is None
+    assert estimate(journal, key, 11, 2_000) == 2_000
+    close(journal, key, 5)
     assert journal.first_open(key) == 11
     assert journal.estimates(key, 0, 100) == [(10, 1_000), (11, 2_000)]
 
@@ -154,12 +154,12 @@ def test_a_closed_position_takes_no_estimate(journal: RedisJournal) -> None:
 def test_imports_and_estimates_are_kept_apart(journal: RedisJournal) -> None:
     """Both may stand at one position; closing it closes it for both."""
     key = KEY._replace(job="apart")
-    assert journal.estimate(key, 4, 100) == 100
-    assert journal.import_cti(key, 4, 50) == 50
-    assert journal.import_cti(key, 4, 40) == 50
+    assert estimate(journal, key, 4, 100) == 100
+    assert import_cti(journal, key, 4, 50) == 50
+    assert import_cti(journal, key, 4, 40) == 50
     assert (journal.estimates(key, 0, 9), journal.imports(key, 0, 9)) == ([(4, 100)], [(4, 50)])
-    journal.close(key, 5)
-    assert journal.import_cti(key, 4, 60) is journal.estimate(key, 4, 200) is None
+    close(journal, key, 5)
+    assert import_cti(journal, key, 4, 60) is estimate(journal, key, 4, 200) is None
     assert journal.imports(key, 4, 4) == [(4, 50)]
 
 
@@ -174,16 +174,16 @@ def test_what_a_topic_is_made_of_is_said_once(journal: RedisJournal) -> None:
 def test_of_two_writers_both_go_on_with_the_larger_estimate(server: Server, journal: RedisJournal) -> None:
     """An estimate is only raised, whoever raises it; a base belongs to its first writer."""
     key, other = KEY._replace(job="two"), RedisJournal.open(server.settings())
-    assert journal.estimate(key, 3, 500) == 500
-    assert other.estimate(key, 3, 400) == 500
-    assert other.estimate(key, 3, 600) == journal.estimate(key, 3, 0) == 600
-    assert journal.settle_base(key, 7) == other.settle_base(key, 8) == 7
+    assert estimate(journal, key, 3, 500) == 500
+    assert estimate(other, key, 3, 400) == 500
+    assert estimate(other, key, 3, 600) == estimate(journal, key, 3, 0) == 600
+    assert settle_base(journal, key, 7) == settle_base(other, key, 8) == 7
     other.close_connection()
 
 
 def test_jobs_and_recreated_topics_share_nothing(journal: RedisJournal) -> None:
     """Another ordered topic, or a topic made again under its name, starts with an empty journal."""
-    journal.estimate(KEY, 1, 99)
+    estimate(journal, KEY, 1, 99)
     assert journal.estimates(KEY._replace(job="another"), 0, 10) == []
     assert journal.estimates(KEY._replace(topic_id="made again"), 0, 10) == []
 
@@ -191,7 +191,7 @@ def test_jobs_and_recreated_topics_share_nothing(journal: RedisJournal) -> None:
 def test_a_negative_time_is_refused_before_it_is_written(journal: RedisJournal) -> None:
     """Text of fixed width cannot carry a sign."""
     with pytest.raises(TickRangeError):
-        journal.estimate(KEY, 1, -1)
+        estimate(journal, KEY, 1, -1)
 
 
 RACE = """
@@ -257,18 +257,18 @@ def test_an_older_copy_that_came_back_is_noticed(tmp_path: Path) -> None:
     server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "always")
     try:
         journal, other = RedisJournal.open(server.settings()), RedisJournal.open(server.settings())
-        journal.estimate(KEY, 4, 500)
+        estimate(journal, KEY, 4, 500)
         server.kill()
         backup = shutil.copytree(tmp_path / "appendonlydir", tmp_path / "backup")
         server.start()
-        journal.estimate(KEY, 4, 800)
+        estimate(journal, KEY, 4, 800)
         assert other.estimates(KEY, 0, 9) == [(4, 800)]
         server.kill()
         shutil.rmtree(tmp_path / "appendonlydir")
         backup.rename(tmp_path / "appendonlydir")
         server.start()
         with pytest.raises(JournalWipedError):
-            journal.estimate(KEY, 4, 100)
+            estimate(journal, KEY, 4, 100)
         assert journal.restore(KEY, [Fact(FactKind.ESTIMATE, 4, 800)]) == 0
         with pytest.raises(JournalWipedError):
             other.first_open(KEY)
@@ -290,7 +290,7 @@ def test_a_base_of_an_earlier_version_is_read(server: Server, journal: RedisJour
     """It stood there without a position."""
     key = KEY._replace(job="earlier")
     redis.Redis(port=server.port, protocol=2).hset(f"tidegate:{{earlier}}:journal:{key.topic_id}:0", "base", f"{42:019d}")
-    assert journal.settle_base(key, 7) == 42
+    assert settle_base(journal, key, 7) == 42
 
 
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
@@ -298,16 +298,16 @@ def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "everysec")
     try:
         journal = RedisJournal.open(server.settings())
-        journal.close(KEY, 5)
-        journal.settle_base(KEY, 42)
-        journal.estimate(KEY, 7, 1_000)
+        close(journal, KEY, 5)
+        settle_base(journal, KEY, 42)
+        estimate(journal, KEY, 7, 1_000)
         server.kill()
         with pytest.raises(UnreachableError):
-            journal.estimate(KEY, 8, 2_000)
+            estimate(journal, KEY, 8, 2_000)
         server.start()
         assert journal.estimates(KEY, 0, 100) == [(7, 1_000)]
-        assert journal.estimate(KEY, 4, 9_000) is None
-        assert journal.settle_base(KEY, 43) == 42
+        assert estimate(journal, KEY, 4, 9_000) is None
+        assert settle_base(journal, KEY, 43) == 42
     finally:
         server.kill()
 
@@ -320,7 +320,7 @@ def test_a_server_without_a_disk_is_refused_unless_allowed(tmp_path: Path, capsy
             RedisJournal.open(server.settings())
         assert refusal.value.code == "TG-JOURNAL-DURABILITY"
         assert "journal_durability" in refusal.value.example
-        assert RedisJournal.open(server.settings(journal_durability="memory")).estimate(KEY, 1, 5) == 5
+        assert estimate(RedisJournal.open(server.settings(journal_durability="memory")), KEY, 1, 5) == 5
     finally:
         server.kill()
 
@@ -343,7 +343,7 @@ def test_a_full_server_says_so(tmp_path: Path) -> None:
         journal = RedisJournal.open(server.settings())
         redis.Redis(port=server.port, protocol=2).config_set("maxmemory", "1")
         with pytest.raises(UnreachableError) as failure:
-            journal.estimate(KEY, 1, 5)
+            estimate(journal, KEY, 1, 5)
         assert failure.value.code == "TG-REDIS-FAILED"
         assert "memory" in failure.value.what
     finally:
@@ -358,10 +358,10 @@ def test_a_server_that_hangs_costs_one_answer_timeout(tmp_path: Path) -> None:
         server.process.send_signal(signal.SIGSTOP)
         started_s = time.monotonic()
         with pytest.raises(UnreachableError):
-            journal.estimate(KEY, 1, 5)
+            estimate(journal, KEY, 1, 5)
         assert time.monotonic() - started_s < 3
         server.process.send_signal(signal.SIGCONT)
-        assert journal.estimate(KEY, 1, 4) in (4, 5)
+        assert estimate(journal, KEY, 1, 4) in (4, 5)
     finally:
         server.kill()
 

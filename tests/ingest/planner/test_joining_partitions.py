@@ -6,12 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from support.journals import MemoryJournal
 
 from ingest.config import IngestPlan, Partition
 from ingest.offsets import Join, Offset, PlannedPosition
 from ingest.planner.joining_partitions import match_topics, own_topics, read_joins, read_planned_offset, with_roster
 from ordering.protocol.facts import FactKind
-from ordering.protocol.journal import MemoryJournal, Propose
+from ordering.protocol.journal import Propose
 from ordering.ticks import NEVER, SECOND_US
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.redis import RedisSettings

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from confluent_kafka import Producer
 from support.certificates import Authority
+from support.journals import close, estimate
 from support.stack.jobs import Job, Workspace, error_code, workspace
 from support.stack.locked_stack import Locked, start_locked, stop_locked
 from support.stack.topics import ANY_TIME, fresh
@@ -300,8 +301,8 @@ def test_redis_names_what_it_denies(locked: Locked, tmp_path: Path) -> None:
 
     def use() -> None:
         journal, key = RedisJournal.open(settings), JournalKey(fresh("job"), "id", 0)
-        journal.estimate(key, 0, 1)
-        journal.close(key, 1)
+        estimate(journal, key, 0, 1)
+        close(journal, key, 1)
 
     use()
     try:

@@ -7,11 +7,12 @@ import struct
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.journals import MemoryJournal, close, close_many, estimate, estimate_many, import_cti, import_many, read_many, settle_base
 from support.repository import ROOT
 
 from ordering.errors import ProtocolError
 from ordering.protocol.facts import Fact, FactKind, decode_facts, encode_facts, merge_facts
-from ordering.protocol.journal import Close, Forget, JournalKey, MemoryJournal, PlanningTime, Propose, Raise, Read, RecordSilence, Silence
+from ordering.protocol.journal import Close, Forget, JournalKey, PlanningTime, Propose, Raise, Read, RecordSilence, Silence
 
 KEY = JournalKey("flights.ordered", "id", 0)
 calls = st.lists(st.tuples(st.sampled_from(["estimate", "import", "close"]), st.integers(0, 5), st.integers(0, 9)), max_size=30)
@@ -20,8 +21,8 @@ calls = st.lists(st.tuples(st.sampled_from(["estimate", "import", "close"]), st.
 def call(journal: MemoryJournal, name: str, position: int, value_us: int) -> int | None:
     """Do one drawn call; return its answer."""
     if name == "close":
-        return journal.close(KEY, position)
-    return journal.estimate(KEY, position, value_us) if name == "estimate" else journal.import_cti(KEY, position, value_us)
+        return close(journal, KEY, position)
+    return estimate(journal, KEY, position, value_us) if name == "estimate" else import_cti(journal, KEY, position, value_us)
 
 
 def facts(journal: MemoryJournal) -> dict[str, dict[int, int]]:
@@ -63,19 +64,19 @@ def test_what_is_read_is_what_is_in_force_in_the_range(steps: list[tuple[str, in
 def test_many_calls_at_once_are_as_many_calls(kind: str) -> None:
     """Each gets its own answer, a refused one among them; other partitions are untouched."""
     journal, other = MemoryJournal(), KEY._replace(partition=1)
-    journal.close_many([(KEY, 2), (other, 4)])
+    close_many(journal, [(KEY, 2), (other, 4)])
     asked = [(KEY, 1, 5), (KEY, 2, 5), (other, 4, 6), (KEY, 2, 3)]
-    answers = journal.estimate_many(asked) if kind == "estimate" else journal.import_many(asked)
+    answers = estimate_many(journal, asked) if kind == "estimate" else import_many(journal, asked)
     assert answers == [None, 5, 6, 5]
     ranges = [(KEY, 0, 9), (other, 0, 3), (other, 0, 4)]
-    found = journal.estimates_many(ranges) if kind == "estimate" else journal.imports_many(ranges)
+    found = read_many(journal, FactKind.ESTIMATE, ranges) if kind == "estimate" else read_many(journal, FactKind.IMPORT, ranges)
     assert found == [[(2, 5)], [], [(4, 6)]]
 
 
 def test_the_first_base_wins() -> None:
     """Whoever comes later takes it; other partitions have their own."""
     journal = MemoryJournal()
-    assert [journal.settle_base(KEY, 5), journal.settle_base(KEY, 3), journal.settle_base(KEY._replace(partition=1), 3)] == [5, 5, 3]
+    assert [settle_base(journal, KEY, 5), settle_base(journal, KEY, 3), settle_base(journal, KEY._replace(partition=1), 3)] == [5, 5, 3]
 
 
 def stamped(journal: MemoryJournal, below: int, now_us: int, slack_us: int = 0, kind: FactKind = FactKind.STAMP) -> list[tuple[int, int]]:
@@ -123,7 +124,7 @@ def test_the_first_offset_stamped_from_a_time_on_is_found(calls: list[tuple[int,
 def test_a_stamp_is_never_below_an_estimate_that_was_used_before_it() -> None:
     """A clock that steps back between estimate and record does not make the estimate overtake the record."""
     journal = MemoryJournal()
-    journal.estimate(KEY, 0, 1_000)
+    estimate(journal, KEY, 0, 1_000)
     assert stamped(journal, 5, 400) == [(0, 1_000)]
     assert stamped(journal, 7, 500) == [(0, 1_000)], "a moment as good as the last says nothing new"
     assert stamped(journal, 9, 1_500) == [(0, 1_000), (7, 1_500)]
@@ -132,7 +133,7 @@ def test_a_stamp_is_never_below_an_estimate_that_was_used_before_it() -> None:
 def test_a_verdict_within_its_slack_holds_on_and_follows_no_estimate() -> None:
     """Only the wall clock tells what is absurd; a new verdict is worth a fact once the clock has moved on enough."""
     journal = MemoryJournal()
-    journal.estimate(KEY, 3, 9_000)
+    estimate(journal, KEY, 3, 9_000)
     assert stamped(journal, 3, 1_000, 100, FactKind.VERDICT) == [(0, 1_000)]
     assert stamped(journal, 6, 1_100, 100, FactKind.VERDICT) == [(0, 1_000)]
     assert stamped(journal, 8, 1_101, 100, FactKind.VERDICT) == [(0, 1_000), (6, 1_101)]
@@ -158,7 +159,7 @@ def test_the_first_joining_counts() -> None:
     """Roster number and J of a partition are settled together, apart from its base."""
     journal = MemoryJournal()
     assert journal.execute([Propose(FactKind.JOIN, KEY, 2, 70), Propose(FactKind.JOIN, KEY, 3, 80)]) == [(2, 70), (2, 70)]
-    assert journal.settle_base(KEY, 5) == 5
+    assert settle_base(journal, KEY, 5) == 5
 
 
 def test_what_no_log_can_need_is_forgotten_and_what_holds_there_stays() -> None:
@@ -180,7 +181,7 @@ def test_a_journal_is_made_again_from_its_facts(steps: list[tuple[str, int, int]
         call(journal, name, position, value_us)
     for below, now_us, slack_us in spans:
         stamped(journal, below, now_us, slack_us)
-    journal.settle_base(KEY, 4)
+    settle_base(journal, KEY, 4)
     facts = journal.dump(KEY)
     for _ in range(1 + twice):
         assert rebuilt.restore(KEY, facts) == 0
@@ -190,7 +191,7 @@ def test_a_journal_is_made_again_from_its_facts(steps: list[tuple[str, int, int]
 def test_what_contradicts_the_journal_is_counted_and_changes_nothing() -> None:
     """Another closed the positions in between: its facts stand, and what nobody said yet is filled in."""
     journal = MemoryJournal()
-    journal.estimate(KEY, 2, 50)
+    estimate(journal, KEY, 2, 50)
     stamped(journal, 4, 100), stamped(journal, 6, 200)
     before = journal.dump(KEY)
     wrong = [Fact(1, 2, 60), Fact(3, 0, 90), Fact(3, 2, 99), Fact(3, 5, 150)]
