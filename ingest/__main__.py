@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tidegate.observe.recovery_report import Recovery
     from tidegate.settings.load import Settings
     from tidegate.spark.early_session import EarlySession
-    from tidegate.spark.session import WorkerLog
+    from tidegate.spark.worker_log import WorkerLog
 
 
 def ingest(
@@ -34,12 +34,13 @@ def ingest(
     import time
     from contextlib import ExitStack
 
-    from tidegate.checkpoint.binding import checkpoint_state
+    from tidegate.checkpoint.binding import checkpoint_folder
     from tidegate.observe import logs
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
     from tidegate.spark.early_session import EarlySession, separate_stderr
-    from tidegate.spark.session import WorkerLog, checkpoint_folder
+    from tidegate.spark.offset_log import checkpoint_state
+    from tidegate.spark.worker_log import WorkerLog
 
     separate_stderr()
     now_us = time.time_ns() // 1000
@@ -82,8 +83,9 @@ def _run(
 
     from ingest import job
     from ingest.running_input import RunningInput
+    from tidegate.observe.console import live_line, print_json
     from tidegate.observe.metrics import Metrics
-    from tidegate.spark.driver import DrivenQuery, drive, live_line, print_json, stop_on_signal
+    from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
 
     at_fault: set[str] = set()
     inputs = [RunningInput(plan, recovery, job.make_end_lookup(plan), at_fault) for plan, recovery in prepared]

@@ -46,13 +46,15 @@ def query(
     from query.start.survey import FINISHED_FILE
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.observe import logs
+    from tidegate.observe.console import live_line, print_json
     from tidegate.observe.metrics import Metrics
     from tidegate.observe.progress_store import ProgressPublisher
     from tidegate.observe.recovery_watch import RecoveryWatch
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
-    from tidegate.spark.driver import DrivenQuery, drive, live_line, print_json, stop_on_signal
-    from tidegate.spark.session import WorkerLog, end_session, start_session
+    from tidegate.spark.driver import DrivenQuery, drive, stop_on_signal
+    from tidegate.spark.session import end_session, start_session
+    from tidegate.spark.worker_log import WorkerLog
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -143,9 +145,9 @@ def plan(
     from query.start.bucket_layout import describe_parallelism
     from tidegate.checkpoint.output_start import parse_start
     from tidegate.kafka.admin import Admin
+    from tidegate.observe.console import print_json
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
-    from tidegate.spark.driver import print_json
 
     settings = load(config, parse_assignments(assign or []))
     plans = job.read_plans(settings, script, into)

@@ -31,7 +31,7 @@ from query.start.bucket_layout import check_over
 from query.start.decide import WAYS_OUT, decide, plan_layout
 from query.start.read_positions import finished_positions
 from query.start.survey import survey_run, survey_topics
-from tidegate.checkpoint.binding import last_batches, read_binding
+from tidegate.checkpoint.binding import read_binding
 from tidegate.checkpoint.known_topics import KnownTopics
 from tidegate.checkpoint.output_start import Start
 from tidegate.expressions.binding.input_schema import InputSchema
@@ -40,6 +40,7 @@ from tidegate.observe.recovery_report import Recovery, RecoveryKind
 from tidegate.settings.load import Settings
 from tidegate.spark.data_source import make_source
 from tidegate.spark.deferred import Deferred
+from tidegate.spark.offset_log import last_batches
 from tidegate.spark.session import OnReports, Stage, start_stage
 from tidegate.spark.state_store import StageProcessor
 

@@ -27,9 +27,10 @@ from ordering.errors import RefusedError
 from ordering.protocol.facts import FactKind
 from ordering.protocol.journal import Journal
 from ordering.ticks import NEVER, SECOND_US, TICK_MIN, format_tick
-from tidegate.checkpoint.binding import check_same_topics, last_batches, read_offset
+from tidegate.checkpoint.binding import check_same_topics
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import last_promises
+from tidegate.spark.offset_log import last_batches, read_offset
 
 if TYPE_CHECKING:
     # The planner, which imports this module, must start fast; it needs none of how settings are read.

@@ -16,13 +16,13 @@ from ingest.offsets import Offset
 from ingest.planner.joining_partitions import match_topics, own_topics
 from ingest.start.resume import Resumption
 from ordering.errors import RefusedError
-from tidegate.checkpoint.binding import checkpoint_state, last_batches, read_binding, read_offset
+from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.tails import has_ended
 from tidegate.payloads.formats import PayloadFormat
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.inputs import InputSettings
-from tidegate.spark.session import checkpoint_folder
+from tidegate.spark.offset_log import checkpoint_state, last_batches, read_offset
 
 
 @dataclass(frozen=True, slots=True)

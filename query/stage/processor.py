@@ -34,7 +34,8 @@ from sinks.registry import make_sinks
 from tidegate.fault_points import pause_at
 from tidegate.kafka.ranges import cached_reader, drop_reader
 from tidegate.kafka.writer import ChannelWriter, GaplessProducer, cached_producer, drop_producer
-from tidegate.observe.logs import batch_of_task, bind_fields, configure_worker
+from tidegate.observe.logs import bind_fields, configure_worker
+from tidegate.spark.privates import batch_of_task
 from tidegate.spark.range_rows import read_row
 from tidegate.spark.state_store import StateStore
 

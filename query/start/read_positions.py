@@ -25,11 +25,11 @@ from ordering.protocol.punctuation import Roster
 from ordering.ticks import format_tick
 from query.config import Partition, QueryPlan
 from query.stage.offsets import Offset
-from tidegate.checkpoint.binding import last_batches, read_offset
 from tidegate.kafka.admin import Admin
 from tidegate.kafka.channel_promises import log_of
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.tails import ctis_of
+from tidegate.spark.offset_log import last_batches, read_offset
 
 TAIL_RECORDS = 1_000
 _GROWTH = 8

@@ -17,14 +17,14 @@ from query.plan.nodes import Plan, Project, Scan
 from query.reference.files import load_references
 from query.reference.tables import ReferenceTable
 from query.start.output_start import Promises, read_promises, read_result_promises
-from tidegate.checkpoint.binding import checkpoint_state, read_binding
+from tidegate.checkpoint.binding import checkpoint_folder, read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start, read_last_stop
 from tidegate.kafka.admin import Admin, Topic
 from tidegate.kafka.tails import has_ended
 from tidegate.payloads.formats import JSON, PayloadFormat
 from tidegate.settings.load import Settings
 from tidegate.settings.tables.outputs import OutputSettings
-from tidegate.spark.session import checkpoint_folder
+from tidegate.spark.offset_log import checkpoint_state
 
 # In the checkpoint's folder once the job has come to its end.
 FINISHED_FILE = "finished"

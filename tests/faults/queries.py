@@ -33,9 +33,9 @@ from support.stack.topics import exists, fresh, header, read_ordered, records
 
 from ordering.ticks import format_tick
 from query.stage.offsets import Offset
-from tidegate.checkpoint.binding import read_offset
 from tidegate.fault_points import POINTS
 from tidegate.kafka.admin import Admin
+from tidegate.spark.offset_log import read_offset
 from tidegate.stack.embedded import EmbeddedStack
 
 START_US, TICK_US, UNIT = 1_709_251_200_000_000, 1_000, "ms"

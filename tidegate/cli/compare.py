@@ -48,9 +48,9 @@ def compare(
     """Compare two ordered topics event by event, and hold each one's promises against its own events."""
     from tidegate.kafka.admin import Admin
     from tidegate.observe import logs
+    from tidegate.observe.console import print_json
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
-    from tidegate.spark.driver import print_json
 
     settings = load(config, parse_assignments(assign or []))
     logs.configure(settings.logging)
@@ -139,7 +139,7 @@ def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: boo
     from rich.console import Console
 
     from tidegate.compare.topics import compare_topics
-    from tidegate.spark.driver import live_line
+    from tidegate.observe.console import live_line
 
     total = sum(end - start for side in (a, b) for start, end in zip(side.starts, side.ends, strict=True))
     read, lock = [0], threading.Lock()

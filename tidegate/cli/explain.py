@@ -35,8 +35,8 @@ def explain(
 
     from ingest.explain import ExplainingWalk
     from tidegate.cli.journal import open_services, plan_for_journal
+    from tidegate.observe.console import live_line, print_json
     from tidegate.payloads.formats import PayloadFormat
-    from tidegate.spark.driver import live_line, print_json
 
     settings, admin, journal = open_services(config, assign)
     plan = replace(plan_for_journal(settings, name, admin), payloads=PayloadFormat.of(settings.input(name), settings.schema_registry))

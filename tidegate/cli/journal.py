@@ -83,7 +83,7 @@ def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
     from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
-    from tidegate.spark.session import checkpoint_folder
+    from tidegate.checkpoint.binding import checkpoint_folder
 
     input_settings = settings.input(name)
     folder = checkpoint_folder(settings, f"ingest-{input_settings.ordered_topic}")
@@ -123,8 +123,7 @@ def print_facts(plan: IngestPlan, redis_journal: RedisJournal, format: Format) -
     """Print all facts of the input partitions of *plan*."""
     from rich.table import Table
 
-    from tidegate.observe.console import table_console
-    from tidegate.spark.driver import print_json
+    from tidegate.observe.console import print_json, table_console
 
     table = Table("partition", "position", "fact", "value", box=None, pad_edge=False)
     for partition in plan.partitions:
@@ -186,7 +185,7 @@ def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None
     """Print what was given back, or would be, of each input partition."""
     from rich.console import Console
 
-    from tidegate.spark.driver import print_json
+    from tidegate.observe.console import print_json
 
     for (topic, partition), missing in rebuilt.missing.items():
         wrong = rebuilt.contradicted[topic, partition]

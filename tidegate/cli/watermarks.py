@@ -45,11 +45,11 @@ def watermarks(
     from rich.console import Console
     from rich.live import Live
 
-    from tidegate.observe.console import table_console
+    from tidegate.observe.console import print_json, table_console
     from tidegate.observe.progress_store import ProgressStore
     from tidegate.settings.load import load
     from tidegate.settings.sources import parse_assignments
-    from tidegate.spark.driver import print_json, stop_on_signal
+    from tidegate.spark.driver import stop_on_signal
 
     settings = load(config, parse_assignments(assign or []))
     store = ProgressStore(settings.redis)

@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from ordering.errors import RefusedError, SettingError, TidegateError, UnreachableError
 from tidegate.access_rights import Right
-from tidegate.kafka import STEADY
+from tidegate.kafka.client_properties import STEADY
 from tidegate.kafka.failures import LastError, error_text, is_hopeless, kafka_denial, kafka_failure
 from tidegate.kafka.tls_failures import speaks_tls
 from tidegate.secret_masking import scrub

@@ -17,8 +17,9 @@ from confluent_kafka import KafkaError
 
 from ordering.errors import RefusedError
 from tidegate.access_rights import Right
-from tidegate.kafka import STEADY, native
+from tidegate.kafka import native
 from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
+from tidegate.kafka.client_properties import CONSUMER, STEADY
 from tidegate.kafka.failures import is_denial
 from tidegate.kafka.messages import MessageConsumer
 from tidegate.kafka.native import NativeConsumer, NativeSource
@@ -42,23 +43,6 @@ _MORE_MS = 50
 _WARN_AFTER_S = 10.0
 _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
 """Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come through."""
-
-_CONSUMER = {
-    "enable.auto.commit": "false",
-    "enable.auto.offset.store": "false",
-    "auto.offset.reset": "error",
-    "enable.partition.eof": "true",
-    "isolation.level": "read_committed",
-    "fetch.error.backoff.ms": "100",
-    # Where a broker lost its partitions and won them back, librdkafka may fetch nothing more until it looks for leaders again.
-    "topic.metadata.refresh.interval.ms": "10000",
-    # A consumer that starts elsewhere first waits for the answer to what it had asked for.
-    "fetch.wait.max.ms": "100",
-    # After a full queue librdkafka waits a whole second by default, and the reader runs dry meanwhile.
-    "fetch.queue.backoff.ms": "5",
-    "check.crcs": "false",
-    "log_level": "2",
-}
 
 _log = get_logger(__name__)
 
@@ -92,7 +76,7 @@ class RangeReader:
             "queued.min.messages": str(events),
             "fetch.message.max.bytes": str(min(max(prefetch_bytes // 8, 2**14), 2**20)),
         }
-        self._settings, self._headers, self._has_own_connections = {**STEADY, **properties, **_CONSUMER, **ahead}, headers, own_connections
+        self._settings, self._headers, self._has_own_connections = {**STEADY, **properties, **CONSUMER, **ahead}, headers, own_connections
         self._connect()
         self._position = -1
 

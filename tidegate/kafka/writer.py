@@ -25,30 +25,14 @@ from ordering.protocol.punctuation import Cti
 from ordering.protocol.wire import CTI_BYTES_MAX, HEADER_NAME, encode_ctis, encode_event_header_column
 from ordering.ticks import MILLISECOND_US
 from tidegate.access_rights import Right
-from tidegate.fault_points import is_armed
-from tidegate.kafka import STEADY, native
+from tidegate.kafka import native
 from tidegate.kafka.admin import kafka_failure, raise_if_hopeless
+from tidegate.kafka.client_properties import PRODUCER, STEADY
 from tidegate.kafka.failures import is_denial
 from tidegate.kafka.messages import MessageProducer
 from tidegate.kafka.native import NativeProducer
 from tidegate.observe.logs import get_logger
 
-_PRODUCER = {
-    "acks": "all",
-    "enable.idempotence": "true",
-    "enable.gapless.guarantee": "true",
-    "message.timeout.ms": "0",
-    "delivery.report.only.error": "true",
-    # What a task has written is flushed at its end, whatever this says; until then records to many partitions gain by company.
-    "linger.ms": "0" if is_armed else "250",
-    "batch.size": "1000000",
-    "batch.num.messages": "100000",
-    "queue.buffering.max.messages": "200000",
-    "queue.buffering.max.kbytes": "65536",
-    "message.max.bytes": "104857600",
-    "compression.type": "lz4",
-    "log_level": "2",
-}
 _CONSEQUENCES = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
 """What records meet once the producer has failed for another reason."""
 _WARN_AFTER_S = 10.0
@@ -92,7 +76,7 @@ class GaplessProducer:
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties, self._topics = properties, set[str]()
-        own = {**STEADY, **properties, **_PRODUCER}
+        own = {**STEADY, **properties, **PRODUCER}
         library = native.usable_library()
         self._producer: NativeProducer | MessageProducer = MessageProducer(own) if library is None else NativeProducer(library, own)
 

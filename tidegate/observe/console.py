@@ -11,9 +11,11 @@ import functools
 import itertools
 import json
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from enum import StrEnum
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import typer
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., None])
 
 _PIPE_WIDTH = 1_000
+_LOG_EVERY_S = 10.0
 
 
 class Format(StrEnum):
@@ -84,3 +87,36 @@ def wants_json(arguments: Sequence[str]) -> bool:
     """Tell whether a command line asks for JSON: ``--format json`` or ``--format=json``."""
     pairs = itertools.pairwise(arguments)
     return "--format=json" in arguments or ("--format", "json") in pairs
+
+
+@contextmanager
+def live_line(console: Console, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
+    """
+    Show one live line on a terminal: call what this gives with the text, and with how much of *total* is done.
+
+    Where there is no terminal the line is logged instead, every ten seconds if it has changed.
+    """
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from tidegate.observe.logs import get_logger
+
+    columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn(bar_width=20)] if total else [])]
+    progress = Progress(*columns, TextColumn("{task.fields[line]}"), TimeElapsedColumn(), console=console, transient=True)
+    with progress if console.is_terminal else nullcontext():
+        task = progress.add_task(title, total=total, line="starting Spark")
+
+        logged: list[str | float] = ["", time.monotonic()]
+
+        def show(line: str, done: int = 0) -> None:
+            progress.update(task, completed=done, line=line)
+            if not console.is_terminal and line != logged[0] and time.monotonic() - float(logged[1]) >= _LOG_EVERY_S:
+                logged[:] = line, time.monotonic()
+                get_logger().info(title, progress=line)
+
+        yield show
+
+
+def print_json(fields: dict[str, Any]) -> None:
+    """Print one JSON object a line on standard output, for programs."""
+    sys.stdout.write(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")
+    sys.stdout.flush()

@@ -22,7 +22,6 @@ from tidegate.secret_masking import scrub, scrub_value
 from tidegate.settings.tables.logging import LoggingSettings
 
 # py4j logs the traceback of every failed callback; the job reports it once, readably.
-_BATCH_PROPERTY = "streaming.sql.batchId"
 _NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": logging.WARNING}
 
 
@@ -71,15 +70,6 @@ def bind_fields(**fields: Any) -> Iterator[None]:
     """Have every event that this thread logs in the block bear *fields*, unless it names them otherwise itself."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
-
-
-def batch_of_task() -> dict[str, int]:
-    """Return ``batch``, the number of the micro-batch that this Spark task belongs to; empty outside of one."""
-    from pyspark import TaskContext
-
-    task = TaskContext.get()
-    number = task.getLocalProperty(_BATCH_PROPERTY) if task is not None else None
-    return {} if number is None else {"batch": int(number)}
 
 
 def _shared_processors() -> list[Processor]:

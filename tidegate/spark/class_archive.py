@@ -8,7 +8,6 @@ kept in the user's cache. Without it, or with one that does not fit, jobs start 
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -17,30 +16,19 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyspark
-from pyspark import SparkContext
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from tidegate.settings.load import Settings
+from tidegate.settings.tables.spark import SparkSettings
 from tidegate.spark.data_source import RangePlanner, Ranges, make_source
+from tidegate.spark.options import JAVA_OPTIONS, archive_path
+from tidegate.spark.privates import stop_jvm
+from tidegate.spark.session import Stage, start_session, start_stage
 
 _SECONDS_MAX = 180
 _SCHEMA = StructType([StructField("label", IntegerType())])
-
-
-def archive_path() -> Path:
-    """Return where the archive of this installation's Spark and Java is, or would be."""
-    java = os.environ.get("JAVA_HOME", "") or "java"
-    name = f"{Path(pyspark.__file__).parent}|{pyspark.__version__}|{java}"
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
-    return cache / f"spark-{hashlib.sha256(name.encode()).hexdigest()[:16]}.jsa"
-
-
-def archive_option() -> str:
-    """Return the JVM option that uses the archive; empty where there is none."""
-    archive = archive_path()
-    return f"-XX:SharedArchiveFile={archive} -Xshare:auto" if archive.exists() else ""
 
 
 class _OneBatchPlanner(RangePlanner):
@@ -75,10 +63,6 @@ class _CountingProcessor(StatefulProcessor):
 
 def _record_archive(target: Path) -> None:
     """Run one batch of a job that does nothing, in a JVM that writes its archive when it ends."""
-    from tidegate.settings.load import Settings
-    from tidegate.settings.tables.spark import SparkSettings
-    from tidegate.spark.session import Stage, start_session, start_stage
-
     with tempfile.TemporaryDirectory() as work:
         # Strings of options replace each other: the job's own are given again, with the recording added.
         conf = {"spark.driver.extraJavaOptions": _recording_options(target)}
@@ -86,16 +70,11 @@ def _record_archive(target: Path) -> None:
         spark = start_session(settings, "class-archive", Path(work))
         stage = Stage("class-archive", work, until_end=True)
         start_stage(spark, make_source(_OneBatchPlanner, _SCHEMA), _CountingProcessor(), stage, lambda reports: None).awaitTermination()
-        gateway: Any = SparkContext._gateway
         spark.stop()
-        gateway.shutdown()
-        gateway.proc.stdin.close()
-        gateway.proc.wait(timeout=_SECONDS_MAX)
+        stop_jvm(_SECONDS_MAX)
 
 
 def _recording_options(target: Path) -> str:
-    from tidegate.spark.session import JAVA_OPTIONS
-
     return f"{JAVA_OPTIONS} -XX:ArchiveClassesAtExit={target} -Xlog:cds=off -Xlog:cds+dynamic=off"
 
 

@@ -4,13 +4,10 @@ Driving a running job: wait for it, stop it on a signal, and turn what Spark rai
 
 from __future__ import annotations
 
-import json
 import re
 import signal
-import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -18,24 +15,19 @@ from typing import Any, Protocol
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import PySparkException
-from rich.console import Console
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from ordering.errors import RefusedError, TidegateError
 from tidegate.observe.logs import get_logger
 from tidegate.secret_masking import scrub
+from tidegate.spark.privates import CHECKPOINT_TAKEN, SLOW_START, WORKER_GONE
 
 _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|example): .*\n?)*)")
 FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
-_SLOW_START = "failed to connect back"
 _NO_SPACE = "No space left on device"
-_WORKER_GONE = "Python worker exited unexpectedly"
-_CHECKPOINT_TAKEN = "CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming queries are concurrently using"
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
 """What a call of a JVM that has ended raises."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
-_LOG_EVERY_S = 10.0
 _PART = re.compile(r"  (where|fix|example): (.*)")
 
 
@@ -157,7 +149,7 @@ class _RunningQuery:
         """Return where starting again is safe and may help; else raise what the job has to say."""
         text = str(error)
         # Spark gives a Python process ten seconds to start, which a busy machine may not keep.
-        if _SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.is_asked:
+        if SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.is_asked:
             raised = self._job_error(error, text)
             self._job.on_failure()
             raise raised from None
@@ -189,7 +181,7 @@ def error_from_text(text: str, report: str) -> TidegateError:
         name, code, what, parts = codes[-1]
         kinds = {kind.__name__: kind for kind in _error_classes(TidegateError)}
         return kinds.get(name, TidegateError)(what, code=code, **dict(_PART.findall(parts)))
-    if any(said in text for said in _CHECKPOINT_TAKEN):
+    if any(said in text for said in CHECKPOINT_TAKEN):
         return RefusedError(
             "another job goes on with this checkpoint",
             code="TG-CHECKPOINT-TAKEN",
@@ -200,7 +192,7 @@ def error_from_text(text: str, report: str) -> TidegateError:
         return TidegateError(
             "no space is left on a disk that the job needs", code="TG-SPARK-DISK", where=report, fix="make room; starting again resumes"
         )
-    if _WORKER_GONE in text:
+    if WORKER_GONE in text:
         return TidegateError(
             "a Python worker of the job has ended by itself, or was killed",
             code="TG-SPARK",
@@ -221,32 +213,3 @@ def _error_classes(root: type[TidegateError]) -> Iterator[type[TidegateError]]:
         yield root
     for kind in root.__subclasses__():
         yield from _error_classes(kind)
-
-
-@contextmanager
-def live_line(console: Console, title: str, total: int | None = None) -> Iterator[Callable[..., None]]:
-    """
-    Show one live line on a terminal: call what this gives with the text, and with how much of *total* is done.
-
-    Where there is no terminal the line is logged instead, every ten seconds if it has changed.
-    """
-    columns = [SpinnerColumn(), TextColumn("{task.description}"), *([BarColumn(bar_width=20)] if total else [])]
-    progress = Progress(*columns, TextColumn("{task.fields[line]}"), TimeElapsedColumn(), console=console, transient=True)
-    with progress if console.is_terminal else nullcontext():
-        task = progress.add_task(title, total=total, line="starting Spark")
-
-        logged: list[str | float] = ["", time.monotonic()]
-
-        def show(line: str, done: int = 0) -> None:
-            progress.update(task, completed=done, line=line)
-            if not console.is_terminal and line != logged[0] and time.monotonic() - float(logged[1]) >= _LOG_EVERY_S:
-                logged[:] = line, time.monotonic()
-                get_logger().info(title, progress=line)
-
-        yield show
-
-
-def print_json(fields: dict[str, Any]) -> None:
-    """Print one JSON object a line on standard output, for programs."""
-    sys.stdout.write(json.dumps(fields, separators=(",", ":"), sort_keys=True) + "\n")
-    sys.stdout.flush()

@@ -11,11 +11,12 @@ import gc
 import importlib
 import sys
 
+from tidegate.spark.privates import STATEFUL_WORKER
+
 _HEAVY = ("pandas", "pyarrow", "duckdb", "confluent_kafka", "structlog", "pydantic_settings", "fastavro", "pyspark.sql.streaming")
-_STATEFUL_WORKER = "pyspark.worker"
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [_STATEFUL_WORKER]:
+    if sys.argv[1:2] == [STATEFUL_WORKER]:
         for name in _HEAVY:
             importlib.import_module(name)
     from pyspark.daemon import manager

@@ -1,4 +1,4 @@
-"""A checkpoint is bound to the settings it was made under, and says how far Spark had come."""
+"""A checkpoint is bound to the settings it was made under, and to the very topics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ordering.errors import RefusedError
-from tidegate.checkpoint.binding import bind, check_same_topics, checkpoint_state, last_batches, read_binding, read_offset
+from tidegate.checkpoint.binding import bind, check_same_topics, read_binding
 
 SETTINGS = {"late": "3h", "over": "origin", "output_partitions": ""}
 
@@ -52,34 +52,6 @@ def test_a_start_that_died_while_binding_binds_anew(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "settings.json").read_text()) == SETTINGS
 
 
-def spark_files(folder: Path, offsets: list[str], commits: list[str]) -> Path:
-    """Lay out a checkpoint as Spark does."""
-    for name, files in (("offsets", offsets), ("commits", commits)):
-        (folder / "spark" / name).mkdir(parents=True)
-        for file in files:
-            (folder / "spark" / name / file).touch()
-    return folder
-
-
-def test_a_checkpoint_without_a_planned_batch_is_empty(tmp_path: Path) -> None:
-    """Before Spark has run, and after a start that died before it planned anything."""
-    assert checkpoint_state(tmp_path) == "empty"
-    assert checkpoint_state(spark_files(tmp_path, [".0.crc", ".0.f00d.tmp"], [])) == "empty"
-
-
-@pytest.mark.parametrize(
-    ("offsets", "commits"), [(["0"], []), (["8", "9", "10"], ["8", "9"]), (["0", ".0.crc", "1"], ["0", ".0.crc", ".1.ab.tmp"])]
-)
-def test_a_batch_planned_but_not_done_is_pending(tmp_path: Path, offsets: list[str], commits: list[str]) -> None:
-    """It will be run again first; batches are counted as numbers, and files in the making do not count."""
-    assert checkpoint_state(spark_files(tmp_path, offsets, commits)) == "pending"
-
-
-def test_a_checkpoint_whose_batches_are_done_is_settled(tmp_path: Path) -> None:
-    """Old entries are deleted by Spark; only the last ones matter."""
-    assert checkpoint_state(spark_files(tmp_path, ["9", "10"], ["9", "10"])) == "settled"
-
-
 GROWN = {"input_partitions": "4", "topic_ids": '{"a": "A", "b": "B"}', "late": "3h"}
 
 
@@ -114,13 +86,3 @@ def test_a_topic_is_its_id(now: str, words: str) -> None:
         check_same_topics({"a": "A"}, {"a": now}, "folder", "fix")
     assert refusal.value.code == "TG-TOPIC-RECREATED"
     assert words in refusal.value.what
-
-
-def test_the_offset_of_a_batch_is_read_as_spark_wrote_it(tmp_path: Path) -> None:
-    """Version, properties, then the source's offset; what cannot be understood is not there."""
-    spark_files(tmp_path, ["6", "7", "8"], ["6"])
-    (tmp_path / "spark" / "offsets" / "6").write_text('v1\n{"batchWatermarkMs":0}\n{"final": 0, "partitions": {}}')
-    assert last_batches(tmp_path) == (8, 6)
-    assert read_offset(tmp_path, 6) == {"final": 0, "partitions": {}}
-    assert read_offset(tmp_path, 7) is None
-    assert read_offset(tmp_path, 99) is None

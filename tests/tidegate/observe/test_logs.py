@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ordering.errors import RefusedError
-from tidegate.observe.logs import batch_of_task, bind_fields, configure, get_logger
+from tidegate.observe.logs import bind_fields, configure, get_logger
 from tidegate.secret_masking import is_secret_key, remember, scrub, scrub_value
 from tidegate.settings.tables.logging import LoggingSettings
 
@@ -122,11 +122,6 @@ def test_what_is_bound_stands_on_every_event_of_the_block_whoever_logs_it() -> N
     assert (library["topic"], library["offset"]) == ("rides", 17)
     assert "topic" not in other
     assert "topic" not in after
-
-
-def test_outside_of_a_spark_task_there_is_no_batch() -> None:
-    """The driver works on none."""
-    assert batch_of_task() == {}
 
 
 @pytest.mark.parametrize(

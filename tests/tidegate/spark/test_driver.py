@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import errno
-import io
 import os
 import signal
-import socket
-import socketserver
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,11 +15,10 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
-from rich.console import Console
 
 from ordering.errors import GapError, ProtocolError, QueryError, RefusedError, SettingError, TickRangeError, TidegateError, UnreachableError
-from tidegate.spark.driver import DrivenQuery, Stop, drive, error_from_text, live_line, print_json, stop_on_signal
-from tidegate.spark.session import _silence_accumulator_server, end_session
+from tidegate.spark.driver import DrivenQuery, Stop, drive, error_from_text, stop_on_signal
+from tidegate.spark.session import end_session
 
 FAILURE = """\
 [STREAM_FAILED] Query [id = 5b4c1b84-5c6e-4f86-8c3c-0a53a1b7f4f1, runId = 93f58be1-8882-41bc-a8e4-475907b919a1] terminated with \
@@ -158,20 +154,6 @@ def test_a_first_signal_asks_a_second_ends(number: signal.Signals) -> None:
     assert signal.getsignal(number) is before
 
 
-def test_without_a_terminal_nothing_is_drawn() -> None:
-    """Logs and pipes get no progress bar."""
-    out = io.StringIO()
-    with live_line(Console(file=out, force_terminal=False), "ingest", total=10) as show:
-        show("5 events", 5)
-    assert out.getvalue() == ""
-
-
-def test_a_line_for_programs_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
-    """Compact, sorted, flushed at once."""
-    print_json({"b": 1, "a": {"y": 2, "x": [1]}})
-    assert capsys.readouterr().out == '{"a":{"x":[1],"y":2},"b":1}\n'
-
-
 @dataclass
 class Query:
     """A query that ends by itself, or fails, after so many looks."""
@@ -287,20 +269,6 @@ def test_a_jvm_that_was_killed_can_be_stopped_all_the_same() -> None:
             raise ConnectionRefusedError(111, "Connection refused")
 
     end_session(cast(SparkSession, Gone()))
-
-
-def test_of_a_jvm_that_was_killed_no_server_of_sparks_prints_a_traceback(capfd: pytest.CaptureFixture[str]) -> None:
-    """Its connection breaks in a thread of Spark's own."""
-
-    class Broken(socketserver.BaseRequestHandler):
-        def handle(self) -> None:
-            raise EOFError
-
-    with socketserver.TCPServer(("127.0.0.1", 0), Broken) as server:
-        _silence_accumulator_server(server)
-        with socket.create_connection(server.server_address):  # type: ignore[arg-type]
-            server.handle_request()
-    assert capfd.readouterr().err == ""
 
 
 def test_where_the_report_finds_no_room_the_error_is_told_nevertheless(tmp_path: Path) -> None:

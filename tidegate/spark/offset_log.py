@@ -1,0 +1,41 @@
+"""
+What Spark's own checkpoint says: which batches it has planned and finished, and where each ended.
+
+Spark documents neither the folders nor the files (:mod:`tidegate.spark.privates`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from tidegate.spark.privates import COMMITS_FOLDER, OFFSETS_FOLDER
+
+
+def checkpoint_state(folder: Path) -> Literal["empty", "pending", "settled"]:
+    """Return whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned."""
+    planned, done = last_batches(folder)
+    if planned < 0:
+        return "empty"
+    return "pending" if done < planned else "settled"
+
+
+def last_batches(folder: Path) -> tuple[int, int]:
+    """Return the numbers of the last batch that Spark has planned and of the last one it has finished; -1 for none."""
+    planned, done = (_last_batch(folder / "spark" / name) for name in (OFFSETS_FOLDER, COMMITS_FOLDER))
+    return planned, done
+
+
+def read_offset(folder: Path, batch: int) -> dict[str, Any] | None:
+    """Return the source's offset at the end of a planned batch, None if Spark has deleted it or cannot be understood."""
+    try:
+        # Spark writes a version, its own properties, and then the offset of each source on a line of its own.
+        stored = json.loads((folder / "spark" / OFFSETS_FOLDER / str(batch)).read_text().splitlines()[2])
+    except (OSError, ValueError, IndexError):
+        return None
+    return stored if isinstance(stored, dict) else None
+
+
+def _last_batch(folder: Path) -> int:
+    return max((int(file.name) for file in folder.glob("*") if file.name.isdigit()), default=-1)

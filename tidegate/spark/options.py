@@ -1,0 +1,100 @@
+"""
+What Spark and its JVM are started with: the options that results, speed and safety depend on, each with its reason.
+
+``[spark.conf]`` may override them, but for the few that a job sets after them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pyspark
+
+from ordering.errors import TidegateError
+from tidegate.spark.privates import FILE_MANAGER, STATE_STORE
+
+# Not the JVM's own folder for temporary files: Spark 4.3 lowers the letters of socket paths, and 108 of them is the most.
+SOCKETS = "/tmp"
+
+_LOG4J = Path(__file__).with_name("log4j2.properties").as_uri()
+JAVA_OPTIONS = " ".join(
+    (
+        # The JVM only schedules: the quick compiler alone halves what a start costs, and jars from the lock need no verifying.
+        "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
+        f"-Dlog4j2.configurationFile={_LOG4J}",
+    )
+)
+FIXED = {
+    "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.streaming.stateStore.rocksdb.compactOnCommit": "false",
+    "spark.sql.streaming.stateStore.rocksdb.boundedMemoryUsage": "true",
+    "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "64",
+    "spark.sql.streaming.pollingDelay": "20ms",
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.metricsEnabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    # A handful of rows a batch: compiling code for them costs more than it saves.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.worker.reuse": "true",
+    # On a TCP port the JVM takes whoever connects for its own worker: the first four bytes of a scraper's request are then a
+    # length of a gigabyte, which ends the job. The server of the state authenticates nobody either.
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.python.unix.domain.socket.dir": SOCKETS,
+    # Only some kinds of worker get this option, and those that do would need a daemon of their own.
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
+    "spark.python.daemon.module": "tidegate.spark.worker_daemon",
+    "spark.python.daemon.killWorkerOnFlushFailure": "true",
+    "spark.python.worker.idleTimeoutSeconds": "0",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.cleaner.periodicGC.interval": "5min",
+}
+LOCAL_CHECKPOINT = {
+    # The other manager asks a program, readlink, about each file, and Hadoop's local files have checksums of their own.
+    "spark.sql.streaming.checkpointFileManagerClass": FILE_MANAGER,
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+_LOCAL = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    # Else every user of the machine could send objects to the driver's ports. Spark makes a secret of its own.
+    "spark.authenticate": "true",
+}
+
+
+def local_conf() -> dict[str, str]:
+    """Return what a job on one machine adds: loopback only, and a folder for sockets that is this user's whatever the umask."""
+    try:
+        sockets = tempfile.mkdtemp(prefix="tidegate-", dir=SOCKETS)
+    except OSError as error:
+        raise TidegateError(
+            f"no folder for the sockets between Spark and its workers can be made: {error}",
+            code="TG-SPARK-START",
+            where=SOCKETS,
+            fix=f"let this user write to {SOCKETS}",
+        ) from error
+    atexit.register(shutil.rmtree, sockets, ignore_errors=True)
+    return {**_LOCAL, "spark.python.unix.domain.socket.dir": sockets}
+
+
+def archive_path() -> Path:
+    """Return where the archive of this installation's Spark and Java is, or would be."""
+    java = os.environ.get("JAVA_HOME", "") or "java"
+    name = f"{Path(pyspark.__file__).parent}|{pyspark.__version__}|{java}"
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tidegate"
+    return cache / f"spark-{hashlib.sha256(name.encode()).hexdigest()[:16]}.jsa"
+
+
+def archive_option() -> str:
+    """Return the JVM option that uses the archive; empty where there is none."""
+    archive = archive_path()
+    return f"-XX:SharedArchiveFile={archive} -Xshare:auto" if archive.exists() else ""

@@ -1,0 +1,49 @@
+"""What planner and workers log: they are processes without a terminal, so the driver logs their events again."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+from tidegate.observe.logs import get_logger
+
+WORKER_LOG = "spark.log"
+WORKER_LOG_BYTES_MAX = 16 * 2**20
+
+
+class WorkerLog:
+    """Follows ``spark.log`` and says again what planner and workers logged: they are processes without a terminal."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / WORKER_LOG
+        self._position = self._file.stat().st_size if self._file.exists() else 0
+        self._log = get_logger("worker")
+
+    def follow(self) -> None:
+        """Log the events that came since the last call."""
+        if not self._file.exists():
+            return
+        with self._file.open("rb") as log:
+            log.seek(self._position)
+            lines = log.read().splitlines(keepends=True)
+        for line in lines:
+            if not line.endswith(b"\n"):
+                break
+            self._position += len(line)
+            if line.startswith(b'{"'):
+                self._log_event(line)
+        if self._position > WORKER_LOG_BYTES_MAX:
+            # Spark's workers write a few lines a batch, for ever; all of them append, so the file may be cut under them.
+            os.truncate(self._file, 0)
+            self._position = 0
+
+    def _log_event(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+            level = getattr(self._log, event.pop("level"))
+        except (ValueError, KeyError, AttributeError):
+            return
+        event.pop("time", None)
+        event.pop("logger", None)
+        level(event.pop("event", ""), **event)
