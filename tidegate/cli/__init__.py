@@ -1,1 +1,5 @@
-"""The command line; its commands are found by entry point."""
+"""
+The command line: one module a command, found by entry point.
+
+Nobody imports it. It may import everything.
+"""

@@ -1,5 +1,5 @@
 """
-The command ``tidegate test``: scripts held against results that were worked out by hand.
+The command ``tidegate test``: scripts and the results they must give, worked out by hand.
 
 Law: a case gives the same verdict on every run; nothing is ever written.
 """
@@ -19,8 +19,8 @@ from tidegate.observe.console import Format
 if TYPE_CHECKING:
     from tidegate.local.case_run import Comparison, Verdict
 
+# So many differences of an output are shown.
 _SHOWN_DIFFERENCES = 20
-"""So many differences of an output are shown."""
 
 
 def check_cases(
@@ -53,7 +53,7 @@ def _as_dict(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -
         {
             "case": verdict.case.name,
             "verdict": "good" if verdict.is_good else "differs",
-            "outputs": {name: _counts(one) | {"differences": _difference_dicts(one)} for name, one in verdict.comparisons.items()},
+            "outputs": {name: _counts(output) | {"differences": _difference_dicts(output)} for name, output in verdict.comparisons.items()},
         }
         for verdict in verdicts
     ]
@@ -68,7 +68,7 @@ def _counts(comparison: Comparison) -> dict[str, int]:
 
 
 def _difference_dicts(comparison: Comparison) -> list[dict[str, Any]]:
-    return [{"line": each.line, "expected": each.expected, "found": each.actual} for each in comparison.differences]
+    return [{"line": line.line, "expected": line.expected, "found": line.actual} for line in comparison.differences]
 
 
 def _print_text(verdicts: list[Verdict], broken: list[tuple[str, TidegateError]]) -> None:

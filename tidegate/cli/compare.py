@@ -1,7 +1,7 @@
 """
-The command ``tidegate compare``: the proof, for users to run, that two ordered topics say the same.
+The command ``tidegate compare``: proves that two ordered topics have the same events, or shows where they differ.
 
-Exit code 0: neither topic belies the other. 1: they differ, or one breaks a promise of its own. Others: errors.
+Exit code 0: they agree. 1: they differ, or one breaks a promise of its own. Others: errors.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from tidegate.kafka.admin import Admin, Topic
     from tidegate.settings.load import Settings
 
+# A start in the middle also reads so many records at the end: the last CTI of a channel may lie before that start.
 TAIL_RECORDS = 1_000
-"""A start in the middle also reads so many records at the end: the last CTI of a channel may lie before the time asked for."""
 SHOWN_DIFFERENCES = 5
 _POLL_S = 0.2
 
@@ -45,7 +45,7 @@ def compare(
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed on standard output.")] = Format.TEXT,
 ) -> None:
-    """Compare two ordered topics event by event, and hold each one's promises against its own events."""
+    """Compare two ordered topics event by event, and check each one's promises against its own events."""
     from tidegate.kafka.admin import Admin
     from tidegate.observe import logs
     from tidegate.observe.console import print_json
@@ -105,7 +105,6 @@ def _find_topic(settings: Settings, admin: Admin, name: str) -> Topic:
 
 
 def _make_side(label: str, admin: Admin, properties: dict[str, str], topic: Topic, start_us: int | None) -> Side:
-    """Return what is read of a topic: up to its present end."""
     from tidegate.compare.records import Side
 
     partitions = [(topic.name, number) for number in range(topic.partitions)]
@@ -135,7 +134,6 @@ def _make_side(label: str, admin: Admin, properties: dict[str, str], topic: Topi
 
 
 def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: bool) -> Comparison:
-    """Compare, telling meanwhile how far it has come."""
     from rich.console import Console
 
     from tidegate.compare.topics import compare_topics
@@ -158,13 +156,13 @@ def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: boo
 
 
 def _raw_record_names(settings: Settings, admin: Admin, sides: list[Side], comparison: Comparison) -> Callable[[int, int], str]:
-    """Return what names a raw record by its input partition's roster number and its offset."""
+    """Return a function that names a raw record by its input partition's roster number and its offset."""
     topics = {side.topic for side in sides}
     rosters = [each.roster for each in (*comparison.a, *comparison.b) if each.roster]
     names: list[str] = []
     settings_of_writer = next((given for given in settings.inputs.values() if given.ordered_topic in topics), None)
     if settings_of_writer is not None and all(roster.version == 1 for roster in rosters):
-        # Of partitions that joined later the topic does not say which they are.
+        # The topic does not record which partitions joined later.
         raws = [admin.find(topic) for topic in sorted(settings_of_writer.topics)]
         names = [f"{topic.name}-{number}" for topic in raws if topic for number in range(topic.partitions)]
 

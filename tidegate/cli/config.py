@@ -1,7 +1,7 @@
 """
-The command ``tidegate config``: every setting with its value and where it came from, and the manual of all settings.
+The command ``tidegate config``: every setting with its value and its origin, and the manual of all settings.
 
-Law: what is printed is what a job started here with the same flags would run under; no secret is printed.
+Law: a job started here with the same flags would run with the printed settings; no secret is printed.
 """
 
 from __future__ import annotations
@@ -71,12 +71,12 @@ def _print_schema(output: Format) -> None:
 
 
 def settings_manual() -> str:
-    """Return docs/settings.md as it should stand; the file is this text, which a test checks."""
+    """Return the text of docs/settings.md; a test checks the file."""
     return as_markdown(describe_settings(Settings))
 
 
 def as_toml(origins: Mapping[str, tuple[str, str]]) -> str:
-    """Write settings as a ``tidegate.toml`` that means the same, each value with its origin as a comment; masked secrets aside."""
+    """Return settings as an equivalent ``tidegate.toml``, with origins as comments and masked secrets."""
     tables: dict[str, list[str]] = {}
     for key, (value, origin) in origins.items():
         table, name = split_key(key)
@@ -88,7 +88,7 @@ def as_toml(origins: Mapping[str, tuple[str, str]]) -> str:
 
 
 def split_key(key: str) -> tuple[str, str]:
-    """Split a dotted key into the TOML table it stands in and its name there, quoted where it has dots itself."""
+    """Split a dotted key into its TOML table and its name there, quoted if it has dots."""
     *table, name = as_key(key.split("."))
     return dotted(table), json.dumps(name) if "." in name else name
 

@@ -1,5 +1,5 @@
 """
-The command ``tidegate explain``: what became of records of a raw topic, and because of which others. Reads only.
+The command ``tidegate explain``: what policies did with records of a raw topic, and because of which others. Reads only.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def explain(
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: kafka.bootstrap=host:9092")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
-    """Say of records what each policy made of them, which watermark they met, and which record had set that."""
+    """Show what each policy did with records, the watermark they met, and the record that had set it."""
     from rich.console import Console
 
     from ingest.explain import ExplainingWalk
@@ -73,7 +73,7 @@ def explain(
 
 def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[Partition, list[int]]:
     """
-    Return the offsets asked for of each input partition, in their order.
+    Return the requested offsets of each input partition, in their order.
 
     Raises:
         SettingError: A place is written otherwise, or names no partition of the input.
@@ -95,7 +95,6 @@ def parse_places(places: list[str], partitions: tuple[Partition, ...]) -> dict[P
 
 
 def _read_bounds(admin: Admin, partition: Partition, offsets: list[int]) -> tuple[int, int]:
-    """Return where the partition begins and ends; say so where what is asked for is not there."""
     start, end = admin.starts([partition])[partition], admin.ends([partition])[partition]
     if min(offsets) < start:
         raise RefusedError(

@@ -1,8 +1,7 @@
 """
-The command ``tidegate journal``: what the journal holds of an input, and bringing it back from the ordered topic.
+The command ``tidegate journal``: shows the facts that the journal has of an input, or rebuilds them from the ordered topic.
 
-``show`` prints every fact; ``rebuild`` walks the ordered topic and gives the journal what it lacks. Both may run beside the
-ingest job. A start of the job does the latter by itself where it finds that the journal has lost facts.
+Both may run beside the ingest job. The job rebuilds by itself if it finds at its start that the journal has lost facts.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _MEANING = {
     FactKind.ESTIMATE: "silence: arrival time had come to",
     FactKind.IMPORT: "imported CTI",
     FactKind.STAMP: "arrival of the records from here on",
-    FactKind.VERDICT: "clock by which absurd timestamps are told from here on",
+    FactKind.VERDICT: "clock that judges absurd timestamps from here on",
     FactKind.BASE: "without any record arrival time counts from",
     FactKind.JOIN: "joined at",
     FactKind.CLOSED: "all below is judged",
@@ -44,9 +43,9 @@ class Action(StrEnum):
 
 
 def journal(
-    action: Annotated[Action, typer.Argument(help="show: print the facts. rebuild: bring back what the ordered topic tells of them.")],
+    action: Annotated[Action, typer.Argument(help="show: print the facts. rebuild: restore those that the ordered topic carries.")],
     name: Annotated[str, typer.Argument(metavar="INPUT", help="Which [inputs.NAME].")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Of rebuild: only say what would be given back.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="With rebuild: only show what would be restored.")] = False,
     config: Annotated[Path | None, typer.Option(help="Configuration file; default: tidegate.toml here.")] = None,
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
@@ -59,12 +58,12 @@ def journal(
         print_facts(plan_for_journal(settings, name, admin), redis_journal, format)
         return
     plan = plan_for_journal(settings, name, admin)
-    told = read_topic_facts(plan, admin)
-    print_rebuilt(restore_facts(_with_journaled_members(plan, told), redis_journal, told, dry_run), dry_run, format)
+    facts = read_topic_facts(plan, admin)
+    print_rebuilt(restore_facts(_with_journaled_members(plan, facts), redis_journal, facts, dry_run), dry_run, format)
 
 
 def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settings, Admin, RedisJournal]:
-    """Return the settings that flags and file give, the brokers and the journal, both of which answer."""
+    """Return the settings, the brokers and the journal, after checking that both answer."""
     from ingest.journal.redis_journal import RedisJournal
     from tidegate.kafka.admin import Admin
     from tidegate.observe import logs
@@ -79,7 +78,7 @@ def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settin
 
 
 def plan_for_journal(settings: Settings, name: str, admin: Admin) -> IngestPlan:
-    """Return the job as far as keys of the journal need it, its partitions in the order of the roster where a checkpoint knows it."""
+    """Return the job as far as journal keys need it; its partitions in roster order if a checkpoint has one."""
     from ingest.config import IngestPlan
     from ingest.cti_imports import ImportedInput
     from ingest.planner.joining_partitions import match_topics, own_topics, read_planned_offset, with_roster
@@ -182,7 +181,7 @@ def _as_dict(plan: IngestPlan, redis_journal: RedisJournal, partition: Partition
 
 
 def print_rebuilt(rebuilt: RebuildReport, dry_run: bool, format: Format) -> None:
-    """Print what was given back, or would be, of each input partition."""
+    """Print what was restored, or would be, of each input partition."""
     from rich.console import Console
 
     from tidegate.observe.console import print_json

@@ -1,5 +1,5 @@
 """
-The command ``tidegate lint``: what is wrong in a script, and what is allowed and yet seldom meant.
+The command ``tidegate lint``: errors in a script, and what is allowed but probably a mistake.
 
 Law: it runs nothing and asks no service; the same script and settings give the same findings.
 """
@@ -24,7 +24,7 @@ def lint(
     config: Annotated[Path | None, typer.Option(help="Configuration with the inputs; without it any input may be named.")] = None,
     reference: Annotated[list[str] | None, typer.Option("--reference", help="A name that is reference data, without --config.")] = None,
     into: Annotated[str | None, typer.Option(help="The output of a script without INTO.")] = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 upon a warning too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 after a warning too.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How findings are printed; json: one object.")] = Format.TEXT,
 ) -> None:
     """Look for what is wrong, or seldom meant, in a script."""
@@ -47,12 +47,6 @@ def lint(
 
 
 def _surroundings(config: Path | None, references: list[str], into: str | None) -> LintContext:
-    """
-    Return what is known beside the script.
-
-    Raises:
-        SettingError: The configuration is wrong.
-    """
     from query.lint import LintContext
     from tidegate.expressions.binding.input_schema import InputSchema
 

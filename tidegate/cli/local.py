@@ -1,8 +1,8 @@
 """
 The command ``tidegate local``: a script on files, without Kafka, Spark or Java.
 
-Law: standard output, or the folder given by ``--output-dir``, carries results and nothing else; what the command has to say
-itself goes to standard error. They are the bytes that a job would write.
+Law: standard output, or the folder given by ``--output-dir``, carries results and nothing else: the bytes that a job would write.
+Messages go to standard error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
 The ``tidegate`` program: one command for each entry point of the group ``tidegate.commands``.
 
-It imports no package by name. Only the command that was asked for is loaded; for the others their first line of
-documentation is read from the source, so that help comes at once and one broken package does not take the rest along.
+Only the requested command is loaded. The help of the others is read from their source, so that help is fast and one broken
+package does not break the rest.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def main() -> None:
 
 def build(asked_for: str) -> typer.Typer:
     """
-    Return the application, with the command *asked_for* loaded and the others named only.
+    Return the application, with the command *asked_for* loaded and the others only named.
 
     Raises:
-        CommandError: The command asked for cannot be loaded.
+        CommandError: That command cannot be loaded.
     """
     app = typer.Typer(
         add_completion=False,
@@ -69,7 +69,7 @@ def load_command(entry: EntryPoint) -> Callable[..., None]:
     Import the function behind *entry*.
 
     Raises:
-        CommandError: Its module cannot be imported, or has no such function; says why.
+        CommandError: Its module cannot be imported, or has no such function.
     """
     try:
         command: Callable[..., None] = entry.load()

@@ -1,8 +1,8 @@
 """
 The command ``tidegate order``: the time model on a file, without Kafka, Spark or Java.
 
-Law: standard output, or the file given by ``--output``, carries the events and nothing else; what the command has to say
-itself goes to standard error. A record that cannot be read never stops it.
+Law: standard output, or the file given by ``--output``, carries the events and nothing else; messages go to standard error. A
+record that cannot be read never stops it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def order(
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Where the ordered events go; default: standard output.")] = None,
     dropped: Annotated[Path | None, typer.Option(help="Where dropped and unreadable records go, with the reason.")] = None,
-    explain: Annotated[bool, typer.Option("--explain", help="Say of every event what happened to it, and because of which other.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Show what happened to every event, and because of which other.")] = False,
     format: Annotated[SummaryFormat, typer.Option(help="How the summary on standard error is written.")] = SummaryFormat.TEXT,
 ) -> None:
     """Put the events of a file in order, without Kafka, Spark or Java."""

@@ -1,5 +1,5 @@
 """
-The commands ``tidegate up`` and ``tidegate down``: a Kafka and a Valkey of one's own.
+The commands ``tidegate up`` and ``tidegate down``: a Kafka and a Valkey in a folder.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """
-The command ``tidegate status``: do the servers of this folder answer, and what are the jobs doing?
+The command ``tidegate status``: whether the servers of this folder answer, and what the jobs do.
 
-Law: it asks Redis and the stack's own files, never a job, so it also tells when a job that is gone was last seen. Its exit
-code is meant for whoever watches: 0 if all is well, 1 if a server does not answer or a job is not doing what it should.
+Law: it asks Redis and the stack's own files, never a job, so it also shows when a dead job was last seen. Its exit code is for
+monitoring: 0 if all is well, 1 if a server does not answer or a job has failed or is gone.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class JobStatus:
     Args:
         name: ``ingest NAME`` or ``query NAME``.
         topic: The topic it writes, or the output's name.
-        state: starting, replaying, live, stopped, failed, gone (it no longer says anything), or never started.
-        told: What it has published about itself.
-        watermark_us: The least time that its partitions have come to, microseconds; None: it has not told any.
+        state: starting, replaying, live, stopped, failed, gone (it no longer publishes), or never started.
+        published: What it has published about itself.
+        watermark_us: The least watermark of its partitions, microseconds; None: it has published none.
     """
 
     name: str
@@ -68,7 +68,7 @@ class JobStatus:
 
     @property
     def watermark(self) -> str | None:
-        """How far time has come in all partitions."""
+        """The least watermark of all partitions."""
         if self.watermark_us is None:
             return None
         return "ended" if self.watermark_us == INFINITY else format_tick(self.watermark_us)
@@ -97,7 +97,7 @@ def status(
     try:
         jobs = read_jobs(settings, names or [], time.time_ns() // 1_000_000) if asks_redis else []
     except UnreachableError:
-        # Which of this folder's servers answers is known all the same, and may be the reason.
+        # Which of this folder's servers answer is known all the same, and may be the reason.
         if stack is not None and any(service.pid for service in stack.services) and output is Format.TEXT:
             print_services(stack)
         raise
@@ -155,7 +155,7 @@ def read_jobs(settings: Settings, names: Sequence[str], now_ms: int) -> list[Job
 
 
 def _newest_progress(name: str, own: JobProgress | None, jobs: Sequence[JobProgress]) -> JobProgress | None:
-    """Return what the job that wrote an output last has told: of several outputs it tells under the first one's topic."""
+    """Return what the last writer of an output has published; a job publishes under its first output's topic."""
     candidates = [job for job in jobs if name in job.job.get("outputs", ())] + [own] * (own is not None)
     return max(candidates, key=lambda job: int(job.job.get("at_ms", 0)), default=None)  # type: ignore[union-attr]
 

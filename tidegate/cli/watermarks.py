@@ -1,9 +1,8 @@
 """
-The command ``tidegate watermarks``: how far time has come in running jobs, what drives it, and what waits for it.
+The command ``tidegate watermarks``: the watermarks of running jobs, what drives them, and what waits for them.
 
-What it shows is what the jobs publish in Redis (:mod:`tidegate.observe.progress_store`): the reports of their last batches,
-no older than a second beside the batch itself. While it runs it asks the jobs for what costs something to find out - when
-the next event is released, and single substreams - and they stop answering that soon after it has ended.
+It shows what jobs publish in Redis (:mod:`tidegate.observe.progress_store`): the reports of their last batches. While it runs it
+asks the jobs for expensive figures too, the next release and single substreams; they compute these only while a client is connected.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 
 SUBSTREAMS = 20
 _INTERVAL_S = 1.0
+# How long ``--once`` waits for jobs to answer.
 _ANSWER_S = 3.0
-"""How long ``--once`` waits for jobs to answer."""
 
 
 def watermarks(
@@ -41,7 +40,7 @@ def watermarks(
     assign: Annotated[list[str] | None, typer.Option("--set", help="Override a setting: redis.url=redis://host:6379/0")] = None,
     format: Annotated[Format, typer.Option("--format", help="What is printed; json: one object a line.")] = Format.TEXT,
 ) -> None:
-    """Show how far time has come in each partition, what drives it, and what waits for it."""
+    """Show each partition's watermark, what drives it, and what waits for it."""
     from rich.console import Console
     from rich.live import Live
 
@@ -76,7 +75,6 @@ def _as_dict(rows: list[Row]) -> dict[str, Any]:
 
 
 def _find_topics(settings: Settings, store: ProgressStore, name: str | None) -> list[str]:
-    """Return the ordered topics whose jobs are shown."""
     if name is None:
         topics = store.ordered_topics()
         if not topics:
@@ -100,7 +98,7 @@ def _ask(store: ProgressStore, topics: list[str], substreams: int) -> list[JobPr
 
 
 def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> list[JobProgress]:
-    """Return what jobs that run answer, or what was known before where they have no batch for some seconds."""
+    """Return the answers of running jobs, or what they published before if they have no batch for some seconds."""
     began_ms, deadline_s = _now_us() // MILLISECOND_US, time.monotonic() + _ANSWER_S
     while True:
         reports = _ask(store, topics, substreams)
@@ -121,14 +119,13 @@ class Row:
         job: The input or output.
         topic: The ordered topic that it writes: several jobs may order one input.
         timeline: ``topic-partition``; of a substream its key.
-        is_substream: Whether it is one.
-        state: starting, replaying, live, stopped, or silent: it does not publish any more.
+        state: starting, replaying, live, stopped, or silent: it no longer publishes.
         watermark_us: No later event has s below this, microseconds.
-        driven_by: What holds the watermark where it is: event, late floor, estimate, source CTI, import, join, end, floor.
-        delay_us: How far it is behind the clock; None where it is no time.
+        driven_by: What the watermark depends on: event, late floor, estimate, source CTI, import, join, end, floor.
+        delay_us: The watermark delay; None before the first watermark and after the end.
         held: How many events wait.
-        next_us: The system timestamp of the event that is released next, None if none waits or the job has not answered.
-        reported_us: When the job said so, microseconds.
+        next_us: The system timestamp of the next event to be released; None if none waits or the job has not answered.
+        reported_us: When the job reported, microseconds.
     """
 
     job: str

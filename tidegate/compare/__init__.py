@@ -1,1 +1,5 @@
-"""Comparing two ordered topics or results."""
+"""
+Comparing two ordered topics event by event.
+
+Only :mod:`tidegate.cli` may import it.
+"""

@@ -1,5 +1,5 @@
 """
-The first difference between two channels, explained: what differs, in which event, and what it may come from.
+The first difference between two channels: what differs, in which event, and possible causes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HINTS = {
     "value": "the payloads differ: the raw topics are not the same, or somebody has changed an ordered topic",
     "key": "the keys differ: another `over`, or the raw topics are not the same",
     "event_time_us": "another timestamp_by or timestamp_format",
-    "arrival_us": 'arrival was told otherwise: `arrival = "ingest"` without a shared journal, idle estimates that one job did not know, '
+    "arrival_us": 'the arrival times differ: `arrival = "ingest"` without a shared journal, idle estimates that one job did not know, '
     "or another raw topic",
     "system_us": "the policies judged otherwise: other late or reorder settings, or idle estimates that one job did not know",
     "flags": "another shape, or policies that judged otherwise",
@@ -42,7 +42,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One accepted event with all that the law fixes, and where it stands in its topic's log."""
+    """One accepted event: its log offset, and the fields that the law fixes."""
 
     log_offset: int
     fields: dict[str, Any]
@@ -60,11 +60,11 @@ class Difference:
 
     Args:
         number, partition: The channel.
-        index: So many events before it are the same.
+        index: How many events before it are equal.
         kind: ``missing in A``, ``missing in B``, ``swapped``, ``ended`` or ``fields``.
-        a, b: The event there in each topic, None where there is none.
-        names: Which fields differ.
-        hint: What it may come from.
+        a, b: The event there in each topic, None if there is none.
+        names: The fields that differ.
+        hint: Possible causes.
     """
 
     number: int
@@ -78,7 +78,7 @@ class Difference:
 
     @property
     def system_us(self) -> int:
-        """When it is, for telling the first: system time."""
+        """The earlier of both events' system timestamps, by which the first difference is found."""
         return min(int(event.fields["system_us"]) for event in (self.a, self.b) if event is not None)
 
     def as_dict(self, raw: Callable[[int, int], str]) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class Difference:
                 yield f"  {label}  nothing"
                 continue
             where = f"{topic}-{self.partition}@{event.log_offset}"
-            yield f"  {label}  seq {event.fields['seq']} at {where}, made of {raw(self.number, event.origin)}"
+            yield f"  {label}  seq {event.fields['seq']} at {where}, from raw record {raw(self.number, event.origin)}"
             shown = self.names if self.kind == "fields" else ("system_us", "event_time_us", "value")
             for name in shown:
                 yield f"     {_NAMES.get(name, name)} = {_format_field(name, event.fields[name], self._counterpart_value(event, name))}"
@@ -133,7 +133,7 @@ def _payload(stamp_ms: int, key: Any, value: Any) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class ChannelExcerpt:
-    """The events of one channel in both topics from the same place on, for telling how they differ."""
+    """Events of one channel in both topics, from the same index on."""
 
     number: int
     partition: int
@@ -142,14 +142,14 @@ class ChannelExcerpt:
     b: list[Event] = field(default_factory=list)
 
     def difference(self) -> Difference | None:
-        """Return the first difference among what both have, None if there is none."""
+        """Return the first difference among events that both have, None if there is none."""
         for index, (a, b) in enumerate(zip(self.a, self.b, strict=False)):
             if a.fields != b.fields:
                 return self._explain(index, a, b)
         return None
 
     def length_difference(self) -> Difference:
-        """Return the difference that one has more events than the other, which is to have them all."""
+        """Return the difference that one topic has more events than the other."""
         place = min(len(self.a), len(self.b))
         a, b = (events[place] if place < len(events) else None for events in (self.a, self.b))
         kind = "ended" if a is None or b is None else "fields"
@@ -164,7 +164,6 @@ class ChannelExcerpt:
         return Difference(self.number, self.partition, self.first + index, kind, a, b, names, _HINTS.get(subject, _HINTS["value"]))
 
     def _displacement(self, index: int) -> str:
-        """Return how events with other origins came to stand at one place."""
         a, b = ([event.origin for event in events[index:]] for events in (self.a, self.b))
         if len(a) > 1 and len(b) > 1 and a[0] == b[1] and a[1] == b[0]:
             return "swapped"
@@ -173,12 +172,12 @@ class ChannelExcerpt:
             return "missing in B"
         if in_b and not in_a:
             return "missing in A"
-        # Both come later in the other: the nearer one was put off.
+        # Each comes later in the other topic: the nearer one was delayed.
         return ("missing in A" if b.index(a[0]) < a.index(b[0]) else "missing in B") if in_a and in_b else ""
 
 
 def _cause(names: tuple[str, ...]) -> str:
-    """Return the field that the others follow from."""
+    # The first of these that differs explains the others.
     order = ("offset", "value", "key", "event_time_us", "arrival_us", "system_us", "flags", "stamp_ms", "seq")
     return next((name for name in order if name in names), "value")
 

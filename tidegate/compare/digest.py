@@ -1,9 +1,9 @@
 """
-What is remembered of a channel while two topics are compared: not its events but their digests, block by block.
+Digests of a channel's events, block by block: what a comparison remembers of a topic.
 
-Law: two sequences of events have equal digests at equal places exactly if they are equal byte for byte (as surely as BLAKE2
-tells), wherever the logs were cut. A billion events leave some megabytes, so topics of any size and in any order of their
-channels can be compared by walking each once; only a block that differs is looked at again.
+Law: two sequences of events have equal digests exactly if they are equal byte for byte (up to a collision of BLAKE2), wherever
+the logs were cut. A billion events leave some megabytes, so topics of any size can be compared by walking each once; only a block
+that differs is read again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _DIGEST_BYTES = 16
 
 @dataclass(slots=True)
 class _Streams:
-    """The parts of a block, each hashed as one stream: where a log is cut then makes no difference."""
+    """The columns of a block, each hashed as one stream, so that it does not matter where a log is cut."""
 
     hashes: list[Any] = field(default_factory=lambda: [hashlib.blake2b(digest_size=_DIGEST_BYTES) for _ in range(6)])
 
@@ -48,9 +48,8 @@ class ChannelDigest:
 
     Attributes:
         count: How many events.
-        blocks: The digest of each whole block.
-        begins: Log offset from which each block (the last one too, which may not be whole) can be read again, and the seq of
-            its first event.
+        blocks: The digest of each complete block.
+        block_starts: Log offset from which each block, also an incomplete one, can be read again, and the seq of its first event.
         largest_us: Largest system timestamp.
     """
 
@@ -61,7 +60,7 @@ class ChannelDigest:
     _open: _Streams = field(default_factory=_Streams)
 
     def add(self, events: EventColumns) -> None:
-        """Take the next events of the channel."""
+        """Add the next events of the channel."""
         added = 0
         while added < len(events):
             block_fill = self.count % BLOCK_EVENTS
@@ -81,15 +80,15 @@ class ChannelDigest:
             self.largest_us = max(self.largest_us, int(events.system_us.max()))
 
     def rest_digest(self) -> bytes:
-        """Return the digest of what follows the last whole block."""
+        """Return the digest of the events after the last complete block."""
         return self._open.digest()
 
 
 def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int, bool] | None:
     """
-    Return the first block that differs, or may: then only the events both have of it need be compared (True).
+    Return the first block that differs, and whether only the events that both have of it are to be compared.
 
-    None if the shorter of the two is the beginning of the longer.
+    None if the shorter channel is the beginning of the longer.
     """
     common = min(len(one.blocks), len(other.blocks))
     for block in range(common):
@@ -97,7 +96,7 @@ def find_differing_block(one: ChannelDigest, other: ChannelDigest) -> tuple[int,
             return block, False
     if one.count == other.count:
         return None if one.rest_digest() == other.rest_digest() else (common, False)
-    # Both hold events of the next block, as many as the shorter has: digests cannot tell a beginning.
+    # Both have events of the next block: a digest does not show whether one is the beginning of the other.
     return (common, True) if min(one.count, other.count) > common * BLOCK_EVENTS else None
 
 

@@ -1,10 +1,10 @@
 """
-Whether the CTIs of a channel keep what they promise, looked at beside the events that the topic itself holds.
+Checks the promises of a channel's CTIs against the events of the topic itself.
 
-Law: every CTI (c, n) is held against the events of its channel: none with seq >= n has s < c, wherever it stands in the log;
-the events below n stand before it; ``ahead`` and ``largest_us`` are what they say; and what it lists of substreams holds too.
-A CTI below one that came before is harmless (a writer that should be gone) but must be true all the same. What cannot be
-decided in bounded memory - an old writer's promise of long ago that none of the true writer's implies - is counted as such.
+Law: every CTI (c, n) is checked. No event with seq >= n has s < c, wherever it stands in the log; the events below n stand before
+the CTI; ``ahead`` and ``largest_us`` are right; its list of substreams holds too. A CTI below an earlier one is harmless (its writer
+was replaced) but must be true all the same. A promise that cannot be decided in bounded memory is counted: an old writer's, long
+ago, that no promise of the true writer implies.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tidegate.compare.records import EventColumns
 
 Ints = NDArray[np.int64]
 
+# So many of a channel's newest events are remembered, to check late CTIs against.
 RECENT_EVENTS = 65_536
-"""So many of a channel's newest events are remembered, to hold late CTIs against."""
 RECENT_PROMISES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
 class BrokenPromise:
-    """A promise that does not hold: whose, where it stands, and what belies it."""
+    """A promise that does not hold: its channel, its log offset, and what contradicts it."""
 
     number: int
     partition: int
@@ -47,12 +47,10 @@ class PromiseCheck:
 
     Args:
         number, partition: The channel.
-        whole: Whether the walk began with the channel's first event; else only what follows from what is met is checked.
+        is_from_start: Whether the walk began with the channel's first event; if not, fewer promises can be checked.
 
     Attributes:
-        ctis: How many were met.
-        stale: How many of them lay below an earlier one.
-        unproven: How many could not be decided.
+        ctis, stale, unproven: How many CTIs there were, lay below an earlier one, could not be decided.
         broken: The first that does not hold.
         c: Largest c so far.
     """
@@ -78,7 +76,7 @@ class PromiseCheck:
     _substream_promises: dict[bytes, int] = field(default_factory=dict)
 
     def add_events(self, events: EventColumns) -> None:
-        """Take the channel's next accepted events."""
+        """Check the channel's next accepted events."""
         if not len(events):
             return
         earliest_row = int(np.argmin(events.system_us))
@@ -97,7 +95,7 @@ class PromiseCheck:
         self._apply_waiting()
 
     def add_cti(self, log_offset: int, cti: Cti) -> None:
-        """Take the channel's next CTI, or a part of one, which stands behind the events taken so far."""
+        """Check the channel's next CTI, or a part of one, which stands behind the events added so far."""
         self.ctis += cti.part == cti.parts - 1
         listed = self._list_assembler.add_part(cti)
         if listed is None:
@@ -127,7 +125,7 @@ class PromiseCheck:
                 del self._promised_n[:-RECENT_PROMISES], self._promised_c[:-RECENT_PROMISES]
 
     def _check_counts(self, log_offset: int, cti: Cti) -> None:
-        """Hold a CTI about all events so far against their number at and above c, and the largest."""
+        """Check what a CTI states of all events so far: how many lie at or above c, and the largest."""
         above = np.concatenate([np.empty(0, dtype=np.int64), *self._above])
         above = above[above >= cti.c]
         self._above = [above] if len(above) else []
@@ -140,7 +138,7 @@ class PromiseCheck:
             )
 
     def _check_earlier_events(self, log_offset: int, cti: Cti) -> None:
-        """Hold a CTI against events that stand before it, numbered n and more."""
+        """Check a CTI against events before it that are numbered n and more."""
         implied = bisect_right(self._promised_n, cti.n) - 1
         if implied >= 0 and self._promised_n[implied] <= cti.n and self._promised_c[implied] >= cti.c:
             return
@@ -154,7 +152,6 @@ class PromiseCheck:
             self._report(log_offset, f"it says that events from number {cti.n} on are not before {format_tick(cti.c)}, but number {seq} is")
 
     def _apply_waiting(self) -> None:
-        """Let promises count whose events have come."""
         for promise in [each for each in self._waiting if each[0] <= self._last_seq + 1]:
             self._waiting.remove(promise)
             self._raise_c(promise[0], promise[1])

@@ -1,8 +1,8 @@
 """
-One topic of a comparison: its records as columns, and what of them a reader accepts.
+One topic of a comparison: its records as columns, and the events among them that a reader accepts.
 
-Law: :meth:`Walk.run` yields exactly the events that a reader of the topic accepts (:mod:`ordering.protocol.reader`), each once, with all
-that level 1 of the law fixes: header, key, value and Kafka timestamp; and its CTIs as they stand in the log.
+Law: :meth:`PartitionWalk.run` yields exactly the events that a reader of the topic accepts (:mod:`ordering.protocol.reader`), each
+once, with all that level 1 of the law fixes: header, key, value and Kafka timestamp; and the CTIs as they stand in the log.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class EventColumns:
         return len(self.log_offset)
 
     def take_rows(self, rows: Ints) -> EventColumns:
-        """Return the chosen rows; all of them in their order cost nothing."""
+        """Return the chosen rows, without copying if they are all rows in order."""
         if len(rows) == len(self) and (len(rows) == 0 or (rows[0] == 0 and (np.diff(rows) == 1).all())):
             return self
         chosen = pa.array(rows)
@@ -140,7 +140,7 @@ def _find_foreign_record(headers: pa.Array, offset: Ints, topic: str, partition:
 
 
 class LogPiece(NamedTuple):
-    """What a stretch of the log brought: accepted events, the log offsets upon which they were, and the CTIs that stand there."""
+    """A piece of the log: accepted events, the log offset of the record at which each was accepted, and the CTIs."""
 
     events: EventColumns
     log_position: Ints
@@ -149,13 +149,12 @@ class LogPiece(NamedTuple):
 
 class PartitionWalk:
     """
-    Walks one partition of one topic by the reader's rule.
+    One partition of one topic, walked by the reader's rule.
 
     Args:
         side: The topic.
         partition: The partition.
-        resume: Where to begin instead of its start: (log offset, roster number, seq accepted last) of the one channel that is
-            wanted then.
+        resume: Begin elsewhere, for one channel: (log offset, roster number, seq accepted last).
 
     Attributes:
         records: How many records were read so far.
@@ -176,7 +175,7 @@ class PartitionWalk:
         return self.reader.roster
 
     def run(self, until_us: int | None = None) -> Iterator[LogPiece]:
-        """Yield what the log brings, piece by piece, to its end or until nothing with s < *until_us* can come any more."""
+        """Yield the log in pieces, to its end or until no event with s < *until_us* can come."""
         side, partition = self._side, self._partition
         end = side.ends[partition]
         if self._start >= end:
@@ -192,7 +191,7 @@ class PartitionWalk:
             kafka.close()
 
     def unmet_promise(self) -> ProtocolError | None:
-        """Return the error that a reader at the end of the topic will stop with: a CTI promises events that are not there."""
+        """Return the error of a reader at the end of the topic, if a CTI promises events that are not there."""
         waiting = self.reader.blocked_channels()
         return gap_error(self._side.topic, self._partition, *waiting[0]) if waiting else None
 

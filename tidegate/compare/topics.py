@@ -1,8 +1,8 @@
 """
-Two ordered topics held against each other, partition by partition, each walked once and side by side.
+Compares two ordered topics, partition by partition, walking each once.
 
-Law (spec section 4, level 1): two topics made of the same raw topic under the same settings and journal hold the same event
-sequence in every channel, byte for byte. Numbers and times of their CTIs may differ; each is held against its own events.
+Law (spec section 4, level 1): two topics written from the same raw topic under the same settings and journal have the same event
+sequence in every channel, byte for byte. Number and timing of their CTIs may differ; each CTI is checked against its own topic.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Channel:
     digest: ChannelDigest
     check: PromiseCheck
     has_cti_before_start: bool = False
-    """Whether a CTI was met that lies wholly before the start of a comparison that begins in the middle."""
+    """Whether a CTI was met all of whose events lie before the start of the comparison."""
 
     @property
     def has_ended(self) -> bool:
@@ -46,21 +46,21 @@ class PartitionSummary:
     records: int = 0
     duplicates: int = 0
     torn: int = 0
-    """Records of torn writes: beyond a gap, ignored, and written again later."""
+    """Records of torn writes: beyond a gap, and written again later."""
     unmet: BrokenPromise | None = None
 
 
 @dataclass(slots=True)
 class Comparison:
     """
-    What a comparison found.
+    The result of a comparison.
 
     Attributes:
         a, b: Every partition of each topic.
-        equal: How many events are the same in both.
+        equal_events: How many events are the same in both.
         differences: The first difference of each channel that has one, rising in s.
-        rosters: What is wrong about the rosters; empty if nothing.
-        broken: Promises that do not hold, with the label of their topic.
+        rosters: How the rosters contradict each other; empty if they do not.
+        broken: Broken promises, with the label of their topic.
     """
 
     a: list[PartitionSummary] = field(default_factory=list)
@@ -72,11 +72,11 @@ class Comparison:
 
     @property
     def is_same(self) -> bool:
-        """Whether neither topic belies the other, nor itself."""
+        """Whether neither topic contradicts the other, nor itself."""
         return not (self.differences or self.rosters or self.broken)
 
     def ahead(self) -> tuple[int, int]:
-        """Return how many events A has that B does not have yet, and the other way round."""
+        """Return how many events A has that B does not have yet, and vice versa."""
         counts = [
             (a.channels[number].digest.count if number in a.channels else 0)
             - (b.channels[number].digest.count if number in b.channels else 0)
@@ -93,8 +93,8 @@ def compare_topics(a: Side, b: Side, until_us: int | None, complete: bool, on_re
     Args:
         a, b: The topics.
         until_us: Only events with s below this are compared, microseconds; None: all.
-        complete: Whether each must hold all that the other holds; else one may be further than the other.
-        on_records: Called with how many records were read more, from threads of its own.
+        complete: Whether each must have all that the other has; if not, one may be ahead.
+        on_records: Called with the number of records just read, from several threads.
 
     Raises:
         ProtocolError: A record of either is no event and no CTI.
@@ -135,7 +135,7 @@ def walk_partition(side: Side, partition: int, until_us: int | None, on_records:
 
 
 def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
-    """Refuse a start in what retention has left unless it is known that nothing from there on is gone (spec section 6)."""
+    """Refuse a start in a trimmed topic unless CTIs prove that no event from there on is gone (spec section 6)."""
     numbers = summary.roster.channels_of(partition, side.partitions) if summary.roster else range(1)
     if not all(number in summary.channels and summary.channels[number].has_cti_before_start for number in numbers):
         raise RefusedError(
@@ -149,7 +149,6 @@ def _check_start(side: Side, partition: int, summary: PartitionSummary) -> None:
 
 
 def _add_piece(summary: PartitionSummary, piece: LogPiece, side: Side, partition: int, until_us: int | None) -> None:
-    """Take what a stretch of the log brought, channel by channel."""
     ctis_by_number: dict[int, list[tuple[int, Cti]]] = {}
     for offset, cti in piece.ctis:
         ctis_by_number.setdefault(cti.number, []).append((offset, cti))
@@ -193,7 +192,7 @@ def _compare_channel(comparison: Comparison, a: Side, b: Side, number: int, part
 
 
 def _shorter_has_ended(channels: list[Channel | None]) -> bool:
-    """Return whether the shorter channel has ended: what the longer one has more will never come."""
+    """Return whether the shorter channel has ended, so that it will never have what the longer one has."""
     shorter = min(channels, key=lambda channel: channel.digest.count if channel else 0)
     return shorter is not None and shorter.has_ended
 
@@ -201,7 +200,7 @@ def _shorter_has_ended(channels: list[Channel | None]) -> bool:
 def _read_excerpt(
     a: Side, b: Side, digests: list[ChannelDigest], number: int, partition: int, block: int, until_us: int | None
 ) -> ChannelExcerpt:
-    """Read a block of both topics again, and the next one, by which it is told what is missing from what was moved."""
+    """Read a block of both topics again, and the next one: it shows whether an event is missing or moved."""
     first = block * BLOCK_EVENTS
     end = first + 2 * BLOCK_EVENTS
     sides = [_reread_block(side, digest, number, partition, block, end, until_us) for side, digest in zip((a, b), digests, strict=True)]
@@ -211,7 +210,7 @@ def _read_excerpt(
 def _reread_block(
     side: Side, digest: ChannelDigest, number: int, partition: int, block: int, end: int, until_us: int | None
 ) -> EventColumns | None:
-    """Return one channel's events from a block on, numbered below *past* among those compared, None if there are none."""
+    """Return one channel's compared events from a block on, up to index *end*; None if there are none."""
     if block >= len(digest.block_starts):
         return None
     offset, seq = digest.block_starts[block]
@@ -229,7 +228,7 @@ def _reread_block(
 
 
 def _compare_rosters(comparison: Comparison, complete: bool) -> str:
-    """Return what is wrong about the rosters: the newest of each topic must be the same, unless one topic is not that far yet."""
+    """Return how the newest rosters of both topics contradict each other; a topic that is behind may have an older one."""
     rosters = [
         max((each.roster for each in side if each.roster), key=lambda roster: roster.version, default=None)
         for side in (comparison.a, comparison.b)
@@ -239,7 +238,7 @@ def _compare_rosters(comparison: Comparison, complete: bool) -> str:
         return ""
     if one.version != other.version and not complete and (one.spread, one.substreams) == (other.spread, other.substreams):
         return ""
-    return f"A was made of {_describe_roster(one)}; B of {_describe_roster(other)}"
+    return f"A was written from {_describe_roster(one)}; B from {_describe_roster(other)}"
 
 
 def _describe_roster(roster: Roster) -> str:

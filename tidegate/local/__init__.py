@@ -1,1 +1,5 @@
-"""What commands do with files on one machine, without a cluster."""
+"""
+Scripts run on files, without a cluster: ``tidegate local`` and ``tidegate test``.
+
+Only :mod:`tidegate.cli` may import it. It drives ordering's model and query's buckets.
+"""

@@ -1,5 +1,5 @@
 """
-Cases: a script, the events it is given, and the results it must give, side by side in a folder.
+Cases: a folder with a script, its input events and the results it must give.
 
 =============================================  ======================================================================
 ``query.sql``                                  the script
@@ -7,14 +7,13 @@ Cases: a script, the events it is given, and the results it must give, side by s
 ``reference.NAME.ndjson`` (or csv, ...)        the records of a table that JOIN looks up
 ``reference.NAME.2001-01-02.ndjson``           the same, valid from that day on; any number of them
 ``expected.OUTPUT.ndjson``                     the results of OUTPUT, line by line; empty: none
-``expected.dead.ndjson``                       records that cannot be used, in any order; where it is missing: none
+``expected.dead.ndjson``                       records that cannot be used, in any order; no such file: none
 ``expected.error``                             instead of results: the whole text of the error
 ``case.toml``                                  ``description`` and time policies, as the flags of ``tidegate local``
 ``tidegate.toml``                              the configuration that the script must agree with, as ``--config``
 =============================================  ======================================================================
 
-Law: a folder that holds ``query.sql`` is a case; every other file in it must be one of these, for what is misspelled
-would test nothing.
+Law: a folder that holds ``query.sql`` is a case. Every other file in it must be one of these: a misspelled one would test nothing.
 """
 
 from __future__ import annotations
@@ -56,16 +55,10 @@ class Case:
     One case.
 
     Args:
-        name: Its folder, below the one that was asked for.
-        folder: Where it is.
-        description: What it shows.
-        flags: Time policies.
-        files: The events of each input.
-        references: The records of each table of reference data.
+        name: Its folder, relative to the folder under test.
         expected: The lines that each output must give.
-        dead: What must be said of records that cannot be used.
-        error: The text of the error that must come instead; None: no error.
-        config: The configuration of its inputs, if it has one.
+        dead: The lines that records which cannot be used must give.
+        error: The text of the expected error; None: results are expected.
     """
 
     name: str
@@ -82,7 +75,7 @@ class Case:
 
 def find_case_folders(root: Path) -> list[Path]:
     """
-    Return the folders below *root* that are cases, in order of their names.
+    Return the folders of cases below *root*, by name.
 
     Raises:
         CaseError: There is none.
@@ -99,11 +92,11 @@ def read_case(folder: Path, root: Path) -> Case:
     Read a case.
 
     Raises:
-        CaseError: A file of it is not what it should be; names the file.
+        CaseError: A file of it is missing, unknown or malformed.
     """
     files: dict[str, list[LocalFile]] = {"input": [], "reference": []}
     expected: dict[str, tuple[bytes, ...]] = {}
-    for path in sorted(one for one in folder.iterdir() if one.is_file()):
+    for path in sorted(path for path in folder.iterdir() if path.is_file()):
         if match := _INPUT.fullmatch(path.name):
             files[match[1].lower()].append(_case_file(path, match[1].lower(), match[2], FORMAT_BY_SUFFIX[match[3].lower()]))
         elif match := _EXPECTED.fullmatch(path.name):
@@ -118,7 +111,7 @@ def read_case(folder: Path, root: Path) -> Case:
     description, flags = _read_settings(folder / SETTINGS)
     dead = expected.pop(DEAD, ())
     references = tuple(dict.fromkeys(files["reference"]))
-    duplicate = next((one for number, one in enumerate(references) if one.name in [other.name for other in references[:number]]), None)
+    duplicate = next((file for index, file in enumerate(references) if file.name in [other.name for other in references[:index]]), None)
     if duplicate is not None:
         what, fix = f"{duplicate.name} has versions and a file without a day, or of another format", "give each of them a day"
         raise CaseError(what, where=duplicate.path, fix=fix)
@@ -128,7 +121,7 @@ def read_case(folder: Path, root: Path) -> Case:
 
 
 def _case_file(path: Path, role: str, name: str, format: Format) -> LocalFile:
-    """Return a file of a case; versions of one table are one, with the day left open in its name."""
+    # The versions of a reference table are one file, with the day left open in its name.
     version = _VERSION.fullmatch(name) if role == "reference" else None
     if version is None:
         return LocalFile(name, str(path), format)
@@ -140,14 +133,13 @@ def _read_lines(path: Path) -> tuple[bytes, ...]:
 
 
 def _read_settings(path: Path) -> tuple[str, PolicyFlags]:
-    """Return the description and the policies of a case."""
     if not path.exists():
         return "", PolicyFlags()
     try:
         table = tomllib.loads(path.read_text("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise CaseError(f"the file is no TOML: {error}", where=str(path), fix='write late = "5m"') from None
-    known = {one.name for one in fields(PolicyFlags)}
+    known = {policy.name for policy in fields(PolicyFlags)}
     values: dict[str, str] = {}
     for name, value in _string_settings(table, path):
         if name != "description" and name not in known:

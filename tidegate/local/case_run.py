@@ -1,8 +1,8 @@
 """
-Running a case and holding what came against what was expected.
+Running a case and comparing its results with the expected ones.
 
-Law: results are compared as sequences of bytes, in the order in which they leave: equal instants have an order too. Every
-expected line is matched, differing or missing, every line that came is matched, differing or unexpected.
+Law: lines are compared as bytes and in the order in which results leave, also among results of one instant. Every expected line
+is matched, differing or missing; every actual line is matched, differing or unexpected.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from tidegate.order.files import BLOCK_BYTES
 @dataclass(frozen=True, slots=True)
 class Difference:
     """
-    One place at which what came is not what was expected.
+    One line that is not as expected.
 
     Args:
-        line: Line of the expectation, from 1; of an unexpected one the line before which it came.
-        expected: What should have come; None: nothing.
-        found: What came; None: nothing.
+        line: Line of the expectation, from 1; of an unexpected line the one before which it came.
+        expected: None: the actual line is unexpected.
+        actual: None: the expected line is missing.
     """
 
     line: int
@@ -42,7 +42,7 @@ class Difference:
 
 @dataclass
 class Comparison:
-    """What came of one output: how many lines were as expected, and where others were."""
+    """How many lines of an output were as expected, and which were not."""
 
     matched: int = 0
     differences: list[Difference] = field(default_factory=list)
@@ -50,15 +50,15 @@ class Comparison:
 
 @dataclass
 class Verdict:
-    """What became of a case: for each output (and the error, and the dead records) the comparison."""
+    """The comparison of each output of a case, of its error, and of its dead records."""
 
     case: Case
     comparisons: dict[str, Comparison]
 
     @property
     def is_good(self) -> bool:
-        """Tell whether all came as expected."""
-        return not any(one.differences for one in self.comparisons.values())
+        """Whether nothing differs."""
+        return not any(comparison.differences for comparison in self.comparisons.values())
 
 
 def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
@@ -67,10 +67,10 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
 
     Args:
         case: The case.
-        block_bytes: About how much of a file is read at a time; nothing may depend on it.
+        block_bytes: About how much of a file is read at a time; no result depends on it.
 
     Raises:
-        CaseError: It expects results of an output that the script does not have, or the other way about.
+        CaseError: The expected outputs are not those of the script.
         TidegateError: A file or a setting of it is wrong.
     """
     setup = RunSetup.of(case.files, case.flags, case.config, case.references)
@@ -85,7 +85,7 @@ def run_case(case: Case, block_bytes: int = BLOCK_BYTES) -> Verdict:
 
 
 def collect_results(case: Case, script: BoundScript, setup: RunSetup, block_bytes: int = BLOCK_BYTES) -> dict[str, list[str]]:
-    """Return the lines that each output gives, and what is said of dead records where there are or should be any."""
+    """Return the lines of each output, and of dead records if there are or should be any."""
     outputs = [plan.output for plan in script.plans]
     unmatched = sorted({*outputs} ^ {*case.expected})
     if unmatched or DEAD in outputs:
@@ -109,7 +109,7 @@ def _expected_lines(case: Case, name: str) -> list[str]:
 
 
 def compare_lines(expected: Sequence[str], actual: Sequence[str]) -> Comparison:
-    """Hold two sequences of lines against each other."""
+    """Compare two sequences of lines."""
     comparison = Comparison()
     for tag, expected_start, expected_end, actual_start, actual_end in SequenceMatcher(
         None, expected, actual, autojunk=False

@@ -1,7 +1,7 @@
 """
 The files that ``tidegate local`` reads: which file is which input, and how each is opened.
 
-Law: what is wrong with a name or a file is told before anything is read or written.
+Law: a wrong name or format is reported before anything is read or written.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ class LocalFile:
 
     @property
     def can_be_read_twice(self) -> bool:
-        """Tell whether it is a file that can be opened again."""
+        """Whether it can be opened a second time."""
         return self.path != STANDARD_INPUT and Path(self.path).is_file()
 
 
 def parse_file_flags(flag_values: Sequence[str], flag: str = "--input") -> list[LocalFile]:
     """
-    Return the files that the flags name, each ``NAME=FILE``.
+    Return the files of flags written ``NAME=FILE``.
 
     Raises:
-        SettingError: A flag is not of that form, or names an input a second time.
+        SettingError: A flag is written otherwise, or names an input twice.
         OrderFileError: The ending of a file names no format.
     """
     files: list[LocalFile] = []
@@ -80,7 +80,7 @@ def open_file_records(file: LocalFile, block_bytes: int) -> Iterator[Records]:
     Open a file's records.
 
     Raises:
-        OrderFileError: It cannot be read as what its ending says.
+        OrderFileError: It cannot be read in the format of its ending.
     """
     with open_source(file.path) as source:
         yield open_records(file.path, file.format, source, "\t" if file.path.lower().endswith(".tsv") else ",", block_bytes)

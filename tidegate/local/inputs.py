@@ -1,10 +1,10 @@
 """
-A file as an input of a script: its records, each partition of them walked through a time model of its own.
+A file as an input of a script: each partition of its records goes through a time model of its own.
 
-A record's arrival is its ``EventEnqueuedUtcTime``, its partition its ``PartitionId``, where the first record (or the header)
-has such fields. Without TIMESTAMP BY the arrival is the event time; a file without arrivals arrived when it was last changed.
-With TIMESTAMP BY and without arrivals nothing is early or late: only reorder applies. Edges belong together by their substream and
-start as in a job; without OVER by their start alone, since records of files have no keys beside their payloads.
+A record's arrival is its ``EventEnqueuedUtcTime``, its partition its ``PartitionId``, if the first record (or the header) has such
+fields. Without TIMESTAMP BY the arrival is the event time; the records of a file without arrivals arrived when it was last changed.
+With TIMESTAMP BY and without arrivals nothing is early or late: only reorder applies. Edges belong together by substream and
+start, as in a job; without OVER by their start alone, since records of files have no keys beside their payloads.
 
 Law: what leaves, and in which order, depends on the file and the settings alone, not on how it was cut into blocks.
 """
@@ -48,15 +48,19 @@ Mask = NDArray[np.bool_]
 ARRIVAL = "EventEnqueuedUtcTime"
 PARTITION = "PartitionId"
 PARTITION_MAX = 2**31 - 1
+# Stands for the partitions that standard input may still bring. It never has a CTI, so time waits for the end.
 _UNKNOWN = -1
-"""Stands for partitions that may come: it never speaks, so time waits for the end."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
     """
-    A record that cannot be used: of which input (None: a row between two operators), why, of which partition and line (None: not
-    known), and its JSON.
+    A record that cannot be used.
+
+    Args:
+        input: None for a row between two operators.
+        partition, line: None if not known.
+        value: Its JSON.
     """
 
     input: str | None
@@ -69,12 +73,11 @@ class BadRecord:
 @dataclass(frozen=True, slots=True)
 class TimeRules:
     """
-    How an input's time is told.
+    How the time of an input's records is determined.
 
     Args:
-        policies: The time policies; what they say of arrivals means nothing where there are none.
+        policies: The time policies; without arrivals only reorder applies.
         time_format: How event times are written; one of :data:`ordering.columns.timestamps.UNITS`.
-        shape: What an event is in time.
         end: Field path of the end of a span; None for points.
     """
 
@@ -105,13 +108,11 @@ class FileInput:
     One input of a script, read from a file.
 
     Args:
-        file: Where its records are.
-        scan: What the script says of its event time and its substreams.
-        rules: How its time is told.
+        scan: Its event time and its substreams, as the script has them.
         block_bytes: About how much is read at a time.
 
     Raises:
-        OrderFileError: The file is not what its name says, or lacks what it needs; it names the file and the line.
+        OrderFileError: The file does not have the format of its ending, or lacks a time.
     """
 
     def __init__(self, file: LocalFile, scan: Scan, rules: TimeRules, block_bytes: int) -> None:
@@ -139,7 +140,7 @@ class FileInput:
         return sum(partition.next_line > 0 for partition in self._partitions.values())
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._open.close()
 
     def read(self) -> tuple[list[Step], list[BadRecord]]:
@@ -174,7 +175,6 @@ class FileInput:
         return without_arrival(self.rules.policies, has_over=self._over)
 
     def _file_change_us(self) -> int:
-        """Return the arrival of every record of a file that holds none."""
         if self.has_arrival or self._scan.timestamp_by is not None:
             return NEVER
         if not self.file.can_be_read_twice:
@@ -188,7 +188,7 @@ class FileInput:
         return Path(self.file.path).stat().st_mtime_ns // 1_000
 
     def _find_partitions(self, block_bytes: int) -> list[int]:
-        """Return the partitions that the file has, none if that cannot be known: time may pass none of them before its first record."""
+        """Return the file's partitions; none if they cannot be known. Time may pass none of them before its first record."""
         if not self.has_partition:
             return [0]
         if not self.file.can_be_read_twice:
@@ -260,7 +260,7 @@ class _Rows(RecordColumns):
             self.key = self.substream.dictionary_decode().cast(pa.binary())
 
     def by_partition(self) -> Iterator[tuple[int, Ints]]:
-        """Yield each partition that has records to walk, with its rows."""
+        """Yield each partition with the rows of it that the model hears of."""
         for partition in np.unique(self.partition[self.is_walked]).tolist():
             yield partition, np.flatnonzero(self.is_walked & (self.partition == partition))
 
@@ -288,7 +288,7 @@ def parse_partitions(values: Variant) -> tuple[Ints, Mask]:
 
 
 def _without_type(expr: Expr | None) -> Expr | None:
-    """Return an expression as ingest reads it: a field alone counts as it stands in the record, whatever type it is declared to have."""
+    # As ingest reads it: a field alone counts as it stands in the record, whatever type it is declared to have.
     path = path_of(expr) if expr is not None else None
     return expr if path is None else Field(path)
 
@@ -300,7 +300,7 @@ def _extract(reader: ReaderSource, block: Block, name: str) -> Variant:
 
 
 def _read_first_names(blocks: Iterator[Block]) -> tuple[list[str], Iterator[Block]]:
-    """Return the names in the first record that is an object, and the blocks, those read for it included."""
+    """Return the field names of the first record that has any, and all blocks."""
     seen: list[Block] = []
     names: list[str] = []
     for block in blocks:

@@ -1,9 +1,8 @@
 """
-Where the results of a script on files go: a file for each output, or standard output.
+Where results go: a file for each output, or standard output.
 
-Law: a result is one line, byte for byte the value that a job would write. Files are there whole once the run has ended well,
-and until then what stood there stands. Of several outputs on standard output each line names its own, and lines come in the
-order of time, then of the outputs in the script.
+Law: a result is one line, byte for byte the value that a job would write. Files are replaced, complete, once the run has ended
+well. If several outputs go to standard output, each line names its output; lines come in the order of time, then of the script.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import orjson
 
@@ -22,29 +21,17 @@ from tidegate.local.inputs import BadRecord
 from tidegate.local.run import RunStep
 from tidegate.order.output import LineWriter
 
+# The file, without its ending, of records that cannot be used.
 DEAD = "dead"
-"""Name of the file, but for its ending, that records which cannot be used go to."""
 _NAME = re.compile(r"[^/\\\0]+")
-
-
-class Sink(Protocol):
-    """What takes the results of a run."""
-
-    def write(self, step: RunStep) -> None:
-        """Take what one step gave."""
-        ...
-
-    def commit(self) -> None:
-        """Take notice that there is no more."""
-        ...
 
 
 class ResultFiles:
     """
-    A file for each output in one folder, and one for the records that cannot be used.
+    A file for each output in one folder, and one for records that cannot be used.
 
     Raises:
-        SettingError: An output cannot be a file, or is a file that is read.
+        SettingError: An output cannot be a file, or is one of the inputs.
     """
 
     def __init__(self, folder: Path, outputs: Sequence[str], read_files: Sequence[LocalFile]) -> None:
@@ -73,11 +60,11 @@ class ResultFiles:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Throw away what was not kept."""
+        """Discard what was not committed."""
         self._exit.close()
 
     def write(self, step: RunStep) -> None:
-        """Write the results of a step, and the records that could not be used."""
+        """Write what a step gave."""
         for lines, results in zip(self._lines, step.results, strict=False):
             lines.write([value + b"\n" for value in results.values])
         self._lines[-1].write([dead_line(bad) for bad in step.bad])
@@ -99,7 +86,7 @@ class PrintedResults:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Nothing is held."""
+        """Nothing is left to do."""
 
     def write(self, step: RunStep) -> None:
         """Print the results of a step."""
@@ -111,7 +98,7 @@ class PrintedResults:
         self._lines.write([texts[index] for index in sorted(range(len(texts)), key=instants.__getitem__)])
 
     def commit(self) -> None:
-        """Nothing is held."""
+        """Nothing is left to do."""
 
 
 def dead_line(bad: BadRecord) -> bytes:

@@ -1,7 +1,7 @@
 """
-What ``tidegate local`` says about itself: how far it is, what happened to each input's records, how many results there are.
+Progress and summary of ``tidegate local``: what happened to each input's records, and how many results there are.
 
-Law: numbers add up: every record of an input was taken in order, dropped by a policy, or could not be used.
+Law: numbers add up: every record of an input is in order, dropped by a policy, or could not be used.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _REASONS_SHOWN = 10
 
 class LocalReport:
     """
-    What is said while a script runs on files and after.
+    The report of one run.
 
     Args:
-        script: What the script is called.
+        script: The name of the script.
         outputs: The names of its outputs.
         as_json: Whether a program reads it.
-        mistakes: What the script says that was hardly meant.
+        mistakes: Findings of lint that would make results stay away.
     """
 
     def __init__(self, script: str, outputs: Sequence[str], *, as_json: bool, mistakes: Sequence[Finding] = ()) -> None:
@@ -46,7 +46,7 @@ class LocalReport:
         return self._reasons.total()
 
     def add(self, step: RunStep) -> None:
-        """Count what one step gave."""
+        """Count the results and bad records of a step."""
         for number, results in enumerate(step.results):
             self._results[number] += len(results.values)
         self._reasons.update(bad.reason for bad in step.bad)

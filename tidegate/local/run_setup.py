@@ -1,7 +1,7 @@
 """
-What ``tidegate local`` and ``tidegate test`` run a script with: files, time policies, and perhaps a configuration.
+What a script is run with: files, time policies, and perhaps a configuration.
 
-Law: a flag that is given counts; else what the configuration says of the input; else the default.
+Law: a flag overrides the configuration of the input, which overrides the default.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Named = TypeVar("Named")
 
 @dataclass(frozen=True, slots=True)
 class PolicyFlags:
-    """Time policies as they are typed; None where they are not."""
+    """Time policies as typed; None: not given."""
 
     early: str | None = None
     late: str | None = None
@@ -44,7 +44,7 @@ class PolicyFlags:
 
     def override(self, policies: Policies) -> Policies:
         """
-        Return *policies* with those that were typed in their places.
+        Return *policies* with the given ones replaced.
 
         Raises:
             SettingError: A duration cannot be read or is out of range.
@@ -69,13 +69,11 @@ class PolicyFlags:
 @dataclass(frozen=True)
 class RunSetup:
     """
-    What a run is given beside its script and its files.
+    What a run has beside its script.
 
     Args:
         settings: What the script is bound with.
-        rules: How the time of each input is told, by its name.
-        files: The records of each input.
-        references: The tables of reference data, by name.
+        rules: How the time of each input is determined, by its name.
     """
 
     settings: ScriptSettings
@@ -88,10 +86,10 @@ class RunSetup:
         cls, files: Sequence[LocalFile], flags: PolicyFlags, config: Path | None = None, references: Sequence[LocalFile] = ()
     ) -> RunSetup:
         """
-        Put together files, flags and configuration.
+        Combine files, flags and configuration.
 
         Raises:
-            SettingError: One of them is wrong, or asks for what there is not on files.
+            SettingError: One of them is wrong.
             RefusedError: A table of reference data cannot be read.
         """
         shared_names = {file.name.lower() for file in files} & {file.name.lower() for file in references}
@@ -129,14 +127,12 @@ def _time_rules(table: InputSettings, flags: PolicyFlags) -> TimeRules:
 
 
 def _schema(file: LocalFile, table: InputSettings | None) -> InputSchema:
-    """Return what is known of an input: what a configuration says of it, else that the script decides."""
     if table is None:
         return InputSchema(file.name, is_free=True)
     return InputSchema(file.name, table.timestamp_by, table.over, table.fields)
 
 
 def _load_tables(files: Sequence[LocalFile], known: Mapping[str, ReferenceSettings]) -> dict[str, ReferenceTable]:
-    """Read tables of reference data; a configuration may say of which types their fields are."""
     if not files:
         return {}
     from query.reference.files import load_reference
@@ -155,7 +151,7 @@ def open_run(script: BoundScript, setup: RunSetup, block_bytes: int) -> Iterator
     Open the files that a script reads, in the order in which it names them.
 
     Raises:
-        OrderFileError: A file is not what its name says.
+        OrderFileError: A file does not have the format of its ending.
     """
     file_of = {file.name: file for file in setup.files}
     with ExitStack() as stack:

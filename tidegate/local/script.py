@@ -1,8 +1,8 @@
 """
 A script that runs on files: the script alone decides what event time is and along which key time advances.
 
-Law: each input has one event time and one key for the whole script, as it would have on an ordered topic; a script that
-says two things of an input, or gives only some of its inputs a key, is refused.
+Law: each input has one event time and one key in the whole script, as on an ordered topic. A script that contradicts itself, or
+has OVER after only some of its inputs, is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ScriptSettings:
 
     Args:
         schemas: The inputs it may read.
-        window_us_max: Longest window accepted, in microseconds.
+        window_us_max: Longest window accepted, microseconds.
     """
 
     schemas: Sequence[InputSchema]
@@ -51,7 +51,7 @@ class BoundScript:
 
     @property
     def has_over(self) -> bool:
-        """Tell whether time advances substream by substream."""
+        """Whether time advances substream by substream."""
         return any(scan.over is not None for scan in self.scans)
 
 
@@ -62,7 +62,7 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
     Args:
         path: The script.
         settings: What it is bound with.
-        name: What errors call it; by default the path.
+        name: Its name in errors; by default the path.
         into: The output of a script that names none.
 
     Raises:
@@ -97,7 +97,7 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
 
 
 def find_mistakes(path: Path, settings: ScriptSettings, into: str | None = None) -> list[Finding]:
-    """Return what a script that can be bound says and hardly means, of all that ``tidegate lint`` finds."""
+    """Return those findings of ``tidegate lint`` that are probably mistakes."""
     surroundings = LintContext(settings.schemas, settings={"into": into, "window_us_max": settings.window_us_max})
     return [finding for finding in lint(read_script(path), surroundings) if finding.code in MISTAKES]
 

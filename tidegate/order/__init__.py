@@ -1,1 +1,5 @@
-"""Ordering of files: what ``tidegate order`` reads, walks and writes."""
+"""
+Files of events: their readers, and ``tidegate order``, which puts them in order.
+
+Only :mod:`tidegate.cli` and :mod:`tidegate.local` may import it.
+"""

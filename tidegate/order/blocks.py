@@ -1,7 +1,7 @@
 """
-Records of a file, some at a time, whatever its format: what readers of files give, and what may be wrong with a record.
+Records of a file in blocks, whatever its format, and the faults a record may have.
 
-Law: what a record is, and the line it is said to stand in, depends on the file alone, not on where its blocks are cut.
+Law: what a record is, and its line number, depends on the file alone, not on where its blocks are cut.
 A line counts physical lines from 1 (a CSV's header is one of them, a record that spans several has the line it begins
 in); Parquet has rows instead, an array elements. A record that cannot be read has a *fault*; the next one is read all the same.
 """
@@ -25,7 +25,7 @@ SHOWN_CHARACTERS = 1_000
 
 
 class OrderFileError(TidegateError):
-    """A file cannot be read as what it is said to be."""
+    """A file cannot be read in its format."""
 
     exit_code = 2
     default_code = "TG-ORDER-FILE"

@@ -1,8 +1,8 @@
 """
-The fields that order needs out of a record: event time, end, arrival, partition, substream and record key.
+The fields that ``tidegate order`` reads: event time, end, arrival, partition, substream and record key.
 
-Law: what a record gives depends on that record and the names in force alone. Names are as typed; only the well-known
-names of arrival and partition are found ignoring case, in the file's header or in its first object, once for the file.
+Law: a field's value depends on the record and the names in force alone. Names are as typed; only the well-known names of arrival
+and partition are found ignoring case, once for the file, in its header or its first object.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ Ticks = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 ARRIVAL_NAMES = ("EventEnqueuedUtcTime", "EnqueuedTime", "LastModified")
 PARTITION_NAMES = ("PartitionId",)
+# The value of a field that a record does not have.
 MISSING: Any = object()
-"""What a record gives that does not have a field at all."""
 
 _STEP = re.compile(r"\[([^\]]+)\]|([^.\[\]]+)")
 _PLAIN = re.compile(r"[\w$@:-]+")
@@ -40,10 +40,10 @@ _INT64 = 2**63
 
 def parse_path(text: str, flag: str) -> FieldPath:
     """
-    Read a field path: names with dots between them; a name with dots or brackets of its own stands in ``[brackets]``.
+    Read a field path: names with dots between them; a name with dots or brackets stands in ``[brackets]``.
 
     Raises:
-        SettingError: It is none.
+        SettingError: *text* is no path.
     """
     names, position = [], 0
     while position < len(text):
@@ -73,7 +73,7 @@ def format_path(path: FieldPath) -> str:
 
 
 def find_well_known(names: Iterable[str], candidates: Sequence[str]) -> FieldPath | None:
-    """Return the first of the *wanted* names that is among *names* ignoring case, as it is spelled there."""
+    """Return the first of *candidates* that is among *names* ignoring case, as it is spelled there."""
     spelled = {name.lower(): name for name in names}
     return next(((spelled[one.lower()],) for one in candidates if one.lower() in spelled), None)
 
@@ -96,9 +96,9 @@ def path_getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
 
 def ticks_of(values: Sequence[Any], unit: str) -> Ticks:
     """
-    Read times into microseconds as :func:`ordering.columns.timestamps.to_ticks` does, value by value; and which are valid.
+    Return times in microseconds, and which are valid, as :func:`ordering.columns.timestamps.to_ticks` reads them.
 
-    Text such as ``12:07`` or ``12:07:30`` is a time of the first day, 1970-01-01, where *unit* takes text at all.
+    Text such as ``12:07`` or ``12:07:30`` is a time of 1970-01-01, if *unit* accepts text.
     """
     texts = values if set(map(type, values)) == {str} else [_time_text(value, unit) for value in values]
     ticks, valid = to_ticks(_text_column(texts), unit)
@@ -151,7 +151,7 @@ def key_of(value: Any) -> bytes:
 
 
 def _compact_json(value: Any) -> str:
-    """Return compact JSON text, of values nested however deep: without recursion."""
+    # Without recursion: values may be nested however deep.
     text: list[str] = []
     stack: list[tuple[Any, str]] = [(value, "")]
     while stack:
@@ -190,7 +190,7 @@ def partition_of(value: Any, *, is_typed: bool) -> PartitionId | None:
 
     Args:
         value: A JSON scalar.
-        typed: Whether the file tells numbers from text. Where it does not, text that is an integer is one.
+        is_typed: Whether the format distinguishes numbers from text; if not, text that is an integer is one.
     """
     if isinstance(value, str) and not is_typed and re.fullmatch(r"-?(0|[1-9]\d{0,17})", value):
         value = int(value)

@@ -41,14 +41,12 @@ def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, bl
     Start reading *source*, which is the file at *path* (``-``: standard input).
 
     Args:
-        path: What errors call it.
-        format: What it holds.
-        source: The bytes.
+        path: Its name in errors.
         delimiter: Of CSV: the character between columns.
         block_bytes: About how much to read at a time; results do not depend on it.
 
     Raises:
-        OrderFileError: It is not what it is said to be.
+        OrderFileError: It cannot be read in that format.
     """
     total = Path(path).stat().st_size if path != STANDARD_INPUT and Path(path).is_file() else 0
     if format is Format.NDJSON:
@@ -69,7 +67,7 @@ def detect_format(path: str, source: BinaryIO, named_format: str | None) -> Form
         given: A format, or an ending without its dot.
 
     Raises:
-        OrderFileError: The ending says nothing, or the file is compressed.
+        OrderFileError: The ending names no format, or the file is compressed.
     """
     _check_compression(path, source, named_format)
     if named_format is None and path == STANDARD_INPUT:
@@ -108,7 +106,7 @@ def choose_delimiter(path: str, delimiter: str | None, input_format: str | None 
     Return the character between the columns of a CSV.
 
     Raises:
-        SettingError: What is given is not one character.
+        SettingError: It is not one character.
     """
     found = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
     found = "\t" if found == "\\t" else found
@@ -129,7 +127,7 @@ def open_source(path: str) -> Iterator[BinaryIO]:
     Open the file at *path*, or standard input.
 
     Raises:
-        OrderFileError: It cannot be opened, or not be read on.
+        OrderFileError: It cannot be opened or read.
     """
     try:
         if path == STANDARD_INPUT:

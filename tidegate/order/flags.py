@@ -62,7 +62,7 @@ def check_shape(shape: Shape, end: str | None, key: str | None) -> None:
     Check that the flags of spans go together.
 
     Raises:
-        SettingError: One stands without the other.
+        SettingError: One is given without the other.
     """
     if (shape is not Shape.POINT) != (end is not None):
         raise _conflict("--shape and --end go together", "--shape", "give both", "--shape interval --end until")

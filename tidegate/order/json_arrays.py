@@ -1,9 +1,8 @@
 """
-A file that is one JSON array, its elements the records: what many tools write in place of an object a line.
+A file that is one JSON array of records, which many tools write instead of one object a line.
 
-Law: the elements, and the number each is known by (from 1), depend on the file alone, not on how it is cut into pieces. Only
-the element being read is kept. What is between two commas is an element, whether it can be read or not; an array may be
-followed by another one.
+Law: the elements and their numbers, from 1, depend on the file alone, not on how it is cut into pieces. Text between two commas
+is an element, whether it can be read or not; an array may be followed by another. Only the element being read is kept.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ _OPENING, _CLOSING = b"[{", b"]}"
 
 def detect_array(source: BinaryIO) -> tuple[bool, bytes]:
     """
-    Tell whether *source* begins as an array of objects does.
+    Return whether *source* begins as an array of objects does, and what was read of it to find out.
 
-    Returns:
-        That, and what was read of it to tell; no more is read than that takes.
+    No more is read than that takes.
     """
     read = getattr(source, "read1", source.read)
     peeked = b""
@@ -41,7 +39,7 @@ class ArrayElements:
     The elements of arrays, found piece by piece.
 
     Args:
-        longest: An element longer than this is given shortened to this many bytes and one.
+        element_bytes_max: A longer element is cut to one byte more than this.
     """
 
     def __init__(self, element_bytes_max: int) -> None:
@@ -71,11 +69,11 @@ class ArrayElements:
         self._keep(piece[element_start:])
 
     def flush(self) -> Iterator[bytes]:
-        """Yield what the file ends with, where something is left open."""
+        """Yield the element that the end of the file leaves open."""
         yield from self._element(b"")
 
     def _ends_element(self, sign: bytes) -> bool:
-        """Take a sign outside of texts; tell whether an element ends there, or an array begins."""
+        """Count brackets; return whether *sign*, outside of strings, ends an element or begins an array."""
         if sign in _OPENING:
             self._depth += 1
             return self._depth == 1 and sign == b"["

@@ -1,8 +1,8 @@
 """
 Where ``tidegate order`` writes: standard output, files, pipes and devices.
 
-Law: no file is written that the run reads, and none twice over. A file named by a flag has its lines once the run has
-ended well, all of them at once; until then, and after a run that failed, what stood there stands.
+Law: no file is written that the run reads, and none twice. A file named by a flag is replaced at once when the run has ended well;
+after a failed run it is as it was before.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from ordering.errors import SettingError, TidegateError
 _STDOUT_NAMES = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _STDERR_NAMES = ("/dev/stderr", "/dev/fd/2", "/proc/self/fd/2")
 
+# Device and inode of a file, or the path where it will be.
 Identity = tuple[int, int] | str
-"""Which file it is: device and inode, or where it will be."""
 
 
 class OrderOutputError(TidegateError):
-    """A file that the command writes does not take what it is given."""
+    """An output file cannot be written."""
 
     exit_code = 4
     default_code = "TG-ORDER-OUTPUT"
@@ -35,15 +35,14 @@ class OrderOutputError(TidegateError):
 
 def check_distinct_files(source: BinaryIO, output: Path | None, dropped: Path | None) -> None:
     """
-    Check that nothing is written over what is read, nor over what else is written, by whatever names.
+    Check that input and outputs are different files, by whatever names.
 
     Args:
-        source: The input, opened.
         output: Where events go; None: standard output.
-        dropped: Where the other records go; None: nowhere.
+        dropped: Where dropped records go; None: nowhere.
 
     Raises:
-        SettingError: Two of them are the same file.
+        SettingError: Two of them are one file.
     """
     name_by_file: dict[Identity, str] = {}
     _claim(name_by_file, "the input", _file_identity(source))
@@ -73,7 +72,7 @@ def _claim(name_by_file: dict[Identity, str], name: str, identity: Identity | No
 
 
 def _file_identity(stream: IO[Any] | None) -> Identity | None:
-    """Return which regular file a stream is; None: none, such as a pipe, which may be named twice."""
+    # Only regular files count: a pipe may be named twice.
     if stream is None:  # closed before the program began
         return None
     try:
@@ -92,7 +91,7 @@ def _path_identity(path: Path) -> Identity | None:
 
 
 def _standard_stream(path: Path) -> TextIO | None:
-    """Return the standard stream that *path* names: opened anew it would be written from its beginning."""
+    # A standard stream opened anew by its path would be written from its beginning.
     if str(path) in _STDOUT_NAMES:
         return sys.stdout
     return sys.stderr if str(path) in _STDERR_NAMES else None
@@ -106,10 +105,9 @@ def _binary_stream(standard: TextIO | None) -> BinaryIO:
 
 class LineWriter:
     """
-    Where lines go: a file, standard output (*path* None), or nowhere (*wanted* False).
+    Writes lines to a file, to standard output (*path* None), or nowhere (*is_wanted* False).
 
-    As a context manager it throws away what was not kept by :meth:`keep`. Pipes, devices and standard output have their
-    lines as they come.
+    As a context manager it discards what was not committed. Pipes, devices and standard output get lines at once.
 
     Raises:
         OrderOutputError: The file cannot be written. A closed pipe is a ``BrokenPipeError``.
@@ -128,7 +126,7 @@ class LineWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Throw away what was not kept."""
+        """Discard what was not committed."""
         if self._unfinished:
             self._unfinished.unlink(missing_ok=True)
         if self._own:
@@ -180,5 +178,5 @@ class LineWriter:
 
 
 def discard_stdout() -> None:
-    """End quietly after whoever read standard output has closed it: nothing more may be written there, not even at exit."""
+    """Send standard output nowhere after its reader has closed it: Python would fail at exit otherwise."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,5 +1,5 @@
 """
-What ``tidegate order`` says about itself: how far it is, what happened in numbers, and what was wrong with the file.
+Progress, summary and errors of ``tidegate order``.
 
 Law: numbers add up: every record is in order, dropped or unreadable.
 """
@@ -49,10 +49,10 @@ class OrderFieldError(OrderFileError):
 
 class OrderReport:
     """
-    What is said while a file is ordered and after.
+    The report of one run.
 
     Args:
-        path: What the file is called.
+        path: The name of the file.
         as_json: Whether a program reads it.
     """
 
@@ -149,7 +149,7 @@ def _missing_field_error(path: str, names: FieldNames) -> OrderFieldError:
 
 
 def _suggest(path: FieldPath, seen: list[str]) -> str:
-    """Say what may have been meant by a path that leads nowhere."""
+    """Return what may have been meant by a path that no record has."""
     whole, (top, *inner) = ".".join(path), path
     if inner and whole in seen:
         return f"did you mean {format_path((whole,))}? "

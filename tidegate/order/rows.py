@@ -33,14 +33,14 @@ from tidegate.order.record_columns import RecordColumns
 
 Ints = NDArray[np.int64]
 
+# The partition of all records if none is named.
 SINGLE_PARTITION = PartitionId(2, 0, "", b"0")
-"""The partition of a file that names none."""
 
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
     """
-    What is to be done with a file.
+    How a file is ordered.
 
     Args:
         policies: Time policies; without an arrival only ``reorder_us`` and ``out_of_order_action`` count.
@@ -48,13 +48,12 @@ class OrderPlan:
         timestamp_format: How that and the end are written: one of :data:`ordering.columns.timestamps.UNITS`.
         over: Field whose values are substreams, or None.
         arrival: Field with the arrival time; None: a well-known one, if the file has it.
-        arrives: Whether there is an arrival at all; if not, no well-known one is looked for.
+        has_arrival: Whether there is an arrival; if not, no well-known field is looked for.
         partition: Field with the partition; None: a well-known one, if the file has it.
-        shape: What an event is in time.
         end: Field with the end of a span; an edge without it is a start edge.
         key: Field by which an end edge finds its start edge where there is no OVER.
-        typed: Whether the file tells numbers from text.
-        explain: Whether each line comes with its explanation.
+        is_typed: Whether the format distinguishes numbers from text.
+        should_explain: Whether each line comes with its explanation.
     """
 
     policies: Policies
@@ -71,17 +70,16 @@ class OrderPlan:
     should_explain: bool = False
 
     def named_fields(self) -> list[FieldPath]:
-        """Return the fields that were named, each of which some record should have."""
+        """Return the fields that flags name, each of which some record should have."""
         return [path for path in (self.timestamp_by, self.over, self.arrival, self.partition, self.end, self.key) if path is not None]
 
 
 @dataclass(slots=True)
 class FieldNames:
     """
-    The fields in force in one file, and what has been learned of its partitions.
+    The fields in force in one file.
 
-    ``settled`` once a header or a first object has been seen, with the names ``seen`` in it; ``absent`` are named fields that
-    no record had so far.
+    They are resolved by a header or a first object, with the names ``available`` in it. No record had the ``missing`` ones so far.
     """
 
     plan: OrderPlan
@@ -140,7 +138,7 @@ class Rows(RecordColumns):
         return self.partitions[self.codes[row]] if self.codes[row] >= 0 else None
 
     def _column(self, path: FieldPath) -> list[Any]:
-        """Return what each record has at *path*; ``MISSING`` where nothing, or where the record cannot be read."""
+        """Return each record's value at *path*, ``MISSING`` if it has none or cannot be read."""
         get, missing = path_getter(path), self._names.missing
         values = [MISSING if fields is None else get(fields) for fields in self.block.fields]
         if path in missing and any(value is not MISSING for value in values):
@@ -179,7 +177,7 @@ class Rows(RecordColumns):
         return pa.array(keys, type=pa.binary())
 
     def _exact_value(self, row: int, value: Any, path: FieldPath) -> Any:
-        """Return a value, read again where the fast parser had no room for all digits of an integer."""
+        # The fast parser makes floats of integers beyond 64 bits: those are read again, with all digits.
         if type(value) is float and abs(value) >= 2**63:
             return path_getter(path)(json.loads(self.block.text[row]))
         return value

@@ -1,4 +1,4 @@
-"""What commands on files say about themselves, on standard error: progress on a terminal, and a summary at the end."""
+"""Progress and summaries of commands on files, on standard error."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """
-A file walked line by line: each partition has a time model of its own, and what a line releases leaves at that line.
+The walk over a file, line by line: each partition has a time model, and the events that a line releases leave at that line.
 
-Law: the lines that come out, and their order, depend on the file and the settings alone, not on how the file was cut into
-blocks. At the end everything held leaves in the order (system timestamp, partition, line).
+Law: the lines that come out, and their order, depend on the file and the settings alone, not on how the file is cut into
+blocks. At the end all held events leave in the order (system timestamp, partition, line).
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ class Outcome:
 @dataclass(slots=True)
 class Summary:
     """
-    What happened so far. ``policies`` sums up what the models count, ``unreadable`` counts by reason.
-
-    ``first_bad`` is line and text of the first unreadable record for each reason.
+    What happened so far: counts, and line and text of the first unreadable record for each reason.
     """
 
     records: int = 0
@@ -60,7 +58,7 @@ class Summary:
 
 
 class FileWalk:
-    """The walk over one file; ``names`` are the fields in force, ``summary`` what happened so far."""
+    """The walk over one file, with the fields in force and a summary."""
 
     def __init__(self, plan: OrderPlan) -> None:
         self._plan = plan
@@ -75,7 +73,7 @@ class FileWalk:
         return len(self._partitions)
 
     def walk_block(self, block: Block) -> Outcome:
-        """Walk the next records; return what leaves upon them."""
+        """Walk the next records; return the lines that leave at them."""
         first = next((one for one in block.fields if one is not None), None)
         if not self.names.is_resolved and first is not None:
             self.names.resolve(list(first))
@@ -93,7 +91,7 @@ class FileWalk:
         return Outcome(_merge(released, [one.released_by for one in released]), [text for _, text in sorted(rejected)])
 
     def finish(self) -> Outcome:
-        """End the file: release everything that is held."""
+        """End the file: release all held events."""
         released = [self._partitions[partition].finish(self._next_line) for partition in sorted(self._partitions)]
         return Outcome(_merge(released, [one.system_us for one in released]))
 
@@ -107,7 +105,7 @@ class FileWalk:
         return state
 
     def _reject_unreadable(self, rows: Rows) -> list[tuple[int, bytes]]:
-        """Count the unreadable records and tell each as (line, text); those that move time have been walked by then."""
+        """Count the unreadable records; return (line, text) of each. Those that move time must have been walked."""
         rejected = []
         for row in np.flatnonzero(rows.is_bad).tolist():
             line, reason, text, partition = rows.block.line[row], rows.reason[row], rows.block.text[row], rows.partition_at(row)
@@ -125,7 +123,7 @@ class FileWalk:
 
 @dataclass(slots=True)
 class _ReleasedLines:
-    """Events that left a partition, in order: upon which line, with which system timestamp, and as what."""
+    """Events that left a partition, in order: the line that released each, its system timestamp and its text."""
 
     released_by: Ints
     system_us: Ints
@@ -133,7 +131,7 @@ class _ReleasedLines:
 
 
 def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[bytes]:
-    """Merge what left several partitions by one of its columns; of equals the partition named first comes first."""
+    """Merge the lines of several partitions by a column of them; among equals the first partition comes first."""
     if len(released) == 1:
         return released[0].text
     texts = [text for one in released for text in one.text]
@@ -142,9 +140,7 @@ def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[byt
 
 class _Partition:
     """
-    One partition's model, and its explanations where they are wanted.
-
-    ``told`` are those of events not yet written, as ``_ends`` are the ends of intervals, as they stand in the file.
+    One partition's model, with the explanations and the ends of intervals of events not yet written, by line.
     """
 
     def __init__(self, name: PartitionId, plan: OrderPlan, policies: Policies, counts: Counts) -> None:
@@ -157,10 +153,9 @@ class _Partition:
         self._ends: dict[int, int] = {}
 
     def walk(self, batch: Batch) -> tuple[_ReleasedLines, list[tuple[int, bytes]]]:
-        """Walk a batch; return what left, and what a policy dropped as (row of the batch, text)."""
+        """Walk a batch; return what left, and (row of the batch, text) of each event that a policy dropped."""
         step = self._model.step(self._state, batch)
-        if self._explainer:
-            self.explanations.update((told.offset, told) for told in self._explainer.walk(batch))
+        self._explain(batch)
         add_counts(self._counts, step.counts)
         if batch.end_us is not None:
             self._ends.update(zip(batch.offset[batch.readable].tolist(), batch.end_us[batch.readable].tolist(), strict=True))
@@ -175,13 +170,16 @@ class _Partition:
         return self._format_released(step.released, np.append(batch.offset, batch.end_offset)), dropped
 
     def finish(self, next_line: int) -> _ReleasedLines:
-        """Release everything held."""
+        """Release all held events."""
         end = self._model.time_only_batch(next_line, finish=True)
         step = self._model.step(self._state, end)
-        if self._explainer:
-            self.explanations.update((told.offset, told) for told in self._explainer.walk(end))
+        self._explain(end)
         add_counts(self._counts, step.counts)
         return self._format_released(step.released, np.full(1, next_line, dtype=np.int64))
+
+    def _explain(self, batch: Batch) -> None:
+        if self._explainer:
+            self.explanations |= {explanation.offset: explanation for explanation in self._explainer.walk(batch)}
 
     def _format_released(self, released: Released, lines: Ints) -> _ReleasedLines:
         offsets = released.offset.tolist()
@@ -204,7 +202,7 @@ class _Partition:
         return _ReleasedLines(lines[released.release_rows], released.system_us, text)
 
     def _ends_after(self, system_us: Ints, offsets: list[int]) -> list[bytes]:
-        """Return the ends of intervals, each after its system timestamp (spec section 4)."""
+        # An end lies after its system timestamp (spec section 4).
         ends = np.array([self._ends.pop(offset) for offset in offsets], dtype=np.int64)
         return format_ticks(np.maximum(ends, system_us + 1))
 
