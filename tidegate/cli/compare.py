@@ -120,14 +120,14 @@ def _make_side(label: str, admin: Admin, properties: dict[str, str], topic: Topi
         )
     if start_us is not None and not trimmed_places:
         offsets = admin.offsets_from(partitions, start_us)
-        starts = {each: min(offsets[each], max(ends[each] - TAIL_RECORDS, 0)) for each in partitions}
+        starts = {partition: min(offsets[partition], max(ends[partition] - TAIL_RECORDS, 0)) for partition in partitions}
     return Side(
         label,
         topic.name,
         properties,
         topic.partitions,
-        tuple(starts[each] for each in partitions),
-        tuple(ends[each] for each in partitions),
+        tuple(starts[partition] for partition in partitions),
+        tuple(ends[partition] for partition in partitions),
         start_us,
         bool(trimmed_places),
     )
@@ -158,7 +158,7 @@ def _compare_with_progress(a: Side, b: Side, until_us: int | None, complete: boo
 def _raw_record_names(settings: Settings, admin: Admin, sides: list[Side], comparison: Comparison) -> Callable[[int, int], str]:
     """Return a function that names a raw record by its input partition's roster number and its offset."""
     topics = {side.topic for side in sides}
-    rosters = [each.roster for each in (*comparison.a, *comparison.b) if each.roster]
+    rosters = [summary.roster for summary in (*comparison.a, *comparison.b) if summary.roster]
     names: list[str] = []
     settings_of_writer = next((given for given in settings.inputs.values() if given.ordered_topic in topics), None)
     if settings_of_writer is not None and all(roster.version == 1 for roster in rosters):

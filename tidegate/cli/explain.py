@@ -52,7 +52,7 @@ def explain(
                 walked += count
                 show(f"{walked:,} records", walked)
 
-            explanations = {each.offset: each for each in walk.explanations(start, end, on_records)}
+            explanations = {explanation.offset: explanation for explanation in walk.explanations(start, end, on_records)}
         for offset in offsets:
             unusable = walk.unusable.get(offset)
             missing |= unusable is None and offset not in explanations

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ordering.policies import Action, Shape
+from tidegate.observe.console import Format
 
 if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
     from tidegate.order.blocks import Records
@@ -44,13 +45,6 @@ class InputFormat(StrEnum):
     CSV = "csv"
     TSV = "tsv"
     PARQUET = "parquet"
-
-
-class SummaryFormat(StrEnum):
-    """How the summary is written."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def order(
@@ -87,10 +81,10 @@ def order(
     output: Annotated[Path | None, typer.Option(help="Where the ordered events go; default: standard output.")] = None,
     dropped: Annotated[Path | None, typer.Option(help="Where dropped and unreadable records go, with the reason.")] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Show what happened to every event, and because of which other.")] = False,
-    format: Annotated[SummaryFormat, typer.Option(help="How the summary on standard error is written.")] = SummaryFormat.TEXT,
+    format: Annotated[Format, typer.Option(help="How the summary on standard error is written.")] = Format.TEXT,
 ) -> None:
     """Put the events of a file in order, without Kafka, Spark or Java."""
-    from tidegate.order.blocks import Format
+    from tidegate.order.blocks import Format as FileFormat
     from tidegate.order.fields import parse_path
     from tidegate.order.files import BLOCK_BYTES, choose_delimiter, detect_format, open_records, open_source
     from tidegate.order.flags import NONE, check_shape, parse_policies
@@ -117,12 +111,12 @@ def order(
     )
     input_suffix = input_format.value if input_format else None
     separator = choose_delimiter(file, delimiter, input_suffix)
-    report = OrderReport(file, as_json=format is SummaryFormat.JSON)
+    report = OrderReport(file, as_json=format is Format.JSON)
     with open_source(file) as source:
         file_format = detect_format(file, source, input_suffix)
         check_distinct_files(source, output, dropped)
         records = open_records(file, file_format, source, separator, BLOCK_BYTES)
-        plan = replace(plan, is_typed=file_format is not Format.CSV)
+        plan = replace(plan, is_typed=file_format is not FileFormat.CSV)
         with LineWriter(output) as ordered_writer, LineWriter(dropped, is_wanted=dropped is not None) as dropped_writer:
             try:
                 walk = walk_file(file, records, plan, ordered_writer, dropped_writer, report)

@@ -103,7 +103,7 @@ def _await_answers(store: ProgressStore, topics: list[str], substreams: int) -> 
     while True:
         reports = _ask(store, topics, substreams)
         waiting = [
-            each for each in reports if each.is_alive(began_ms) and any("held_from_us" not in report for report in each.partitions.values())
+            job for job in reports if job.is_alive(began_ms) and any("held_from_us" not in report for report in job.partitions.values())
         ]
         if not waiting or time.monotonic() > deadline_s:
             return reports

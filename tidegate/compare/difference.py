@@ -203,6 +203,5 @@ def _format_field(name: str, value: Any, other: Any = None) -> str:
 
 
 def _first_differing_byte(value: bytes, other: bytes) -> int:
-    return next(
-        (byte_index for byte_index, (mine, its) in enumerate(zip(value, other, strict=False)) if mine != its), min(len(value), len(other))
-    )
+    pairs = enumerate(zip(value, other, strict=False))
+    return next((index for index, (byte, other_byte) in pairs if byte != other_byte), min(len(value), len(other)))

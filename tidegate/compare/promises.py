@@ -152,7 +152,7 @@ class PromiseCheck:
             self._report(log_offset, f"it says that events from number {cti.n} on are not before {format_tick(cti.c)}, but number {seq} is")
 
     def _apply_waiting(self) -> None:
-        for promise in [each for each in self._waiting if each[0] <= self._last_seq + 1]:
+        for promise in [waiting for waiting in self._waiting if waiting[0] <= self._last_seq + 1]:
             self._waiting.remove(promise)
             self._raise_c(promise[0], promise[1])
 

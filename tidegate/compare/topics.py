@@ -176,7 +176,7 @@ def _events_before(events: EventColumns, until_us: int | None) -> EventColumns:
 
 
 def _compare_channel(comparison: Comparison, a: Side, b: Side, number: int, partition: int, until_us: int | None, complete: bool) -> None:
-    channels = [each.channels.get(number) for each in (comparison.a[-1], comparison.b[-1])]
+    channels = [summary.channels.get(number) for summary in (comparison.a[-1], comparison.b[-1])]
     digests = [channel.digest if channel else ChannelDigest() for channel in channels]
     block = find_differing_block(*digests)
     difference = None
@@ -230,15 +230,15 @@ def _reread_block(
 def _compare_rosters(comparison: Comparison, complete: bool) -> str:
     """Return how the newest rosters of both topics contradict each other; a topic that is behind may have an older one."""
     rosters = [
-        max((each.roster for each in side if each.roster), key=lambda roster: roster.version, default=None)
+        max((summary.roster for summary in side if summary.roster), key=lambda roster: roster.version, default=None)
         for side in (comparison.a, comparison.b)
     ]
-    one, other = rosters
-    if one is None or other is None or one == other:
+    a, b = rosters
+    if a is None or b is None or a == b:
         return ""
-    if one.version != other.version and not complete and (one.spread, one.substreams) == (other.spread, other.substreams):
+    if a.version != b.version and not complete and (a.spread, a.substreams) == (b.spread, b.substreams):
         return ""
-    return f"A was written from {_describe_roster(one)}; B from {_describe_roster(other)}"
+    return f"A was written from {_describe_roster(a)}; B from {_describe_roster(b)}"
 
 
 def _describe_roster(roster: Roster) -> str:

@@ -89,15 +89,16 @@ def _input_numbers(source: FileInput) -> dict[str, Any]:
 
 def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
     yield f"{numbers['script']}: {numbers['seconds']:.1f} s"
-    for name, one in numbers["inputs"].items():
-        yield f"  input {name}: {one['records']:,} records of {one['file']}, {one['ordered']:,} in order{_policy_counts(one)}"
-        if not one["has_arrival"]:
+    for name, figures in numbers["inputs"].items():
+        ordered = f"{figures['ordered']:,} in order{_policy_counts(figures)}"
+        yield f"  input {name}: {figures['records']:,} records of {figures['file']}, {ordered}"
+        if not figures["has_arrival"]:
             yield f"    no {ARRIVAL}: nothing is early or late"
-        if not one["has_partition"]:
+        if not figures["has_partition"]:
             yield f"    no {PARTITION}: all of partition 0"
     for name, count in numbers["outputs"].items():
         yield f"  output {name}: {count:,} results"
-    reasons = sorted(numbers["bad"].items(), key=lambda one: (-one[1], one[0]))
+    reasons = sorted(numbers["bad"].items(), key=lambda item: (-item[1], item[0]))
     if reasons:
         yield f"  {sum(numbers['bad'].values()):,} records could not be used; with --output-dir dead.ndjson has each of them:"
         yield from (f"    {count:,} {reason}" for reason, count in reasons[:_REASONS_SHOWN])
@@ -108,8 +109,8 @@ def _sentences(numbers: dict[str, Any]) -> Iterator[str]:
         yield f"    {mistake['fix']}"
 
 
-def _policy_counts(one: dict[str, Any]) -> str:
-    adjusted = {"late adjusted": one["late_adjusted"], "out of order adjusted": one["out_of_order_adjusted"]}
-    dropped = {f"{name.replace('_', ' ')} dropped": count for name, count in one["dropped"].items()}
+def _policy_counts(figures: dict[str, Any]) -> str:
+    adjusted = {"late adjusted": figures["late_adjusted"], "out of order adjusted": figures["out_of_order_adjusted"]}
+    dropped = {f"{name.replace('_', ' ')} dropped": count for name, count in figures["dropped"].items()}
     parts = [f"{count:,} {name}" for name, count in (adjusted | dropped).items() if count]
     return f" ({', '.join(parts)})" if parts else ""

@@ -113,10 +113,10 @@ def _check_time(scan: Scan, source: Source) -> None:
 
 def _contradiction(before: Scan, scan: Scan, source: Source) -> Exception:
     clause, code = ("TIMESTAMP BY", "TIMESTAMP") if before.timestamp_by != scan.timestamp_by else ("OVER", "OVER")
-    exprs = [one.timestamp_by if code == "TIMESTAMP" else one.over for one in (before, scan)]
-    said = " and ".join(f"{clause} {expr}" if expr else f"no {clause}" for expr in exprs)
-    at = next((expr.offset for expr in reversed(exprs) if expr), -1)
-    return source.error(f"{scan.input} has {said}", code=code, offset=at, fix="write the same each time the input is named")
+    exprs = [each_scan.timestamp_by if code == "TIMESTAMP" else each_scan.over for each_scan in (before, scan)]
+    contradiction = " and ".join(f"{clause} {expr}" if expr else f"no {clause}" for expr in exprs)
+    offset = next((expr.offset for expr in reversed(exprs) if expr), -1)
+    return source.error(f"{scan.input} has {contradiction}", code=code, offset=offset, fix="write the same each time the input is named")
 
 
 def _scan_with_over(one: Scan, other: Scan) -> Scan:

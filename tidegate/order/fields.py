@@ -75,7 +75,7 @@ def format_path(path: FieldPath) -> str:
 def find_well_known(names: Iterable[str], candidates: Sequence[str]) -> FieldPath | None:
     """Return the first of *candidates* that is among *names* ignoring case, as it is spelled there."""
     spelled = {name.lower(): name for name in names}
-    return next(((spelled[one.lower()],) for one in candidates if one.lower() in spelled), None)
+    return next(((spelled[name.lower()],) for name in candidates if name.lower() in spelled), None)
 
 
 def path_getter(path: FieldPath) -> Callable[[dict[str, Any]], Any]:
@@ -155,17 +155,17 @@ def _compact_json(value: Any) -> str:
     text: list[str] = []
     stack: list[tuple[Any, str]] = [(value, "")]
     while stack:
-        one, written = stack.pop()
+        node, written = stack.pop()
         if written:
             text.append(written)
-        elif isinstance(one, dict):
-            inner = [part for name, member in one.items() for part in ((None, ","), (name, ""), (None, ":"), (member, ""))][1:]
+        elif isinstance(node, dict):
+            inner = [part for name, member in node.items() for part in ((None, ","), (name, ""), (None, ":"), (member, ""))][1:]
             stack += reversed([(None, "{"), *inner, (None, "}")])
-        elif isinstance(one, list | tuple):
-            inner = [part for member in one for part in ((None, ","), (member, ""))][1:]
+        elif isinstance(node, list | tuple):
+            inner = [part for member in node for part in ((None, ","), (member, ""))][1:]
             stack += reversed([(None, "["), *inner, (None, "]")])
         else:
-            text.append(json.dumps(one, ensure_ascii=False, default=str))
+            text.append(json.dumps(node, ensure_ascii=False, default=str))
     return "".join(text)
 
 

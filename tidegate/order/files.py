@@ -108,17 +108,17 @@ def choose_delimiter(path: str, delimiter: str | None, input_format: str | None 
     Raises:
         SettingError: It is not one character.
     """
-    found = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
-    found = "\t" if found == "\\t" else found
-    if len(found) != 1 or found in '"\r\n':
+    character = delimiter if delimiter is not None else "\t" if input_format == "tsv" or path.lower().endswith(".tsv") else ","
+    character = "\t" if character == "\\t" else character
+    if len(character) != 1 or character in '"\r\n':
         raise SettingError(
-            f"{found!r} cannot stand between columns",
+            f"{character!r} cannot stand between columns",
             code="TG-SETTING-VALUE",
             where="--delimiter",
             fix="give one character",
             example="--delimiter ';'",
         )
-    return found
+    return character
 
 
 @contextmanager

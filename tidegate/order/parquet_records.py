@@ -40,12 +40,12 @@ class ParquetRecords:
 
     def has_field(self, path: Sequence[str]) -> bool:
         """Return whether the schema has a field at *path*."""
-        fields = {one.name: one.type for one in self._file.schema_arrow}
+        fields = {column.name: column.type for column in self._file.schema_arrow}
         for name in path:
             if name not in fields:
                 return False
             kind = _plain_type(fields[name])
-            fields = {one.name: one.type for one in kind} if pa.types.is_struct(kind) else {}
+            fields = {member.name: member.type for member in kind} if pa.types.is_struct(kind) else {}
         return True
 
     @contextmanager
@@ -77,12 +77,12 @@ class ParquetRecords:
 
 def _batch_rows(batch: Any) -> Iterable[dict[str, Any] | None]:
     """Return the rows of a record batch as Python has them, times as UTC without a zone; None where a value is none of Python's."""
-    schema = pa.schema([pa.field(one.name, _plain_type(one.type)) for one in batch.schema])
+    schema = pa.schema([pa.field(column.name, _plain_type(column.type)) for column in batch.schema])
     table = pa.Table.from_batches([batch]).cast(schema, safe=False)
     try:
         return table.to_pylist()  # type: ignore[no-any-return]
     except (ValueError, OverflowError):
-        return [_single_row(table.slice(at, 1)) for at in range(table.num_rows)]
+        return [_single_row(table.slice(row, 1)) for row in range(table.num_rows)]
 
 
 def _single_row(table: Any) -> dict[str, Any] | None:
@@ -97,7 +97,7 @@ def _plain_type(kind: Any) -> Any:
     if pa.types.is_timestamp(kind):
         return pa.timestamp("us")
     if pa.types.is_struct(kind):
-        return pa.struct([pa.field(one.name, _plain_type(one.type)) for one in kind])
+        return pa.struct([pa.field(member.name, _plain_type(member.type)) for member in kind])
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return pa.list_(_plain_type(kind.value_type))
     if pa.types.is_dictionary(kind):

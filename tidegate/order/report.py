@@ -137,7 +137,7 @@ def _list_counts(counts: dict[str, int], ending: str = "") -> str:
 
 def _missing_field_error(path: str, names: FieldNames) -> OrderFieldError:
     missing = sorted(names.missing)
-    hints = "".join(dict.fromkeys(hint for one in missing if (hint := _suggest(one, names.available))))
+    hints = "".join(dict.fromkeys(hint for field in missing if (hint := _suggest(field, names.available))))
     shown = ", ".join(format_path((name,)) for name in names.available[:_NAMES_SHOWN])
     there = (
         f"there are: {shown}{', ...' if len(names.available) > _NAMES_SHOWN else ''}"
@@ -150,20 +150,22 @@ def _missing_field_error(path: str, names: FieldNames) -> OrderFieldError:
 
 def _suggest(path: FieldPath, seen: list[str]) -> str:
     """Return what may have been meant by a path that no record has."""
-    whole, (top, *inner) = ".".join(path), path
-    if inner and whole in seen:
-        return f"did you mean {format_path((whole,))}? "
+    dotted, (top, *inner) = ".".join(path), path
+    if inner and dotted in seen:
+        return f"did you mean {format_path((dotted,))}? "
     if any(name.isdecimal() for name in inner):
         return "an array cannot be indexed; "
     if inner and top in seen:
         return f"{format_path((top,))} is there, but never with {format_path(tuple(inner))} in it; "
     folded = [name for name in seen if name.lower() == top.lower()]
-    near = [(one, *inner) for one in folded or get_close_matches(top, seen, 1)] or [(one,) for one in get_close_matches(whole, seen, 1)]
+    near = [(name, *inner) for name in folded or get_close_matches(top, seen, 1)] or [
+        (name,) for name in get_close_matches(dotted, seen, 1)
+    ]
     return f"did you mean {format_path(near[0])}? " if near else ""
 
 
 def _unreadable_error(path: str, summary: Summary) -> OrderFieldError:
-    reason, (line, text) = min(summary.first_bad.items(), key=lambda one: one[1][0])
+    reason, (line, text) = min(summary.first_bad.items(), key=lambda item: item[1][0])
     fix, example = _FIXES[reason]
     shown = text[:_TEXT_SHOWN].decode(errors="replace")
     return OrderFieldError(
@@ -182,6 +184,6 @@ def check_header(path: str, names: FieldNames, records: Records) -> None:
     Raises:
         OrderFieldError: It does not have a named field.
     """
-    names.missing = {one for one in names.missing if not records.has_field(one)}
+    names.missing = {path for path in names.missing if not records.has_field(path)}
     if names.missing:
         raise _missing_field_error(path, names)

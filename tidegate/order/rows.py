@@ -130,7 +130,7 @@ class Rows(RecordColumns):
         codes = np.where(self.is_walked, self.codes, -1)
         order = np.argsort(codes, kind="stable")
         starts = np.searchsorted(codes[order], np.arange(len(self.partitions) + 1))
-        slices = [(partition, order[starts[at] : starts[at + 1]]) for at, partition in enumerate(self.partitions)]
+        slices = [(partition, order[starts[code] : starts[code + 1]]) for code, partition in enumerate(self.partitions)]
         return [(partition, rows) for partition, rows in slices if len(rows)]
 
     def partition_at(self, row: int) -> PartitionId | None:

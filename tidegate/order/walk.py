@@ -74,9 +74,8 @@ class FileWalk:
 
     def walk_block(self, block: Block) -> Outcome:
         """Walk the next records; return the lines that leave at them."""
-        first = next((one for one in block.fields if one is not None), None)
-        if not self.names.is_resolved and first is not None:
-            self.names.resolve(list(first))
+        if not self.names.is_resolved and (first_names := block.first_names()) is not None:
+            self.names.resolve(first_names)
         rows = Rows(self.names, block)
         released: list[_ReleasedLines] = []
         rejected: list[tuple[int, bytes]] = []
@@ -84,16 +83,16 @@ class FileWalk:
             batch = rows.batch(partition_rows)
             partition_released, dropped = self._partition(partition).walk(batch)
             released.append(partition_released)
-            rejected += [(int(rows.line[row]), text) for row, text in ((partition_rows[at], text) for at, text in dropped)]
+            rejected += [(int(rows.line[row]), text) for row, text in ((partition_rows[index], text) for index, text in dropped)]
         rejected += self._reject_unreadable(rows)
         self.summary.records += len(block)
         self._next_line = block.line[-1] + 1 if block.line else self._next_line
-        return Outcome(_merge(released, [one.released_by for one in released]), [text for _, text in sorted(rejected)])
+        return Outcome(_merge(released, [lines.released_by for lines in released]), [text for _, text in sorted(rejected)])
 
     def finish(self) -> Outcome:
         """End the file: release all held events."""
         released = [self._partitions[partition].finish(self._next_line) for partition in sorted(self._partitions)]
-        return Outcome(_merge(released, [one.system_us for one in released]))
+        return Outcome(_merge(released, [lines.system_us for lines in released]))
 
     def _partition(self, partition: PartitionId) -> _Partition:
         state = self._partitions.get(partition)
@@ -134,8 +133,8 @@ def _merge(released: list[_ReleasedLines], sort_columns: list[Ints]) -> list[byt
     """Merge the lines of several partitions by a column of them; among equals the first partition comes first."""
     if len(released) == 1:
         return released[0].text
-    texts = [text for one in released for text in one.text]
-    return [texts[at] for at in np.argsort(np.concatenate(sort_columns), kind="stable").tolist()] if texts else []
+    texts = [text for lines in released for text in lines.text]
+    return [texts[index] for index in np.argsort(np.concatenate(sort_columns), kind="stable").tolist()] if texts else []
 
 
 class _Partition:
