@@ -45,7 +45,7 @@ def ingest(
     separate_stderr()
     now_us = time.time_ns() // 1000
     settings = load(config, parse_assignments(assign or []))
-    logs.configure(settings.logging)
+    logs.configure(settings.logging.format, settings.logging.level)
     names = list(dict.fromkeys(names))
     folders = [checkpoint_folder(settings, f"ingest-{settings.input(name).ordered_topic}") for name in names]
     # What Spark has to say of all inputs goes where the first one keeps its checkpoint.

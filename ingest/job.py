@@ -36,7 +36,7 @@ from tidegate.spark.deferred import Deferred
 from tidegate.spark.session import OnReports, Stage, start_stage
 from tidegate.spark.state_store import StageProcessor
 
-_log = get_logger(__name__)
+_log = get_logger("ingest")
 
 
 def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:

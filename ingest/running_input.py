@@ -34,7 +34,7 @@ class RunningInput:
         behind = sum(end - plan.starts[partition].next_offset for partition, end in recovery.ends.items())
         self.progress = IngestProgress(behind if plan.until_end else 0)
         folder, ordered = Path(plan.checkpoint), plan.settings.ordered_topic
-        log = get_logger(__name__, input=self.name)
+        log = get_logger("ingest", input=self.name)
         self._stage_progress, self._batch_costs = StageProgressWriter(folder), BatchCostWriter(folder, plan.tasks)
         self._publisher = ProgressPublisher(plan.redis, ordered, folder=folder, input=self.name)
         self._watch = RecoveryWatch(recovery, look, self._publisher, log)

@@ -57,7 +57,7 @@ def query(
     from tidegate.spark.worker_log import WorkerLog
 
     settings = load(config, parse_assignments(assign or []))
-    logs.configure(settings.logging)
+    logs.configure(settings.logging.format, settings.logging.level)
     plan = job.prepare(
         settings,
         job.read_plans(settings, script, into),

@@ -59,11 +59,6 @@ class SinkError(TidegateError):
     default_code = "TG-SINK"
 
 
-def span_start(system_us: int, span_us: int) -> int:
-    """Return the inclusive start of the span of length *span_us* (both microseconds) in which *system_us* lies."""
-    return system_us - system_us % span_us
-
-
 def sort_rows(rows: Iterable[tuple[int, bytes, bytes]], span_start_us: int, span_us: int) -> list[Row]:
     """Return *rows* by (System.Timestamp, key), rows equal in both in the order given: the one order a sheet is written in."""
     ordered = sorted((Row(*row) for row in rows), key=lambda row: (row.system_us, row.key))

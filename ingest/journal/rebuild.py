@@ -24,7 +24,7 @@ from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.kafka.tails import ctis_of
 from tidegate.observe.logs import get_logger
 
-_log = get_logger(__name__)
+_log = get_logger("ingest.journal")
 
 
 @dataclass(slots=True)

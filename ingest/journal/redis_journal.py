@@ -322,7 +322,9 @@ def _refuse_eviction(client: redis.Redis, address: str) -> None:
 def _must_confirm_disk(client: redis.Redis, settings: RedisSettings) -> bool:
     """Return whether to ask for the disk after each call; refuse or warn where the server can lose what it answered."""
     if settings.journal_durability == "memory":
-        get_logger().warning("a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory")
+        get_logger("ingest.journal").warning(
+            "a crash of Redis may lose journaled estimates", redis=settings.address, journal_durability="memory"
+        )
         return False
     reason = _why_no_waitaof(client)
     if reason is None:

@@ -24,7 +24,7 @@ from tidegate.observe.logs import get_logger
 # Partitions, and topics of a pattern, may be added to an input while its ordered topic lives.
 MAY_GROW = ("input_partitions", "topic_ids")
 
-_log = get_logger(__name__)
+_log = get_logger("ingest.journal")
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,7 +63,7 @@ class Planner(RangePlanner):
     @cached_property
     def _log(self) -> FilteringBoundLogger:
         configure_worker()
-        return get_logger(__name__).bind(input=self._plan.settings.name)
+        return get_logger("ingest.planner").bind(input=self._plan.settings.name)
 
     @cached_property
     def _journal(self) -> JournalClient:

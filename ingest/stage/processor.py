@@ -45,7 +45,7 @@ from tidegate.spark.state_store import StateStore
 # Seconds that the last task of a job in this process waited for acknowledgements: part of its next report.
 _waited_s: dict[str, float] = {}
 
-_log = get_logger(__name__)
+_log = get_logger("ingest.stage")
 
 
 @dataclass(frozen=True, slots=True)

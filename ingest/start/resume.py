@@ -36,7 +36,7 @@ from tidegate.observe.logs import get_logger
 # In the checkpoint's folder: where the job began, for every later start from this checkpoint.
 FILE = "resumed.json"
 
-_log = get_logger(__name__)
+_log = get_logger("ingest.start")
 
 
 @dataclass(frozen=True, slots=True)

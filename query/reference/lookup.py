@@ -21,7 +21,7 @@ from tidegate.observe.logs import get_logger
 
 LATE = "late_reference_versions"
 """The count of versions that came too late."""
-_log = get_logger(__name__)
+_log = get_logger("query.reference")
 
 
 @dataclass(frozen=True)

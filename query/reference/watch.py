@@ -35,7 +35,7 @@ _SHARE = 0.05
 """Most of the time that is spent on looking."""
 ReferenceTables = Mapping[str, ReferenceSettings]
 
-_log = get_logger(__name__)
+_log = get_logger("query.reference")
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class Planner(RangePlanner):
         except (KafkaException, TidegateError) as error:
             if is_hopeless(error):
                 raise
-            get_logger(__name__).warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
+            get_logger("query.planner").warning("nothing planned", topic=[feed.topic for feed in self._plan.feeds], reason=str(error))
             time.sleep(_RETRY_S)
             return start
         if behind:

@@ -15,11 +15,11 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.memory_sink import MemorySink, span_start
 
 from ordering.ticks import MINUTE_US, SECOND_US, parse_tick
-from sinks.base import SinkError, span_start
+from sinks.base import SinkError
 from sinks.files import FileSink
-from sinks.memory import MemorySink
 
 START_US = parse_tick("2001-01-01T00:00:00Z")
 SCHEMA = pa.schema([("n", pa.int64()), ("avg", pa.float64()), ("at", pa.timestamp("us", tz="UTC")), ("name", pa.string())])

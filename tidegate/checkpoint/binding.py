@@ -18,7 +18,7 @@ from tidegate.settings.load import Settings
 _FILE = "settings.json"
 
 
-def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = (), may_appear: Collection[str] = ()) -> None:
+def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = ()) -> None:
     """
     Bind a job's checkpoint folder to *settings*, or check that it is.
 
@@ -27,12 +27,11 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
         settings: What the job is made under, as text.
         may_grow: Names of settings whose number may rise, or whose JSON object may gain names; the folder is then bound to
             what they have become.
-        may_appear: Names of settings that folders made by earlier versions are not bound to.
 
     Raises:
         RefusedError: It was made under other settings; each difference is named.
     """
-    check_binding(read_binding(folder), settings, str(folder), may_grow, may_appear)
+    check_binding(read_binding(folder), settings, str(folder), may_grow)
     if read_binding(folder) == dict(settings):
         return
     # Nobody else's: what stands in here tells what events hold, and Spark's logs may tell anything.
@@ -45,7 +44,6 @@ def check_binding(
     settings: Mapping[str, str],
     where: str,
     may_grow: Collection[str] = (),
-    may_appear: Collection[str] = (),
 ) -> None:
     """
     Compare *settings* with what the checkpoint folder *where* is bound to, None if to nothing. Other arguments as for :func:`bind`.
@@ -53,7 +51,7 @@ def check_binding(
     Raises:
         RefusedError: It was made under other settings; each difference is named.
     """
-    changed = [] if binding is None else differences(binding, settings, may_grow, may_appear)
+    changed = [] if binding is None else differences(binding, settings, may_grow)
     if changed:
         raise RefusedError(
             f"the checkpoint was made under other settings: {'; '.join(changed)}",
@@ -69,15 +67,11 @@ def read_binding(folder: Path) -> dict[str, str] | None:
     return dict(json.loads(file.read_text())) if file.exists() else None
 
 
-def differences(
-    before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = (), may_appear: Collection[str] = ()
-) -> list[str]:
-    """Return each setting that is not the same in both, in words; not those that grew and *may_grow*, or are new and *may_appear*."""
+def differences(before: Mapping[str, str], after: Mapping[str, str], may_grow: Collection[str] = ()) -> list[str]:
+    """Return each setting that is not the same in both, in words but for those that have grown and *may_grow*."""
 
     def is_fine(key: str) -> bool:
-        if key not in before:
-            return key in may_appear
-        return key in may_grow and key in after and _has_grown(before[key], after[key])
+        return key in may_grow and key in before and key in after and _has_grown(before[key], after[key])
 
     return [
         f"{key}: {before.get(key, '(unset)')} -> {after.get(key, '(unset)')}"

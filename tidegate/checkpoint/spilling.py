@@ -20,7 +20,7 @@ from tidegate.observe.logs import get_logger
 
 _PIECE_BYTES_MIN = 1 << 20
 """Smaller pieces are not worth a file."""
-_log = get_logger(__name__)
+_log = get_logger("ingest.stage")
 _warned: set[str] = set()
 
 

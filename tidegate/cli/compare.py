@@ -53,7 +53,7 @@ def compare(
     from tidegate.settings.sources import parse_assignments
 
     settings = load(config, parse_assignments(assign or []))
-    logs.configure(settings.logging)
+    logs.configure(settings.logging.format, settings.logging.level)
     start_us, until_us = _parse_time(start, "--from"), _parse_time(until, "--until")
     if start_us is not None and until_us is not None and start_us >= until_us:
         raise SettingError("--until is not after --from", code="TG-SETTING-CONFLICT", where="--until", fix="name a later time")

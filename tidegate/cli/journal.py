@@ -71,7 +71,7 @@ def open_services(config: Path | None, assign: list[str] | None) -> tuple[Settin
     from tidegate.settings.sources import parse_assignments
 
     settings = load(config, parse_assignments(assign or []))
-    logs.configure(settings.logging)
+    logs.configure(settings.logging.format, settings.logging.level)
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
     return settings, admin, RedisJournal.open(settings.redis)

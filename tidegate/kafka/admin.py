@@ -73,6 +73,7 @@ _NO_ANSWER = {
 }
 _MET_BY_CALLERS = {*_NO_LEADER, KafkaError.TOPIC_ALREADY_EXISTS}
 _TRY_S = 1.0
+_CREATED_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,15 +202,29 @@ class Admin:
                     raise kafka_denial(right, self._properties)
 
     def create(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:
-        """Make a topic unless it is there already, and return it."""
+        """
+        Make a topic unless it is there already, and return it as soon as the brokers show it.
+
+        Raises:
+            UnreachableError: They do not within the time limit (TG-KAFKA-UNREACHABLE).
+        """
         new = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(config))
         try:
             self._await_answer(self._client.create_topics([new])[name], "Create", name)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
+        # The controller answers before every broker knows the topic.
+        deadline_s = time.monotonic() + self._timeout_s
         while (topic := self.find(name)) is None or topic.partitions == 0:
-            pass
+            if time.monotonic() > deadline_s:
+                raise UnreachableError(
+                    f"topic {name} was created, but the brokers do not show it yet",
+                    code="TG-KAFKA-UNREACHABLE",
+                    where=name,
+                    fix="look at the brokers' logs; starting again uses the topic",
+                )
+            time.sleep(_CREATED_PAUSE_S)
         return topic
 
     def ensure(self, name: str, partitions: int, config: Mapping[str, str], replication_factor: int = 1) -> Topic:

@@ -33,7 +33,7 @@ _COLUMNS = 4
 _TEXT_BYTES = 512
 _UNASSIGNED = -1
 
-_log = get_logger(__name__)
+_log = get_logger("kafka")
 
 
 class _ReadColumn(ctypes.Structure):

@@ -44,7 +44,7 @@ _WARN_AFTER_S = 10.0
 _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
 """Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come through."""
 
-_log = get_logger(__name__)
+_log = get_logger("kafka.reader")
 
 
 class RangeReader:

@@ -43,7 +43,7 @@ Headers = list[tuple[str, bytes | None]]
 Row = tuple[bytes | None, bytes | None, int, int, Headers]
 """Value, key, partition, Kafka timestamp in milliseconds, headers."""
 
-_log = get_logger(__name__)
+_log = get_logger("kafka.writer")
 
 
 class Columns(NamedTuple):

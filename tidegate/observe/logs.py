@@ -12,29 +12,26 @@ import logging
 import sys
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from typing import Any, TextIO, cast
+from typing import Any, Literal, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, FilteringBoundLogger, Processor, WrappedLogger
 
 from ordering.errors import TidegateError
 from tidegate.secret_masking import scrub, scrub_value
-from tidegate.settings.tables.logging import LoggingSettings
 
 # py4j logs the traceback of every failed callback; the job reports it once, readably.
 _NOISY = {"py4j": logging.CRITICAL, "pyspark": logging.WARNING, "urllib3": logging.WARNING}
 
 
-def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
+def configure(form: str, level: str = "info", stream: TextIO | None = None) -> None:
     """
-    Send all events of this process to *stream* (standard error) in the format asked for. Call it again to change it.
+    Send this process's events of *level* and above to *stream* (standard error). Call it again to change it.
 
-    Args:
-        settings: Format and least level. ``auto`` means console on a terminal, JSON elsewhere.
-        stream: Where to write.
+    *form* is ``console``, ``json``, or ``auto``: console on a terminal, JSON elsewhere.
     """
     out = sys.stderr if stream is None else stream
-    console = settings.format == "console" or (settings.format == "auto" and out.isatty())
+    console = form == "console" or (form == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -44,9 +41,9 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(settings.level.upper())
-    for name, level in _NOISY.items():
-        logging.getLogger(name).setLevel(level)
+    root.setLevel(level.upper())
+    for name, level_min in _NOISY.items():
+        logging.getLogger(name).setLevel(level_min)
     structlog.configure(
         processors=[structlog.stdlib.filter_by_level, *_shared_processors(), structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
         logger_factory=structlog.stdlib.LoggerFactory(),
@@ -57,10 +54,31 @@ def configure(settings: LoggingSettings, stream: TextIO | None = None) -> None:
 
 def configure_worker() -> None:
     """In a planner or worker process: write events as JSON lines, which the driver's ``WorkerLog`` picks up."""
-    configure(LoggingSettings(format="json"))
+    configure("json")
 
 
-def get_logger(name: str = "tidegate", **bound: Any) -> FilteringBoundLogger:
+# The field ``logger`` of an event (docs/metrics.md): one name for each stage, whatever module logs, so that programs can rely on it.
+LoggerName = Literal[
+    "tidegate",
+    "ingest",
+    "ingest.start",
+    "ingest.planner",
+    "ingest.stage",
+    "ingest.journal",
+    "query",
+    "query.planner",
+    "query.reference",
+    "kafka",
+    "kafka.reader",
+    "kafka.writer",
+    "schema_registry",
+    "progress",
+    "spark",
+    "worker",
+]
+
+
+def get_logger(name: LoggerName = "tidegate", **bound: Any) -> FilteringBoundLogger:
     """Return a logger whose events carry *bound*; usable before :func:`configure`, which then shapes its output."""
     return cast(FilteringBoundLogger, structlog.stdlib.get_logger(name, **bound))
 

@@ -39,7 +39,7 @@ SILENT_AFTER_S = 15.0
 
 _JOB, _REPLAY = "job", "replay"
 _CLOSE_WAIT_S = 2.0
-_log = get_logger(__name__)
+_log = get_logger("progress")
 
 
 def question_key(ordered_topic: str) -> str:

@@ -36,7 +36,7 @@ _REFERENCES_MAX = 200
 _WAIT_FIRST_S, _WAIT_MAX_S = 0.2, 5.0
 _WARN_AGAIN_AFTER_S = 10.0
 
-_log = get_logger(__name__)
+_log = get_logger("schema_registry")
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,7 @@ class _RunningQuery:
         except (PySparkException, Py4JError, *_JVM_GONE) as error:
             if self._stop.is_asked:
                 # Who manages services asks all processes of a job to end, the JVM and the workers too.
-                get_logger().info("the batch under way was cut off: the next start runs it again", job=self._job.name)
+                get_logger("spark").info("the batch under way was cut off: the next start runs it again", job=self._job.name)
                 return True
             self._restart_or_raise(error)
             self._query = self._start()
@@ -153,7 +153,9 @@ class _RunningQuery:
             raised = self._job_error(error, text)
             self._job.on_failure()
             raise raised from None
-        get_logger().warning("a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts)
+        get_logger("spark").warning(
+            "a Python process did not start in time: starting the query again", job=self._job.name, attempt=self._starts
+        )
 
     def _job_error(self, error: Exception, text: str) -> TidegateError:
         """Leave the report where there is room for it; return what the job has to say."""
@@ -162,7 +164,7 @@ class _RunningQuery:
             report.write_text(scrub(text))
         except OSError as unwritten:
             text, report = f"{text}\n{unwritten}", self._job.folder
-        get_logger().error("the job has failed", job=self._job.name, report=str(report))
+        get_logger("spark").error("the job has failed", job=self._job.name, report=str(report))
         if isinstance(error, _JVM_GONE):
             return TidegateError(
                 "Spark's JVM has ended by itself, or was killed",

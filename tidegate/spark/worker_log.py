@@ -18,7 +18,6 @@ class WorkerLog:
     def __init__(self, folder: Path) -> None:
         self._file = folder / WORKER_LOG
         self._position = self._file.stat().st_size if self._file.exists() else 0
-        self._log = get_logger("worker")
 
     def follow(self) -> None:
         """Log the events that came since the last call."""
@@ -41,9 +40,9 @@ class WorkerLog:
     def _log_event(self, line: bytes) -> None:
         try:
             event = json.loads(line)
-            level = getattr(self._log, event.pop("level"))
+            log = get_logger(event.pop("logger", "worker"))
+            level = getattr(log, event.pop("level"))
         except (ValueError, KeyError, AttributeError):
             return
         event.pop("time", None)
-        event.pop("logger", None)
         level(event.pop("event", ""), **event)

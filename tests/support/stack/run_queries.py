@@ -21,7 +21,7 @@ from tidegate.spark.session import end_session, start_session
 def main(folders: list[Path]) -> None:
     """Run the job of each folder."""
     settings = load(folders[0] / "tidegate.toml")
-    logs.configure(settings.logging)
+    logs.configure(settings.logging.format, settings.logging.level)
     (folders[0].parent / "spark").mkdir()
     spark = start_session(settings, "cases", folders[0].parent / "spark")
     try:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from ordering.errors import RefusedError
 from tidegate.observe.logs import bind_fields, configure, get_logger
 from tidegate.secret_masking import is_secret_key, remember, scrub, scrub_value
-from tidegate.settings.tables.logging import LoggingSettings
 
 CANARY = "canary-7f3a"
 
@@ -33,7 +32,7 @@ def _logging_as_it_was() -> Iterator[None]:
 def logs_to(form: str, level: str = "info") -> io.StringIO:
     """Configure logging to a stream that is no terminal and return the stream."""
     out = io.StringIO()
-    configure(LoggingSettings.model_validate({"format": form, "level": level}), out)
+    configure(form, level, out)
     return out
 
 

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from tidegate.spark.worker_log import WORKER_LOG, WORKER_LOG_BYTES_MAX, WorkerLog
 
 LINES = (
-    b'{"event": "nothing planned", "level": "warning", "logger": "query.stage.planner", "time": "2001-01-01T00:00:00Z", "topic": "t"}\n'
+    b'{"event": "nothing planned", "level": "warning", "logger": "query.planner", "time": "2001-01-01T00:00:00Z", "topic": "t"}\n'
     b"26/11/21 13:00:00 WARN NativeCodeLoader: Unable to load native-hadoop library\n"
     b'{"no level": 1}\n'
     b'{"broken\n'

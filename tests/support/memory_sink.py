@@ -1,6 +1,4 @@
-"""
-A sink that keeps results in this process: for tests and notebooks, and the model of what every other sink shows.
-"""
+"""A sink that keeps results in this process: the model of what every other sink shows."""
 
 from __future__ import annotations
 
@@ -30,3 +28,8 @@ class MemorySink:
     def rows(self) -> list[Row]:
         """Return what a reader sees: all sheets by (span, partition)."""
         return [row for sheet in sorted(self.sheets) for row in self.sheets[sheet]]
+
+
+def span_start(system_us: int, span_us: int) -> int:
+    """Return the inclusive start of the span of length *span_us* (both microseconds) in which *system_us* lies."""
+    return system_us - system_us % span_us
