@@ -1,6 +1,4 @@
-"""
-The command ``tidegate ingest``, also ``python -m ingest``.
-"""
+"""The command ``tidegate ingest``, also ``python -m ingest``."""
 
 from __future__ import annotations
 
@@ -76,7 +74,6 @@ def _run(
     *,
     as_json: bool,
 ) -> None:
-    """Run the inputs until they end, are stopped, or one fails; show how they stand."""
     from contextlib import ExitStack
 
     from rich.console import Console

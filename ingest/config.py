@@ -1,6 +1,7 @@
 """
-What one ingest job is set to do, settled before it starts: everything planner and workers need, and nothing that
-changes while it runs. It travels pickled inside the job, never through Spark's options, which show up in plans.
+The plan of an ingest job: everything planner and workers need, settled before the job starts.
+
+It travels pickled inside the job, never through Spark's options: those show up in query plans, and the plan holds secrets.
 """
 
 from __future__ import annotations
@@ -25,50 +26,39 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class IngestPlan:
-    """
-    One ingest job.
-
-    Args:
-        settings: The input's settings.
-        kafka: librdkafka properties, secrets included (so they are kept out of the repr).
-        redis: Where the journal is.
-        partitions: Input partitions in roster order: their place is their roster number.
-        topic_ids: Topic id of each topic, part of the journal's keys.
-        tasks: Number of Spark's tasks over which roster numbers are spread.
-        starts: Where each partition is read from, and the estimate and import in force there.
-        output_partitions: N of the ordered topic.
-        estimates: Topics in which silence advances time.
-        until_end: Whether the job reads to the present end, writes the final CTI and stops.
-        checkpoint: Name under which workers keep this job's state in memory.
-        imported: The input whose CTIs count here too.
-        promises: What the channels of each roster number, by output partition, promised in an earlier life of the ordered
-            topic whose checkpoint is lost; none in a topic that this job began.
-        start_us: Output start time of the ordered topic: events below are left out; by default nothing is.
-        ordered_topic_id: Kafka's id of the ordered topic.
-        joined: Which of the partitions joined after the ordered topic was begun, and when.
-        excluded: Topics that never belong to the input, though they match its pattern: those that Tidegate writes.
-        payloads: How payloads are written.
-        record_bytes_max: Key and value of an event may have so many bytes together; larger ones are dead letters.
-    """
+    """One ingest job."""
 
     settings: InputSettings
+    # Librdkafka properties, secrets included (so they are kept out of the repr).
     kafka: Mapping[str, str] = field(repr=False)
     redis: RedisSettings
+    # Input partitions in roster order: their place is their roster number.
     partitions: tuple[Partition, ...]
     topic_ids: Mapping[str, str]
     tasks: int
+    # Where each partition is read from, and the estimate and import in force there.
     starts: Mapping[Partition, PlannedPosition]
     output_partitions: int
+    # Topics in which silence advances time.
     estimates: frozenset[str]
+    # Whether the job reads to the present end, writes the final CTI and stops.
     until_end: bool
+    # Name under which workers keep this job's state in memory.
     checkpoint: str
+    # The input whose CTIs count here too.
     imported: ImportedInput | None = None
+    # What the channels of each roster number, by output partition, promised in an earlier life of the ordered topic whose checkpoint is
+    # lost; none in a topic that this job began.
     promises: Mapping[int, Mapping[int, Cti]] = field(default_factory=dict)
+    # Output start time of the ordered topic: events below are left out; by default nothing is.
     start_us: int = NEVER
     ordered_topic_id: str = ""
+    # Which of the partitions joined after the ordered topic was begun, and when.
     joins: Mapping[Partition, Join] = field(default_factory=dict)
+    # Topics that never belong to the input, though they match its pattern: those that Tidegate writes.
     excluded: frozenset[str] = frozenset()
     payloads: PayloadFormat = field(default_factory=PayloadFormat)
+    # Key and value of an event may have so many bytes together; larger ones are dead letters.
     record_bytes_max: int = 1_048_588
 
     @property
@@ -78,12 +68,12 @@ class IngestPlan:
 
     @property
     def prefetch_bytes(self) -> int:
-        """How much is fetched ahead of the reader of each partition: with many partitions less, for the worker's memory."""
+        """How much is fetched ahead of the reader of each partition: less if there are many partitions, for the worker's memory."""
         share_bytes = PREFETCH_BYTES_ALL * self.tasks // len(self.partitions)
         return min(self.settings.prefetch_bytes, max(share_bytes, 2**20))
 
     def roster_of(self, inputs: int, joins: int) -> Roster:
-        """Return the roster of *inputs* input partitions, so many of which have *joined* since the ordered topic was begun."""
+        """Return the roster of *inputs* input partitions, of which so many (*joins*) have joined since the ordered topic was begun."""
         over = self.settings.over is not None
         return Roster(1 + joins, inputs, Spread.ALL if over else Spread.ONE, over)
 
@@ -94,36 +84,27 @@ class IngestPlan:
 
     def journal_key(self, partition: Partition, topic_id: str | None = None) -> JournalKey:
         """
-        Return the key of what is journaled of an input partition: shared by all jobs that read it and mean the same arrival.
+        Return the journal's key of a partition, shared by all jobs that read it with the same arrival times.
 
-        Args:
-            partition: The partition.
-            topic_id: Kafka's id of its topic, where the job did not begin with it.
+        *topic_id* is needed for a topic that the job did not begin with.
         """
         topic, number = partition
         job = topic if self.settings.arrival == "broker" else f"{topic}@{self.settings.arrival}"
         return JournalKey(job, topic_id or self.topic_ids[topic], number)
 
     def import_key(self, partition: Partition, topic_id: str | None = None) -> JournalKey:
-        """Return the key of what is imported into an input partition: shared by all jobs that import from the same input."""
+        """Return the key of the imports of a partition, shared by all jobs that import from the same input."""
         assert self.imported is not None, "only asked for where CTIs are imported"
         topic, number = partition
         return JournalKey(f"{topic}<{self.imported.topic}", topic_id or self.topic_ids[topic], number)
 
     def join_key(self, partition: Partition, topic_id: str) -> JournalKey:
-        """Return the key of when an input partition joined: of this ordered topic alone."""
+        """Return the key of when a partition joined this ordered topic."""
         topic, number = partition
         return JournalKey(f"{topic}>{self.settings.ordered_topic}", topic_id, number)
 
     def model(self, number: int, roster: Roster | None = None, joined_us: int | None = None) -> Model:
-        """
-        Return the time model of an input partition.
-
-        Args:
-            number: Its roster number.
-            roster: Who writes by then; by default as when the job starts.
-            joined_us: When it joined, microseconds; by default as when the job starts.
-        """
+        """Return the time model of the partition with roster number *number*; the other arguments are by default as when the job starts."""
         settings = self.settings
         if joined_us is None:
             joined = self.joins.get(self.partitions[number])
@@ -140,7 +121,7 @@ class IngestPlan:
         )
 
     def first_state(self, model: Model) -> State:
-        """Return the state in which the input partition of *model* is walked from its start."""
+        """Return the state before the first record of the partition of *model*."""
         number = model.number
         # Nothing of one that joins lies below the start of the run.
         if number not in self.promises and (self.start_us == NEVER or model.joined_us > NEVER):

@@ -1,11 +1,8 @@
 """
-The time of another input: how far its ordered topic has come, for an input that imports its CTIs.
+The time of another input, for an input that imports its CTIs: how far the CTIs of its ordered topic have come.
 
-Law: what :meth:`ImportedFrontier.look` returns only rises, is a promise of the other input's every channel, and never the
-end of its stream: once that has ended, its time stands still here.
-
-CTIs are looked up where they are written. Each look reads on from where the last one ended, so that none is missed; far
-behind the end it leaps forward, since newer CTIs say all that older ones do.
+Law: the imported frontier only rises, is a promise of every channel of the other input, and is never the end of its stream: once
+that has ended, its time stands still here.
 """
 
 from __future__ import annotations
@@ -43,9 +40,9 @@ class ImportedInput:
 
 class CtiFrontier:
     """
-    The least time of all channels of an ordered topic, told by CTIs alone.
+    The least time of all channels of an ordered topic, by CTIs alone.
 
-    An event promised by a CTI stands before it in the log (spec section 4, writer), so each CTI counts as it is met: as
+    An event that a CTI promises stands before the CTI in the log (spec section 4, writer). So each CTI counts when it is met, as
     for a reader that starts beyond every event.
     """
 
@@ -53,25 +50,21 @@ class CtiFrontier:
         self._readers = [PartitionReader(partition, partitions, start_us=INFINITY) for partition in range(partitions)]
 
     def accept_ctis(self, partition: int, ctis: list[tuple[int, Cti]]) -> None:
-        """Take the (log offset, CTI) met in a partition, rising; final ones say nothing."""
+        """Accept the (log offset, CTI) met in a partition, rising; final CTIs are ignored."""
         finite_ctis = [(offset, cti) for offset, cti in ctis if cti.c != INFINITY]
         self._readers[partition].accept(Log(_NOTHING, _NOTHING, _NOTHING, _NOTHING, finite_ctis))
 
     @property
     def c_us(self) -> int | None:
-        """How far time has come in every channel of the newest roster, microseconds; None before each has a CTI."""
+        """The frontier of every channel of the newest roster, microseconds; None before each has a CTI."""
         least = min(reader.frontier for reader in self._readers)
         return least if least >= TICK_MIN else None
 
 
 class ImportedFrontier:
     """
-    Looks at the CTIs of another input's ordered topic.
-
-    Args:
-        properties: librdkafka properties.
-        admin: For the ends of its partitions.
-        imported: The other input.
+    Follows the CTIs of another input's ordered topic. Each look reads on from where the last one ended, so no CTI is missed; far
+    behind the end it leaps forward, since newer CTIs say all that older ones do.
     """
 
     def __init__(self, properties: Mapping[str, str], admin: Admin, imported: ImportedInput) -> None:
@@ -82,10 +75,10 @@ class ImportedFrontier:
 
     def read_frontier(self) -> int | None:
         """
-        Return how far the other input's time has come, microseconds; None while it cannot be told.
+        Return the other input's time, microseconds; None while it is not known.
 
         Raises:
-            TidegateError: The topic is gone or holds what no CTI may look like, or no broker answers.
+            TidegateError: The topic is gone or holds a broken CTI, or no broker answers.
         """
         topic, deadline_s = self._imported.topic, time.monotonic() + _LOOK_S
         ends = self._admin.ends([(topic, partition) for partition in range(self._imported.partitions)])
@@ -98,7 +91,7 @@ class ImportedFrontier:
         return self._frontier.c_us
 
     def forget_positions(self) -> None:
-        """Look from the topic's present end the next time: after an error nobody knows what stands where."""
+        """Start the next look near the topic's end: after an error the positions may be wrong."""
         self._position.clear()
 
     def _start_of(self, partition: int, end: int) -> int:
@@ -109,7 +102,6 @@ class ImportedFrontier:
         return max(end - TAIL_RECORDS, first)
 
     def _read(self, partition: int, start: int, end: int) -> Iterator[tuple[list[tuple[int, Cti]], int]]:
-        """Yield the CTIs of each piece of a range, and where the piece ends."""
         topic = self._imported.topic
         if partition not in self._readers:
             self._readers[partition] = RangeReader(self._properties, topic, partition, headers=True, prefetch_bytes=_PREFETCH_BYTES)

@@ -1,9 +1,9 @@
 """
-Explanations of records of a raw topic: what ingest made of them, and because of which other record (spec section 7).
+Explanations of records of a raw topic: what ingest decided about each, and which other record caused it (spec section 7).
 
-Law: what is told is what the job decided, for it is decided again by the same code from the same log and the same facts of the
-journal (:mod:`ordering.proof.explain`); nothing of it was kept. It takes a walk from the beginning of the partition: whoever set a
-watermark may stand anywhere before. Where retention has deleted that beginning, watermarks set there are not known.
+Law: an explanation is what the job decided, for it is decided again by the same code from the same log and the same journaled facts
+(:mod:`ordering.proof.explain`). It takes a walk from the beginning of the partition, since any earlier record may have set a
+watermark. Watermarks set by records that retention has deleted are not known.
 """
 
 from __future__ import annotations
@@ -29,16 +29,8 @@ CHUNK_RECORDS = 2_000
 
 class ExplainingWalk(RangeWalk):
     """
-    Walks an input partition as its stage did, and writes nothing.
-
-    Args:
-        plan: The job, as far as it decides about events.
-        partition: The input partition.
-        facts: What the journal holds of it, imports included.
-        wanted: Offsets of the records to explain.
-
-    Attributes:
-        unusable: Of records that were no events, their offset and the reason.
+    Walks an input partition as its stage did, and writes nothing. *facts* are those of the journal, imports included; *offsets* the
+    records to explain. ``unusable`` are those of them that were no events: offset and reason.
     """
 
     def __init__(self, plan: IngestPlan, partition: Partition, facts: Iterable[Fact], offsets: frozenset[int]) -> None:
@@ -70,11 +62,9 @@ class ExplainingWalk(RangeWalk):
 
     def explanations(self, start: int, end: int, on_records: Callable[[int], None]) -> Iterator[Explanation]:
         """
-        Yield an explanation of each record wanted that was judged: of one that is still held at the end too.
+        Yield an explanation of each requested record that was judged or is still held when the walk ends.
 
-        Args:
-            start, end: The offsets between which the partition is walked; it stops earlier where all is told.
-            on_records: Called with how many records were walked.
+        The walk goes from *start* to *end* and stops when all is explained; *on_records* is called with how many records were walked.
         """
         open_offsets = set(self._offsets)
         reader = RangeReader(self._plan.kafka, *self._partition, headers=self._plan.settings.source_ctis)

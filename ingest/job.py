@@ -41,7 +41,7 @@ _log = get_logger("ingest")
 
 def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
     """
-    Return the inputs *names*, each once, an input that drives another before that one.
+    Return the inputs *names*, each once; an input stands behind the one whose CTIs it imports.
 
     Raises:
         SettingError: There is no such input.
@@ -61,23 +61,13 @@ def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
 
 def prepare(settings: Settings, name: str, until_end: bool, start: Start | None = None) -> tuple[IngestPlan, Recovery]:
     """
-    Look at topics, journal and checkpoint, decide how the input goes on, and create, write and bind what that takes.
-
-    Args:
-        settings: All settings.
-        name: Which input.
-        until_end: Whether the job ends at the present end.
-        start: The output start time asked for, if one was.
-
-    Returns:
-        The plan of the job, and where it goes on.
+    Survey topics, journal and checkpoint, decide how the input *name* goes on, and apply that; return the plan and where it goes on.
 
     Raises:
         SettingError: A schema file, or what the event time is computed from, cannot be used.
         UnreachableError: Kafka or Redis does not answer.
-        RefusedError: A topic is missing or not as it must be, the checkpoint belongs to other settings or topics, another
-            start was asked for than the run began with, what must be read is gone, or an ordered topic without its checkpoint
-            cannot be gone on with.
+        RefusedError: A topic is missing or not as it must be, the checkpoint belongs to other settings, topics or another start, or
+            what must be read is gone.
     """
     admin = Admin(settings.kafka.client_properties(), settings.kafka.connect_timeout_us / 1e6)
     admin.check_reachable()
@@ -119,7 +109,7 @@ def source(plan: IngestPlan, trigger_us: int = 0) -> type[DataSource]:
 
 
 def make_end_lookup(plan: IngestPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
-    """Return what asks the brokers where partitions end, and refuses where a topic is not the one that the job began with."""
+    """Return what asks the brokers for the ends of partitions, and refuses topics that are not those the job began with."""
     admin = Admin(plan.kafka, ANSWER_S)
     identity = TopicIdentity(plan)
 

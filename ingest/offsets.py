@@ -20,34 +20,30 @@ Marks = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PlannedPosition:
-    """
-    How far one input partition is planned.
+    """How far one input partition is planned."""
 
-    Args:
-        next_offset: First offset not planned.
-        frontier_us: Arrival estimate in force at that position, 0 for none.
-        marks: Journaled estimates (position, frontier in microseconds) inside the range that ends here.
-        planned_ms: Wall clock when that range was first planned; implausible timestamps are recognized by it if no span is known.
-        import_us: Time of another input in force at ``next_offset``, 0 for none.
-        imports: Journaled imports (position, c in microseconds) inside the range that ends here.
-        spans: (first position, microseconds): when the records of that range were first planned, each up to the next. If ingest
-            stamps records this is their arrival; else implausible timestamps are recognized by it.
-        is_unclosed: Whether the journal did not know, when that range was planned, that it is judged.
-        base_us: The base from which a partition without records counts, if it was settled here; 0 for none.
-        conflicts: How many facts the journal held where records had been judged without them.
-        clamped: How many moments were lifted because a clock had gone back.
-    """
-
+    # First offset not planned.
     next_offset: int
+    # Arrival estimate in force at that position, 0 for none.
     frontier_us: int = 0
+    # Journaled estimates (position, frontier in microseconds) inside the range that ends here.
     marks: Marks = ()
+    # Wall clock when that range was first planned; implausible timestamps are recognized by it if no span is known.
     planned_ms: int = 0
+    # Time of another input in force at ``next_offset``, 0 for none.
     import_us: int = 0
+    # Journaled imports (position, c in microseconds) inside the range that ends here.
     imports: Marks = ()
+    # (first position, microseconds): when the records of that range were first planned, each up to the next. If ingest stamps records this
+    # is their arrival; else implausible timestamps are recognized by it.
     spans: Marks = ()
+    # Whether the journal did not know, when that range was planned, that it is judged.
     is_unclosed: bool = False
+    # The base from which a partition without records counts, if it was settled here; 0 for none.
     base_us: int = 0
+    # How many facts the journal held where records had been judged without them.
     conflicts: int = 0
+    # How many moments were lifted because a clock had gone back.
     clamped: int = 0
 
     def marks_with_end(self) -> Marks:
@@ -59,11 +55,10 @@ class PlannedPosition:
         return _with_end(self.imports, self.next_offset, self.import_us)
 
     def raise_time(self, frontier_us: int) -> PlannedPosition:
-        """Return the end of an empty range at this position, at which the arrival frontier has been raised."""
+        """Return the end of an empty range here, at which the arrival frontier has been raised."""
         return PlannedPosition(self.next_offset, frontier_us, import_us=self.import_us)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the position as Spark stores it."""
         stored: dict[str, Any] = {"next_offset": self.next_offset}
         for name in (each.name for each in fields(self)):
             value = getattr(self, name)
@@ -73,7 +68,6 @@ class PlannedPosition:
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> PlannedPosition:
-        """Read a stored position."""
         values: dict[str, Any] = {name: tuple(map(tuple, value)) if isinstance(value, list) else value for name, value in stored.items()}
         return cls(**{**values, "is_unclosed": bool(stored.get("is_unclosed", 0))})
 
@@ -107,46 +101,35 @@ def parse_partition(name: str) -> Partition:
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """
-    The positions of all input partitions.
-
-    Args:
-        partitions: How far each is planned.
-        is_final: Whether the input has ended.
-        joins: Those that joined while the ordered topic was written already: roster number and J (spec section 4).
-    """
+    """The positions of all input partitions."""
 
     partitions: Mapping[Partition, PlannedPosition]
+    # Whether the input has ended.
     is_final: bool = False
+    # Those that joined while the ordered topic was written already: roster number and J (spec section 4).
     joins: Mapping[Partition, Join] = field(default_factory=dict)
 
     @property
     def roster(self) -> tuple[Partition, ...]:
-        """The input partitions in the order of their roster numbers."""
         return sort_by_roster(self.partitions, self.joins)
 
     def advance(self, partitions: Mapping[Partition, PlannedPosition]) -> Offset:
-        """Return this offset with its partitions planned on."""
         return Offset(partitions, self.is_final, self.joins)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as Spark stores it."""
         positions = {partition_name(partition): position.to_json() for partition, position in sorted(self.partitions.items())}
         joins = {partition_name(partition): list(join) for partition, join in sorted(self.joins.items())}
         return {"final": int(self.is_final), "joins": joins, "partitions": positions}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
-        """Read a stored offset."""
         positions = {parse_partition(name): PlannedPosition.from_json(position) for name, position in stored["partitions"].items()}
         joins = {parse_partition(name): Join(*join) for name, join in stored["joins"].items()}
         return cls(positions, bool(stored["final"]), joins)
 
     def ranges_to(self, end: Offset) -> Iterator[tuple[Partition, PlannedPosition, PlannedPosition]]:
         """
-        Yield what lies between this offset and *end*: partition, where its range starts, where it ends.
-
-        Unchanged partitions are left out; one that joins ends where it starts.
+        Yield the ranges between this offset and *end*: partition, where it starts, where it ends; one that joins ends where it starts.
         """
         for partition, last in sorted(end.partitions.items()):
             first = self.partitions.get(partition, last)

@@ -10,42 +10,35 @@ from tidegate.spark.range_rows import Label, Pairs, schema_of
 
 @dataclass(frozen=True, slots=True)
 class IngestRange:
-    """
-    Half-open offsets to read, and everything that a replay of the batch must repeat.
+    """Half-open offsets to read, and everything that a replay of the batch must repeat."""
 
-    Args:
-        label: Spark's key of the task that walks the range.
-        number: Roster number of the input partition.
-        topic, partition: The input partition.
-        start, end: First offset, and the one after the last.
-        marks: Estimates in force: (position, arrival frontier in microseconds).
-        imports: Imported CTIs in force: (position, c in microseconds).
-        planned_ms: Wall clock when the range was first planned.
-        is_final: Whether the input ends with the range.
-        roster_version, inputs: The roster's version, and how many input partitions it has.
-        joined_us: J of a partition that joined the ordered topic later, else ``NEVER``.
-        spans: When records were first planned: (first position, microseconds).
-        base_us: The base settled before the range, 0 for none.
-        conflicts: How many facts the journal held where records had been judged without them.
-        clamped: How many moments were lifted because a clock had gone back.
-    """
-
+    # Spark's key of the task that walks the range.
     label: Label
     number: int
     topic: str
     partition: int
+    # First offset, and the one after the last.
     start: int
     end: int
+    # Estimates in force: (position, arrival frontier in microseconds).
     marks: Pairs = ()
+    # Imported CTIs in force: (position, c in microseconds).
     imports: Pairs = ()
+    # Wall clock when the range was first planned.
     planned_ms: int = 0
     is_final: bool = False
+    # The roster's version, and how many input partitions it has.
     roster_version: int = 1
     inputs: int = 1
+    # J of a partition that joined the ordered topic later, else ``NEVER``.
     joined_us: int = NEVER
+    # When records were first planned: (first position, microseconds).
     spans: Pairs = ()
+    # The base settled before the range, 0 for none.
     base_us: int = 0
+    # How many facts the journal held where records had been judged without them.
     conflicts: int = 0
+    # How many moments were lifted because a clock had gone back.
     clamped: int = 0
 
 

@@ -13,12 +13,7 @@ SHOWN_COUNTS = ("events_in", "released", "late_adjusted", "out_of_order_adjusted
 
 
 class IngestProgress:
-    """
-    Collects the reports of all input partitions.
-
-    Args:
-        total: Events up to the present end, for the bar; 0 where the job has no end.
-    """
+    """Collects the reports of all input partitions; *total* are the events up to the present end, 0 if the job has none."""
 
     def __init__(self, total: int) -> None:
         self._total = total
@@ -28,7 +23,6 @@ class IngestProgress:
         self.batches = 0
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
-        """Take the reports of one batch."""
         self.batches += 1
         # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
         self._partitions = {**self._partitions, **{report["number"]: report for report in reports}}
@@ -69,12 +63,10 @@ class IngestProgress:
         }
 
     def _delay(self) -> str | None:
-        """Return how far the slowest partition's watermark stands behind its newest arrival."""
         delays = [report["arrival_us"] - report["c"] for report in self._partitions.values() if NEVER < report["c"] < INFINITY]
         return format_duration(max(delays)) if delays else None
 
     def line(self) -> str:
-        """Return the numbers in one line."""
         totals = self.totals()
         dropped = sum(totals[name] for name in DROP_COUNTS)
         return (

@@ -1,6 +1,4 @@
-"""
-One input of a running ingest process, seen from the driver: what it reports, how far behind it is, whom it tells.
-"""
+"""One input of a running ingest process, in the driver: its reports, how far behind it is, and where both are published."""
 
 from __future__ import annotations
 
@@ -22,11 +20,8 @@ class RunningInput:
     """
     One input of the process; a context manager, at whose end the input counts as stopped.
 
-    Args:
-        plan: Its plan.
-        recovery: Where it goes on.
-        look: Asks the brokers where partitions end; refuses where a topic is not what it was.
-        at_fault: Names of the inputs of this process that made it fail, shared by all of them.
+    *look* asks the brokers for ends and refuses topics that are not what they were. *at_fault* are the names of the inputs that made
+    the process fail, shared by all of them.
     """
 
     def __init__(self, plan: IngestPlan, recovery: Recovery, look: AskEnds, at_fault: set[str]) -> None:
@@ -42,7 +37,6 @@ class RunningInput:
 
     @property
     def catching_up(self) -> CatchUp:
-        """How far behind the input is."""
         return self._watch.catch_up
 
     def __enter__(self) -> RunningInput:
@@ -65,11 +59,11 @@ class RunningInput:
         self._publisher.__exit__(*((None, None, None) if is_blameless else error))
 
     def fail(self) -> None:
-        """Take note that it is this input by which the process fails."""
+        """Note that this input makes the process fail."""
         self._at_fault.add(self.name)
 
     def read_last_reports(self) -> list[dict[str, Any]]:
-        """Return what its stage reported last before this start; nothing where the topic is begun, or taken over."""
+        """Return the last reports before this start; none if the topic is begun, or taken over."""
         if self.catching_up.recovery.kind is not RecoveryKind.CHECKPOINT:
             return []
         store = ProgressStore(self.plan.redis)
@@ -84,7 +78,7 @@ class RunningInput:
         return [{**report, "seconds": {}} for partition, report in reports if partition in self.plan.partitions]
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> dict[str, Any]:
-        """Take the reports of one batch; return everything known."""
+        """Accept the reports of one batch; return the summary."""
         self._stage_progress.accept_reports(reports)
         self._batch_costs.accept_reports(reports)
         self.progress.accept_reports(reports)
@@ -94,7 +88,7 @@ class RunningInput:
 
     def tick(self) -> str:
         """
-        Look what the brokers say; return one line that says how the input stands. Called about once a second.
+        Ask the brokers; return one line about the input. Called about once a second.
 
         Raises:
             RefusedError: A topic was deleted, or made again.
@@ -107,5 +101,4 @@ class RunningInput:
         return f"{self.progress.line()}  {behind}".rstrip()
 
     def summary(self) -> dict[str, Any]:
-        """Return everything known, for ``--format json``."""
         return {"input": self.name, **self.progress.summary(), "recovery": self.catching_up.as_dict()}

@@ -1,6 +1,4 @@
-"""
-The commands ``tidegate query`` (also ``python -m query``) and ``tidegate plan``.
-"""
+"""The commands ``tidegate query`` (also ``python -m query``) and ``tidegate plan``."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """
-What one query job is set to do, settled before it starts. It travels pickled inside the job, never through Spark's
-options, which show up in plans.
+The plan of a query job, settled before it starts. It travels pickled inside the job, never through Spark's options: those show
+up in query plans, and the plan holds secrets.
 """
 
 from __future__ import annotations
@@ -24,52 +24,39 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """
-    One ordered topic that a query reads.
+    """One ordered topic that a query reads."""
 
-    Args:
-        input: The name the script gives it.
-        topic: The topic.
-        partitions: How many partitions it has.
-        payloads: How the payloads of its events are written.
-        is_result: Whether it holds the results of another query.
-    """
-
+    # The name the script gives it.
     input: str
     topic: str
     partitions: int
     payloads: PayloadFormat = JSON
+    # Whether it holds the results of another query.
     is_result: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """
-    What the last CTI of a result channel says.
+    """What the last CTI of a result channel says."""
 
-    Args:
-        c: No later result lies below it, microseconds.
-        n: How many results there were.
-        ahead: How many of them do not lie below c.
-        largest_us: The largest System.Timestamp of them, microseconds.
-        by_key: Where the order between keys is another when a run goes on (:mod:`query.buckets.resumed_results`): the System.Timestamps of
-            those ahead that each key has.
-    """
-
+    # No later result lies below it, microseconds.
     c: int
+    # How many results there were.
     n: int
+    # How many of them do not lie below c.
     ahead: int
+    # The largest System.Timestamp of them, microseconds.
     largest_us: int
+    # Where the order between keys is another when a run goes on (:mod:`query.buckets.resumed_results`): the System.Timestamps of those
+    # ahead that each key has.
     by_key: Mapping[bytes, Sequence[int]] | None = None
 
     def save(self) -> list[Any]:
-        """Return what :meth:`restore` needs, fit for JSON."""
         by_key = [] if self.by_key is None else [{key.hex(): list(times) for key, times in self.by_key.items()}]
         return [self.c, self.n, self.ahead, self.largest_us, *by_key]
 
     @classmethod
     def restore(cls, saved: Sequence[Any]) -> Promise:
-        """Return the promise that was saved."""
         by_key = [{bytes.fromhex(key): times for key, times in each.items()} for each in saved[4:]]
         return cls(*saved[:4], *by_key)
 
@@ -81,44 +68,39 @@ class QueryPlan:
 
     The ordered partitions of all feeds are numbered 0, 1, ... in the order of the script, then of the partition: these are
     its *logs*.
-
-    Args:
-        plans: What is computed, a plan for each output.
-        outputs: Where the results of each plan go.
-        kafka: librdkafka properties, secrets included (so they are kept out of the repr).
-        feeds: The ordered topics that are read, in the order in which the script names their inputs.
-        over: Whether time advances substream by substream; each ordered partition is then a bucket of its own.
-        by_partition: Whether, without that, each partition of the ordered topics is a bucket (:mod:`query.plan.parallelism`); else one
-            bucket merges them all by their CTIs, unless there is an exchange.
-        labels: Spark key of each bucket.
-        starts: First offset to read of each partition.
-        start_us: S: results from this instant on, microseconds; None: all of them.
-        promises: For each output what its channels had promised when the job went on without its checkpoint, by bucket.
-        until_us: E: results below this instant, microseconds, and then the job stops; ``INFINITY``: all of them.
-        until_end: Whether the job reads to the present end, closes everything and stops.
-        events_per_batch: Most events one batch reads.
-        checkpoint: Name under which workers keep this job's state in memory.
-        exchange: Between which buckets rows are exchanged by their keys: each of them then reads all partitions. None: they are not.
-        references: The tables of reference data that are looked up, by name, with the versions that the run was begun with.
-        reference_settings: Where the files of these tables are.
     """
 
     plans: tuple[Plan, ...]
     outputs: tuple[OutputSettings, ...]
+    # Librdkafka properties, secrets included (so they are kept out of the repr).
     kafka: Mapping[str, str] = field(repr=False)
+    # The ordered topics that are read, in the order in which the script names their inputs.
     feeds: tuple[Feed, ...]
+    # Whether time advances substream by substream; each ordered partition is then a bucket of its own.
     over: bool
+    # Whether, without that, each partition of the ordered topics is a bucket (:mod:`query.plan.parallelism`); else one bucket merges them
+    # all by their CTIs, unless there is an exchange.
     by_partition: bool
     labels: tuple[int, ...]
+    # First offset to read of each partition.
     starts: Mapping[Partition, int]
+    # S: results from this instant on, microseconds; None: all of them.
     start_us: int | None
+    # For each output what its channels had promised when the job went on without its checkpoint, by bucket.
     promises: tuple[Mapping[int, Promise], ...]
+    # E: results below this instant, microseconds, and then the job stops; ``INFINITY``: all of them.
     until_us: int
+    # Whether the job reads to the present end, closes everything and stops.
     until_end: bool
+    # Most events one batch reads.
     events_per_batch: int
+    # Name under which workers keep this job's state in memory.
     checkpoint: str
+    # Between which buckets rows are exchanged by their keys: each of them then reads all partitions. None: they are not.
     exchange: Exchange | None = None
+    # The tables of reference data that are looked up, by name, with the versions that the run was begun with.
     references: Mapping[str, ReferenceTable] = field(default_factory=dict, repr=False)
+    # Where the files of these tables are.
     reference_settings: Mapping[str, ReferenceSettings] = field(default_factory=dict)
 
     @property
@@ -133,7 +115,6 @@ class QueryPlan:
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """Topic and partition of each log."""
         return tuple((self.feeds[number].topic, partition) for number, partition in self.logs)
 
     @property
@@ -144,18 +125,16 @@ class QueryPlan:
         return self.feeds[0].partitions if self.over or self.by_partition else 1
 
     def readers_of(self, log: int) -> Sequence[int]:
-        """Return the buckets that read a log."""
         if self.exchange is not None:
             return range(self.buckets)
         return (self.logs[log][1],) if self.over or self.by_partition else (0,)
 
     def logs_of(self, bucket: int) -> tuple[int, ...]:
-        """Return the logs that a bucket reads."""
         return tuple(log for log in range(len(self.logs)) if bucket in self.readers_of(log))
 
     @property
     def result_keys(self) -> tuple[Expr | None, ...]:
-        """For each feed that holds results of another query the substream key by which it is read; else None."""
+        """For each feed of results of another query the substream key by which it is read; else None."""
         overs = {scan.input: scan.over for plan in self.plans for scan in plan.scans}
         return tuple(overs[feed.input] if feed.is_result else None for feed in self.feeds)
 
@@ -184,16 +163,13 @@ class QueryPlan:
 
     @property
     def dead_letter_topic(self) -> str:
-        """Topic for rows that the query cannot evaluate."""
         return f"{self.outputs[0].topic or self.outputs[0].name}.dead"
 
     def program(self) -> Program:
-        """Return the query ready to run."""
         return Program(self.plans, {feed.input: feed.payloads for feed in self.feeds}, references=self.references)
 
 
 def _first_needed_us(output: OutputSettings, promise: Promise | None, start_us: int | None) -> int | None:
-    """Return the instant from which results of one output are needed: a file is only written whole."""
     if promise is None:
         return start_us
     resumed_us = promise.c // output.file_span_us * output.file_span_us if output.writes_sheets else promise.c

@@ -50,15 +50,11 @@ ANSWER_S = 5.0
 
 def read_plans(settings: Settings, script: Path, into: str | None) -> tuple[Plan, ...]:
     """
-    Parse and bind a script against the configured inputs and outputs.
+    Parse and bind a script against the configured inputs and outputs; return a plan for each output, in the order of the script.
 
     Args:
-        settings: The configuration.
         script: A file, or the name under which an installed package offers a query.
-        into: The output given beside the script, where it has one only.
-
-    Returns:
-        A plan for each output, in the order of the script.
+        into: The output given beside the script, if it has one only.
 
     Raises:
         QueryError: The script is wrong, or cannot be read.
@@ -77,12 +73,10 @@ def prepare(
     settings: Settings, plans: tuple[Plan, ...], start: Start | None = None, *, until_us: int = INFINITY, until_end: bool = False
 ) -> QueryPlan:
     """
-    Look at topics and checkpoint, decide how the query goes on, and create, write and bind what that takes.
+    Survey topics and checkpoint, decide how the query goes on, and apply that; return the plan of the job.
 
     Args:
-        settings: The configuration.
-        plans: What is computed.
-        start: The output start that is asked for, None if none is.
+        start: The output start that is asked for, if one is.
         until_us: Results below this instant, microseconds, and then the job stops.
         until_end: Whether the job reads to the present end, closes everything and stops.
 
@@ -100,12 +94,7 @@ def prepare(
 
 
 def recovery(plan: QueryPlan) -> Recovery:
-    """
-    Return where the job goes on, and how much of its input lies ahead.
-
-    Raises:
-        UnreachableError: Kafka does not answer.
-    """
+    """Return where the job goes on, and how much of its input lies ahead."""
     folder = Path(plan.checkpoint)
     planned, done = last_batches(folder)
     ends = Admin(plan.kafka).ends(list(plan.partitions))
@@ -123,7 +112,7 @@ def recovery(plan: QueryPlan) -> Recovery:
 
 
 def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:
-    """Return what asks the brokers where partitions end, and refuses where it is not the one that the job began with."""
+    """Return what asks the brokers for the ends of partitions, and refuses topics that are not those the job began with."""
     admin, folder = Admin(plan.kafka, ANSWER_S), Path(plan.checkpoint)
     topics = KnownTopics(bound_topic_ids(read_binding(folder) or {}), str(folder), WAYS_OUT)
 

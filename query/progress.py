@@ -14,12 +14,7 @@ GAP_WAIT_S = 60.0
 
 
 class QueryProgress:
-    """
-    Collects the reports of all buckets.
-
-    Args:
-        buckets: How many buckets there are.
-    """
+    """Collects the reports of all *buckets*."""
 
     def __init__(self, buckets: int) -> None:
         self._buckets = buckets
@@ -29,7 +24,6 @@ class QueryProgress:
         self.batches = 0
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
-        """Take the reports of one batch."""
         self.batches += 1
         now_s = time.monotonic()
         # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
@@ -40,23 +34,17 @@ class QueryProgress:
             self._first = now_s, self.totals()["events"]
 
     def check_gaps(self) -> None:
-        """
-        Look whether a gap has stayed open for too long.
-
-        Raises:
-            GapError: One has, for a minute.
-        """
+        """Raise GapError if a gap has stayed open for a minute."""
         for (topic, partition, number, n, last), since in self._waiting.items():
             if time.monotonic() - since > GAP_WAIT_S:
                 raise gap_error(topic, partition, number, n, last)
 
     @property
     def is_finished(self) -> bool:
-        """Whether no bucket has anything left to do: it has read the final CTI of its input, or come to where the job is to stop."""
+        """Whether every bucket has read the final CTIs of its input, or come to where the job is to stop."""
         return len(self._reports) == self._buckets and all(report["final"] for report in self._reports.values())
 
     def totals(self) -> Counter[str]:
-        """Return the counts over all buckets since the output was begun."""
         totals: Counter[str] = Counter()
         for report in self._reports.values():
             totals.update(report["totals"])
@@ -76,7 +64,6 @@ class QueryProgress:
         }
 
     def line(self) -> str:
-        """Return the numbers in one line."""
         totals = self.totals()
         frontier_us = min((report["c"] for report in self._reports.values()), default=NEVER)
         until = "" if frontier_us == NEVER else "  until the end" if frontier_us == INFINITY else f"  until {format_tick(frontier_us)}"

@@ -1,4 +1,4 @@
-"""What is read of a column of payloads, whatever they are written in: times, keys, and which payloads give none."""
+"""What is read of a column of payloads in any format: times, keys, and which payloads give none."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Fields:
     reasons: Mapping[int, str] = field(default_factory=dict)
 
     def mark_unusable(self, rows: NDArray[np.bool_], reason: str) -> None:
-        """Take *rows* for unusable, each for this *reason*, whatever else they are."""
+        """Make *rows* unusable for this *reason*."""
         if rows.any():
             self.readable &= ~rows
             self.well_formed = self.well_formed & ~rows
@@ -50,44 +50,37 @@ class Column(Protocol):
     """One field of a column of payloads."""
 
     def ticks(self, unit: str) -> tuple[Ticks, Mask]:
-        """Return the times in microseconds, and which of them are valid."""
+        """Return times in microseconds, and which of them are valid."""
         ...
 
     def keys(self) -> pa.DictionaryArray:
-        """Return substream key bytes (spec section 1); missing is zero bytes."""
+        """Return substream key bytes (spec section 1); no key is zero bytes."""
         ...
 
     def present(self) -> Mask:
-        """Return where there is a value that is not null."""
+        """Return which rows have a value that is not null."""
         ...
 
 
 @dataclass(slots=True)
 class ExtractedFields:
-    """
-    What a format gave of a column of payloads.
-
-    Args:
-        well_formed: Which payloads are of the format.
-        columns: The fields asked for: of time, end and over those that are set.
-        reasons: Why some are not well formed, in a word.
-    """
+    """What a format gave of a column of payloads."""
 
     well_formed: Mask
+    # The fields asked for: of time, end and over those that are set.
     columns: Mapping[str, Column]
+    # Why some are not well formed, in a word.
     reasons: Mapping[int, str] = field(default_factory=dict)
 
 
 class FieldSource(Protocol):
-    """Takes the fields out of payloads of one format."""
+    """Extracts fields from payloads of one format."""
 
-    def extract(self, payloads: pa.Array) -> ExtractedFields:
-        """Return what a binary column of payloads gives."""
-        ...
+    def extract(self, payloads: pa.Array) -> ExtractedFields: ...
 
 
 def assemble_fields(extracted: ExtractedFields, unit: str, shape: Shape) -> Fields:
-    """Return what an ingest job needs of what was *taken*: times in *unit*, and the span of an event of that *shape*."""
+    """Return what an ingest job needs of what was *extracted*: times in *unit*, and the span of an event of that *shape*."""
     ok, columns = extracted.well_formed, extracted.columns
     substream = columns["over"].keys() if "over" in columns else None
     if "time" not in columns:
@@ -99,7 +92,6 @@ def assemble_fields(extracted: ExtractedFields, unit: str, shape: Shape) -> Fiel
 
 
 def _with_span(fields: Fields, end: Column, unit: str, shape: Shape) -> Fields:
-    """Add the other end of each span."""
     end_us, valid = end.ticks(unit)
     if shape is Shape.INTERVAL:
         fields.readable, fields.end_us = fields.timed & valid, end_us

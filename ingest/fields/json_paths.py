@@ -1,10 +1,9 @@
 """
-Field paths in JSON payloads: the common case, and the fast one.
+Field paths in JSON payloads: the common and fast case.
 
-One parser reads every row on its own (DuckDB's, over the whole column at once). A path is exact in its spelling. Of
-members with equal names the first counts; the parser is lenient about a comma too many and about NaN and Infinity, which
-count as null. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.json_columns.plain_json`
-where it was compiled.
+One parser (DuckDB's) reads each payload on its own. A path is exact in its spelling. Of members with equal names the first counts;
+a superfluous comma is accepted, and NaN and Infinity count as null. Plain objects, on which no two parsers differ, are read by
+:mod:`tidegate.json_columns.plain_json` if it was compiled.
 """
 
 from __future__ import annotations
@@ -31,12 +30,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
 
 
 class JsonPaths:
-    """
-    Takes fields out of JSON payloads.
-
-    Args:
-        paths: Where each field is, by its name here.
-    """
+    """Extracts fields from JSON payloads; *paths* are theirs, by name."""
 
     def __init__(self, paths: Mapping[str, Path]) -> None:
         self._names = tuple(paths)
@@ -49,7 +43,6 @@ class JsonPaths:
         self._chosen = [path[0] for path in paths.values()] if plain else None
 
     def extract(self, payloads: pa.Array) -> ExtractedFields:
-        """Return which of *payloads* are JSON, and their fields."""
         plain_rows = self._extract_plain(payloads)
         if plain_rows is None:
             ok, texts = self._parse(payloads)
@@ -68,7 +61,7 @@ class JsonPaths:
         return ExtractedFields(ok, {name: JsonTexts(text) for name, text in zip(self._names, texts, strict=True)})
 
     def _extract_plain(self, payloads: pa.Array) -> PlainTexts | None:
-        """Return what plain objects give; None where asking would not pay, or nobody can."""
+        """Return what plain objects give; None if too few payloads are plain, or nothing can read them."""
         library = plain_json.library() if native_parts.is_enabled() and self._chosen is not None else None
         if library is None or self._chosen is None:
             return None
@@ -88,29 +81,26 @@ class JsonPaths:
 
 @dataclass(frozen=True, slots=True)
 class JsonTexts:
-    """A field as the JSON text of each payload's value, null where there is none."""
+    """A field as the JSON text of each payload's value, null if there is none."""
 
     raw: pa.Array
 
     def ticks(self, unit: str) -> tuple[Ticks, Mask]:
-        """Return the times in microseconds, and which of them are valid."""
         return to_ticks(_scalar_values(self.raw), unit)
 
     def keys(self) -> pa.DictionaryArray:
-        """Return substream key bytes, each distinct one worked out once."""
         encoded = self.raw.cast(pa.string()).dictionary_encode()
         distinct = encoded.dictionary.to_pylist()
         keys = pa.array([*map(key_bytes, distinct), b""], type=pa.binary())
         return pa.DictionaryArray.from_arrays(encoded.indices.fill_null(len(distinct)), keys)
 
     def present(self) -> Mask:
-        """Return where there is a value that is not null."""
         present: Mask = pc.not_equal(self.raw.cast(pa.string()), "null").fill_null(False).to_numpy(zero_copy_only=False)
         return present
 
 
 def as_binary(payloads: object) -> pa.Array:
-    """Return payloads as a binary column, also those given as bytes one by one."""
+    """Return payloads as one binary array, whatever they come in."""
     if isinstance(payloads, pa.ChunkedArray):
         return _single_chunk(payloads)
     if isinstance(payloads, pa.Array):

@@ -18,12 +18,10 @@ class FieldReader:
     Reads event time, end and substream key from payloads.
 
     Args:
-        timestamp_by: The event time, a field path or an expression over the payload; None: events are taken as they arrive.
+        timestamp_by: Field path or expression of the event time; None: the arrival time is used.
         timestamp_format: How times are written: auto, iso, s, ms, us or ns.
-        over: Field path of the substream key, or None.
-        shape: What an event is in time.
-        end: Field path of the end of the span; None for points.
-        payloads: How payloads are written.
+        over: Field path of the substream key, if there is one.
+        end: Field path of the end of the span, unless events are points.
         types: Declared types of fields, for an expression.
 
     Raises:
@@ -51,13 +49,12 @@ class FieldReader:
 
     @classmethod
     def of(cls, settings: InputSettings, payloads: PayloadFormat) -> FieldReader:
-        """Return the reader of an input."""
         return cls(
             settings.timestamp_by, settings.timestamp_format, settings.over, settings.event_shape, settings.end, payloads, settings.fields
         )
 
     def read(self, values: object) -> Fields:
-        """Return the fields of each payload: a binary column, null where there is none."""
+        """Return the fields of a column of payloads, null if there is none."""
         return assemble_fields(self._source.extract(as_binary(values)), self._format, self._shape)
 
 

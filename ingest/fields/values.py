@@ -1,8 +1,8 @@
 """
-Fields as typed values: what the readers of CSV and Avro give, and what an expression over the payload gives.
+Fields as typed values: from readers of CSV and Avro, and from expressions over the payload.
 
-A datetime is a time whatever ``timestamp_format`` says; text and numbers are times as it says. A payload's value may be of
-another kind than its neighbour's.
+A datetime is a time whatever ``timestamp_format`` says; text and numbers are times as it says. Values of one column may be of
+different kinds.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class Values:
     variant: Variant
 
     def ticks(self, unit: str) -> tuple[Ticks, Mask]:
-        """Return the times in microseconds, and which of them are valid."""
         ticks, valid = np.zeros(self.variant.length, dtype=np.int64), np.zeros(self.variant.length, dtype=np.bool_)
         for kind, part in self.variant.parts.items():
             if kind is Kind.DATETIME:
@@ -54,13 +53,11 @@ class Values:
         return ticks, valid
 
     def keys(self) -> pa.DictionaryArray:
-        """Return substream key bytes, each distinct one worked out once."""
         parts = [_KEYS[kind](part) for kind, part in self.variant.parts.items()]
         merged = pc.coalesce(*parts) if parts else pa.nulls(self.variant.length, pa.binary())
         return pc.fill_null(merged, b"").dictionary_encode()
 
     def present(self) -> Mask:
-        """Return where there is a value that is not null."""
         return self.variant.valid_mask()
 
 
@@ -88,20 +85,14 @@ _KEYS: dict[Kind, Callable[[pa.Array], pa.Array]] = {
 
 
 class ReaderSource:
-    """
-    Takes fields out of payloads of a format that has a reader.
-
-    Args:
-        reader: The format's.
-        exprs: What each field is, by its name here.
-    """
+    """Extracts fields, given as expressions by name, from payloads of a format that has a reader."""
 
     def __init__(self, reader: PayloadReader, exprs: Mapping[str, Expr]) -> None:
         self._reader, self._exprs = reader, dict(exprs)
         self._leaves = tuple(dict.fromkeys(leaf for expr in exprs.values() for leaf in expr.leaves() if isinstance(leaf, Field)))
 
     def extract(self, payloads: pa.Array) -> ExtractedFields:
-        """Return which of *payloads* are of the format, and their fields; a row in which an expression fails has no value."""
+        """Return which *payloads* are of the format, and their fields; a row in which an expression fails has no value."""
         extracted = self._reader.extract(payloads, self._leaves)
         leaves: dict[Expr, Variant] = {field: column for field, column in extracted.columns.items()}  # noqa: C416 - Expr, not Field
         computed, _ = evaluate(tuple(self._exprs.values()), leaves, len(payloads))
@@ -116,20 +107,12 @@ class ReaderSource:
 
 
 class JsonExpression:
-    """
-    Takes the event time out of JSON payloads by an expression, and the other fields by their paths.
-
-    Args:
-        paths: Where the other fields are.
-        reader: Reads what the expression is over, as a query does.
-        expression: The event time.
-    """
+    """Extracts the event time from JSON payloads by an expression, and the other fields by their paths."""
 
     def __init__(self, paths: JsonPaths, reader: PayloadReader, expression: Expr) -> None:
         self._paths, self._computed = paths, ReaderSource(reader, {"time": expression})
 
     def extract(self, payloads: pa.Array) -> ExtractedFields:
-        """Return which of *payloads* are JSON, and their fields."""
         extracted = self._paths.extract(payloads)
         columns: dict[str, Column] = {**extracted.columns, **self._computed.extract(payloads).columns}
         return ExtractedFields(extracted.well_formed, columns)

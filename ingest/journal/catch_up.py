@@ -36,14 +36,7 @@ class JournaledFacts(NamedTuple):
 
 
 class CatchUp:
-    """
-    Brings the journal and what a planner knows together.
-
-    Args:
-        plan: The job.
-        known: What the planner knows.
-        log: For losses and conflicts.
-    """
+    """Brings the journal and what a planner knows together."""
 
     def __init__(self, plan: IngestPlan, known: KnownFacts, log: FilteringBoundLogger) -> None:
         self._plan, self._known, self._log = plan, known, log
@@ -59,7 +52,7 @@ class CatchUp:
         self._compared.clear()
 
     def compare_new(self, journal: RedisJournal) -> None:
-        """Compare the partitions not compared since the journal was reached; give back what it lacks, remember what it holds."""
+        """Compare the partitions not compared since the journal was reached: give back what it lacks, remember what it holds."""
         known = self._known
         new = [partition for partition in known.positions if partition not in self._compared]
         if not new:
@@ -87,7 +80,7 @@ class CatchUp:
         self._give_back_joins(journal, keys)
 
     def _read(self, journal: RedisJournal, partitions: Sequence[Partition]) -> tuple[dict[Partition, JournaledFacts], bool]:
-        """Return what the journal holds from the job's positions on, and whether it is another one than this planner knew."""
+        """Return what the journal holds from the job's positions on, and whether it is another journal than this planner knew."""
         known = self._known
         calls: list[Call] = []
         for partition in partitions:
@@ -141,7 +134,6 @@ class CatchUp:
             self._log.warning("the journal had lost facts and was given back " + returned, partitions=len(lost))
 
     def _closed_by_offset(self, partition: Partition) -> int:
-        """Return up to where Spark's offset says that the journal has closed a partition."""
         position = self._known.positions[partition]
         return 0 if position.is_unclosed else position.next_offset
 

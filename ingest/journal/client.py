@@ -36,13 +36,7 @@ ReadStarts = Callable[[Collection[Partition]], Mapping[Partition, int]]
 
 
 class JournalClient:
-    """
-    The journal of one job, in its planner.
-
-    Args:
-        plan: The job.
-        log: For what happens to the journal.
-    """
+    """The journal of one job, in its planner."""
 
     def __init__(self, plan: IngestPlan, log: FilteringBoundLogger) -> None:
         self._plan, self._log = plan, log
@@ -54,13 +48,7 @@ class JournalClient:
         self._trim_due_us = 0
 
     def begin_pass(self, positions: Mapping[Partition, PlannedPosition], read_starts: ReadStarts) -> None:
-        """
-        Begin a pass: let the journal catch up, and now and then forget what no log can need.
-
-        Args:
-            positions: Where the job stands, by Spark's offset.
-            read_starts: Returns the first offset that each partition still has.
-        """
+        """Begin a pass at *positions*, Spark's offset: let the journal catch up, and now and then forget facts that no log can need."""
         self._known.move_to(positions)
         now_us = time.monotonic_ns() // 1000
         if self.is_available() and now_us >= self._trim_due_us:
@@ -81,14 +69,9 @@ class JournalClient:
 
     def close_ranges(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> dict[Partition, RangeFacts]:
         """
-        Close the positions about to be judged.
+        Close the positions about to be judged; return the facts of each range.
 
-        Args:
-            starts: Where each range starts.
-            ends: Where it ends.
-
-        Returns:
-            The facts of each range. A range whose facts cannot be known without the journal is missing: it must not be planned.
+        A range whose facts cannot be known without the journal is missing: it must not be planned.
 
         Raises:
             RefusedError: The journal has lost the stamps of records that were judged before.
@@ -110,15 +93,14 @@ class JournalClient:
         }
 
     def pop_conflicts(self, partition: Partition) -> int:
-        """Return how many facts were found since the last call where this planner had judged without them."""
         return self._catch_up.pop_conflicts(partition)
 
     def journal_estimates(self, proposals: Sequence[Proposal]) -> dict[Partition, int]:
-        """Journal estimates; return those in force. If the position is closed, or no answer came, there is none."""
+        """Journal estimates; return those in force: none if the position is closed, or no answer came."""
         return self._propose(FactKind.ESTIMATE, self._known.key, proposals)
 
     def journal_imports(self, proposals: Sequence[Proposal]) -> dict[Partition, int]:
-        """Journal imported CTIs; return those in force. If the position is closed, or no answer came, there is none."""
+        """Journal imported CTIs; return those in force: none if the position is closed, or no answer came."""
         return self._propose(FactKind.IMPORT, self._known.import_key, proposals)
 
     def settle_base(self, partition: Partition, frontier_us: int) -> int | None:

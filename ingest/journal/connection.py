@@ -23,15 +23,7 @@ _RETRY_S = 1.0
 
 
 class JournalConnection:
-    """
-    One connection, opened when it is needed.
-
-    Args:
-        settings: Where the journal is.
-        catch_up: Brings a journal that answers up to date.
-        consequence: What the job does without the journal, for the log.
-        log: For losses of the connection.
-    """
+    """One connection, opened when it is needed; *consequence* is what the job does without it, for the log."""
 
     def __init__(self, settings: RedisSettings, catch_up: CatchUp, consequence: str, log: FilteringBoundLogger) -> None:
         self._settings, self._catch_up, self._consequence, self._log = settings, catch_up, consequence, log
@@ -73,7 +65,7 @@ class JournalConnection:
             return None
 
     def is_answering(self) -> bool:
-        """Return whether the journal answers at this moment; unlike :meth:`open` this asks the server in any case."""
+        """Return whether the server answers at this moment: it is asked in any case."""
         journal = self.open()
         if journal is None:
             return False

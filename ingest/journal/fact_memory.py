@@ -1,8 +1,8 @@
 """
-What a planner remembers of the facts it heard and made, so that it can give them back to a journal that lost them.
+Facts that a planner received or made, so that it can give them back to a journal that lost them.
 
-Law: of each position the newest value stands, as in the journal. Of each kind so many facts are remembered at most;
-beyond that those at the lowest positions are forgotten: they stand in the ordered topic.
+Law: at each position the newest value counts, as in the journal. Of each kind a limited number is remembered; beyond it
+those at the lowest positions are forgotten, which the ordered topic holds.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ FACTS_MAX = 20_000
 
 
 class _FactTable:
-    """The facts of one kind."""
-
     def __init__(self) -> None:
         self.values: dict[int, int] = {}
         self.positions: list[int] = []
@@ -36,12 +34,7 @@ class _FactTable:
 
 
 class FactMemory:
-    """
-    The facts of one input partition.
-
-    Args:
-        span_kind: Which moments its ranges have: stamps or verdicts.
-    """
+    """The facts of one input partition; *span_kind* says whether its moments are stamps or verdicts."""
 
     def __init__(self, span_kind: FactKind) -> None:
         self.span_kind = span_kind
@@ -49,7 +42,7 @@ class FactMemory:
         self._kinds = {kind: _FactTable() for kind in FactKind}
 
     def remember(self, kind: FactKind, marks: Iterable[tuple[int, int]]) -> None:
-        """Take (position, value) of facts that are in force."""
+        """Remember (position, value) of facts that are in force."""
         table = self._kinds[kind]
         for position, value in marks:
             table.put(position, value if kind.is_span else max(value, table.values.get(position, value)))
@@ -58,7 +51,7 @@ class FactMemory:
             self.is_incomplete = True
 
     def remember_planned(self, planned: PlannedPosition) -> None:
-        """Take what stands in Spark's offset."""
+        """Remember the facts in Spark's offset."""
         self.remember(FactKind.ESTIMATE, planned.marks_with_end())
         self.remember(FactKind.IMPORT, planned.imports_with_end())
         self.remember(self.span_kind, planned.spans)
@@ -70,17 +63,17 @@ class FactMemory:
         return tuple((position, table.values[position]) for position in table.positions[first : bisect_left(table.positions, end)])
 
     def last(self, kind: FactKind) -> tuple[int, int] | None:
-        """Return the fact of a kind with the highest position."""
+        """Return the fact of a kind at the highest position."""
         table = self._kinds[kind]
         return (table.positions[-1], table.values[table.positions[-1]]) if table.positions else None
 
     def facts(self, imports: bool) -> list[Fact]:
-        """Return all facts: the imports, or all others. They are of two keys of the journal."""
+        """Return the imports, or all other facts: the journal has a key for each."""
         kinds = [kind for kind in FactKind if (kind is FactKind.IMPORT) == imports]
         return [Fact(kind, *mark) for kind in kinds for mark in self._kinds[kind].values.items()]
 
     def forget_below(self, position: int) -> None:
-        """Forget what no log can need again; the moment in force at *position* stays, and what has no position."""
+        """Forget what no log can need again. The moment in force at *position* stays, and so does what has no position."""
         for kind in (FactKind.ESTIMATE, FactKind.IMPORT, self.span_kind):
             table = self._kinds[kind]
             table.drop(max(bisect_right(table.positions, position) - 1, 0) if kind.is_span else bisect_left(table.positions, position))

@@ -19,34 +19,21 @@ from ordering.ticks import INFINITY
 
 
 class RangeFacts(NamedTuple):
-    """
-    What a range must repeat.
+    """What a range must repeat."""
 
-    Args:
-        marks, imports: Estimates and imports in the range, those at its start included.
-        spans: When its records were first planned: stamps or verdicts, the one in force at its start first.
-        is_unclosed: Whether the journal does not know yet that the range is judged.
-        clamped: How many moments were lifted because a clock had gone back.
-    """
-
+    # Estimates and imports in the range, those at its start included.
     marks: Marks
     imports: Marks
+    # When its records were first planned: stamps or verdicts, the one in force at its start first.
     spans: Marks
+    # Whether the journal does not know yet that the range is judged.
     is_unclosed: bool = False
+    # How many moments were lifted because a clock had gone back.
     clamped: int = 0
 
 
 class KnownFacts:
-    """
-    The facts of all input partitions of one job, as its planner knows them.
-
-    Attributes:
-        positions: Where the job stands, by Spark's offset.
-        closed: The first open position of each partition, as the journal said last.
-        unclosed: From where on each partition was judged without the journal.
-        uncertain: Partitions about which an answer was lost: a fact may be in force that this planner never received.
-        joins: When partitions joined, by the journal's key.
-    """
+    """The facts of all input partitions of one job, as its planner knows them."""
 
     def __init__(self, plan: IngestPlan) -> None:
         self._plan = plan
@@ -68,11 +55,9 @@ class KnownFacts:
                 self.memory(partition).remember_planned(position)
 
     def add_topic(self, topic: str, topic_id: str) -> None:
-        """Take over the id of a topic that the job did not begin with."""
         self._topic_ids.setdefault(topic, topic_id)
 
     def key(self, partition: Partition) -> JournalKey:
-        """Return the journal's key of a partition."""
         return self._plan.journal_key(partition, self._topic_ids[partition[0]])
 
     def import_key(self, partition: Partition) -> JournalKey:
@@ -82,7 +67,6 @@ class KnownFacts:
         return self._plan.import_key(partition, self._topic_ids[partition[0]])
 
     def memory(self, partition: Partition) -> FactMemory:
-        """Return the facts of a partition that this planner received or made."""
         return self._memory.setdefault(partition, FactMemory(self.span_kind))
 
     def is_fresh(self, partition: Partition) -> bool:
@@ -97,7 +81,6 @@ class KnownFacts:
         return next_offset >= self.closed.get(partition, INFINITY) and partition not in self.uncertain
 
     def range_facts(self, partition: Partition, start: int, end: int, *, is_unclosed: bool = False, clamped: int = 0) -> RangeFacts:
-        """Return what a range must repeat, as far as it is known here."""
         memory = self.memory(partition)
         kinds = FactKind.ESTIMATE, FactKind.IMPORT, self.span_kind
         marks, imports, spans = (memory.between(kind, start, end) for kind in kinds)

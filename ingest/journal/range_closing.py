@@ -20,19 +20,13 @@ _VERDICT_SHARE = 1000
 
 
 class RangeClosing:
-    """
-    Closes the ranges of one job.
-
-    Args:
-        plan: The job.
-        known: Receives the facts in force.
-    """
+    """Closes the ranges of one job."""
 
     def __init__(self, plan: IngestPlan, known: KnownFacts) -> None:
         self._plan, self._known = plan, known
 
     def calls(self, partition: Partition, start: int, end: int, now_us: int) -> list[Call]:
-        """Return the calls that close a range and read its facts, equally many for each range; *now_us* is the wall clock."""
+        """Return the calls that close a range and read its facts, equally many for each range."""
         key, last, kind = self._known.key(partition), end - 1, self._known.span_kind
         moment = PlanningTime(kind, now_us, self._slack_us)
         calls: list[Call] = [Close(key, end, moment), Read(FactKind.ESTIMATE, key, start, last), Read(kind, key, start, last)]
@@ -67,7 +61,7 @@ class RangeClosing:
         return known.range_facts(partition, start, end, clamped=clamped)
 
     def close_later(self, partition: Partition, start: int, end: int, now_us: int) -> RangeFacts:
-        """Return the facts of a range that nobody has judged before, without the journal; remember that it is not closed there."""
+        """Return the facts of a range that was never judged before, without the journal; remember that it is not closed there."""
         known, memory = self._known, self._known.memory(partition)
         last = memory.last(known.span_kind)
         if last is None or last[1] < now_us - self._slack_us:

@@ -1,10 +1,10 @@
 """
-The journal made again from the ordered topic that was written with it.
+The journal rebuilt from the ordered topic that was written with it.
 
-Law: what took effect in the topic's events stands in the headers ``tf`` of its CTIs (PROTOCOL.md). So a journal that
-was lost and is given all of it back equals the one that was lost: facts below what the raw topic still holds excepted,
-and those at positions from which on no record was judged yet by anybody who wrote to this topic. Where retention has
-deleted CTIs, nothing is missing from the position that the first of those left tells.
+Law: the facts that took effect in the topic's events are in the ``tf`` headers of its CTIs (PROTOCOL.md). So a journal that
+was lost and rebuilt equals the lost one, except for facts below what the raw topic still holds, and facts at positions from which
+on nobody who wrote to this topic has judged a record. If retention has deleted CTIs, no fact is missing from the position of the
+first CTI left.
 """
 
 from __future__ import annotations
@@ -29,29 +29,13 @@ _log = get_logger("ingest.journal")
 
 @dataclass(slots=True)
 class TopicFacts:
-    """
-    What an ordered topic tells of the facts of one input partition.
-
-    Args:
-        merged: What was told.
-        origin: Kafka partition and mark of the topic.
-        firsts: Of each output partition whose beginning is gone: the position in its first CTI left.
-        carried: Whether each CTI carried facts: those of earlier versions did not.
-        last: The last CTI that did not.
-    """
+    """The facts of one input partition that an ordered topic holds."""
 
     merged: FactMerger = field(default_factory=FactMerger)
+    # Kafka partition and mark of its topic.
     origin: tuple[int, int] | None = None
+    # Of each output partition whose beginning is gone: the position in its first CTI left.
     first_positions: dict[int, int] = field(default_factory=dict)
-    carried: bool = True
-    last: Cti | None = None
-
-    @property
-    def facts(self) -> list[Fact]:
-        """Return all facts; of an earlier version's CTIs at least how far arrival time had come at the last of them."""
-        if self.last is not None and self.last.arrival_us >= 0:
-            self.merged.add([Fact(FactKind.ESTIMATE, self.last.next_offset, self.last.arrival_us)])
-        return self.merged.facts
 
     @property
     def complete_from(self) -> int:
@@ -59,16 +43,11 @@ class TopicFacts:
         return max(self.first_positions.values(), default=0)
 
     def accept_cti(self, cti: Cti, facts: bytes | None, beginning_gone: bool, where: str) -> None:
-        """Take one CTI, in the order of its output partition's log."""
+        """Accept one CTI, in the order of its output partition's log; only its last part carries facts."""
         if beginning_gone:
             self.first_positions.setdefault(cti.output_partition, cti.next_offset)
         self.merged.add([Fact(FactKind.CLOSED, cti.next_offset, 0)])
-        if facts is None:
-            # Only the last part of a CTI carries facts.
-            if cti.part == cti.parts - 1:
-                self.carried, self.last = False, cti
-            return
-        decoded = decode_facts(facts, where)
+        decoded = decode_facts(facts, where) if facts is not None else []
         self.merged.add(decoded)
         for fact in decoded:
             if fact.kind == ORIGIN:
@@ -77,7 +56,7 @@ class TopicFacts:
 
 def read_topic_facts(plan: IngestPlan, admin: Admin) -> dict[int, TopicFacts]:
     """
-    Walk the whole ordered topic; return what it tells, by roster number.
+    Walk the whole ordered topic; return its facts by roster number.
 
     Raises:
         ProtocolError: A CTI there cannot be read.
@@ -111,11 +90,7 @@ def _accept_records(facts_by_number: dict[int, TopicFacts], records: Records, to
 
 
 def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int, TopicFacts]) -> tuple[Partition, ...]:
-    """
-    Return those of *partitions* that the topic knows, in the order of their roster numbers.
-
-    Each channel's first CTI tells whose it is; of an earlier version's topics, which nobody joined, they stand as they sort.
-    """
+    """Return those of *partitions* that the topic knows, in the order of their roster numbers."""
     by_mark = {(partition, topic_mark(topic)): (topic, partition) for topic, partition in partitions}
     known = {number: by_mark[topic_facts.origin] for number, topic_facts in facts_by_number.items() if topic_facts.origin in by_mark}
     others = iter(sorted(set(partitions) - set(known.values())))
@@ -124,19 +99,19 @@ def roster_members(partitions: Sequence[Partition], facts_by_number: Mapping[int
 
 
 def journal_keys(plan: IngestPlan, partition: Partition) -> dict[JournalKey, tuple[FactKind, ...]]:
-    """Return the keys of the journal under which an input partition has facts, and which kinds each has."""
+    """Return the journal's keys of an input partition, and which kinds of facts each has."""
     own = tuple(kind for kind in FactKind if kind not in (FactKind.IMPORT, FactKind.JOIN))
     keys = {plan.journal_key(partition): own, plan.join_key(partition, plan.topic_ids[partition[0]]): (FactKind.JOIN,)}
     return keys | ({plan.import_key(partition): (FactKind.IMPORT, FactKind.CLOSED)} if plan.imported is not None else {})
 
 
 def has_lost(plan: IngestPlan, journal: Journal, judged: Mapping[Partition, int]) -> bool:
-    """Return whether the journal has not closed what was judged: the positions below those in *judged*."""
+    """Return whether the journal has not closed the positions below those in *judged*."""
     return any(journal.first_open(plan.journal_key(partition)) < position for partition, position in judged.items())
 
 
 def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[int, TopicFacts]:
-    """Rebuild the journal from the ordered topic, whose founders and later members are told by *plan* or else by the topic."""
+    """Rebuild the journal from the ordered topic. The roster is that of *plan* if partitions have joined, else that of the topic."""
     facts_by_number = read_topic_facts(plan, admin)
     plan = plan if plan.joins else replace(plan, partitions=roster_members(plan.partitions, facts_by_number))
     rebuilt = restore_facts(plan, journal, facts_by_number)
@@ -150,55 +125,40 @@ def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[in
 
 def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], needed: Mapping[Partition, int]) -> None:
     """
-    Check that what was rebuilt is all that judging from the positions *needed* on rests on.
+    Check that the rebuilt facts are all that judging from the positions *needed* on rests on.
 
     Raises:
-        RefusedError: The topic cannot tell (TG-JOURNAL-LOST).
+        RefusedError: The topic does not have them (TG-JOURNAL-LOST).
     """
-    settings = plan.settings
     for number, partition in enumerate(plan.partitions):
         topic_facts = facts_by_number.get(number)
-        if topic_facts is None or (topic_facts.carried and topic_facts.complete_from <= needed[partition]):
-            continue
-        if topic_facts.carried or plan.imported is not None or settings.arrival == "ingest":
-            why = (
-                "its CTIs are of a version that told no facts"
-                if not topic_facts.carried
-                else "retention has deleted CTIs that told of them"
-            )
+        if topic_facts is not None and topic_facts.complete_from > needed[partition]:
             raise RefusedError(
-                f"the journal at {plan.redis.address} has lost facts by which {partition[0]}-{partition[1]} was judged, and the ordered "
-                f"topic {settings.ordered_topic} cannot tell them any more: {why}; events would be judged anew",
+                f"the journal at {plan.redis.address} has lost facts by which {partition[0]}-{partition[1]} was judged, and retention has "
+                f"deleted CTIs of {plan.settings.ordered_topic} that carried them; events would be judged anew",
                 code="TG-JOURNAL-LOST",
                 where=f"{partition[0]}-{partition[1]}@{needed[partition]}",
                 fix="bring the data of Redis or the checkpoint back, or set ordered_topic to a topic that is not there yet",
             )
-        _log.warning(
-            "the journal has lost estimates: an event that one of them made late may be judged differently now", redis=plan.redis.address
-        )
 
 
 @dataclass(slots=True)
 class RebuildReport:
-    """
-    What was given back, or would be.
+    """What was given back, or would be."""
 
-    Args:
-        missing: How many facts of each kind the journal lacked, by input partition.
-        contradicted: How many it had otherwise: those stay as they are.
-    """
-
+    # How many facts of each kind the journal lacked, by input partition.
     missing: dict[Partition, Counter[str]] = field(default_factory=dict)
+    # How many it had otherwise: those stay as they are.
     contradicted: dict[Partition, int] = field(default_factory=dict)
 
 
 def restore_facts(plan: IngestPlan, journal: Journal, facts_by_number: Mapping[int, TopicFacts], dry_run: bool = False) -> RebuildReport:
-    """Give the journal what the topic tells of it; see :meth:`ordering.protocol.journal.Journal.restore`."""
+    """Give the journal the facts of the topic; see :meth:`ordering.protocol.journal.Journal.restore`."""
     report = RebuildReport()
     for number, topic_facts in facts_by_number.items():
         if number >= len(plan.partitions):
             continue
-        partition, facts = plan.partitions[number], topic_facts.facts
+        partition, facts = plan.partitions[number], topic_facts.merged.facts
         for key, kinds in journal_keys(plan, partition).items():
             _restore_partition(report, journal, partition, key, [fact for fact in facts if fact.kind in kinds], dry_run)
     return report

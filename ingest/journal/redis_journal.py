@@ -11,7 +11,7 @@ facts of a partition are of an *era*, a word made up by their first writer, and 
 Keys: ``tidegate:{JOB}:journal:TOPIC_ID:PARTITION``, a hash (closed, base, join, silence, era, writes), and below it, for
 each kind that has many facts, a hash from position to value and a sorted set of positions: ``:estimates`` with
 ``:positions``, ``:imports`` with ``:import_positions``, ``:stamps`` with ``:stamp_positions``, ``:verdicts`` with
-``:verdict_positions``; for each ordered topic ``tidegate:{TOPIC}:made_of:TOPIC_ID``, what it is made of. Numbers are 19
+``:verdict_positions``; for each ordered topic ``tidegate:{TOPIC}:fingerprint:TOPIC_ID``, what shapes its events. Numbers are 19
 decimal digits with leading zeros, compared as text: a script's own numbers are floating point and would round
 microseconds after the year 2255.
 """
@@ -85,9 +85,9 @@ class RedisJournal(Journal):
     Args:
         client: A client that answers (:func:`tidegate.redis_client.connect`).
         address: The server as it may be shown.
-        disk_timeout_us: How long the server may take to tell that a call is on its disk, microseconds; 0: do not ask,
-            because every write is there before it is answered, or because durability was given up.
-        standings: How others of the same process last saw it; kept up to date.
+        disk_timeout_us: How long the server may take to confirm that a call is on its disk, microseconds; 0: do not ask,
+            because every write is on disk before it is answered, or because durability was given up.
+        seen_writes: How others of the same process last saw the server, so that a loss in between is noticed; kept up to date.
     """
 
     def __init__(self, client: redis.Redis, address: str, disk_timeout_us: int, seen_writes: SeenWrites | None = None) -> None:
@@ -97,11 +97,7 @@ class RedisJournal(Journal):
     @classmethod
     def open(cls, settings: RedisSettings, seen_writes: SeenWrites | None = None) -> RedisJournal:
         """
-        Connect, and check that the server keeps what it is told.
-
-        Args:
-            settings: Where it is.
-            standings: What a connection before this one knew, so that a loss in between is noticed; kept up to date.
+        Connect, and check that the server keeps what it confirms.
 
         Raises:
             UnreachableError: It does not answer within ``redis.connect_timeout``.
@@ -126,7 +122,6 @@ class RedisJournal(Journal):
         return [sum(answer) if isinstance(call, Forget) else answer[0] for call, answer in zip(calls, answered, strict=True)]
 
     def restore(self, key: JournalKey, facts: Sequence[Fact]) -> int:
-        """See :meth:`ordering.protocol.journal.Journal.restore`."""
         closing = max((fact.position for fact in facts if fact.kind == FactKind.CLOSED), default=0)
         asks = [_restore_call(key, fact) for fact in facts if fact.kind != FactKind.CLOSED]
         restored = sum(sum(self._run_calls(asks[first : first + _AT_ONCE], is_restore=True)) for first in range(0, len(asks), _AT_ONCE))
@@ -134,7 +129,6 @@ class RedisJournal(Journal):
         return len(asks) - restored
 
     def dump(self, key: JournalKey) -> list[Fact]:
-        """See :meth:`ordering.protocol.journal.Journal.dump`."""
         closed, *answers = self.execute([ReadClosed(key), *(Read(kind, key, 0, _LAST) for kind in _NAMES)])
         facts = [Fact(kind, *mark) for kind, marks in zip(_NAMES, answers, strict=True) for mark in marks]
         return sort_facts(facts + ([Fact(FactKind.CLOSED, closed, 0)] if closed else []))
@@ -147,43 +141,29 @@ class RedisJournal(Journal):
         return silence
 
     def check(self) -> None:
-        """
-        Ask the server for any answer; nothing is written.
-
-        Raises:
-            UnreachableError: There is none.
-        """
+        """Ask the server for any answer, else raise UnreachableError; nothing is written."""
         with translate_errors(self._address):
             self._client.ping()
 
     def has_facts(self, key: JournalKey) -> bool:
-        """Return whether anything was ever said of a partition; unlike all other calls this one leaves no trace."""
+        """Return whether a partition has any entry; unlike all other calls this one leaves no trace."""
         with translate_errors(self._address):
             return bool(self._client.exists(_redis_key(key)))
 
     def read_or_set_fingerprint(self, topic: str, topic_id: str, settings: str, begins_anew: bool) -> tuple[str, bool]:
         """
-        Say what an ordered topic is made of, unless somebody has said it before.
+        Return the fingerprint of an ordered topic, and whether it is *settings*, set by this call.
 
-        Args:
-            topic: The ordered topic.
-            topic_id: Kafka's id of it.
-            settings: All that shapes its events, as text.
-            anew: Nothing has been written to it yet: what was said before does not count.
-
-        Returns:
-            What was said first, and whether that was just now.
+        A fingerprint that is there stays, unless *begins_anew*: nothing has been written to the topic yet.
         """
-        name = f"tidegate:{{{topic}}}:made_of:{topic_id}"
+        name = f"tidegate:{{{topic}}}:fingerprint:{topic_id}"
         known_settings, is_first = self._run_script(_FINGERPRINT_SCRIPT, [name], [settings, "anew" if begins_anew else ""])
         return str(known_settings), bool(is_first)
 
     def close_connection(self) -> None:
-        """Give the connection back; the journal cannot be used afterwards."""
         self._client.close()
 
     def _run_calls(self, script_calls: Sequence[_ScriptCall], is_restore: bool = False) -> list[Any]:
-        """Run the script; its answers are on disk."""
         keys = list(dict.fromkeys(ask.key for ask in script_calls))
         if not keys:
             return []
@@ -229,7 +209,6 @@ def _redis_key(key: JournalKey) -> str:
 
 
 def _script_calls(call: Call) -> list[_ScriptCall]:
-    """Return what the script is asked for a call."""
     match call:
         case Raise():
             return [_ScriptCall("raise", call.key, (_NAMES[call.kind], *_all_digits(call.position, call.value_us)), _number_or_none)]
@@ -282,8 +261,7 @@ def _parse_pairs(flat: Any) -> list[tuple[int, int]]:
 
 
 def _parse_settled(text: str) -> tuple[int, int]:
-    # A base of an earlier version stands there without a position.
-    return int(text[:-19] or 0), int(text[-19:])
+    return int(text[:-19]), int(text[-19:])
 
 
 def _settled_within(call: Read, text: str) -> list[tuple[int, int]]:

@@ -1,12 +1,12 @@
 """
 The journal's one script: a list of calls, done by the server in one go.
 
-Law: nothing is written where the journal is not the one the caller knows (its *era* is another, or it has seen fewer
-*writes*): it was emptied or brought back from an older copy, and what was lost must be given back first. Otherwise every
-call is done, and each key's era and count of writes are answered; so every call writes, even one that only reads.
+Law: nothing is written if the journal is not the one the caller knows (its *era* is another, or it has seen fewer *writes*): it
+was emptied or brought back from an older copy, and what was lost must be given back first. Otherwise every call is done, and each
+key's era and count of writes are answered; so every call writes, even one that only reads.
 
-The arguments are flat text: the era to begin with where there is none, whether facts are being given back, each key's
-era and writes as the caller knows them, then each call as its name, the number of its key and its own arguments.
+The arguments are flat text: the era for keys without one, whether facts are being given back, each key's era and writes as the
+caller knows them, then each call as its name, the number of its key and its own arguments.
 """
 
 from __future__ import annotations

@@ -29,15 +29,11 @@ _log = get_logger("ingest.journal")
 
 @dataclass(frozen=True, slots=True)
 class TopicOrigin:
-    """
-    How an ordered topic was begun.
+    """How an ordered topic was begun."""
 
-    Args:
-        starts: The first offset of each input partition it was begun from; empty: not known.
-        start: Its output start; None: not known.
-    """
-
+    # The first offset of each input partition it was begun from; empty: not known.
     starts: Mapping[Partition, int]
+    # Its output start; None: not known.
     start: Start | None
 
 
@@ -55,9 +51,6 @@ def check_fingerprint(
     Compare what shapes the ordered topic's events with what the journal remembers; write it if the topic is begun now.
 
     Args:
-        plan: The job.
-        journal: The journal.
-        ordered: The ordered topic.
         fingerprint: The settings that shape its events, and the ids of the raw topics.
         start: The output start with which it is begun, if it is begun now.
         has_events: Whether anything was written to it.

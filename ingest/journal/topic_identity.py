@@ -1,9 +1,8 @@
 """
-Which very topics a job reads and writes: a topic deleted and made again under its name is another one.
+Which topics a job reads and writes, by id: a topic deleted and made again under its name is another one.
 
 Law: positions, numbers and journal of one topic are never applied to another. At a start the ids are compared with those
-the checkpoint is bound to; while a job runs, the planner compares before it plans a range, and the driver every few
-seconds, which ends the job.
+the checkpoint is bound to; while a job runs, by the planner before it plans a range, and by the driver every few seconds.
 """
 
 from __future__ import annotations

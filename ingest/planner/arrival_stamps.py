@@ -1,5 +1,6 @@
 """
-When the records of a range were first planned: their arrival where ingest stamps them, and what absurd arrivals are told by.
+When the records of a range were first planned: their arrival if ingest stamps them, else what implausible timestamps are
+recognized by.
 
 Law: a record's moment is that of the last span that begins at its offset or before. It is a fact of the journal, so every
 job and every replay finds the same.
@@ -23,9 +24,9 @@ class Moments:
     The moments of one range.
 
     Args:
-        kind: STAMP where they are arrivals, else VERDICT.
+        kind: STAMP if they are arrivals, else VERDICT.
         spans: (first offset, microseconds), rising.
-        planned_ms: What counts for all records in an offset of an earlier version, which has no spans.
+        planned_ms: The moment of all records if the journal has lost the spans.
         max_ahead_us: How far above its moment a record may be stamped.
     """
 
@@ -43,7 +44,7 @@ class Moments:
         return self._moments_at(records.offset) if self._stamps else records.timestamp_ms * MILLISECOND_US
 
     def absurd_rows(self, records: Records) -> NDArray[np.bool_]:
-        """Return which records have no arrival, or one that nobody can believe."""
+        """Return which records have no arrival, or one that is implausibly far ahead."""
         if self._stamps:
             return np.zeros(len(records), dtype=np.bool_)
         # A limit in the far future is one of what can be carried.

@@ -2,17 +2,16 @@
 Idle estimates: how far time has certainly moved in an input partition that is silent.
 
 Law (spec section 3): an estimate at position p is at most the arrival of any record that will ever be appended at p or
-later, as long as the broker's stamps follow real time: it is the last arrival plus what a clock for durations has measured
+later, as long as the broker's stamps follow real time. It is the last arrival plus what a clock for durations has measured
 since the end of the partition was first *seen* at p, less a margin. That clock is read before the end is asked for, and
-the estimate counts only if that end is still p. No wall clock takes part: whoever steps one changes no estimate.
+the estimate counts only if that end is still p. No wall clock takes part: setting one changes no estimate.
 
-The clock counts from the boot of the machine and goes on while it sleeps; so a silence outlives the planner that measured
+The clock counts from the boot of the machine and goes on while it sleeps. So a silence outlives the planner that measured
 it, but not the boot: after that, elapsed time begins again at 0.
 
-Where all partitions are stamped by one clock (the brokers', or ingest's own), a record that is seen to arrive in one of
-them tells what time it is for all: what arrives later arrives later. So a partition that was silent before anybody looked
-does not stay behind for as long as nobody had looked. Of several such clocks the slowest counts: one broker whose clock
-runs ahead moves nobody else's partitions.
+If all partitions are stamped by one clock (the brokers', or ingest's own), a record seen to arrive in one of them shows what time
+it is for all: later records arrive later. So a partition that was silent before the job started does not stay behind for as long
+as the job did not run. Of several such clocks the slowest counts: one broker whose clock runs ahead moves only its own partitions.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ def boottime_us() -> int:
 
 @cache
 def boot_id() -> str:
-    """Return the name of this boot of this machine; where none is known it is that of this process alone."""
+    """Return an id of this boot of this machine; if none is known, of this process."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:
@@ -60,12 +59,12 @@ class _Silence:
 
 class Silences:
     """
-    Watches which partitions are silent, and for how long.
+    Which partitions are silent, and for how long.
 
     Args:
         cadence_us: Least time between two estimates.
         margin_us: How far estimates stay behind.
-        patience_us: By how much more an estimate may be late where nothing waits for it.
+        patience_us: By how much more an estimate may be late if nothing waits for it.
     """
 
     def __init__(self, cadence_us: int, margin_us: int, patience_us: int = 0) -> None:
@@ -77,7 +76,7 @@ class Silences:
         self._ticks: dict[Partition, tuple[int, int]] = {}
 
     def observe_ends(self, ends: Mapping[Partition, int], seen_us: int) -> None:
-        """Take the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
+        """Note the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
         for partition, end in ends.items():
             silence = self._silences.get(partition)
             if silence is not None and silence.position != end:
@@ -87,11 +86,7 @@ class Silences:
                 self._interval_us, self._due_us = self._cadence_us, min(self._due_us, seen_us + self._cadence_us)
 
     def observe_stamped(self, until: Mapping[Partition, int], now_us: int) -> None:
-        """
-        Take that records up to these ends have been stamped by *now_us*, where planning is what stamps them.
-
-        However long ago they were seen: what had been waiting to be planned arrives then, and the silence begins no sooner.
-        """
+        """Note that planning has stamped the records up to these ends by *now_us*: they arrive then, so the silence begins no sooner."""
         for partition, end in until.items():
             self._remember(partition, end, now_us)
             if partition in self._silences:
@@ -104,7 +99,7 @@ class Silences:
             del seen[next(iter(seen))]
 
     def observe_arrival(self, partition: Partition, next_offset: int, arrival_us: int) -> None:
-        """Take when the last record below *next_offset* arrived: what time it was, if the end was seen to come there."""
+        """Note the arrival of the last record below *next_offset*: it shows what time it was if the end was seen to come there."""
         seen_us = self._seen.get(partition, {}).get(next_offset)
         if seen_us is None:
             return
@@ -114,7 +109,7 @@ class Silences:
             self._ticks[partition] = seen_us, arrival_us
 
     def time_elsewhere(self, now_us: int) -> int | None:
-        """Return what time it certainly is by the slowest of the partitions heard lately; None where none was."""
+        """Return what time it certainly is by the slowest of the partitions with recent arrivals; None if there is none."""
         newest_us = max((seen_us for seen_us, _ in self._ticks.values()), default=None)
         if newest_us is None:
             return None
@@ -123,9 +118,9 @@ class Silences:
 
     def select_due(self, positions: Mapping[Partition, int], now_us: int) -> list[Partition]:
         """
-        Return the partitions planned to their end of which something can be told at *now_us*, once a cadence.
+        Return the partitions planned to their end for which there may be an estimate at *now_us*, once a cadence.
 
-        All of them at the same time: each time that any of them moves costs a batch.
+        All of them at the same time: each move of time costs a batch.
         """
         if now_us < self._due_us:
             return []
@@ -139,13 +134,13 @@ class Silences:
 
     def schedule_next(self, now_us: int, is_quiet: bool, behind_us: int = 0) -> None:
         """
-        Let the next estimates be due a cadence after *now_us*, or later and later where they help nobody.
+        Let the next estimates be due a cadence after *now_us*, or later and later while they help nobody.
 
         Args:
             now_us: When estimates were made.
-            quiet: Whether no event waits for them in ingest. Windows of a query may do so unknown to anybody here: so the wait
+            is_quiet: Whether no event waits for them in ingest. Windows of a query may wait, which is not known here; so the wait
                 is never stretched by more than the patience.
-            behind_us: How much more time estimates must tell before all that was heard is final; 0 or less where it is.
+            behind_us: How far estimates must still rise before every event so far is final; 0 or less if it is.
         """
         self._interval_us = min(2 * self._interval_us, self._longest_us) if is_quiet else self._cadence_us
         wait_us = self._interval_us
@@ -161,26 +156,23 @@ class Silences:
         return silence.position, silence.since_us
 
     def known_arrival(self, partition: Partition) -> int:
-        """Return from which arrival the silence counts."""
         arrival_us = self._silences[partition].last_arrival_us
         assert arrival_us is not None, "only asked for where it is known"
         return arrival_us
 
     def needs_last_arrival(self, partition: Partition) -> bool:
-        """Return whether the last arrival of this silence is still unknown."""
         return self._silences[partition].last_arrival_us is None
 
     def set_last_arrival(self, partition: Partition, arrival_us: int) -> None:
-        """Set the arrival of the last record before the silence."""
         self._silences[partition].last_arrival_us = arrival_us
 
     def count_from(self, partition: Partition, arrival_us: int, since_us: int) -> None:
-        """Count from *arrival_us* at *since_us*: what time had come to there, known otherwise than by the last record."""
+        """Count from *arrival_us* at *since_us*, if the time is known otherwise than by the last record."""
         silence = self._silences[partition]
         silence.last_arrival_us, silence.since_us = arrival_us, since_us
 
     def estimate(self, partition: Partition, now_us: int) -> int | None:
-        """Return the estimate at *now_us*, read before the ends were asked for; None while it cannot be told."""
+        """Return the estimate at *now_us*, read before the ends were asked for; None while there is none."""
         silence = self._silences[partition]
         if silence.last_arrival_us is None:
             return None

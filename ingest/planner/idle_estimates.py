@@ -2,19 +2,17 @@
 Raising the arrival frontier of silent partitions: when, from which last arrival, and never above what may still come.
 
 Law (spec section 3): an estimate is journaled before it is used, at a position below which everything has been read, and
-only where nothing stands above it, records of an open transaction included. The clock is read before the end is asked
-for. What an estimate says is the business of :mod:`ingest.planner.idle`.
+only if nothing stands above it, records of an open transaction included. The clock is read before the end is asked
+for. The value of an estimate is the business of :mod:`ingest.planner.idle`.
 
-The last arrival is what the stage reported when it had judged everything below the end: A, which no absurd stamp moves.
-Where that report was lost (the driver died before it left it) an estimate that says nothing makes the stage report again.
-A partition in which nothing ever arrived follows the slowest of the others: whatever arrives there from now on arrives
-later than what had arrived elsewhere before. So does one whose silence began before anybody looked, where no producer
-stamps: it follows the slowest of those in which something is seen to arrive.
+The last arrival is what the stage reported when it had judged everything below the end: A, which no implausible stamp moves.
+If that report was lost (the driver died before it wrote it) an estimate below every time makes the stage report again. A partition
+in which nothing ever arrived follows the slowest of the others: what arrives there later arrives later than what has arrived
+elsewhere. So does, if no producer stamps, a partition whose silence began before the job did.
 
-Estimates that change nothing are not made: with late off none does, and one below what the channels have promised does
-not either. Where no event is held and the whole input is silent they come less and less often, but one is due as soon as
-it can carry every channel past what was last heard, and a window that waits for time in some query gets it later by half
-the late tolerance at most.
+Estimates that change nothing are not made: with late off none does, and one below what the channels have promised does not
+either. If no event is held and the whole input is silent they come less and less often. But one is due as soon as it can carry
+every channel past the last event, and a window that waits in some query gets it later by half the late tolerance at most.
 """
 
 from __future__ import annotations
@@ -37,15 +35,7 @@ from tidegate.kafka.admin import Admin
 
 
 class IdleEstimates:
-    """
-    Estimates for the silent partitions of one job.
-
-    Args:
-        plan: The job.
-        admin: For the partitions' ends.
-        desk: Where estimates are journaled.
-        log: Where it is said that a silence is counted anew.
-    """
+    """Estimates for the silent partitions of one job."""
 
     def __init__(self, plan: IngestPlan, admin: Admin, journal: JournalClient, log: FilteringBoundLogger) -> None:
         self._plan, self._admin, self._journal, self._log = plan, admin, journal, log
@@ -59,11 +49,10 @@ class IdleEstimates:
         self._newest_us = TICK_MIN
 
     def observe_ends(self, ends: Mapping[Partition, int], seen_us: int) -> None:
-        """Take the partitions' ends as they were at *seen_us* (clock for durations, read after the answer came)."""
         self._silences.observe_ends(ends, seen_us)
 
     def observe_planned(self, until: Mapping[Partition, int], now_us: int) -> None:
-        """Take up to where records have been planned by *now_us* (clock for durations, read afterwards): ingest may have stamped them."""
+        """Note up to where records have been planned by *now_us* (clock for durations, read afterwards): ingest may have stamped them."""
         if self._plan.settings.arrival == "ingest":
             self._silences.observe_stamped(until, now_us)
 
@@ -71,9 +60,7 @@ class IdleEstimates:
         """
         Return the silent partitions at raised frontiers, each raise journaled first.
 
-        Args:
-            here: How far each partition is planned.
-            asked_us: Clock for durations, read before anything was asked.
+        *asked_us* is the clock for durations, read before anything was asked.
         """
         if self._late_us is None:
             return {}
@@ -110,7 +97,6 @@ class IdleEstimates:
         }
 
     def _silence_counts_in(self, topic: str) -> bool:
-        """Return whether silence advances time in a topic; one that was made while the job runs is asked for its clock once."""
         if topic not in self._topics:
             idle = self._plan.settings.idle
             self._topics[topic] = idle == "on" or (idle == "auto" and self._has_one_clock(topic))
@@ -127,7 +113,7 @@ class IdleEstimates:
                 self._silences.observe_arrival(partition, report.next_offset, report.arrival_us)
 
     def _has_one_clock(self, topic: str) -> bool:
-        """Return whether the brokers, or ingest, stamp what arrives in a topic, and no producer does."""
+        """Return whether the brokers, or ingest, stamp what arrives in a topic, and not its producers."""
         if topic not in self._stamped:
             topic_state = self._admin.find(topic)
             self._stamped[topic] = self._plan.settings.arrival == "ingest" or (topic_state is not None and topic_state.uses_log_append_time)
@@ -142,7 +128,7 @@ class IdleEstimates:
     def _estimate(
         self, partition: Partition, position: PlannedPosition, report: StageProgress | None, slowest_us: int | None, asked_us: int
     ) -> int | None:
-        """Return the estimate of a silent partition; None where it cannot be told, or would change nothing."""
+        """Return the estimate of a silent partition; None if it is not known, or would change nothing."""
         assert self._late_us is not None, "without late no estimate counts"
         raised_us = self._silences.estimate(partition, asked_us)
         if slowest_us is not None and _is_empty_so_far(position, report):
@@ -162,7 +148,7 @@ class IdleEstimates:
         slowest_us: int | None,
         asked_us: int,
     ) -> Collection[Partition]:
-        """Tell the silences from which arrival they count; return the partitions whose report was lost, and not asked for again yet."""
+        """Set from which arrival silences count; return the partitions whose report was lost, and was not asked for again yet."""
         counted, unreported = [], []
         for partition, position in silent.items():
             if not self._silences.needs_last_arrival(partition):
@@ -194,7 +180,7 @@ class IdleEstimates:
         return True
 
     def _share_silences(self, learned: list[Partition], silent: Mapping[Partition, PlannedPosition]) -> None:
-        """Say since when the partitions are silent, and go on from what an earlier driver of this boot had measured."""
+        """Journal since when the partitions are silent, and go on from what an earlier driver of this boot had measured."""
         measured = {}
         for partition in learned:
             position, since_us = self._silences.silent_since(partition)
@@ -212,7 +198,6 @@ def _has_estimate(position: PlannedPosition) -> bool:
 
 
 def _is_empty_so_far(position: PlannedPosition, report: StageProgress | None) -> bool:
-    """Return whether nothing has ever arrived in a partition, as far as is known."""
     if position.next_offset == 0:
         return True
     return report is not None and report.next_offset == position.next_offset and not report.has_arrived

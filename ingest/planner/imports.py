@@ -23,15 +23,7 @@ from tidegate.kafka.admin import Admin
 
 
 class Imports:
-    """
-    The imports of one job; nothing happens in a job without any, or in a run to the present end.
-
-    Args:
-        plan: The job.
-        admin: For the partitions' ends.
-        journal: Where imports are journaled.
-        log: For a topic that cannot be read.
-    """
+    """The imports of one job; nothing happens in a job without any, or in a run to the present end."""
 
     def __init__(self, plan: IngestPlan, admin: Admin, journal: JournalClient, log: FilteringBoundLogger) -> None:
         self._plan, self._admin, self._journal, self._log = plan, admin, journal, log

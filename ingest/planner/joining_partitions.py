@@ -3,10 +3,10 @@ Input partitions that are added while the ordered topic is being written: more p
 name the input's pattern matches.
 
 Law (spec section 4, roster): a partition joins at a moment J that no channel has passed. J is the largest c of all
-channels, told by the ordered topic's own CTIs when no batch runs. The joining is a batch of its own, in which nothing else
+channels, by the ordered topic's own CTIs while no batch runs. The joining is a batch of its own, in which nothing else
 moves: its CTI c = J is acknowledged in every output partition it writes to before anything else is planned. Spark's
-offset, logged before that batch, is what makes it so; the journal hears of it afterwards, as what was logged holds for
-good. So whoever starts from an older copy of the checkpoint finds J in the journal, and lets it join there again.
+offset, logged before that batch, makes it final; the journal learns it afterwards. So a job that starts from an older copy
+of the checkpoint finds J in the journal, and lets the partition join there again.
 """
 
 from __future__ import annotations
@@ -41,14 +41,7 @@ _MISSING_US = 10 * SECOND_US
 
 
 def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozenset[str]) -> list[str]:
-    """
-    Return the topics of an input among *names*, sorted: those it lists, there or not, and those its pattern matches.
-
-    Args:
-        chosen: The input's settings.
-        names: Every topic there is.
-        excluded: Topics that the pattern never means.
-    """
+    """Return the topics of an input, sorted: those it lists, there or not, and those among *names* that its pattern matches."""
     pattern = chosen.topic_pattern
     matching = (name for name in names if pattern is not None and name not in excluded and re.fullmatch(pattern, name))
     # Kafka's own topics are nobody's events.
@@ -56,32 +49,24 @@ def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozense
 
 
 def own_topics(settings: Settings) -> frozenset[str]:
-    """Return the topics that Tidegate writes under these settings: no pattern means them."""
+    """Return the topics that Tidegate writes under these settings: no pattern matches them."""
     inputs = {topic for table in settings.inputs.values() for topic in (table.ordered_topic, table.dead_letter_topic)}
     return frozenset(inputs | {topic for output in settings.outputs.values() if (topic := getattr(output, "topic", None)) is not None})
 
 
 def read_planned_offset(folder: Path) -> Offset | None:
-    """Return the offset at the end of the last batch planned from a checkpoint's folder, None where there is none."""
+    """Return the offset at the end of the last batch planned from a checkpoint's folder, None if there is none."""
     stored = read_offset(folder, last_batches(folder)[0])
     return None if stored is None else Offset.from_json(stored)
 
 
 def with_roster(plan: IngestPlan, partitions: Iterable[Partition], joins: Mapping[Partition, Join]) -> IngestPlan:
-    """Return the plan of a job that goes on with these *partitions*; what else is there joins while it runs."""
+    """Return the plan of a job that goes on with these *partitions*; others join while it runs."""
     return replace(plan, partitions=sort_by_roster(partitions, joins), joins=joins)
 
 
 class PartitionJoins:
-    """
-    Finds input partitions that are new, and lets them join.
-
-    Args:
-        plan: The job.
-        admin: For topics and their partitions.
-        desk: Where it is journaled when they joined.
-        log: Where it is said.
-    """
+    """Finds input partitions that are new, and lets them join."""
 
     def __init__(self, plan: IngestPlan, admin: Admin, journal: JournalClient, log: FilteringBoundLogger) -> None:
         self._plan, self._admin, self._journal, self._log = plan, admin, journal, log
@@ -92,19 +77,16 @@ class PartitionJoins:
         self._missing_us: int | None = None
 
     def present_partitions(self) -> list[Partition]:
-        """Return every partition that the input has by now, new ones included."""
+        """Return every partition that the input has now, new ones included."""
         counts = self._admin.partition_counts()
         topics = match_topics(self._plan.settings, counts, self._plan.excluded)
         return [(topic, number) for topic in topics for number in range(counts.get(topic, 0))]
 
     def join_new(self, offset: Offset, now_us: int, candidates: Iterable[Partition] | None = None) -> Offset | None:
         """
-        Return the offset at which new partitions have joined, None where there is none or it is too early to look again.
+        Return the offset at which new partitions have joined; None if there are none or it is too early to look again.
 
-        Args:
-            here: Where the job stands; no batch runs.
-            now_us: A monotonic clock.
-            wanted: Partitions that may join, where not all may.
+        No batch may run; *now_us* is a monotonic clock. Only *candidates* may join, if they are given.
 
         Raises:
             RefusedError: The ordered topic has ended.
@@ -119,10 +101,9 @@ class PartitionJoins:
 
     def check_topics(self, now_us: int) -> None:
         """
-        Compare the topics that were made while the job runs with what they were; those there before are watched by the driver.
+        Compare the topics that were made while the job runs with what they were; the driver watches those there before.
 
-        Args:
-            now_us: A monotonic clock: a broker that has just started may for a moment know of no topic.
+        *now_us* is a monotonic clock: a broker that has just started may for a moment know of no topic.
 
         Raises:
             RefusedError: One was deleted, or made again (TG-TOPIC-RECREATED).
@@ -139,7 +120,7 @@ class PartitionJoins:
         check_same_topics(expected_ids, checked_ids, self._plan.checkpoint, WAYS_OUT)
 
     def _journal_joins(self, offset: Offset) -> None:
-        """Journal who joined; where the journal does not answer, the next pass does."""
+        """Journal who joined; if the journal does not answer, the next pass does."""
         for partition, join in offset.joins.items():
             if partition not in self._journaled and self._journal.journal_join(partition, self._topic_id(partition), join):
                 self._journaled.add(partition)
@@ -164,7 +145,7 @@ class PartitionJoins:
         return replace(offset, partitions={**offset.partitions, **planned}, joins={**offset.joins, **joins})
 
     def _rejoin(self, offset: Offset, known_joins: Mapping[Partition, Join]) -> dict[Partition, Join]:
-        """Return those that joined once already, as the journal knows; the next numbers are theirs."""
+        """Return those that joined once already, by the journal; they get the next numbers."""
         ordered_joins = sorted(known_joins.items(), key=lambda each: each[1].number)
         expected = range(len(offset.partitions), len(offset.partitions) + len(ordered_joins))
         if [join.number for _, join in ordered_joins] != list(expected):
@@ -184,7 +165,7 @@ class PartitionJoins:
         return {partition: Join(number, moment_us) for number, partition in enumerate(new, start=len(offset.partitions))}
 
     def _join_moment(self, new: list[Partition]) -> int | None:
-        """Return J: how far any channel has come, microseconds; None while that cannot be told."""
+        """Return J: the largest time that any channel has promised, microseconds; None while it is not known."""
         topic = self._plan.settings.ordered_topic
         outputs = [(topic, number) for number in range(self._plan.output_partitions)]
         try:
@@ -210,7 +191,7 @@ class PartitionJoins:
 
 
 def read_joins(plan: IngestPlan, journal: Journal, founders: Collection[Partition]) -> dict[Partition, Join]:
-    """Return who joined after the ordered topic was begun from *founders*, as the journal knows: for a lost checkpoint."""
+    """Return who joined after the ordered topic was begun from *founders*, by the journal: for a lost checkpoint."""
     joins: dict[Partition, Join] = {}
     for partition in plan.partitions:
         facts = journal.dump(plan.join_key(partition, plan.topic_ids[partition[0]])) if partition not in founders else []

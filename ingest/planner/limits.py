@@ -2,8 +2,8 @@
 How much the next batch may read: at most so many events, so many bytes, and about as much as the target batch time takes.
 
 Law: a limit changes when results come, never what they are; some record is always allowed, so a job never stands still.
-The planner asks for a share of what lies ahead; what batches took, and how large records are, the driver leaves in the
-checkpoint's folder after each batch. Where nothing is known yet (a start, a lost file) a batch begins small and grows.
+The driver writes the cost of each batch into the checkpoint's folder, and the planner follows it. While nothing is known (at a
+start, after a lost file) batches begin small and grow.
 
 A job that is far behind takes longer batches: nobody waits for the end of one of them, and each costs the same. Of many
 partitions it then reads some at a time, in turns, as each range costs something besides its events.
@@ -21,7 +21,7 @@ from ingest.offsets import Partition
 from ordering.ticks import SECOND_US
 from tidegate.checkpoint.binding import replace_text
 
-_FILE = "pace.json"
+_FILE = "batch_cost.json"
 _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
 _RECORD_BYTES = 1024
@@ -35,29 +35,19 @@ _RANGE_EVENTS = 40_000
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """
-    What a batch took.
+    """What a batch took."""
 
-    Args:
-        number: Which one it was; another one has another number.
-        events, bytes: What it read.
-        work_us: How long it walked, microseconds: what it costs in any case is not counted.
-    """
-
+    # Which one it was; another one has another number.
     number: int
+    # What it read.
     events: int
     bytes: int
+    # How long it walked, microseconds: what it costs in any case is not counted.
     work_us: int
 
 
 class BatchCostWriter:
-    """
-    The driver's side: notes what the last batch with records took.
-
-    Args:
-        folder: The checkpoint's folder.
-        tasks: How many walks there are at a time.
-    """
+    """The driver's side: writes what the last batch with records cost; *tasks* ranges are walked at a time."""
 
     def __init__(self, folder: Path, tasks: int) -> None:
         self._file, self._tasks = folder / _FILE, tasks
@@ -65,7 +55,6 @@ class BatchCostWriter:
         self._number = 0 if before is None else before.number
 
     def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Take the reports of one batch."""
         costs = [(int(report["read"]), int(report["bytes"]), sum(report["seconds"].values())) for report in reports if report["read"]]
         if not costs:
             return
@@ -76,7 +65,7 @@ class BatchCostWriter:
 
 
 def read_batch_cost(folder: Path) -> BatchCost | None:
-    """Return what the last batch with records took; None if nobody knows."""
+    """Return what the last batch with records cost; None if it is not known."""
     try:
         return BatchCost(*(int(number) for number in json.loads((folder / _FILE).read_text())))
     except (OSError, ValueError, TypeError):
@@ -84,16 +73,7 @@ def read_batch_cost(folder: Path) -> BatchCost | None:
 
 
 class Limits:
-    """
-    The limits of one job.
-
-    Args:
-        events_max: Most events of a batch, over all partitions.
-        bytes_max: Most bytes of payload of a batch, over all partitions.
-        target_us: How long a batch should take, microseconds.
-        tasks: How many ranges are walked at a time.
-        folder: The checkpoint's folder.
-    """
+    """The limits of one job: most events and bytes of payload of a batch over all partitions, and how long a batch should take."""
 
     def __init__(self, events_max: int, bytes_max: int, target_us: int, tasks: int, folder: Path) -> None:
         self._events_max, self._bytes_max, self._target_us = events_max, bytes_max, target_us
@@ -105,12 +85,7 @@ class Limits:
         self._last: Partition = ("", -1)
 
     def plan_shares(self, behind: Mapping[Partition, int]) -> dict[Partition, int]:
-        """
-        Return how many offsets of each partition the next batch may read; partitions that get none are left out.
-
-        Args:
-            behind: How many offsets lie ahead in each partition, 1 at least.
-        """
+        """Return how many offsets of each partition the next batch may read, of those that are *behind*; others are left out."""
         self._adjust()
         total = sum(behind.values())
         is_far_behind = total > _FAR_BEHIND * self._allowed
@@ -123,7 +98,7 @@ class Limits:
         return shares
 
     def _adjust(self) -> None:
-        """Follow what the last batch took: at most twice as many events as before, at least half."""
+        """Follow the cost of the last batch: at most twice as many events as before, at least half."""
         cost = read_batch_cost(self._folder)
         if cost is None or cost.number == self._last_number:
             return

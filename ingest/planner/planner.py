@@ -154,7 +154,7 @@ class Planner(RangePlanner):
         return offset
 
     def _check_new_topics(self) -> None:
-        """Refuse to wait for a topic that was made while the job runs and is gone: those there before the driver watches."""
+        """Refuse to wait for a topic that was made while the job runs and is gone: the driver watches only those there before."""
         try:
             self._joins.check_topics(boottime_us())
         except RefusedError:
@@ -184,7 +184,6 @@ class Planner(RangePlanner):
     def _plan_ranges(
         self, positions: Mapping[Partition, PlannedPosition], ends: Mapping[Partition, int]
     ) -> dict[Partition, PlannedPosition]:
-        """Return where partitions that have records are planned to next."""
         behind = {partition: position for partition, position in positions.items() if ends[partition] > position.next_offset}
         behind = self._journal.select_plannable(behind) if behind else behind
         if not behind:

@@ -1,9 +1,9 @@
 """
-Logs that were cut short under the job: what it has read is no longer there, and other records will stand in its place.
+Logs that were truncated under the job: records it has read are gone, and others will take their offsets.
 
-Law: a partition that ends below what was planned for longer than a moment is refused by name. A broker that has just taken
-over may tell an older end for a while; after an unclean election the end stays where it is, and what is appended there
-would be taken for read.
+Law: a partition that ends below what was planned for more than a minute is refused by name. A broker that has just taken
+over may report an older end for a while. After an unclean election the end stays where it is, and what is appended there would be
+skipped as read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,7 @@ class TruncatedLogs:
 
     def check(self, positions: Mapping[Partition, PlannedPosition], ends: Mapping[Partition, int], now_us: int) -> None:
         """
-        Compare where partitions are planned with where they end.
-
-        Args:
-            here: How far each partition is planned.
-            ends: Where it ends.
-            now_us: A monotonic clock.
+        Compare where partitions are planned with where they end; *now_us* is a monotonic clock.
 
         Raises:
             RefusedError: One has ended below for more than a minute (TG-LOG-CUT).

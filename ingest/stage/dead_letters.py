@@ -1,5 +1,5 @@
 """
-Raw records that are no events: CTIs that the source enqueued among them, and what cannot be used at all.
+Raw records that are no events: CTIs that the source enqueued, and records that cannot be used at all.
 
 Law: every record is exactly one of three: an event with the times its shape needs, a CTI, or unusable for one reason.
 A record whose header says that it is a CTI is one or is unusable, whatever its value looks like.
@@ -24,24 +24,20 @@ from tidegate.kafka.ranges import Records
 
 @dataclass(frozen=True, slots=True)
 class SourceCtis:
-    """
-    The CTIs among some records.
+    """The CTIs among some records."""
 
-    Args:
-        c_us: The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None where there is none.
-        absent: Which records do not claim to be CTIs.
-    """
-
+    # The ``c`` of each record that is a valid CTI, ``NEVER`` for all others; None where there is none.
     c_us: NDArray[np.int64] | None
+    # Which records do not claim to be CTIs.
     is_no_cti: NDArray[np.bool_]
 
     def payloads_of(self, records: Records) -> pa.Array:
-        """Return the payloads of those that may be events, null for the others: what a CTI holds is no payload."""
+        """Return the payloads of those that may be events, null for CTIs: their content is no payload."""
         return records.value if self.is_no_cti.all() else pc.if_else(pa.array(self.is_no_cti), records.value, None)
 
 
 def source_ctis(records: Records) -> SourceCtis:
-    """Return the CTIs among *records*; none where they were read without headers."""
+    """Return the CTIs among *records*; none if they were read without headers."""
     absent = np.ones(len(records), dtype=np.bool_)
     if records.header is None or records.header.null_count == len(records):
         return SourceCtis(None, absent)

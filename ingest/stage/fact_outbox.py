@@ -2,7 +2,7 @@
 Facts of the journal that wait for a CTI to carry them into the ordered topic (PROTOCOL.md, "The header tf").
 
 Law: a fact that took effect is carried by the first CTI of every channel that is written afterwards in the same walk, and
-by one CTI at least: where none is due the last promise is repeated. Where no promise was given yet facts wait, saved with
+by one CTI at least: if none is due the last promise is repeated. While no promise was given yet facts wait, saved with
 the state: nothing that rests on them can have been called final.
 """
 
@@ -23,14 +23,7 @@ FACTS_AT_ONCE = 8_000
 
 
 class FactOutbox:
-    """
-    The facts of one range.
-
-    Args:
-        model: Repeats promises.
-        state: Remembers what waits.
-        facts: What takes effect in this range.
-    """
+    """The facts of one range; the state keeps those that wait."""
 
     def __init__(self, model: Model, state: State, facts: Iterable[Fact]) -> None:
         self._model, self._state = model, state
@@ -38,11 +31,7 @@ class FactOutbox:
 
     def attach(self, ctis: list[Cti], is_last: bool) -> list[Cti]:
         """
-        Return *ctis*, in their order, with the facts that wait.
-
-        Args:
-            ctis: What is written now.
-            last: Whether nothing more is written in this range: then a promise is repeated for what still waits.
+        Return *ctis*, in their order, with the facts that wait; if this is the last call of a range a promise is repeated for the rest.
         """
         if ctis:
             ctis = self._attach_to_first(ctis, self._pop_next())
@@ -66,14 +55,7 @@ def _is_first(partition: int, seen: set[int]) -> bool:
 
 
 def range_facts(planned: IngestRange, span_kind: FactKind, is_first: bool) -> Iterator[Fact]:
-    """
-    Yield the facts that take effect in a range.
-
-    Args:
-        planned: The range.
-        span_kind: Whether its moments are stamps or verdicts.
-        is_first: Whether no CTI has carried yet what was in force at its start.
-    """
+    """Yield the facts that take effect in a range; *is_first*: no CTI has carried yet what was in force at its start."""
     if is_first:
         yield Fact(ORIGIN, planned.partition, topic_mark(planned.topic))
     if planned.joined_us > NEVER and planned.start == planned.end:

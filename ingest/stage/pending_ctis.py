@@ -1,9 +1,9 @@
 """
 CTIs that wait until the events below them are acknowledged.
 
-Law: what is written after all says of every channel, and of every substream in it, what was due. Where CTIs follow
-batches only the newest of a channel is kept, with the lists of those it replaces: a range is read in pieces whose ends
-mean nothing. Where they follow events, each stands for a record of the log, and all are kept.
+Law: what is written in the end makes every promise that was due, for every channel and every substream in it. If CTIs follow
+batches only the newest of a channel is kept, with the lists of those it replaces: the pieces in which a range is read have no
+meaning. If CTIs follow events, each belongs to a record of the log, and all are kept.
 """
 
 from __future__ import annotations
@@ -19,12 +19,7 @@ PENDING_MAX = 10_000
 
 
 class PendingCtis:
-    """
-    The CTIs of one range.
-
-    Args:
-        generation: When CTIs are written.
-    """
+    """The CTIs of one range."""
 
     def __init__(self, generation: Generation) -> None:
         self._newest_only = generation.is_per_batch
@@ -32,7 +27,6 @@ class PendingCtis:
         self._all: list[Cti] = []
 
     def add(self, ctis: Iterable[Cti]) -> None:
-        """Take the CTIs of one step, in their order."""
         if not self._newest_only:
             self._all.extend(ctis)
             return
@@ -42,18 +36,17 @@ class PendingCtis:
 
     @property
     def is_full(self) -> bool:
-        """Whether so many wait that they should be written soon."""
         return len(self._all) >= PENDING_MAX
 
     def pop_all(self) -> list[Cti]:
-        """Return what waits, in the order in which it is to be written, and forget it."""
+        """Return the CTIs in the order in which they are to be written, and forget them."""
         ctis = self._all or list(self._newest.values())
         self._newest, self._all = {}, []
         return ctis
 
 
 def _merge_lists(before: Cti, cti: Cti) -> Cti:
-    """Return *cti* with what *before* listed: what it said of a substream holds on, unless c has passed it."""
+    """Return *cti* with what *before* listed: that still holds of a substream, unless c has passed it."""
     if not before.listed:
         return cti
     listed = {**dict(before.listed), **dict(cti.listed)}

@@ -1,9 +1,9 @@
 """
-The stateful stage: one input partition's range is read, judged, ordered and written, and its state moves on.
+The stateful stage: one input partition's range is read, judged, ordered and written, and its state saved.
 
-It is a thin adapter. ``ordering.model.step`` decides everything; this module feeds it from Kafka in pieces, hands what it
-releases to the ordered topic, and keeps its state in Spark's store - only what a batch touched is written there. Spark
-sees a range go in and a row of counts come out; a batch that is run again writes the same bytes with the same numbers.
+It is a thin adapter. ``ordering.model.step`` decides everything; this module feeds it from Kafka in pieces, writes the released
+events to the ordered topic, and saves the changed part of the state in Spark's store. Spark sees a range go in and a report come
+out. Law: a batch that is run again writes the same bytes with the same numbers.
 """
 
 from __future__ import annotations
@@ -62,11 +62,10 @@ class RangeMarks:
 
 class IngestStage:
     """
-    The stateful stage of one ingest job, in one task.
+    The stateful stage of one ingest job, in one task. Spark commits no state of a task before :meth:`complete` has returned.
 
     The ranges of a task wait together for their events to be acknowledged, and then for the CTIs above them: with as many
-    output partitions as input partitions each such wait costs a request to every one of them. Spark commits no state of a
-    task before :meth:`complete` has returned.
+    output partitions as input partitions each such wait costs a request to every one of them.
     """
 
     def __init__(self, plan: IngestPlan) -> None:
@@ -140,16 +139,7 @@ class RangeWalk:
         self._bytes = self._read = 0
 
     def run(self, planned: IngestRange, substreams: int | None = None) -> str:
-        """
-        Walk the range.
-
-        Args:
-            planned: The range.
-            substreams: How many substreams the report describes; None if no client asks for details.
-
-        Returns:
-            The report, as JSON.
-        """
+        """Walk the range; return the report as JSON, with details of so many *substreams* if a client asks for them."""
         settings, end = self._plan.settings, planned.end
         marks = RangeMarks(planned.marks, planned.imports)
         self._moments = Moments(settings.span_kind, planned.spans, planned.planned_ms, settings.arrival_max_ahead_us)
@@ -223,7 +213,7 @@ class RangeWalk:
             self._spend("acknowledge")
 
     def _without_absurd_arrivals(self, topic: str, partition: int, records: Records) -> Records:
-        """Dead-letter records without an arrival, or with one far ahead of when their range was planned: they move no time."""
+        """Dead-letter records without an arrival, or with an implausible one: they move no time."""
         absurd = self._moments.absurd_rows(records)
         if not absurd.any():
             return records
@@ -279,13 +269,11 @@ class RangeWalk:
 
 
 def _record_keys(records: Records, fields: Fields) -> Any:
-    """Return the ordered records' keys: the substream's, else the raw record's own."""
     if fields.substream is None:
         return records.key
     return fields.substream.dictionary_decode()
 
 
 def _too_large(key: pa.Array, value: pa.Array, bytes_max: int) -> NDArray[np.bool_]:
-    """Return which events would not find room in the ordered topic."""
     sizes = pc.add(*(pc.fill_null(pc.binary_length(column).cast(pa.int64()), 0) for column in (key, value)))
     return np.asarray(pc.greater(sizes, bytes_max).to_numpy(zero_copy_only=False))

@@ -1,8 +1,8 @@
 """
-Where an input partition stands: its watermark, what drives it, and what waits for it.
+The watermark of an input partition, what drives it, and what waits for it.
 
-Law: nothing here changes a state. :func:`standing` costs the same whatever the state holds, except for one pass over the
-substream table; :func:`details` looks at everything held and is made only when somebody asks.
+Law: nothing here changes a state. :func:`watermark_report` costs the same whatever the state holds, except for one pass over the
+substream table; :func:`watermark_details` looks at every held event and is only called while a client asks.
 """
 
 from __future__ import annotations
@@ -49,13 +49,8 @@ def _cause(state: State, policies: Policies, own_us: int) -> str:
 
 def watermark_details(state: State, policies: Policies, over: bool, substreams: int) -> dict[str, Any]:
     """
-    Return what is held, in more detail: ``held_from_us``, the least system timestamp held (None if nothing is), and ``top``.
-
-    Args:
-        state: The partition's state.
-        policies: The input's.
-        over: Whether timelines are substreams.
-        substreams: How many of them are told: those that hold most, then those whose watermark is furthest.
+    Return ``held_from_us``, the least system timestamp held (None if no event is held), and with OVER ``top``: so many *substreams*,
+    those that hold most first, then those whose watermark is furthest.
     """
     count = len(state.timelines)
     held, least_us = np.zeros(count, dtype=np.int64), np.full(count, INFINITY, dtype=np.int64)

@@ -32,13 +32,6 @@ def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJourna
     """
     Do what a start has decided; return the plan of the job and where it goes on.
 
-    Args:
-        decision: How the input goes on.
-        survey: What the decision rests on.
-        admin: Creates topics.
-        journal: The journal.
-        requested: What ``--start`` says, None if nothing.
-
     Raises:
         UnreachableError: Kafka or Redis does not answer.
         RefusedError: A topic is not as it must be, a right is missing, what must be read is gone, or an ordered topic without
@@ -58,7 +51,6 @@ def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJourna
 
 
 def _create_topics(plan: IngestPlan, admin: Admin) -> Topic:
-    """Create the topics that are missing; return the ordered topic."""
     chosen = plan.settings
     ordered = admin.ensure_ordered_topic(
         chosen.ordered_topic, plan.output_partitions, chosen.retention_us, plan.record_bytes_max, chosen.replication_factor

@@ -42,22 +42,16 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """
-    How an input goes on.
-
-    Args:
-        action: From what.
-        plan: The job; where it is read from is found out for BEGIN and RESUME. The id of an ordered topic that is not there
-            yet is empty.
-        fingerprint: What shapes the ordered topic's events.
-        resumption: Where the job began; None if that is still to be found out.
-        start: The output start time of a run that begins.
-    """
+    """How an input goes on."""
 
     action: Action
+    # The job; where it is read from is found out for BEGIN and RESUME. The id of an ordered topic that is not there yet is empty.
     plan: IngestPlan
+    # What shapes the ordered topic's events.
     fingerprint: Mapping[str, str]
+    # Where the job began; None if that is still to be found out.
     resumption: Resumption | None
+    # The output start time of a run that begins.
     start: Start
 
     @property
@@ -72,14 +66,7 @@ class Decision:
 
 def decide(settings: Settings, name: str, survey: Survey, requested: Start | None = None, *, until_end: bool = False) -> Decision:
     """
-    Decide how the input *name* goes on.
-
-    Args:
-        settings: All settings.
-        name: The input.
-        survey: What there is.
-        requested: What ``--start`` says, None if nothing.
-        until_end: Whether the job ends at the present end.
+    Decide how the input *name* goes on, if ``--start`` says *requested*.
 
     Raises:
         RefusedError: The checkpoint belongs to other settings or topics, the run began at another start, has ended, or what
@@ -110,7 +97,6 @@ def decide(settings: Settings, name: str, survey: Survey, requested: Start | Non
 
 
 def _check_same_ordered_topic(chosen: InputSettings, survey: Survey) -> None:
-    """Refuse an ordered topic that is not the one that the checkpoint was written with."""
     if survey.binding is None:
         return
     bound_id, topic_id = survey.binding["ordered_topic_id"], survey.ordered.topic_id if survey.ordered is not None else ""
@@ -145,7 +131,6 @@ def _plan(settings: Settings, chosen: InputSettings, survey: Survey, *, until_en
 
 
 def _largest_record(raw: tuple[Topic, ...]) -> int:
-    """Return how large a record of the raw topics may be, bytes."""
     return max(int(topic.config.get("max.message.bytes", 1_048_588)) for topic in raw)
 
 
@@ -170,7 +155,6 @@ def _resumption(action: Action, plan: IngestPlan, survey: Survey, requested: Sta
 
 
 def _check_retention(survey: Survey, starts: Mapping[Partition, PlannedPosition]) -> None:
-    """Refuse to go on if retention has deleted what the checkpoint has not come to yet."""
     if survey.done is None and survey.last_finished >= 0:
         return
     check_still_available(survey.first_offsets, starts if survey.done is None else survey.done.partitions)

@@ -1,9 +1,9 @@
 """
-Output start times: from when on a new ordered topic tells (spec section 6).
+Output start times: from when on a new ordered topic holds events (spec section 6).
 
 Law: a run with output start S writes the events with s >= S of a run from the beginning, in the same order, numbered from
-0. The run is bound to its start: whoever asks for the same again, for nothing or for ``last-stopped`` goes on with the
-run; another start would leave a hole or repeat what is written, and is refused.
+0. The run is bound to its start: the same again, no ``--start`` or ``last-stopped`` goes on with the run; another start would
+leave a hole or repeat what is written, and is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def refuse_other_start(requested: Start | None, known: Start | None, ordered_top
     Refuse to begin anew where a run has begun.
 
     Raises:
-        RefusedError: *asked* is not how the run *began* (TG-START-BOUND).
+        RefusedError: *requested* is not the start that is *known* of the run (TG-START-BOUND).
     """
     if continues_run(requested, known):
         return

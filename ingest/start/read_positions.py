@@ -39,7 +39,6 @@ def find_start(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition:
 
 
 def _first_arrival(plan: IngestPlan, admin: Admin, journal: RedisJournal, partition: Partition, from_us: int) -> int:
-    """Return the first offset whose record arrived at *from_us*, microseconds, or later; the end where none has."""
     if plan.settings.arrival == "ingest":
         # A record that was never planned has no stamp yet: it arrives when it is planned.
         return journal.first_stamped(plan.journal_key(partition), from_us)
@@ -61,12 +60,8 @@ def first_position(indexed: int, least_us: int, early_us: int, estimates: Marks,
     """
     Return the position before which no event can have a system timestamp of *least_us* or more.
 
-    Args:
-        indexed: First offset whose record arrived at ``least_us - early_us`` or later.
-        least_us: The least c of the channels, microseconds.
-        early_us: The early tolerance, microseconds.
-        estimates: Journaled estimates: from there on records count as having arrived later than stamped.
-        imports: Journaled imports: from there on spans may have been moved up to them.
+    *indexed* is the first offset whose record arrived at ``least_us - early_us`` or later. From an estimate on records count as having
+    arrived later than stamped; from an import on spans may have been moved up to it.
     """
     raised_at = [position for position, frontier_us in estimates if frontier_us >= least_us - early_us]
     raised_at += [position for position, c_us in imports if c_us >= least_us]
@@ -82,9 +77,7 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
     Check that retention has left what must be read.
 
     Args:
-        plan: The job.
-        partition: An input partition.
-        needed: Its first offset that must be read.
+        needed: The first offset of the partition that must be read.
         available: The first offset it still has.
         first_read: The first offset that the ordered topic was ever made from.
         least_us: The least time of an event that is to be written, microseconds; None: there is no least.
@@ -114,11 +107,7 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
 
 def check_still_available(available: Mapping[Partition, int], needed: Mapping[Partition, PlannedPosition]) -> None:
     """
-    Check that what comes after a checkpoint can still be read.
-
-    Args:
-        available: The first offset that each partition still has.
-        needed: Where the job goes on.
+    Check that what comes after a checkpoint can still be read: from *needed*, with the first offsets *available*.
 
     Raises:
         RefusedError: Retention has deleted some of it (TG-RETENTION).

@@ -49,7 +49,6 @@ class Resumption:
     joins: Mapping[Partition, Join] = field(default_factory=dict)
 
     def write(self, folder: Path) -> None:
-        """Write it to a checkpoint's folder."""
         fields = {
             "starts": Offset(self.starts, joins=self.joins).to_json(),
             "promises": [[partition, *_encode(cti)] for channels in self.promises.values() for partition, cti in channels.items()],
@@ -72,7 +71,6 @@ class Resumption:
         return cls(offset.partitions, promises, Start(**fields["start"]), offset.joins)
 
     def apply_to(self, plan: IngestPlan) -> IngestPlan:
-        """Return the plan of a job that starts here."""
         start_us = NEVER if self.start.start_us is None else self.start.start_us
         plan = with_roster(plan, self.starts, self.joins)
         return replace(plan, starts={**plan.starts, **self.starts}, promises=self.promises, start_us=start_us)
@@ -106,13 +104,7 @@ def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: St
 
 def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin) -> Resumption:
     """
-    Return where to go on.
-
-    Args:
-        plan: The job as it would start on a topic that holds nothing.
-        admin: For offsets by time.
-        journal: The journal.
-        made: How the topic was begun, as far as it is known.
+    Return where a topic without its checkpoint goes on; *plan* is the job as it would start on a topic that holds nothing.
 
     Raises:
         RefusedError: The topic has ended, was made by other inputs, or what must be read again or known is gone.
@@ -139,7 +131,7 @@ def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: 
 def _with_journal(
     plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: TopicOrigin, promises: Promises
 ) -> tuple[IngestPlan, Mapping[int, TopicFacts]]:
-    """Return the plan with the roster of the ordered topic, and what the topic told of the facts that the journal has lost."""
+    """Return the plan with the roster of the ordered topic, and the facts of the topic if the journal has lost some."""
     if origin.start is not None:
         known_plan = _with_roster_of(plan, journal, origin, promises)
         judged = {known_plan.partitions[number]: max(cti.next_offset for cti in channels.values()) for number, channels in promises.items()}
@@ -155,7 +147,7 @@ def _with_journal(
 
 
 def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, positions: Mapping[Partition, PlannedPosition]) -> None:
-    """Bring back what the journal has lost of what a checkpoint knows to be judged: others may need it."""
+    """Restore what the journal has lost of what a checkpoint knows to be judged: other jobs may need it."""
     judged = {
         partition: position.next_offset
         for partition, position in positions.items()
@@ -166,7 +158,7 @@ def restore_lost_facts(plan: IngestPlan, admin: Admin, journal: RedisJournal, po
 
 
 def _with_roster_of(plan: IngestPlan, journal: RedisJournal, origin: TopicOrigin, promises: Promises) -> IngestPlan:
-    """Return the plan with the roster of the ordered topic; one whose joining no CTI tells of joins again while the job runs."""
+    """Return the plan with the roster of the ordered topic; a partition whose joining no CTI shows joins again while the job runs."""
     founders = origin.starts or dict.fromkeys(plan.partitions, 0)
     joins = read_joins(plan, journal, founders)
     ctis = [cti for channels in promises.values() for cti in channels.values()]

@@ -27,55 +27,45 @@ from tidegate.spark.offset_log import checkpoint_state, last_batches, read_offse
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """
-    What there is when an input is started.
-
-    Args:
-        folder: The checkpoint's folder.
-        raw: The raw topics, sorted by name.
-        first_offsets: The first offset that each of their partitions still has.
-        payloads: How their payloads are written.
-        ordered: The ordered topic; None if it is not there.
-        has_events: Whether anything was written to it.
-        has_ended: Whether every channel of it ends in a final CTI; only looked up if the checkpoint has no batch to finish.
-        imported: The input whose CTIs are imported.
-        binding: What the checkpoint is bound to; None if to nothing.
-        checkpoint: Whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned.
-        last_planned, last_finished: Numbers of Spark's last planned and last finished batch, -1 for none.
-        planned, done: The offsets at their ends, if they can be read.
-        resumption: Where the job began, from the checkpoint's folder.
-    """
+    """What there is when an input is started."""
 
     folder: Path
+    # The raw topics, sorted by name.
     raw: tuple[Topic, ...]
+    # The first offset that each of their partitions still has.
     first_offsets: Mapping[Partition, int]
     payloads: PayloadFormat = field(default_factory=PayloadFormat)
+    # The ordered topic; None if it is not there.
     ordered: Topic | None = None
+    # Whether anything was written to it.
     has_events: bool = False
+    # Whether every channel of it ends in a final CTI; only looked up if the checkpoint has no batch to finish.
     has_ended: bool = False
     imported: ImportedInput | None = None
     binding: Mapping[str, str] | None = None
+    # Whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned.
     checkpoint: Literal["empty", "pending", "settled"] = "empty"
+    # Numbers of Spark's last planned and last finished batch, -1 for none.
     last_planned: int = -1
     last_finished: int = -1
+    # The offsets at their ends, if they can be read.
     planned: Offset | None = None
     done: Offset | None = None
+    # Where the job began, from the checkpoint's folder.
     resumption: Resumption | None = None
 
     @property
     def partitions(self) -> tuple[Partition, ...]:
-        """The partitions of the raw topics, as they sort."""
         return tuple((topic.name, number) for topic in self.raw for number in range(topic.partitions))
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Kafka's id of each raw topic."""
         return {topic.name: topic.topic_id for topic in self.raw}
 
 
 def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
     """
-    Look at everything that a start of the input *name* depends on.
+    Survey everything that a start of the input *name* depends on.
 
     Raises:
         SettingError: A schema file, or what the event time is computed from, cannot be used.
@@ -118,7 +108,6 @@ def _read_offset(folder: Path, batch: int) -> Offset | None:
 
 
 def _raw_topics(settings: Settings, chosen: InputSettings, admin: Admin, known: Iterable[Partition]) -> list[str]:
-    """Return the topics of the input, sorted: those it lists, those its pattern matches, and those its checkpoint knows."""
     names = admin.partition_counts() if chosen.topic_pattern is not None else {}
     topics = sorted({*match_topics(chosen, names, own_topics(settings)), *(topic for topic, _ in known)})
     if not topics:

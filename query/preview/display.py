@@ -1,6 +1,4 @@
-"""
-Showing a plan, for people and for programs: operators, keys, look-back, state, parallelism and why, and what a start would read.
-"""
+"""Showing a plan, for people and for programs: operators, keys, look-back, state, parallelism and why, and what a start would read."""
 
 from __future__ import annotations
 
@@ -20,29 +18,24 @@ KEEP_LONGER = "a start may need what is deleted by then: keep events longer (ret
 
 @dataclass(frozen=True, slots=True)
 class PlanReport:
-    """
-    A script's plans and what is known of them.
-
-    Args:
-        plans: What it computes, a plan for each output.
-        parallelism: Into how many buckets the work is split and why, in words.
-        paces: At which pace each output heeds CTIs.
-        forecast: What the brokers tell, None where they do not.
-        unknown: Why they do not.
-        warnings: Where retention may delete what a start needs.
-        references: The tables of reference data that it looks rows up in.
-    """
+    """A script's plans and what is known of them."""
 
     plans: Sequence[Plan]
+    # Into how many buckets the work is split and why, in words.
     parallelism: str
+    # At which pace each output heeds CTIs.
     paces: dict[str, str]
+    # What the brokers tell, None where they do not.
     forecast: Forecast | None
+    # Why they do not.
     unknown: str
+    # Where retention may delete what a start needs.
     warnings: Sequence[str]
+    # The tables of reference data that it looks rows up in.
     references: Sequence[ReferenceSettings] = ()
 
     def lines(self) -> Iterator[str]:
-        """Yield it for people, a line at a time."""
+        """Yield the report for people, a line at a time."""
         for plan in self.plans:
             yield plan.explain()
             yield f"keys: {', '.join(describe_keys(plan)) or 'none'}"
@@ -65,7 +58,7 @@ class PlanReport:
         return [f"{span}; how many that are is not known: {self.unknown}"]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for programs."""
+        """Return the report for programs."""
         forecast = self.forecast
         return {
             "outputs": [_plan_fields(plan, self.paces.get(plan.output)) for plan in self.plans],
@@ -122,7 +115,7 @@ def _operator_fields(node: Node, depth: int) -> Iterator[dict[str, Any]]:
 
 
 def describe_keys(plan: Plan) -> list[str]:
-    """Return by what the operators of a plan keep rows apart, or match them, each once."""
+    """Return by what the operators of a plan separate or match rows, each once."""
     keys = [f"substreams of {plan.over}"] if plan.over else []
     for node in walk(plan.root):
         if isinstance(node, WindowedAggregate):

@@ -1,9 +1,9 @@
 """
-What the brokers can tell of a query before it is run: what it will keep, what retention may take from it, and, with an output
-start, what it will read from where and how long that takes.
+What can be known of a query before it runs: what it will keep, what retention may take from it, and, with an output start,
+what it will read from where and how long that takes.
 
-Law: nothing is made, bound or written; what is said of a start is what a job started now would do, and what would refuse it
-refuses here. How much is kept, and how long it takes, are estimates and say what they rest on.
+Law: nothing is created, bound or written. The forecast of a start is what a job started now would do; what would refuse that job
+refuses here. How much is kept, and how long it takes, are estimates and say what they are based on.
 """
 
 from __future__ import annotations
@@ -36,32 +36,24 @@ ASSUMED_REPLAY = Replay(100_000, 1.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class KeptRows:
-    """
-    What a query keeps of one input, at most: everything that its look-back reaches.
-
-    Args:
-        input: The input.
-        lookback_us: How far it looks back, microseconds; ``UNBOUNDED``: to the beginning.
-        rows: How many records the look-back before the newest one holds.
-        row_bytes: How much is kept of a record, measured on the newest ones; None where there is none.
-    """
+    """What a query keeps of one input, at most: everything that its look-back reaches."""
 
     input: str
+    # How far it looks back, microseconds; ``UNBOUNDED``: to the beginning.
     lookback_us: int
+    # How many records the look-back before the newest one holds.
     rows: int
+    # How much is kept of a record, measured on the newest ones; None where there is none.
     row_bytes: float | None
 
     @property
     def bytes(self) -> int:
-        """How much is kept in all."""
         return round(self.rows * (self.row_bytes or 0))
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for programs."""
         return {"input": self.input, "rows": self.rows, "bytes": self.bytes, "is_estimate": True}
 
     def in_words(self) -> str:
-        """Return it for people."""
         if not self.lookback_us:
             return f"none of {self.input}: nothing is looked back on"
         span = "all events" if self.lookback_us == UNBOUNDED else f"the events of {format_duration(self.lookback_us)}"
@@ -71,26 +63,21 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """
-    What a start will read.
+    """What a start will read."""
 
-    Args:
-        start: The start, in the words of ``--start``.
-        recovery: Where it goes on, and where the topics end.
-        read_from_us: X: events from this instant on are needed, microseconds; None: all of them, or what a checkpoint has left.
-        replay: How fast it is taken to catch up.
-        is_measured: Whether a run before was that fast; else it is assumed.
-    """
-
+    # The start, in the words of ``--start``.
     start: str
+    # Where it goes on, and where the topics end.
     recovery: Recovery
+    # X: events from this instant on are needed, microseconds; None: all of them, or what a checkpoint has left.
     read_from_us: int | None
+    # How fast it is taken to catch up.
     replay: Replay
+    # Whether a run before was that fast; else it is assumed.
     is_measured: bool
 
     @property
     def seconds(self) -> float:
-        """How long catching up takes."""
         return self.replay.start_s + self.recovery.ahead / self.replay.rate
 
     def as_dict(self) -> dict[str, Any]:
@@ -112,7 +99,6 @@ class PlannedRead:
         }
 
     def lines(self) -> list[str]:
-        """Return it for people."""
         since = "" if self.read_from_us is None else f", events from {format_tick(max(self.read_from_us, 0))} on"
         rests = "measured when a run of it last caught up" if self.is_measured else "assumed: no run of it has told how fast it is"
         spans = [
@@ -127,41 +113,29 @@ class PlannedRead:
         ]
 
     def _spans(self) -> list[tuple[str, int, int, int]]:
-        """Return topic, partition, first offset and end of each partition."""
         starts = self.recovery.starts
         return [(topic, number, starts[topic, number], end) for (topic, number), end in sorted(self.recovery.ends.items())]
 
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """
-    What the brokers tell.
+    """What the brokers tell."""
 
-    Args:
-        buckets: Into how many buckets the work is split.
-        kept: What is kept of each input.
-        warnings: Where retention may delete what a start needs.
-        reading: What a start will read; None where none was asked for.
-    """
-
+    # Into how many buckets the work is split.
     buckets: int
     kept: tuple[KeptRows, ...]
+    # Where retention may delete what a start needs.
     warnings: tuple[str, ...]
+    # What a start will read; None where none was asked for.
     reading: PlannedRead | None
 
 
 def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: Start | None) -> Forecast:
     """
-    Ask the brokers.
-
-    Args:
-        settings: The configuration.
-        plans: What is computed.
-        admin: Asks the brokers.
-        start: The start that is asked about, None for none.
+    Ask the brokers about *plans*, and about a *start* if one is given.
 
     Raises:
-        UnreachableError: Kafka does not answer, or Redis where it must be asked.
+        UnreachableError: Kafka does not answer, or Redis if it must be asked.
         RefusedError: An ordered topic is missing, or a job that was started like this would be refused.
     """
     extensions.load()
@@ -173,7 +147,7 @@ def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: S
 
 
 def retention_warnings(plans: Sequence[Plan], retentions_us: Mapping[str, int]) -> list[str]:
-    """Return in words where the topic of an input keeps events for less time than a plan looks back, microseconds by input."""
+    """Return where the topic of an input keeps events for less time (microseconds by input) than a plan looks back."""
     short = [(plan, name) for plan in plans for name in plan.inputs if retentions_us.get(name, UNBOUNDED) < plan.lookback_us]
     return [f"{plan.output} looks {_describe_lookback(plan)}, {name} keeps {format_duration(retentions_us[name])}" for plan, name in short]
 
@@ -183,7 +157,7 @@ def _describe_lookback(plan: Plan) -> str:
 
 
 def _retentions_us(ordered: Mapping[str, Topic]) -> dict[str, int]:
-    """Return how long the topic of each input keeps events, as the brokers say; those without an end are left out."""
+    """Return how long the topic of each input keeps events; those without an end are left out."""
     kept_ms = {name: int(topic.config.get("retention.ms", "-1")) for name, topic in ordered.items()}
     return {name: kept * MILLISECOND_US for name, kept in kept_ms.items() if kept >= 0}
 
@@ -200,7 +174,7 @@ def _plan_read(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin
 
 
 def _measured_replay(settings: Settings, published_as: str) -> Replay | None:
-    """Return how fast a run has caught up before, as it has told Redis; None where nobody knows."""
+    """Return how fast an earlier run caught up, by its report in Redis; None if it is not known."""
     store = ProgressStore(settings.redis)
     try:
         stored = store.read(published_as)
@@ -227,7 +201,7 @@ def _estimate_kept(admin: Admin, layout: QueryPlan, feed: Feed) -> KeptRows:
 
 
 def _measure_row_bytes(layout: QueryPlan, feed: Feed, partition: Partition, start: int, end: int) -> float | None:
-    """Return how many bytes operators keep of a record, measured on the newest ones; None where there is none."""
+    """Return how many bytes operators keep of a record, measured on the newest ones; None if there is none."""
     reader = RangeReader(layout.kafka, *partition, headers=True)
     start_offset, count, total_bytes, program = max(end - SAMPLE_RECORDS, start), 0, 0, layout.program()
     try:

@@ -2,9 +2,9 @@
 Reading reference data: files -> the versions of a table.
 
 Files are CSV with a header, JSON objects line by line, or Parquet. A file that cannot be read, or holds a value that its
-declared type refuses, is refused as a whole with its line before anything starts.
+declared type refuses, is refused as a whole, with its line, before anything starts.
 
-Types come from the settings where they are declared, from the file where it has types (Parquet), else from each value: a CSV
+Types come from the settings if they are declared there, from the file if it has types (Parquet), else from each value: a CSV
 value that is written as a JSON number is one, any other is text, an empty one is NULL.
 """
 
@@ -44,34 +44,23 @@ _ENDINGS = {".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "nd
 
 @dataclass(frozen=True)
 class _Read:
-    """The records of one file as JSON texts, the place of each, and the types the file itself gives its columns."""
-
     texts: pa.Array
     place: Callable[[int], str]
     fields: Mapping[str, str] | None
 
 
 def load_references(tables: Mapping[str, ReferenceSettings], names: Collection[str]) -> dict[str, ReferenceTable]:
-    """
-    Read those of the tables that a script names, in whatever case.
-
-    Raises:
-        RefusedError: As :func:`load_reference`.
-    """
+    """Read those of the tables that a script names, in whatever case; raises as :func:`load_reference`."""
     wanted_names = {name.lower() for name in names}
     return {name: load_reference(table) for name, table in tables.items() if name.lower() in wanted_names}
 
 
 def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]] | None = None) -> ReferenceTable:
     """
-    Read all versions of a table.
-
-    Args:
-        settings: The table [references.NAME].
-        files: From when on each of its files is valid, microseconds, in that order; those that the settings name if None.
+    Read all versions of a table, from *files* if they are given: from when on each is valid, microseconds, in that order.
 
     Raises:
-        RefusedError: A file is missing or cannot be read; it names the file, and the line where there is one.
+        RefusedError: A file is missing or cannot be read; it names the file, and the line if there is one.
     """
     files = versions_of(settings) if files is None else files
     reads = [_read(settings, path) for _, path in files]
@@ -116,7 +105,7 @@ def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
 
 
 def _match_pattern(pattern: str) -> list[tuple[int, Path]]:
-    """Return the files of a pattern, with the instants that their names say."""
+    """Return the files of a pattern, with the instants in their names."""
     parts = re.split(r"(\{date\}|\{time\})", pattern)
     names = re.compile("".join({"{date}": _DATE, "{time}": _TIME}.get(part, re.escape(part)) for part in parts))
     folder = Path(parts[0]) if parts[0].endswith("/") else Path(parts[0]).parent
@@ -238,7 +227,6 @@ _PLAIN: Sequence[tuple[Callable[[pa.DataType], bool], Kind]] = (
 
 
 def _from_arrow(column: pa.Array, where: str) -> tuple[Kind | None, Variant]:
-    """Return the type of a column of a Parquet file, and its values."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     kind = next((kind for is_type, kind in _PLAIN if is_type(column.type)), None)
@@ -262,7 +250,6 @@ def _to_json(value: Any) -> str:
 
 
 def _check_types(schema: InputSchema, declared: Iterable[str], read: _Read) -> None:
-    """Refuse a record in which a value is not of its declared type."""
     names = InputNames(Source(""), schema)
     exprs: list[Expr] = [names.field(tuple(name.split("."))) for name in declared]
     leaves = list(dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves() if isinstance(leaf, Field)))

@@ -1,10 +1,10 @@
 """
-Forgetting reference data: copies in a checkpoint's folder that no row can be looked up in any more.
+Forgetting reference data: copies in a checkpoint's folder in which no row can be looked up any more.
 
-Each bucket tells with every batch from which instant on it may still look rows up, and how many versions it knows. Law: what is
-taken for certain is the least of what was told with batches before the present one, since the present one may be run again; of the
-versions that all of them knew, the one that is valid there is kept, and so is all that comes after it. So whatever is run again finds
-what it found. Copies go when a job starts, while nobody reads them.
+Each bucket reports with every batch from which instant on it may still look rows up, and how many versions it knows. Law: only
+reports of batches before the present one count, since that may be run again, and of them the least. Of the versions that all of
+them knew, the one valid at that instant is kept, and so are all later ones. So a batch that is run again finds what it found.
+Copies are deleted when a job starts, while nothing reads them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ordering.ticks import NEVER
 from query.reference.watch import FOLDER, LIST_FILE, TakenVersions
 from tidegate.checkpoint.binding import replace_text
 
-FILE = "asked_from.json"
+FILE = "looked_up_from.json"
 LOOKS_UP_FROM = "looks_up_from"
 """In the reports of buckets: the instant, microseconds, and how many versions that came since the run was begun are known."""
 WRITE_S = 60.0
@@ -28,14 +28,7 @@ WRITE_S = 60.0
 
 
 class LookupFloor:
-    """
-    Writes down from which instant on a job may still look rows up; in the driver, which hears all reports.
-
-    Args:
-        checkpoint: The job's checkpoint folder.
-        buckets: How many buckets it has.
-        clock_s: A clock that does not go back, seconds.
-    """
+    """Writes from which instant on a job may still look rows up; in the driver, which receives all reports."""
 
     def __init__(self, checkpoint: Path, buckets: int, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._file, self._buckets, self._clock_s = checkpoint / FOLDER / FILE, buckets, clock_s
@@ -43,7 +36,7 @@ class LookupFloor:
         self._next_s = clock_s()
 
     def accept_reports(self, reports: Iterable[Mapping[str, Any]]) -> None:
-        """Take the reports of a batch: those before it are of batches that are not run again."""
+        """Accept the reports of a batch: those before it are of batches that are not run again."""
         lookups = list(self._lookups.values()) if len(self._lookups) == self._buckets else []
         self._lookups |= {int(report["bucket"]): tuple(report[LOOKS_UP_FROM]) for report in reports}
         if lookups and self._clock_s() >= self._next_s:
@@ -53,7 +46,7 @@ class LookupFloor:
 
 
 def forget_past_versions(checkpoint: Path) -> None:
-    """Delete the copies that the run of a checkpoint needs no more. Called at a start, before anything reads them."""
+    """Delete the copies that the run of a checkpoint no longer needs. Called at a start, before anything reads them."""
     versions = TakenVersions.read(checkpoint)
     if versions is None:
         return
@@ -72,12 +65,9 @@ def forget_past_versions(checkpoint: Path) -> None:
 
 def drop_past_versions(versions: TakenVersions, lookup_from_us: int, added: int) -> TakenVersions:
     """
-    Return what a run has taken up without what nobody asks for.
+    Return the versions without those in which no row is looked up from *lookup_from_us* on, microseconds.
 
-    Args:
-        taken: What it has taken up.
-        asked_us: From this instant on rows are looked up, microseconds.
-        added: In what it was begun with and the first so many versions that came since; others may be too new to count.
+    Only the first versions and so many *added* ones count; others may be too new.
     """
     kept_from = dict(versions.kept_from)
     for version in versions.versions[: versions.initial_count + added]:

@@ -1,9 +1,9 @@
 """
-ReferenceLookup: which versions of reference data a bucket looks rows up in, where some come while it works.
+Which versions of reference data a bucket looks rows up in, while new ones come.
 
 Law: a version that comes before anything at or after its instant is finished counts from that instant on, so results are those
-of a run that had it from the beginning. One that comes too late counts from where the bucket has finished by then, is told
-and counted. What was decided so is part of the bucket's state: a batch that is run again decides nothing anew.
+of a run that had it from the beginning. One that comes too late counts from the instant up to which the bucket has finished, is
+reported and counted. This decision is part of the bucket's state: a batch that is run again decides nothing anew.
 """
 
 from __future__ import annotations
@@ -26,33 +26,32 @@ _log = get_logger("query.reference")
 
 @dataclass(frozen=True)
 class KnownReferences:
-    """
-    The reference data that a run knows when a batch begins.
+    """The reference data that a run knows when a batch begins."""
 
-    Args:
-        added: Table and instant (microseconds) of each version that was taken up since the run was begun, in that order.
-        tables: The tables with all versions, by name.
-    """
-
+    # Table and instant (microseconds) of each version that was taken up since the run was begun, in that order.
     added: Sequence[tuple[str, int]]
+    # The tables with all versions, by name.
     tables: Mapping[str, ReferenceTable]
 
 
 @dataclass
 class ReferenceLookup:
-    """What a bucket remembers of it: how many added versions it knows, from when on late ones count, and up to where it has finished."""
+    """
+    What a bucket remembers of reference data: how many added versions it knows, from when on late ones count, and how far it has
+    finished.
+    """
 
     count: int = 0
     since_us: dict[str, dict[int, int]] = field(default_factory=dict)
     finished_us: int = NEVER
 
     def observe_finished(self, closing: pa.Table) -> None:
-        """Take note of what is finished: *closing* as in :meth:`query.engine.program.Program.finish`."""
+        """Note what is finished: *closing* as in :meth:`query.engine.program.Program.finish`."""
         if closing.num_rows:
             self.finished_us = max(self.finished_us, int(pc.max(closing["to_us"]).as_py()))
 
     def accept_versions(self, known: KnownReferences) -> int:
-        """Take up what is new; return how many versions came too late."""
+        """Accept new versions; return how many came too late."""
         late = 0
         for table, effective_us in known.added[self.count :]:
             if effective_us < self.finished_us:
@@ -74,17 +73,15 @@ class ReferenceLookup:
         return {name: table.with_delays(self.since_us.get(name, {})) for name, table in known.tables.items()}
 
     def lookup_from_us(self, c: int) -> int:
-        """Return an instant below which no version is asked for where no later row lies below *c*, both microseconds."""
+        """Return an instant below which no version is needed if no later row lies below *c*, both microseconds."""
         # Until a late version counts, the one before it does.
         late = [effective_us - 1 for begins in self.since_us.values() for effective_us, since_us in begins.items() if since_us > c]
         return min([c, *late])
 
     def save(self) -> list[Any]:
-        """Return what :meth:`restore` needs, fit for JSON."""
         return [self.count, {table: [*begins.items()] for table, begins in self.since_us.items()}, self.finished_us]
 
     @classmethod
     def restore(cls, saved: list[Any]) -> ReferenceLookup:
-        """Return what was saved."""
         count, since, finished_us = saved
         return cls(count, {table: dict(map(tuple, begins)) for table, begins in since.items()}, finished_us)

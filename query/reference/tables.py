@@ -1,10 +1,10 @@
 """
-Reference data: tables that JOIN looks records up in.
+Reference data: tables in which JOIN looks records up.
 
 A table has versions, each a file that is valid from an instant on until the next one begins. Law: which version counts is
-decided by time alone, so what a row finds does not depend on when a file was read - but for a version that came when its time
-was finished already (:mod:`query.reference.lookup`). Whatever a file is written in, its records become JSON objects, and their
-fields are read as those of events are.
+decided by time alone, so what a row finds does not depend on when a file was read. The exception is a version that comes when its
+time is finished already (:mod:`query.reference.lookup`). Whatever a file is written in, its records become JSON objects, whose
+fields are read like those of events.
 """
 
 from __future__ import annotations
@@ -25,29 +25,21 @@ Ticks = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Version:
-    """
-    One version of a table.
+    """One version of a table."""
 
-    Args:
-        effective_us: From when on it is valid, microseconds; ``NEVER``: always.
-        values: Its records, JSON objects in the order of the file (binary).
-    """
-
+    # From when on it is valid, microseconds; ``NEVER``: always.
     effective_us: int
+    # Its records, JSON objects in the order of the file (binary).
     values: pa.Array
 
 
 @dataclass(frozen=True, eq=False)
 class ReferenceTable:
-    """
-    One table.
+    """One table."""
 
-    Args:
-        schema: Its name, and what is known of its fields.
-        versions: Its versions; they become valid one after the other.
-    """
-
+    # Its name, and what is known of its fields.
     schema: InputSchema
+    # Its versions; they become valid one after the other.
     versions: tuple[Version, ...]
 
     def version_at(self, system_us: Ticks) -> Ticks:
@@ -57,11 +49,9 @@ class ReferenceTable:
 
     def with_delays(self, since_us: Mapping[int, int]) -> ReferenceTable:
         """
-        Return the table in which some versions count only from later instants on.
+        Return the table in which some versions count only from later instants on: *since_us* says which, by their own instants.
 
-        Args:
-            since_us: From when on by when they would have begun, microseconds. A version is left out that another one, which
-                would have begun after it, precedes or meets there.
+        A version is left out if another one, which would have begun after it, then begins before it or with it.
         """
         begins = [
             (max(since_us.get(version.effective_us, NEVER), version.effective_us), version.effective_us, version)

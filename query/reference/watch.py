@@ -1,10 +1,9 @@
 """
-Reference data of a running job: which versions it has taken up, bound to its checkpoint, and the look-out for new ones.
+Reference data of a running job: the versions it has taken up, bound to its checkpoint, and the watch for new ones.
 
 Law: a run that is replayed looks rows up in the same bytes. A file is copied into the checkpoint's folder before a row is looked
-up in it; the list of what was taken up only grows, and each batch says in Spark's log how much of the list it knows. So the
-copies tell what the run has found, whatever becomes of the files. One that was changed afterwards is told, and refused at the
-next start: the run would go on without what its owner takes for granted.
+up in it; the list of versions only grows, and each batch writes to Spark's log how much of the list it knows. So the copies show
+what the run has found, whatever becomes of the files. A file that is changed afterwards is reported, and refused at the next start.
 
 A file that is still being written is left alone: it is taken up once it has stayed the same from one look to the next.
 """
@@ -28,7 +27,7 @@ from tidegate.checkpoint.binding import replace_text
 from tidegate.observe.logs import get_logger
 from tidegate.settings.tables.references import ReferenceSettings
 
-FOLDER, LIST_FILE = "references", "taken.json"
+FOLDER, LIST_FILE = "references", "versions.json"
 LOOK_S = 1.0
 """Least time between two looks at the files."""
 _SHARE = 0.05
@@ -40,18 +39,10 @@ _log = get_logger("query.reference")
 
 @dataclass(frozen=True, slots=True)
 class ReferenceVersion:
-    """
-    A version that a run has taken up.
-
-    Args:
-        table: The table.
-        effective_us: From when on it is valid, microseconds; ``NEVER``: always.
-        file: The file it was taken from.
-        bytes: Its size.
-        sha256: Its hash.
-    """
+    """A version that a run has taken up."""
 
     table: str
+    # From when on it is valid, microseconds; ``NEVER``: always.
     effective_us: int
     file: str
     bytes: int
@@ -59,26 +50,21 @@ class ReferenceVersion:
 
     @property
     def copy(self) -> str:
-        """The name of its copy: as it ends, its format is told."""
+        """The name of its copy; its suffix says the format."""
         return self.sha256 + Path(self.file).suffix.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class TakenVersions:
-    """
-    All versions that a run has taken up.
-
-    Args:
-        folder: Where list and copies are.
-        versions: The versions, in the order in which they were taken up.
-        begun: With how many the run was begun.
-        kept_from: For each table the instant, microseconds, of the first version that has a copy still: nothing is looked up in those
-            before it any more (:mod:`query.reference.forgetting`).
-    """
+    """All versions that a run has taken up."""
 
     folder: Path
+    # The versions, in the order in which they were taken up.
     versions: tuple[ReferenceVersion, ...] = ()
+    # With how many the run was begun.
     initial_count: int = 0
+    # For each table the instant, microseconds, of the first version that has a copy still: nothing is looked up in those before it any more
+    # (:mod:`query.reference.forgetting`).
     kept_from: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -89,7 +75,7 @@ class TakenVersions:
             return None
         fields = json.loads(file.read_text())
         return cls(
-            file.parent, tuple(ReferenceVersion(**each) for each in fields["versions"]), fields["begun"], fields.get("kept_from", {})
+            file.parent, tuple(ReferenceVersion(**each) for each in fields["versions"]), fields["initial_count"], fields["kept_from"]
         )
 
     @property
@@ -102,11 +88,11 @@ class TakenVersions:
         return next((each for each in self.versions if (each.table, each.effective_us) == (table, effective_us)), None)
 
     def is_kept(self, version: ReferenceVersion) -> bool:
-        """Tell whether there is a copy of a version still."""
+        """Return whether a version still has a copy."""
         return version.effective_us >= self.kept_from.get(version.table, NEVER)
 
     def with_file(self, table: str, effective_us: int, path: Path) -> TakenVersions:
-        """Copy a file; return what has been taken up with it. Nothing is in the list yet."""
+        """Copy a file; return the versions with it. The list is not written yet."""
         draft = self.folder / f"{os.getpid()}.draft"
         shutil.copyfile(path, draft)
         version = ReferenceVersion(table, effective_us, str(path), draft.stat().st_size, _hash(draft))
@@ -114,8 +100,11 @@ class TakenVersions:
         return replace(self, versions=(*self.versions, version))
 
     def save(self) -> None:
-        """Write the list, wholly or not at all."""
-        fields = {"begun": self.initial_count, "kept_from": dict(self.kept_from), "versions": [asdict(each) for each in self.versions]}
+        fields = {
+            "initial_count": self.initial_count,
+            "kept_from": dict(self.kept_from),
+            "versions": [asdict(each) for each in self.versions],
+        }
         replace_text(self.folder / LIST_FILE, json.dumps(fields, indent=1))
 
     def tables(self, settings: ReferenceTables, added: int) -> dict[str, ReferenceTable]:
@@ -151,7 +140,7 @@ def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersio
 
 def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
     """
-    Compare the files with what the run of a checkpoint has taken up; those that are gone do not count.
+    Compare the files with what the run of a checkpoint has taken up; files that are gone do not count.
 
     Raises:
         RefusedError: One was changed (TG-REFERENCE-CHANGED).
@@ -185,7 +174,7 @@ def _changed_error(version: ReferenceVersion, path: Path, checkpoint: Path) -> R
 
 
 def _present_versions(settings: ReferenceTables) -> Iterator[tuple[str, int, Path]]:
-    """Yield the versions that there are by now: table, from when on each is valid, and its file."""
+    """Yield the versions that there are now: table, from when on each is valid, and its file."""
     for name, table in settings.items():
         for effective_us, path in versions_of(table):
             yield name, effective_us, path
@@ -201,14 +190,7 @@ Stamp = tuple[int, int]
 
 
 class ReferenceWatch:
-    """
-    Looks for new versions while a job runs; in the planner, which alone adds to the list then.
-
-    Args:
-        checkpoint: The job's checkpoint folder; the run has begun.
-        settings: The tables.
-        clock_s: A clock that does not go back, seconds.
-    """
+    """Looks for new versions while a job runs. It works in the planner, which alone adds to the list then."""
 
     def __init__(self, checkpoint: Path, settings: ReferenceTables, clock_s: Callable[[], float] = time.monotonic) -> None:
         versions = TakenVersions.read(checkpoint)

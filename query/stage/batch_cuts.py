@@ -1,10 +1,9 @@
 """
-Cutting: how far each log is read in the next batch, where more lies ahead than one batch reads.
+Cutting: how far each log is read in the next batch, if more lies ahead than one batch reads.
 
-A bucket of several logs works up to the instant that the last of them has come to; what others bring of later times must wait.
-So logs are read up to one instant, not so many records of each: while a job catches up, an input with ten times as many events as
-another, or a partition with more keys, would else fall behind, and what waits for it grow with the topic. No result depends on where
-batches end.
+A bucket of several logs works up to the instant to which all of them have come; later records of the others must wait. So logs are
+read up to one instant, not by equal numbers of records: else, while a job catches up, an input with ten times as many events as
+another would fall behind, and the events that wait for it would grow with the topic. No result depends on where batches end.
 """
 
 from __future__ import annotations
@@ -22,19 +21,17 @@ _LATEST_MS = 2**53
 
 
 def even_shares(positions: Positions, ends: Positions, records_max: int) -> dict[int, int]:
-    """Return how far each log is read if all are read by as many records; *ends*: where those end that have something left."""
+    """Return how far each log is read if all are read by as many records; *ends*: of the logs that have something left."""
     share = max(records_max // max(len(ends), 1), 1)
     return {log: min(end, positions[log] + share) for log, end in ends.items()}
 
 
 class BatchCutter:
     """
-    Cuts one batch after the other.
+    Cuts one batch after the other, of at most *records_max* records over all logs.
 
-    Args:
-        offsets_at: Tells of each log the first offset with a record of an instant (milliseconds) or a later one; nothing where there is
-            none. As stamps need not rise along a log, earlier ones may follow.
-        records_max: Most records of one batch, over all logs.
+    *offsets_at* returns of each log the first offset with a record of an instant (milliseconds) or a later one, if there is one. As
+    stamps need not rise along a log, earlier ones may follow.
     """
 
     def __init__(self, offsets_at: Callable[[int], Positions], records_max: int) -> None:
@@ -42,13 +39,7 @@ class BatchCutter:
         self._cut_ms, self._step_ms = 0, _STEP_MS
 
     def cut(self, positions: Positions, ends: Positions) -> dict[int, int]:
-        """
-        Return how far each log is read.
-
-        Args:
-            here: Where logs are read on.
-            ends: Where those end that have something left.
-        """
+        """Return how far each log is read from *positions* on; *ends*: of the logs that have something left."""
         if sum(end - positions[log] for log, end in ends.items()) <= self._records_max:
             return dict(ends)
         offsets_by_ms: dict[int, dict[int, int]] = {}

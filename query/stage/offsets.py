@@ -1,4 +1,4 @@
-"""The source's offset: how far each log - each partition of the ordered topics - is planned. JSON of integers with sorted keys."""
+"""The source's offset: how far each log (each partition of the ordered topics) is planned. JSON of integers with sorted keys."""
 
 from __future__ import annotations
 
@@ -9,26 +9,19 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """
-    The next offset of each log.
-
-    Args:
-        positions: Those offsets.
-        final: Whether a run to the present end has reached it.
-        references: How many versions of reference data the run has taken up since it was begun.
-    """
+    """The next offset of each log."""
 
     positions: Mapping[int, int]
+    # Whether a run to the present end has reached it.
     is_final: bool = False
+    # How many versions of reference data the run has taken up since it was begun.
     references: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as Spark stores it."""
         positions = {str(log): self.positions[log] for log in sorted(self.positions)}
         return {"final": int(self.is_final), "positions": positions, "references": self.references}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> Offset:
-        """Read a stored offset."""
         positions = {int(log): position for log, position in stored["positions"].items()}
         return cls(positions, bool(stored["final"]), stored["references"])

@@ -9,24 +9,19 @@ from tidegate.spark.range_rows import Label, schema_of
 
 @dataclass(frozen=True, slots=True)
 class QueryRange:
-    """
-    Half-open offsets of a log.
+    """Half-open offsets of a log."""
 
-    Args:
-        label: Spark's key of the task that works on the bucket.
-        bucket: The bucket.
-        log: Number of the partition of an ordered topic.
-        start, end: First offset, and the one after the last.
-        is_final: Whether a run to the present end has reached it.
-        references: How many versions of reference data the run has taken up since it was begun.
-    """
-
+    # Spark's key of the task that works on the bucket.
     label: Label
     bucket: int
+    # Number of the partition of an ordered topic.
     log: int
+    # First offset, and the one after the last.
     start: int
     end: int
+    # Whether a run to the present end has reached it.
     is_final: bool
+    # How many versions of reference data the run has taken up since it was begun.
     references: int
 
 

@@ -1,8 +1,7 @@
 """
 The planner: which ranges of the ordered topics the next batch reads. It runs in a Python process beside the driver.
 
-Time comes from the topics themselves, so there is nothing to decide but how much to read; brokers that do not answer never
-end the job.
+Time comes from the topics themselves, so the planner only decides how much to read. Brokers that do not answer never end the job.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _ANSWER_S = 5.0
 
 
 class Planner(RangePlanner):
-    """The planner of one query job, in the words of Spark's data source interface."""
+    """The planner of one query job. What it stands on is made when it is first used."""
 
     def __init__(self, plan: QueryPlan) -> None:
         self._plan = plan
@@ -46,7 +45,7 @@ class Planner(RangePlanner):
 
     @cached_property
     def _cutter(self) -> BatchCutter | None:
-        """What cuts batches; None where no log waits for another."""
+        """What cuts batches; None if no log waits for another."""
         if all(len(self._plan.logs_of(bucket)) == 1 for bucket in range(self._plan.buckets)):
             return None
         return BatchCutter(lambda ms: self._by_log(self._admin.offsets_at(self._plan.starts, ms)), self._plan.events_per_batch)
@@ -59,11 +58,9 @@ class Planner(RangePlanner):
         return ReferenceWatch(Path(self._plan.checkpoint), self._plan.reference_settings)
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where the job starts."""
         return Offset(self._by_log(self._plan.starts)).to_json()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the present end."""
         self._frozen_ends = self._admin.ends(self._plan.starts)
 
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
@@ -87,7 +84,6 @@ class Planner(RangePlanner):
         return start if self._frozen_ends is None else Offset(offset.positions, is_final=True, references=references).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return the ranges between two offsets."""
         return [Ranges([write_row(planned) for planned in self._ranges(Offset.from_json(start), Offset.from_json(end))])]
 
     def _ranges(self, start: Offset, end: Offset) -> list[QueryRange]:
@@ -99,7 +95,7 @@ class Planner(RangePlanner):
         ]
 
     def _cut(self, positions: Mapping[int, int], ends: Mapping[int, int]) -> Mapping[int, int]:
-        """Return how far logs are read in the next batch; *ends* are those of logs that have something left."""
+        """Return how far logs are read in the next batch; *ends*: of the logs that have something left."""
         if self._cutter is not None:
             return self._cutter.cut(positions, ends)
         return even_shares(positions, ends, self._plan.events_per_batch)

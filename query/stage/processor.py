@@ -78,7 +78,7 @@ class QueryStage:
         return report
 
     def complete(self) -> None:
-        """Nothing is left to do: each bucket has waited for its own results."""
+        """Do nothing: each bucket has waited for its own results."""
 
 
 def new_bucket(plan: QueryPlan, number: int) -> Bucket:
@@ -131,7 +131,7 @@ _REFERENCES: dict[str, tuple[int, KnownReferences]] = {}
 
 
 def _known_references(plan: QueryPlan, added: int) -> KnownReferences:
-    """Return the reference data with so many versions that the run has taken up since it was begun, read once in a worker."""
+    """Return the reference data with the first *added* versions that came since the run was begun, read once in a worker."""
     count, references = _REFERENCES.get(plan.checkpoint, (-1, None))
     if count != added or references is None:
         versions_taken = TakenVersions.read(Path(plan.checkpoint))
@@ -154,7 +154,7 @@ class BucketRun:
         self._clock = time.perf_counter()
 
     def run(self, ranges: list[QueryRange]) -> str:
-        """Take the ranges; return the report as JSON."""
+        """Work on the ranges; return the report as JSON."""
         if ranges[0].references:
             self._bucket.update_references(_known_references(self._plan, ranges[0].references))
         for planned in ranges:

@@ -57,7 +57,6 @@ def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
 
 
 def _create_topics(plan: QueryPlan, topics: TopicSurvey, admin: Admin) -> None:
-    """Create the topics that are missing."""
     record_bytes = (int(topic.config.get("max.message.bytes", _RECORD_BYTES)) - HEADER_ROOM_BYTES for topic in topics.ordered.values())
     record_bytes_max = max(*record_bytes, _RECORD_BYTES)
     for output in plan.outputs:

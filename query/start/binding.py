@@ -22,13 +22,7 @@ _TOPIC_IDS = "topic_ids"
 
 def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, shuffle_partitions: int) -> dict[str, str]:
     """
-    Return what the checkpoint of a job is bound to, as text.
-
-    Args:
-        plan: The job.
-        topic_ids: Kafka's id of each ordered topic that it reads.
-        start: Its output start.
-        shuffle_partitions: Spark's tasks, over which buckets are spread.
+    Return what the checkpoint of a job is bound to; *topic_ids* are those of the ordered topics it reads.
 
     Raises:
         SettingError: The outputs of one script have different paces.

@@ -46,14 +46,7 @@ def plan_split(
     results: Mapping[str, Topic],
 ) -> Split:
     """
-    Return how the work of a job is split.
-
-    Args:
-        settings: The configuration.
-        plans: What is computed.
-        outputs: Where the results of each plan go.
-        feeds: What is read.
-        results: The result topics that are there, by name.
+    Return how the work of a job is split; *results* are the result topics that are there, by name.
 
     Raises:
         RefusedError: The query has OVER, and the ordered topics have different numbers of partitions.
@@ -84,11 +77,7 @@ def plan_split(
 
 def check_over(plans: Sequence[Plan], where: str) -> None:
     """
-    Check that all inputs of a script advance in one way: with OVER or without.
-
-    Args:
-        plans: What is computed.
-        where: The script.
+    Check that all inputs of a script (*where*) advance in one way: with OVER or without.
 
     Raises:
         QueryError: They do not.
@@ -113,12 +102,7 @@ def exchange_binding(exchange: Exchange | None) -> str:
 
 
 def check_partitions(output: OutputSettings, buckets: int) -> None:
-    """
-    Check how many partitions an output asks for.
-
-    Raises:
-        SettingError: The query has another number of buckets.
-    """
+    """Raise SettingError if an output asks for another number of partitions than the query has buckets."""
     if output.partitions in (None, buckets):
         return
     why = "as many as it has buckets" if buckets > 1 else "one, as its work is not spread (tidegate plan says why)"
@@ -132,7 +116,7 @@ def check_partitions(output: OutputSettings, buckets: int) -> None:
 
 
 def substream_keys(settings: Settings, names: Iterable[str]) -> dict[str, Expr | None]:
-    """Return the substream key of each input, as expressions name it; None where it has none, or is the result of a query."""
+    """Return the substream key of each input as an expression; None if it has none, or is the result of a query."""
     overs: dict[str, Expr | None] = dict.fromkeys(names)
     for name in overs:
         table = settings.inputs.get(name)
@@ -143,7 +127,7 @@ def substream_keys(settings: Settings, names: Iterable[str]) -> dict[str, Expr |
 
 
 def describe_parallelism(settings: Settings, plans: Sequence[Plan]) -> str:
-    """Return into how many buckets the work of a query is split and why, as far as settings tell, in words."""
+    """Return into how many buckets the work of a query is split and why, as far as settings say."""
     if plans[0].over is not None and len({scan.input for plan in plans for scan in plan.scans}) > 1:
         return "one bucket for the same partition of all ordered topics: time advances key by key, as far as each input has come"
     if plans[0].over is not None:

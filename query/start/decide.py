@@ -27,19 +27,13 @@ WAYS_OUT = "write the results of the new topic to a new output, or delete the re
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """
-    How a query goes on.
+    """How a query goes on."""
 
-    Args:
-        plan: The job; where it is read from is still to be found out.
-        start: Its output start.
-        binding: What its checkpoint is bound to.
-        is_new: Whether the run begins now.
-    """
-
+    # The job; where it is read from is still to be found out.
     plan: QueryPlan
     start: Start
     binding: dict[str, str]
+    # Whether the run begins now.
     is_new: bool
 
 
@@ -88,16 +82,7 @@ def decide(
     until_end: bool = False,
 ) -> Decision:
     """
-    Decide how a query goes on.
-
-    Args:
-        settings: The configuration.
-        layout: The job as a run from the beginning.
-        topics: What it reads and writes.
-        run: What is there of its run.
-        requested: What ``--start`` says, None if nothing.
-        until_us: Results below this instant, microseconds, and then the job stops.
-        until_end: Whether the job reads to the present end, closes everything and stops.
+    Decide how the query of *layout* goes on, if ``--start`` says *requested*.
 
     Raises:
         SettingError: An output asks for another number of partitions than there are buckets.

@@ -87,11 +87,7 @@ def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputS
     """
     Return what the last CTI of each channel of a result topic says, by bucket.
 
-    Args:
-        kafka: librdkafka properties.
-        admin: For the topic and its ends.
-        output: Where the results go.
-        by_key: Whether the order of results between keys depends on where a run begins; then also what each key has is read.
+    *by_key*: the order of results between keys depends on where a run begins, so what each key has is read as well.
 
     Raises:
         RefusedError: The topic has ended, or has been given partitions since.

@@ -1,16 +1,16 @@
 """
-Positions: where in its topics a query job begins to read, or goes on, and whether what it must read is still there.
+Where in its topics a query job begins to read, or goes on, and whether what it must read is still there.
 
 Law (spec section 6): a job that is not refused reads everything that its results depend on. Retention deletes the beginnings
-of topics. What a checkpoint has not come to yet must be there. A run from the beginning needs all; one from an instant X on
-needs every event with System.Timestamp >= X of every channel. Where something was deleted, what stands before the first record of X
-or later vouches for it: a CTI of the channel, whose largest s then lies below X; or, in a channel without substreams, which is in
-order, any event.
+of topics. What a checkpoint has not come to yet must be there. A run from the beginning needs everything; a run from an instant X on
+needs every event with System.Timestamp >= X of every channel. If something was deleted, a record that is left before the first record
+of X or later proves that nothing needed is gone: a CTI of the channel, whose largest s lies below X; or, in a channel without
+substreams, which is in order, any event.
 
-With OVER results come upon records, so a run that goes on without its checkpoint must accept each event upon the record that the
-lost run accepted it upon. A reader that starts in the middle does so from the first CTI on whose c is X or more. So it
-begins with such a CTI of each channel, where one stands before the first record of X: else that run went on to a later one, and
-whatever comes before that is written.
+With OVER the emission order follows the input records. So a run that goes on without its checkpoint must accept each event by the
+same record as the lost run. A reader that starts in the middle accepts from the first CTI on whose c is X or more. So it begins with
+such a CTI of each channel, if one stands before the first record of X; else the lost run went on to a later one, and whatever comes
+before that is written.
 """
 
 from __future__ import annotations
@@ -76,13 +76,9 @@ def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
 
 def settled_position(plan: QueryPlan, partition: Partition, available: int, first_needed: int) -> int:
     """
-    Return from where on each channel that has a CTI with c of X or more before *found* is read with the last such CTI.
+    Return from where on each channel is read with its last CTI of c >= X before *first_needed*, if it has one.
 
-    Args:
-        plan: The job, which begins at X.
-        partition: What is read.
-        kept: The first offset that is there.
-        found: Where the first record of X stands.
+    *first_needed* is where the first record of X stands, *available* the first offset that is there.
 
     Raises:
         ProtocolError: A CTI cannot be read.
@@ -138,7 +134,7 @@ def _refuse_if_gone(plan: QueryPlan, available: Mapping[Partition, int], needed:
 
 
 def _is_vouched(plan: QueryPlan, partition: Partition, available: int, first_needed: int, end: int) -> bool:
-    """Tell whether each channel of a partition has something between the first record that is left and the first one of X."""
+    """Return whether each channel of a partition has a record between the first one that is left and the first one of X."""
     topic, number = partition
     partitions = _partitions(plan, topic)
     reader = RangeReader(plan.kafka, topic, number, headers=True)

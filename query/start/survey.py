@@ -32,20 +32,11 @@ FINISHED_FILE = "finished"
 
 @dataclass(frozen=True, slots=True)
 class TopicSurvey:
-    """
-    What a job reads and writes.
-
-    Args:
-        folder: The checkpoint's folder.
-        outputs: Where the results of each plan go.
-        ordered: The ordered topic of each input, in the order of the script.
-        payloads: How the payloads of each input are written.
-        results: The result topics that are there, by name.
-        references: The tables of reference data that are looked up.
-    """
+    """What a job reads and writes."""
 
     folder: Path
     outputs: tuple[OutputSettings, ...]
+    # The ordered topic of each input, in the order of the script.
     ordered: Mapping[str, Topic]
     payloads: Mapping[str, PayloadFormat]
     results: Mapping[str, Topic] = field(default_factory=dict)
@@ -53,37 +44,31 @@ class TopicSurvey:
 
     @property
     def topic_ids(self) -> dict[str, str]:
-        """Kafka's id of each ordered topic."""
         return {topic.name: topic.topic_id for topic in self.ordered.values()}
 
 
 @dataclass(frozen=True, slots=True)
 class RunSurvey:
-    """
-    What is there of a run.
-
-    Args:
-        binding: What the checkpoint is bound to; None if to nothing.
-        checkpoint: Whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned.
-        is_finished: Whether the job came to its end.
-        with_results: Names of the outputs whose topics hold results.
-        ended: Names of the outputs whose topics end in final CTIs; only looked up if the checkpoint has no batch to finish.
-        promises: What the channels of each output had promised: when the run began, or by now if it is to go on from there.
-        stopped: The start that follows a run that has left no promises; None unless it is asked for.
-    """
+    """What is there of a run."""
 
     binding: Mapping[str, str] | None
+    # Whether Spark has planned nothing yet, has a batch to finish, or has finished all it planned.
     checkpoint: Literal["empty", "pending", "settled"]
+    # Whether the job came to its end.
     is_finished: bool = False
+    # Names of the outputs whose topics hold results.
     with_results: frozenset[str] = frozenset()
+    # Names of the outputs whose topics end in final CTIs; only looked up if the checkpoint has no batch to finish.
     ended: frozenset[str] = frozenset()
+    # What the channels of each output had promised: when the run began, or by now if it is to go on from there.
     promises: Promises = ()
+    # The start that follows a run that has left no promises; None unless it is asked for.
     stopped: Start | None = None
 
 
 def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> TopicSurvey:
     """
-    Look at what *plans* read and write.
+    Survey what *plans* read and write.
 
     Raises:
         SettingError: A schema file cannot be used.
@@ -109,11 +94,11 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
 
 def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin: Admin, requested: Start | None) -> RunSurvey:
     """
-    Look at the run of a job that is started with *requested*.
+    Survey the run of a job that is started with *requested*.
 
     Raises:
         UnreachableError: Kafka does not answer, or Redis if it must be asked.
-        RefusedError: Nobody knows where the run stopped, or a result topic has ended or was given partitions.
+        RefusedError: It is not known where the run stopped, or a result topic has ended or was given partitions.
     """
     folder, binding, state = topics.folder, read_binding(topics.folder), checkpoint_state(topics.folder)
     ends_by_output = {}

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 from support.journals import MemoryJournal
 
 from ingest.config import IngestPlan
@@ -97,22 +96,10 @@ def test_where_ctis_are_gone_the_facts_are_whole_from_the_first_one_left_on() ->
     assert "retention" in refusal.value.what
 
 
-def test_ctis_of_an_earlier_version_tell_of_estimates_only_how_far_time_had_come() -> None:
-    """That is said; imports and stamps they cannot tell, so events would be judged anew: refused."""
-    early = told((cti(4), None), (cti(9, arrival_us=6_000), None))
-    assert early.facts == [Fact(FactKind.ESTIMATE, 9, 6_000), Fact(FactKind.CLOSED, 9, 0)]
-    with capture_logs() as logs:
-        check_complete(plan_of(), {0: early}, {RAW: 0})
-    assert ["the journal has lost estimates" in log["event"] for log in logs] == [True]
-    for plan in (plan_of(imported=True), plan_of(arrival="ingest")):
-        with pytest.raises(RefusedError) as refusal:
-            check_complete(plan, {0: early}, {RAW: 0})
-        assert "version" in refusal.value.what
-
-
 def test_only_the_last_part_of_a_cti_carries_facts() -> None:
-    """The parts before it are not of an earlier version."""
-    assert told((replace(cti(4), part=0, parts=2), None), (replace(cti(4), part=1, parts=2), [])).carried
+    """The parts before it close positions and no more."""
+    part = told((replace(cti(4), part=0, parts=2), None))
+    assert part.merged.facts == [Fact(FactKind.CLOSED, 4, 0)]
 
 
 def test_whose_channel_it_is_is_told_by_the_topic_alone() -> None:
@@ -121,8 +108,8 @@ def test_whose_channel_it_is_is_told_by_the_topic_alone() -> None:
     found = {number: told((cti(1), [Fact(ORIGIN, partition, topic_mark(topic))])) for number, (topic, partition) in enumerate(names)}
     there = sorted([*names, ("0newer", 0)])
     assert roster_members(there, found) == tuple(names)
-    early = {number: told((cti(1), None)) for number in range(3)}
-    assert roster_members([("b", 0), ("a", 1), ("a", 0), ("c", 0)], early) == (("a", 0), ("a", 1), ("b", 0))
+    unmarked = {number: told((cti(1), None)) for number in range(3)}
+    assert roster_members([("b", 0), ("a", 1), ("a", 0), ("c", 0)], unmarked) == (("a", 0), ("a", 1), ("b", 0))
     assert roster_members(there, {}) == ()
 
 

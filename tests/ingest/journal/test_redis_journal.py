@@ -286,13 +286,6 @@ def test_many_facts_are_given_back_and_forgotten_in_several_goes(journal: RedisJ
     assert journal.execute([Forget(key, 4_500), ReadClosed(key)]) == [4_500, 5_000]
 
 
-def test_a_base_of_an_earlier_version_is_read(server: Server, journal: RedisJournal) -> None:
-    """It stood there without a position."""
-    key = KEY._replace(job="earlier")
-    redis.Redis(port=server.port, protocol=2).hset(f"tidegate:{{earlier}}:journal:{key.topic_id}:0", "base", f"{42:019d}")
-    assert settle_base(journal, key, 7) == 42
-
-
 def test_what_was_answered_survives_kill_9(tmp_path: Path) -> None:
     """A server that syncs once a second is waited for: killed right after the answer, it still knows everything."""
     server = Server(tmp_path, "--appendonly", "yes", "--appendfsync", "everysec")

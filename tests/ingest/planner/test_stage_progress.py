@@ -26,7 +26,7 @@ def test_what_cannot_be_read_says_nothing(tmp_path: Path) -> None:
     """A file that is missing, cut off or of another version: the stage is asked again."""
     assert read_stage_progress(tmp_path) == {}
     for text in ('{"raw/0": [7, 8', '{"raw/0": [7]}', "[]"):
-        (tmp_path / "reached.json").write_text(text)
+        (tmp_path / "stage_progress.json").write_text(text)
         assert read_stage_progress(tmp_path) == {}
 
 
