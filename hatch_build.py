@@ -21,12 +21,12 @@ except ImportError:  # compiled in place, where no build backend is needed
     Hook = object  # type: ignore[assignment,misc]
 
 ROOT = Path(__file__).resolve().parent
+# Each source with what becomes of it.
 PARTS = {
     Path("tidegate/kafka/native.c"): Path("tidegate/kafka/_native.so"),
     Path("tidegate/json_columns/plain_json.c"): Path("tidegate/json_columns/_plain_json.so"),
     Path("tidegate/json_columns/json_rows.c"): Path("tidegate/json_columns/_json_rows.so"),
 }
-"""Each source with what becomes of it."""
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
 

@@ -44,7 +44,8 @@ from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import OVER
-from tidegate.expressions.syntax.parse import Script, offset_of
+from tidegate.expressions.syntax.errors import offset_of
+from tidegate.expressions.syntax.parse import Script
 from tidegate.expressions.tree import Analytic, Call, Expr, Key, Literal
 
 _UNNAMED = re.compile(r"Column\d+")

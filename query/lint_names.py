@@ -16,8 +16,7 @@ from sqlglot import exp
 from query.sql.input_clauses import named_table, spelled_name
 from query.sql.misused_names import named_by_select
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.errors import nearest
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import nearest, offset_of
 
 
 @dataclass(frozen=True, slots=True)

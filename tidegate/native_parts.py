@@ -10,8 +10,8 @@ import ctypes
 import os
 from pathlib import Path
 
+# Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``.
 NATIVE_SWITCH = "TIDEGATE_KAFKA__NATIVE"
-"""Environment variable: ``auto`` (the default) or ``off``; in ``tidegate.toml`` it is ``kafka.native``."""
 
 
 def is_enabled() -> bool:

@@ -27,7 +27,7 @@ from ordering.ticks import NEVER, parse_tick
 from query.columns.encode import encode_objects
 from query.reference.tables import ReferenceTable, Version
 from tidegate.expressions.binding.input_schema import ANY, InputSchema
-from tidegate.expressions.binding.scalar_binder import InputNames
+from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, suggest

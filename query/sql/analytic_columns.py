@@ -24,18 +24,13 @@ def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:
 
 
 def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: int = WINDOW_US_MAX) -> None:
-    """
-    Refuse functions that look back further than a window may reach.
-
-    Raises:
-        QueryError: One of them does.
-    """
+    """Refuse functions that look back further than a window may reach. Raises QueryError: one of them does."""
     for analytic in analytics:
         if analytic.limit_us > window_us_max:
             raise source.error(
+                "WINDOW",
+                analytic.offset,
                 f"{analytic.function.upper()} over {format_duration(analytic.limit_us)} looks back beyond {format_duration(window_us_max)}",
-                code="WINDOW",
-                offset=analytic.offset,
                 fix="shorten it, or raise query.window_max in the settings",
             )
 

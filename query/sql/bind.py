@@ -19,13 +19,13 @@ from query.sql.select_statement import SelectBinder
 from query.sql.window_functions import WINDOW_US_MAX
 from tidegate.expressions.binding.declarations import apply_declarations
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.syntax.parse import Script, offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of
+from tidegate.expressions.syntax.parse import Script
 
+# Most operators that the rows of one statement may stand for.
 OPERATORS_MAX = 400
-"""Most operators that the rows of one statement may stand for."""
+# Most of them one above the other.
 OPERATORS_DEPTH_MAX = 100
-"""Most of them upon each other."""
 
 
 def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | None = None, window_us_max: int = WINDOW_US_MAX) -> Plan:
@@ -45,7 +45,7 @@ def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | No
     if len(plans) == 1:
         return plans[0]
     offset = offset_of(script.statements[1])
-    raise script.source.not_yet("a second output is", offset=offset, fix="run each SELECT as its own query")
+    raise script.source.not_yet(offset, "a second output is", fix="run each SELECT as its own query")
 
 
 def bind_outputs(
@@ -62,9 +62,9 @@ def bind_outputs(
     for number, plan in enumerate(plans):
         if plan.output in [previous.output for previous in plans[:number]]:
             raise script.source.error(
+                "OUTPUT",
+                script.statements[number],
                 f"two statements write INTO {plan.output}",
-                code="OUTPUT",
-                offset=offset_of(script.statements[number]),
                 fix="name another output, or join the two by UNION",
             )
     return plans
@@ -85,7 +85,7 @@ class _ScriptBinder:
     def statement(self, statement: exp.Expr) -> Plan:
         if not isinstance(statement, (exp.Select, exp.SetOperation)):
             fix, example = "write SELECT ... INTO output FROM input", f"SELECT ... {WINDOW_EXAMPLE}"
-            raise self.source.error("a script is a SELECT statement", code="SYNTAX", offset=offset_of(statement), fix=fix, example=example)
+            raise self.source.error("SYNTAX", statement, "a script is a SELECT statement", fix=fix, example=example)
         self._add_steps(statement)
         output = self._output(statement)
         return Plan(self._rows(statement), output)
@@ -96,9 +96,8 @@ class _ScriptBinder:
         if count > OPERATORS_MAX or depth > OPERATORS_DEPTH_MAX:
             message = f"more than {OPERATORS_MAX} operators, with each step in all places where it is read"
             if depth > OPERATORS_DEPTH_MAX:
-                message = f"more than {OPERATORS_DEPTH_MAX} operators upon each other"
-            fix = "run some of the steps as a query of their own, and read its output"
-            raise self.source.error(message, code="SIZE", offset=offset_of(query), fix=fix)
+                message = f"more than {OPERATORS_DEPTH_MAX} operators one above the other"
+            raise self.source.error("SIZE", query, message, fix="run some of the steps as a query of their own, and read its output")
         return rows
 
     def _size(self, node: Node) -> tuple[int, int]:
@@ -118,12 +117,9 @@ class _ScriptBinder:
             # A step may well be called like an output: then the name means the step.
             names_in_use = [schema.name for schema in self.inputs if not schema.is_result] + [known for known, _ in self.steps.values()]
             if name.lower() in map(str.lower, names_in_use):
-                raise self.source.error(
-                    f"there is already an input or step {name}", code="NAME", offset=offset, fix="give the step another name"
-                )
+                raise self.source.error("NAME", offset, f"there is already an input or step {name}", fix="give the step another name")
             if step.this.find(exp.Into):
-                fix = "write INTO in the statements after the steps"
-                raise self.source.error(f"step {name} has an INTO", code="OUTPUT", offset=offset_of(step.this), fix=fix)
+                raise self.source.error("OUTPUT", step.this, f"step {name} has an INTO", fix="write INTO in the statements after the steps")
             self.steps[name.lower()] = name, self._rows(step.this)
 
     def _output(self, statement: exp.Expr) -> str:
@@ -133,18 +129,12 @@ class _ScriptBinder:
         into = first.args.get("into")
         if (second := next((into_clause for into_clause in statement.find_all(exp.Into) if into_clause is not into), None)) is not None:
             fix = "write INTO once, in the first SELECT of the UNION; for two outputs write two statements"
-            raise self.source.error("INTO in a later SELECT of a UNION", code="OUTPUT", offset=offset_of(second), fix=fix)
+            raise self.source.error("OUTPUT", second, "INTO in a later SELECT of a UNION", fix=fix)
         name = ".".join(part.name for part in into.this.parts) if into is not None else None
         if name is None and self.into is None:
             raise self.source.error(
-                "the query has no output",
-                code="OUTPUT",
-                offset=offset_of(statement),
-                fix="write INTO name after SELECT, or give --into",
-                example="INTO out",
+                "OUTPUT", statement, "the query has no output", fix="write INTO name after SELECT, or give --into", example="INTO out"
             )
         if into is not None and self.into is not None and name != self.into:
-            raise self.source.error(
-                f"INTO {name} contradicts --into {self.into}", code="OUTPUT", offset=offset_of(into), fix="give the name once"
-            )
+            raise self.source.error("OUTPUT", into, f"INTO {name} contradicts --into {self.into}", fix="give the name once")
         return name or self.into or ""

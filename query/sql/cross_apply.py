@@ -19,8 +19,7 @@ from query.sql.scopes import Relation, ScopeNames
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import check_kinds
 from tidegate.expressions.kinds import KindMismatch
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of, suggest
 from tidegate.expressions.tree import Call, Expr, Slot
 
 _TAKES = {"getarrayelements": "array", "getrecordproperties": "record"}
@@ -87,7 +86,7 @@ def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Sour
     laterals = [join.this for join in joins if isinstance(join.this, exp.Lateral)]
     if laterals and not isinstance(joins[-1].this, exp.Lateral):
         fix = "write JOINs first, or APPLY in a step"
-        raise source.error("a JOIN stands after an APPLY", code="SYNTAX", offset=offset_of(joins[-1]), fix=fix, example=_EXAMPLE)
+        raise source.error("SYNTAX", joins[-1], "a JOIN stands after an APPLY", fix=fix, example=_EXAMPLE)
     relations_before, applied = list(relations), []
     for lateral in laterals:
         applied.append(_bind_apply(lateral, relations_before, source))
@@ -100,17 +99,15 @@ def _bind_apply(lateral: exp.Lateral, relations: Sequence[Relation], source: Sou
     name = call.name.lower() if isinstance(call, exp.Anonymous) else ""
     if name not in _TAKES or len(call.expressions) != 1:
         fix = suggest(name, ["GetArrayElements", "GetRecordProperties"], "apply GetArrayElements(array) or GetRecordProperties(record)")
-        raise source.error("APPLY takes elements of an array or a record", code="FUNCTION", offset=offset, fix=fix, example=_EXAMPLE)
+        raise source.error("FUNCTION", offset, "APPLY takes elements of an array or a record", fix=fix, example=_EXAMPLE)
     alias = str(lateral.alias)
     if not alias or any(alias.lower() in relation.names for relation in relations):
         message = f"there is already an input, step or APPLY named {alias}" if alias else f"{call.name} in APPLY needs a name"
-        raise source.error(message, code="NAME", offset=offset, fix="write AS and a name of its own", example=_EXAMPLE)
+        raise source.error("NAME", offset, message, fix="write AS and a name of its own", example=_EXAMPLE)
     bound = ScalarBinder(source, ScopeNames(source, relations)).bind(call.expressions[0], aggregates="APPLY")
     value = Call(_TAKES[name], (bound,), offset=bound.offset)
     try:
         check_kinds(value)
     except KindMismatch as problem:
-        raise source.error(
-            f"{problem}: {value}", code="TYPE", offset=offset, fix="convert with CAST or TRY_CAST", example=_EXAMPLE
-        ) from None
+        raise source.error("TYPE", offset, f"{problem}: {value}", fix="convert with CAST or TRY_CAST", example=_EXAMPLE) from None
     return ApplyClause(alias, value, not lateral.args.get("cross_apply"))

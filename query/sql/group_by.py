@@ -11,7 +11,6 @@ from query.sql.window_functions import NAMES, WINDOW_US_MAX, WindowBinder, is_ti
 from tidegate.expressions.binding.scalar_binder import ScalarBinder, is_window_id
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import offset_of
 from tidegate.expressions.tree import (
     Aggregate,
     Cast,
@@ -42,15 +41,10 @@ class GroupByBinder:
     window_us_max: int = WINDOW_US_MAX
 
     def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[AnyWindow | WindowSet, tuple[Expr, ...]]:
-        """
-        Return the window and the keys, each once.
-
-        Raises:
-            QueryError: There is no window, or a key is none.
-        """
+        """Return the window and the keys, each once. Raises QueryError: there is no window, or a key is none."""
         for name, value in group.args.items():
             if value and name != "expressions":
-                raise self.source.not_yet(f"{name.replace('_', ' ').upper()} is", offset=offset_of(group))
+                raise self.source.not_yet(group, f"{name.replace('_', ' ').upper()} is")
         nodes = group.expressions
         windows = [node for node in nodes if is_window(node)]
         # Without another window the instant is one; beside one it is a key like any other.
@@ -58,12 +52,10 @@ class GroupByBinder:
         others = [node for node in nodes if node not in (*windows, *instants) and not is_window_id(node)]
         keys = tuple(dict.fromkeys(self._key(node, binder) for node in others))
         if not windows and not instants:
-            raise self.source.error(
-                "GROUP BY needs a window: a stream has no end", code="GROUP", offset=offset_of(group), fix="add one", example=WINDOW_EXAMPLE
-            )
+            raise self.source.error("GROUP", group, "GROUP BY needs a window: a stream has no end", fix="add one", example=WINDOW_EXAMPLE)
         if len(windows) > 1:
             fix = "put them into Windows(...), or run one query per window"
-            raise self.source.error("GROUP BY takes one window", code="GROUP", offset=offset_of(windows[1]), fix=fix)
+            raise self.source.error("GROUP", windows[1], "GROUP BY takes one window", fix=fix)
         if instants:
             return SNAPSHOT, keys
         return WindowBinder(self.source, self.window_us_max, lambda node: self._key(node, binder), keys).bind(windows[0]), keys
@@ -71,17 +63,10 @@ class GroupByBinder:
     def _key(self, node: exp.Expr, binder: ScalarBinder) -> Expr:
         if isinstance(node, exp.Literal):
             raise self.source.error(
-                "GROUP BY takes expressions, not positions",
-                code="GROUP",
-                offset=offset_of(node),
-                fix="name the field",
-                example=WINDOW_EXAMPLE,
+                "GROUP", node, "GROUP BY takes expressions, not positions", fix="name the field", example=WINDOW_EXAMPLE
             )
         if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window"):
-            fix = suggest(name, NAMES)
-            raise self.source.error(
-                f"there is no window {node.name}", code="WINDOW", offset=offset_of(node), fix=fix, example=WINDOW_EXAMPLE
-            )
+            raise self.source.error("WINDOW", node, f"there is no window {node.name}", fix=suggest(name, NAMES), example=WINDOW_EXAMPLE)
         return binder.bind(node, aggregates="GROUP BY")
 
 
@@ -123,7 +108,7 @@ class GroupedExpressions:
         message = f"{expr} is neither grouped nor aggregated"
         if alias and str(expr).lower() != alias.lower() and alias.lower() in [str(key).lower() for key in self.keys]:
             fix = f"GROUP BY {alias} takes the input's {alias}, not what SELECT calls so: repeat the expression there"
-            return self.source.error(message, code="GROUP", offset=expr.offset, fix=fix)
+            return self.source.error("GROUP", expr.offset, message, fix=fix)
         grouped = [str(key) for key in self.keys if isinstance(key, (Field, Cast, Slot))]
         fix = suggest(str(expr), grouped, f"add {expr} to GROUP BY, or aggregate it")
-        return self.source.error(message, code="GROUP", offset=expr.offset, fix=fix, example=f"MAX({expr})")
+        return self.source.error("GROUP", expr.offset, message, fix=fix, example=f"MAX({expr})")

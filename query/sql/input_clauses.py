@@ -14,15 +14,16 @@ from sqlglot import exp
 
 from query.plan.nodes import Reference, Scan
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.scalar_binder import InputNames, ScalarBinder
+from tidegate.expressions.binding.names import InputNames
+from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.binding.setting_expressions import bind_setting
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
 from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import Script, offset_of
+from tidegate.expressions.syntax.parse import Script
 from tidegate.expressions.tree import Expr, PartitionId, SystemTimestamp
 
+# In the meta of a table that a call takes: what the script has in its place, shortened.
 _SPELLED_CALL = "called"
-"""In the meta of a table that a call takes: what the script has in its place, shortened."""
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,15 @@ class InputBinder:
             fix = suggest(spelled, known, f"inputs are {', '.join(known)}" if known else without_inputs(spelled))
             if any(str(step.alias).lower() == spelled.lower() for step in table.root().find_all(exp.CTE)):
                 fix = f"a step can be read by what follows it: write {spelled} before this place"
-            raise self.source.error(f"there is no input {spelled}", code="INPUT", offset=offset_of(table), fix=fix)
+            raise self.source.error("INPUT", table, f"there is no input {spelled}", fix=fix)
         return schema
 
     def bind_rows(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan | Reference:
-        """
-        Return what reads an input, its TIMESTAMP BY and OVER checked.
-
-        Raises:
-            QueryError: They contradict the input's.
-        """
+        """Return what reads an input, its TIMESTAMP BY and OVER checked. Raises QueryError: they contradict the input's."""
         if schema.is_reference:
             if table.args.get(TIMESTAMP_BY) or table.args.get(OVER):
                 fix = "leave TIMESTAMP BY and OVER out"
-                raise self.source.error(
-                    f"{schema.name} is reference data and has no time", code="TIMESTAMP", offset=offset_of(table), fix=fix
-                )
+                raise self.source.error("TIMESTAMP", table, f"{schema.name} is reference data and has no time", fix=fix)
             return Reference(schema.name)
         names_of = InputNames(self.source, schema, names)
         binder = ScalarBinder(self.source, names_of)
@@ -82,7 +76,7 @@ class InputBinder:
         if schema.is_result:
             if written is not None and not isinstance(written, SystemTimestamp):
                 message = f"{schema.name} is the result of a query: its event time is System.Timestamp(), not {written}"
-                raise self.source.error(message, code="TIMESTAMP", offset=offset_of(node or table), fix="leave TIMESTAMP BY out")
+                raise self.source.error("TIMESTAMP", node or table, message, fix="leave TIMESTAMP BY out")
             return None
         if schema.is_free:
             return written
@@ -99,7 +93,7 @@ class InputBinder:
         else:
             message = f"{schema.name} is ordered by {configured}, not by {written}"
             fix, example = "write the input's event time", f"FROM {read} TIMESTAMP BY {configured}"
-        raise self.source.error(message, code="TIMESTAMP", offset=offset_of(node if node is not None else table), fix=fix, example=example)
+        raise self.source.error("TIMESTAMP", node if node is not None else table, message, fix=fix, example=example)
 
     def _over(self, table: exp.Table, schema: InputSchema, binder: ScalarBinder, names: InputNames) -> Expr | None:
         nodes = table.args.get(OVER) or []
@@ -107,7 +101,7 @@ class InputBinder:
         if not written:
             return None
         if len(written) > 1:
-            raise self.source.not_yet("OVER with several keys is", offset=offset_of(written[1][0]))
+            raise self.source.not_yet(written[1][0], "OVER with several keys is")
         node, over = written[0]
         configured = self._configured(schema, "over", schema.over, names)
         if over != configured and not schema.is_free and not (schema.is_result and configured is None):
@@ -117,7 +111,7 @@ class InputBinder:
                 if configured
                 else "leave OVER out, or set over of the input and order it anew"
             )
-            raise self.source.error(message, code="OVER", offset=offset_of(node), fix=fix)
+            raise self.source.error("OVER", node, message, fix=fix)
         return over
 
     def _configured(self, schema: InputSchema, setting: str, text: str | None, names: InputNames) -> Expr | None:

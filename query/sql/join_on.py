@@ -25,8 +25,7 @@ from query.sql.scopes import Relation, RelationLeaf, ScopeNames, slot
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.functions.dates import fixed_unit
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of, suggest
 from tidegate.expressions.tree import Call, DatePart, Expr, Literal, Slot, SystemTimestamp, replace_parts
 
 _EXAMPLE = "FROM a JOIN b ON DATEDIFF(minute, a, b) BETWEEN 0 AND 10 AND a.k = b.k"
@@ -58,9 +57,9 @@ def joins_of(select: exp.Select, source: Source) -> list[exp.Join]:
         kind = next((word for word in words if word in _INSTEAD and not (word == "OUTER" and clauses.get("side"))), "")
         if kind:
             name = "JOIN with USING" if kind == "USING" else f"{kind} JOIN"
-            raise source.error(f"there is no {name}", code="JOIN", offset=offset_of(join), fix=_INSTEAD[kind], example=_EXAMPLE)
+            raise source.error("JOIN", join, f"there is no {name}", fix=_INSTEAD[kind], example=_EXAMPLE)
         if isinstance(join.this, exp.Table) and join.this.args.get("joins"):
-            raise source.error("a JOIN stands inside another", code="JOIN", offset=offset_of(join), fix="write ON before the next JOIN")
+            raise source.error("JOIN", join, "a JOIN stands inside another", fix="write ON before the next JOIN")
     return joins
 
 
@@ -80,16 +79,14 @@ def name_sides(relations: Sequence[Relation], joins: Sequence[exp.Join], source:
     if _is_reference(relations[0]):
         name = relations[0].schema.name if relations[0].schema else ""
         message, fix = f"{name} is reference data, and FROM needs a stream", "name the stream in FROM and the reference data in JOIN"
-        raise source.error(message, code="JOIN", offset=offset, fix=fix, example=f"FROM a JOIN {name} r ON a.k = r.k")
+        raise source.error("JOIN", offset, message, fix=fix, example=f"FROM a JOIN {name} r ON a.k = r.k")
     if not joins:
         return list(relations)
     named = [replace(relation, names=frozenset({relation.name.lower()})) for relation in relations]
     for number, (join, relation) in enumerate(zip(joins, named[1:], strict=True), start=1):
         if relation.names in [other.names for other in named[:number]]:
             message, fix = f"two sides of a join are called {relation.name}", "give each a name of its own"
-            raise source.error(
-                message, code="NAME", offset=offset_of(join), fix=fix, example=f"FROM {relation.name} x JOIN {relation.name} y"
-            )
+            raise source.error("NAME", join, message, fix=fix, example=f"FROM {relation.name} x JOIN {relation.name} y")
     return named
 
 
@@ -215,13 +212,13 @@ class OnBinder:
         for offset, index in names.times.items():
             if _is_reference(relations[index]):
                 message, fix = f"{relations[index].name} is reference data and has no time", "leave its time out, or compare fields of it"
-                raise self.source.error(message, code="JOIN", offset=offset, fix=fix, example=f"ON a.k = {relations[index].name}.k")
+                raise self.source.error("JOIN", offset, message, fix=fix, example=f"ON a.k = {relations[index].name}.k")
         loose = next((part for part in bound.walk() if isinstance(part, SystemTimestamp)), None)
         if loose is not None:
             raise self.source.error(
+                "JOIN",
+                loose.offset,
                 "in ON there are several rows, each with a System.Timestamp() of its own",
-                code="JOIN",
-                offset=loose.offset,
                 fix="name an input in DATEDIFF",
                 example=_between(relations[0], relations[-1]),
             )
@@ -256,7 +253,7 @@ class OnBinder:
         length = fixed_unit(unit.unit)
         if length is None:
             raise self.source.error(
-                f"a {unit.unit} has no fixed length", code="JOIN", offset=unit.offset, fix="say it in days", example="BETWEEN 0 AND 7"
+                "JOIN", unit.offset, f"a {unit.unit} has no fixed length", fix="say it in days", example="BETWEEN 0 AND 7"
             )
         bound = Bound(unit.unit, *length, low, high)
         return (sides[0] or 0, bound) if sides[1] == new else (sides[1] or 0, bound.swap_sides())
@@ -270,17 +267,15 @@ class OnBinder:
             merged[bound.unit] = replace(bound, low=low, high=high)
             if low is not None and high is not None and low > high:
                 message = f"no DATEDIFF is at least {low} and at most {high}"
-                raise self.source.error(
-                    message, code="JOIN", offset=offset, fix="write the lower end first", example=f"BETWEEN {high} AND {low}"
-                )
+                raise self.source.error("JOIN", offset, message, fix="write the lower end first", example=f"BETWEEN {high} AND {low}")
         merged_bounds = Bounds(tuple(merged.values()))
         latest = min(bound.high * bound.unit_us for bound in merged_bounds.parts if bound.high is not None)
         earliest = min(-bound.low * bound.unit_us for bound in merged_bounds.parts if bound.low is not None)
         if max(latest, earliest) > self.window_us_max:
             raise self.source.error(
+                "JOIN",
+                offset,
                 f"rows that match may be {format_duration(max(latest, earliest))} apart, more than {format_duration(self.window_us_max)}",
-                code="JOIN",
-                offset=offset,
                 fix="shorten it, or raise query.window_max in the settings",
             )
         return merged_bounds
@@ -293,7 +288,7 @@ class OnBinder:
         fix = "say in whole numbers how far apart in time rows may be that match"
         if of_fields and not bounds:
             fix = f"name {first.name} and {new.name} themselves in DATEDIFF, each once"
-        return self.source.error(message, code="JOIN", offset=offset, fix=fix, example=f"JOIN {new.name} ON {_between(first, new)}")
+        return self.source.error("JOIN", offset, message, fix=fix, example=f"JOIN {new.name} ON {_between(first, new)}")
 
     # OVER
 
@@ -307,7 +302,7 @@ class OnBinder:
                 over, other_key = (next(iter(keys - {None}), None) for keys in (overs[0], own_keys))
                 fix = "write the same OVER on both sides, or leave it out on both"
                 message = f"{relations[0].name} {_over_text(over)}, {relation.name} {_over_text(other_key)}"
-                raise self.source.error(message, code="OVER", offset=offset_of(join), fix=fix)
+                raise self.source.error("OVER", join, message, fix=fix)
 
 
 @dataclass(frozen=True)
@@ -329,7 +324,7 @@ class _OnNames(ScopeNames):
             names = [relation.name for relation in self.relations]
             message = f"{path[0]} is called {hidden.name} here" if hidden else f"no side of the join is called {path[0]}"
             fix = "write that name" if hidden else suggest(path[0], names, f"sides are {', '.join(names)}")
-            raise self.source.error(message, code="FIELD", offset=offset, fix=fix, example=_between(self.relations[0], self.relations[-1]))
+            raise self.source.error("FIELD", offset, message, fix=fix, example=_between(self.relations[0], self.relations[-1]))
         return super().resolve(path, offset)
 
 
@@ -395,7 +390,7 @@ def _add(value: object, more: int = 0) -> int | None:
 
 
 def _limits_both_directions(bounds: Sequence[Bound]) -> bool:
-    """Tell whether both directions are limited."""
+    """Return whether both directions are limited."""
     return any(bound.low is not None for bound in bounds) and any(bound.high is not None for bound in bounds)
 
 

@@ -12,33 +12,26 @@ from collections.abc import Iterator, Sequence
 from sqlglot import exp
 
 from query.sql.scopes import Relation
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of
 
 _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 
 
 def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], source: Source) -> None:
-    """
-    Refuse them in one SELECT.
-
-    Raises:
-        QueryError: One stands in it; with its place, and how to write what was meant.
-    """
+    """Refuse them in one SELECT. Raises QueryError: one stands in it; with its place, and how to write what was meant."""
     known = {name.lower() for relation in relations for name in relation.known_columns}
     for name in _right_sides(select):
         if is_quoted(name, source) and name.name.lower() not in known:
             message, fix = f'"{name.name}" is a name, not a text', f"write '{name.name}' for the text, [{name.name}] for the field"
-            raise source.error(message, code="FIELD", offset=offset_of(name), fix=fix)
+            raise source.error("FIELD", name, message, fix=fix)
     for name in named_by_select(select):
         if not any(relation.may_have((name.name,)) for relation in relations):
             message = f"{name.name} is what SELECT calls a column, and WHERE is asked before SELECT"
-            fix = "repeat the expression there, or name it in a step"
-            raise source.error(message, code="FIELD", offset=offset_of(name), fix=fix)
+            raise source.error("FIELD", name, message, fix="repeat the expression there, or name it in a step")
 
 
 def is_quoted(column: exp.Column, source: Source) -> bool:
-    """Tell whether a name stands in double quotes, alone."""
+    """Return whether a name stands in double quotes, alone."""
     offset = offset_of(column)
     return len(column.parts) == 1 and offset >= 0 and source.text[offset] == '"'
 

@@ -37,20 +37,19 @@ from tidegate.expressions.binding.input_schema import ANY
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import DECLARABLE
-from tidegate.expressions.syntax.errors import Source, nearest, suggest
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, nearest, offset_of, suggest
 from tidegate.expressions.tree import Cast, Expr, Literal, Property, Slot
 
+# The operators that need no package.
 BUILT_IN_OPERATORS = {"active": ACTIVE, "shift": SHIFT}
-"""The operators that need no package."""
+# An argument: a length of time, or what is bound over the rows below.
 _BoundArgument = Expr | Length
-"""An argument: a length of time, or what is bound over the rows below."""
 
 
 @dataclass(frozen=True)
 class OperatorCallBinder:
     """
-    Binds one call.
+    Binds the calls of operators in one SELECT.
 
     Args:
         source: The script, for error places.
@@ -63,103 +62,107 @@ class OperatorCallBinder:
     length_us_max: int
 
     def bind(self, table: exp.Table) -> Custom:
-        """
-        Return the rows that the operator gives.
-
-        Raises:
-            QueryError: There is none of that name, or what it is given will not do.
-        """
-        name, offset = ".".join(part.name for part in table.parts), offset_of(table)
-        offered = BUILT_IN_OPERATORS.get(name.lower()) or find_operator(name)
-        if offered is None:
+        """Return the rows that the operator gives. Raises QueryError: there is no such operator, or it cannot take its arguments."""
+        name = ".".join(part.name for part in table.parts)
+        extension = BUILT_IN_OPERATORS.get(name.lower()) or find_operator(name)
+        if extension is None:
             fix = suggest(name, (*BUILT_IN_OPERATORS, *operator_names()), "install the package that offers it")
-            raise self.source.error(f"there is no operator {name}", code="FUNCTION", offset=offset, fix=fix)
-        relation = self._input_relation(table, name, offered)
+            raise self.source.error("FUNCTION", table, f"there is no operator {name}", fix=fix)
+        return _OperatorCall(self.source, self.bind_relation, self.length_us_max, name, extension, offset_of(table)).bind(table)
+
+
+@dataclass(frozen=True)
+class _OperatorCall:
+    """One call: the fields of its binder, the operator by its name, and the place of the call."""
+
+    source: Source
+    bind_relation: Callable[[exp.Table], Relation]
+    length_us_max: int
+    name: str
+    extension: OperatorExtension
+    offset: int
+
+    def bind(self, table: exp.Table) -> Custom:
+        relation = self._input_relation(table)
         scope = ScopeNames(self.source, [relation])
-        nodes, words = self._separate_words(table.this.expressions[1:], name, offered)
-        bound_arguments = list(self._arguments(nodes, name, offered, scope))
+        nodes, words = self._separate_words(table.this.expressions[1:])
+        bound_arguments = list(self._arguments(nodes, scope))
         exprs = [argument for argument in bound_arguments if not isinstance(argument, (Length, Literal))]
-        layout = Layout.of([relation], [scope.whole_row(offset), *exprs] if relation.schema is not None else exprs)
+        layout = Layout.of([relation], [scope.whole_row(self.offset), *exprs] if relation.schema is not None else exprs)
         settled = [argument if isinstance(argument, Length) else layout.over_columns(argument) for argument in bound_arguments]
         rows, settled = self._with_members(layout.rows[0], settled)  # type: ignore[arg-type]
-        columns = tuple(RowColumn(column.name, _kind_of(column)) for column in rows.columns)
-        arguments = [self._argument(argument, name, offered, offset) for argument in settled]
-        worded = arguments[len(arguments) - len(words) :]
-        named = [
-            NamedColumn(word, argument.index) for word, argument in zip(words, worded, strict=True) if isinstance(argument, ColumnArgument)
-        ]
-        arguments = [*arguments[: len(arguments) - len(words)], *named]
-        columns_out, operator = self._make(offered, name, columns, arguments, offset)
+        columns = tuple(RowColumn(column.name, type_name(static_kind(column.expr))) for column in rows.columns)
+        arguments = list(map(self._argument, settled))
+        # Arguments with a word stand last, in the order of the words.
+        for index, word in enumerate(words, start=len(arguments) - len(words)):
+            argument = arguments[index]
+            assert isinstance(argument, ColumnArgument)
+            arguments[index] = NamedColumn(word, argument.index)
+        columns_out, operator = self._make(columns, arguments)
         shown = tuple(_argument_text(argument, columns) for argument in arguments)
-        return Custom(rows, name.lower(), shown, self._columns(columns_out, name, operator, columns, offset), operator)
+        return Custom(rows, self.name.lower(), shown, self._columns(columns_out, operator, columns), operator)
 
     # What it takes
 
-    def _input_relation(self, table: exp.Table, name: str, offered: OperatorExtension) -> Relation:
+    def _input_relation(self, table: exp.Table) -> Relation:
         first = next(iter(table.this.expressions), None)
         if not isinstance(first, exp.Column) or first.find(exp.Star):
-            offset = offset_of(table)
-            message = f"{name} takes the name of a step or an input first"
-            raise self.source.error(
-                message, code="FUNCTION", offset=offset, fix="put what it works on into a step", example=offered.example
-            )
+            raise self._error(table, f"{self.name} takes the name of a step or an input first", "put what it works on into a step")
         relation = self.bind_relation(named_table(table))
         if isinstance(relation.rows, Reference):
-            message = f"{relation.name} is reference data, and {name} needs a stream"
-            raise self.source.error(message, code="INPUT", offset=offset_of(first), fix="name a step or an input")
+            message = f"{relation.name} is reference data, and {self.name} needs a stream"
+            raise self.source.error("INPUT", first, message, fix="name a step or an input")
         return relation
 
-    def _separate_words(self, nodes: Sequence[exp.Expr], name: str, offered: OperatorExtension) -> tuple[list[exp.Expr], list[str]]:
+    def _separate_words(self, nodes: Sequence[exp.Expr]) -> tuple[list[exp.Expr], list[str]]:
         """Return the arguments, columns that are given by words last, and these words."""
         words: dict[str, exp.Expr] = {}
         others = []
         for node in nodes:
-            if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and offered.named_columns:
-                word = self._word(node, name, offered)
+            if isinstance(node, exp.EQ) and isinstance(node.this, exp.Column) and self.extension.named_columns:
+                word = self._word(node)
                 if word in words:
-                    message = f"{name} is given {word} twice"
-                    raise self.source.error(message, code="FUNCTION", offset=offset_of(node), fix="leave one out", example=offered.example)
+                    raise self._error(node, f"{self.name} is given {word} twice", "leave one out")
                 words[word] = node.expression
             else:
                 others.append(node)
         return [*others, *words.values()], list(words)
 
-    def _word(self, node: exp.EQ, name: str, offered: OperatorExtension) -> str:
-        word, offset = str(node.this.name).lower(), offset_of(node)
-        if len(node.this.parts) > 1 or word not in offered.named_columns:
-            fix = suggest(word, offered.named_columns, f"columns are given to it as {', '.join(offered.named_columns)}")
-            example = f"{nearest(word, offered.named_columns) or offered.named_columns[0]} = column"
-            raise self.source.error(f"{name} takes nothing as {node.this.name}", code="FUNCTION", offset=offset, fix=fix, example=example)
+    def _word(self, node: exp.EQ) -> str:
+        word, words = str(node.this.name).lower(), self.extension.named_columns
+        if len(node.this.parts) > 1 or word not in words:
+            fix = suggest(word, words, f"columns are given to it as {', '.join(words)}")
+            example = f"{nearest(word, words) or words[0]} = column"
+            raise self.source.error("FUNCTION", node, f"{self.name} takes nothing as {node.this.name}", fix=fix, example=example)
         if not isinstance(node.expression, exp.Column):
             fix = "name one, and compute it in a step where there is none"
-            raise self.source.error(f"{name} takes a column as {word}", code="FUNCTION", offset=offset, fix=fix, example=f"{word} = column")
+            raise self.source.error("FUNCTION", node, f"{self.name} takes a column as {word}", fix=fix, example=f"{word} = column")
         return word
 
-    def _arguments(self, nodes: Sequence[exp.Expr], name: str, offered: OperatorExtension, scope: ScopeNames) -> Iterator[_BoundArgument]:
+    def _arguments(self, nodes: Sequence[exp.Expr], scope: ScopeNames) -> Iterator[_BoundArgument]:
         remaining = list(nodes)
         while remaining:
             node = remaining.pop(0)
             if remaining and _is_unit(node) and _is_number(remaining[0]):
-                yield self._length(node, remaining.pop(0), name, offered)
+                yield self._length(node, remaining.pop(0))
             elif isinstance(node, (exp.Column, exp.Literal, exp.National, exp.Neg, exp.Null, exp.Boolean)):
                 yield ScalarBinder(self.source, scope).bind(node, aggregates="FROM")
             else:
-                raise self._unfit(name, offered, offset_of(node))
+                raise self._unfit(offset_of(node))
 
-    def _length(self, unit: exp.Expr, number: exp.Expr, name: str, offered: OperatorExtension) -> Length:
+    def _length(self, unit: exp.Expr, number: exp.Expr) -> Length:
         us = UNITS_US[unit.name.lower()] * int(number.name)
         if not 0 < us <= self.length_us_max:
             least = "above 0" if us <= 0 else f"of {format_duration(self.length_us_max)} at most"
             fix = "give a positive number" if us <= 0 else "shorten it, or raise query.window_max in the settings"
-            message = f"{name} takes lengths of time {least}"
-            raise self.source.error(message, code="WINDOW", offset=offset_of(unit), fix=fix, example=offered.example)
+            raise self._error(unit, f"{self.name} takes lengths of time {least}", fix, code="WINDOW")
         return Length(us)
 
     def _with_members(self, rows: Rows, bound_arguments: Sequence[_BoundArgument]) -> tuple[Rows, list[_BoundArgument]]:
         """Add a column to the rows for each argument that is a member of a record, a star's above all."""
-        members = list(dict.fromkeys(argument for argument in bound_arguments if not isinstance(argument, Length) and _path(argument)))
-        names_in_use = {column.name.lower() for column in rows.columns}
-        members = [argument for argument in members if _path(argument).lower() not in names_in_use]
+        names_in_use = {"", *(column.name.lower() for column in rows.columns)}
+        exprs = dict.fromkeys(argument for argument in bound_arguments if not isinstance(argument, Length))
+        members = [expr for expr in exprs if _path(expr).lower() not in names_in_use]
         if not members:
             return rows, list(bound_arguments)
         own_columns = tuple(Column(column.name, slot(rows, place)) for place, column in enumerate(rows.columns))
@@ -167,59 +170,56 @@ class OperatorCallBinder:
         places = {argument: slot(added, len(own_columns) + index) for index, argument in enumerate(members)}
         return added, [argument if isinstance(argument, Length) else places.get(argument, argument) for argument in bound_arguments]
 
-    def _argument(self, bound_argument: _BoundArgument, name: str, offered: OperatorExtension, offset: int) -> Argument:
+    def _argument(self, bound_argument: _BoundArgument) -> Argument:
         if isinstance(bound_argument, Length):
             return bound_argument
         if isinstance(bound_argument, Literal):
             return bound_argument.value
         if not isinstance(bound_argument, Slot):
-            raise self._unfit(name, offered, bound_argument.offset if bound_argument.offset >= 0 else offset)
+            raise self._unfit(bound_argument.offset if bound_argument.offset >= 0 else self.offset)
         return ColumnArgument(bound_argument.index)
 
-    def _unfit(self, name: str, offered: OperatorExtension, offset: int) -> Exception:
-        message, fix = f"{name} takes columns, constants, and lengths of time", "compute it in a step, and name its column"
-        return self.source.error(message, code="FUNCTION", offset=offset, fix=fix, example=offered.example)
+    def _unfit(self, offset: int) -> Exception:
+        message = f"{self.name} takes columns, constants, and lengths of time"
+        return self._error(offset, message, "compute it in a step, and name its column")
+
+    def _error(self, place: exp.Expr | int, message: str, fix: str, *, code: str = "FUNCTION") -> Exception:
+        return self.source.error(code, place, message, fix=fix, example=self.extension.example)
 
     # What it gives
 
-    def _make(
-        self, offered: OperatorExtension, name: str, columns: Sequence[RowColumn], arguments: Sequence[Argument], offset: int
-    ) -> tuple[Sequence[RowColumn], Operator]:
+    def _make(self, columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Operator]:
         try:
-            columns_out, operator = offered.make(columns, arguments)
+            columns_out, operator = self.extension.make(columns, arguments)
         except ValueError as problem:
-            raise self.source.error(str(problem), code="FUNCTION", offset=offset, fix="call it as shown", example=offered.example) from None
+            raise self._error(self.offset, str(problem), "call it as shown") from None
         except Exception as error:  # a package's mistake must show where it was met
-            raise self._useless(name, f"making it raised {type(error).__name__}: {error}", offset) from error
+            raise self._useless(f"making it raised {type(error).__name__}: {error}") from error
         if not isinstance(operator, Operator):
-            raise self._useless(name, f"it is a {type(operator).__name__}, not an Operator", offset)
+            raise self._useless(f"it is a {type(operator).__name__}, not an Operator")
         if operator.reach_us > self.length_us_max:
-            message = f"{name} looks {format_duration(operator.reach_us)} back, longer than {format_duration(self.length_us_max)}"
-            fix = "shorten it, or raise query.window_max in the settings"
-            raise self.source.error(message, code="WINDOW", offset=offset, fix=fix)
+            message = f"{self.name} looks {format_duration(operator.reach_us)} back, longer than {format_duration(self.length_us_max)}"
+            raise self.source.error("WINDOW", self.offset, message, fix="shorten it, or raise query.window_max in the settings")
         if operator.reach_us < 0 or operator.sides != 1:
-            raise self._useless(name, f"it says reach_us {operator.reach_us} and sides {operator.sides}", offset)
+            raise self._useless(f"it says reach_us {operator.reach_us} and sides {operator.sides}")
         return columns_out, operator
 
-    def _columns(
-        self, columns_out: Sequence[RowColumn], name: str, operator: Operator, input_columns: Sequence[RowColumn], offset: int
-    ) -> tuple[Column, ...]:
+    def _columns(self, columns_out: Sequence[RowColumn], operator: Operator, input_columns: Sequence[RowColumn]) -> tuple[Column, ...]:
         """Return what it gives as columns of a plan."""
         spelled = [column.name.lower() for column in columns_out]
         unknown = [column.kind for column in columns_out if column.kind != ANY and column.kind.lower() not in DECLARABLE]
         if not columns_out or len(set(spelled)) < len(spelled) or unknown:
-            raise self._useless(
-                name, f"it says that it gives {', '.join(f'{column.name} {column.kind}' for column in columns_out) or 'no columns'}", offset
-            )
+            listed = ", ".join(f"{column.name} {column.kind}" for column in columns_out) or "no columns"
+            raise self._useless(f"it says that it gives {listed}")
         if operator.keeps_columns and tuple(columns_out[: len(input_columns)]) != tuple(input_columns):
-            raise self._useless(name, "it says that it passes columns on, and does not begin with them", offset)
+            raise self._useless("it says that it passes columns on, and does not begin with them")
         return tuple(
             Column(column.name, Slot(place, column.name, DECLARABLE.get(column.kind.lower()))) for place, column in enumerate(columns_out)
         )
 
-    def _useless(self, name: str, why: str, offset: int) -> Exception:
+    def _useless(self, why: str) -> Exception:
         fix = "mend or remove the package that offers it"
-        return self.source.error(f"the operator {name} cannot be used: {why}", code="EXTENSION", offset=offset, fix=fix)
+        return self.source.error("EXTENSION", self.offset, f"the operator {self.name} cannot be used: {why}", fix=fix)
 
 
 def _path(expr: Expr) -> str:
@@ -236,10 +236,6 @@ def _is_unit(node: exp.Expr) -> bool:
 
 def _is_number(node: exp.Expr) -> bool:
     return isinstance(node, exp.Literal) and not node.is_string and str(node.this).isdigit() and len(str(node.this)) <= 18
-
-
-def _kind_of(column: Column) -> str:
-    return type_name(static_kind(column.expr))
 
 
 def _argument_text(argument: Argument, columns: Sequence[RowColumn]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from query.columns.splicing import STAR
 from query.plan.nodes import Filter, Reference, Rows, Scan
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.scalar_binder import InputNames
+from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.errors import Source, nearest, suggest
@@ -49,12 +49,6 @@ class Relation:
     star: InputSchema | None = None
 
     @property
-    def is_open(self) -> bool:
-        """Tell whether it may have any column."""
-        schema = self.schema or self.star
-        return schema is not None and not schema.is_closed
-
-    @property
     def known_columns(self) -> tuple[str, ...]:
         """The names of its columns, as far as they are known."""
         if self.schema is not None:
@@ -75,7 +69,7 @@ class Relation:
         return RelationLeaf(index, self.name, Kind.RECORD, Payload(self.known_columns, columns))
 
     def may_have(self, path: tuple[str, ...]) -> bool:
-        """Tell whether it may have this column."""
+        """Return whether it may have this column."""
         if self.schema is not None:
             return self.schema.may_have(path)
         return path[0].lower() in (name.lower() for name in self.known_columns) or (self.star is not None and self.star.may_have(path))
@@ -95,12 +89,7 @@ class ScopeNames:
     relations: Sequence[Relation]
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """
-        Return the column, as a leaf of its relation.
-
-        Raises:
-            QueryError: No relation has it, or several may.
-        """
+        """Return the column, as a leaf of its relation. Raises QueryError: no relation has it, or several may."""
         if len(path) > 1:
             for index, relation in enumerate(self.relations):
                 if path[0].lower() in relation.names:
@@ -113,9 +102,9 @@ class ScopeNames:
             self._refuse_unknown(path, offset)
             names = [self.relations[index].name for index in candidates]
             raise self.source.error(
+                "FIELD",
+                offset,
                 f"{'.'.join(path)} may be a column of {' or of '.join(names)}",
-                code="FIELD",
-                offset=offset,
                 fix="say which",
                 example=f"{names[0]}.{'.'.join(path)}",
             )
@@ -124,11 +113,11 @@ class ScopeNames:
                 name for relation in self.relations for name in (*relation.known_columns, *([relation.name] if len(path) > 1 else []))
             ]
             fix = suggest(path[0], known_names, f"their columns are {', '.join(known_names)}")
-            raise self.source.error(f"none of the inputs has a column {path[0]}", code="FIELD", offset=offset, fix=fix)
+            raise self.source.error("FIELD", offset, f"none of the inputs has a column {path[0]}", fix=fix)
         return self._resolve_in(candidates[0] if candidates else 0, path, offset)
 
     def is_row_name(self, name: str) -> bool:
-        """Tell whether *name* is that of the only relation, and no column of it is called so too."""
+        """Return whether *name* is that of the only relation and of no column of it."""
         relation = self.relations[0]
         if len(self.relations) > 1:
             return False
@@ -149,12 +138,10 @@ class ScopeNames:
         hidden = next((relation for relation in self.relations if relation.schema and relation.schema.name.lower() == name), None)
         if hidden is not None:
             example = ".".join((hidden.name, *path[1:]))
-            raise self.source.error(
-                f"{path[0]} is called {hidden.name} here", code="FIELD", offset=offset, fix="write that name", example=example
-            )
+            raise self.source.error("FIELD", offset, f"{path[0]} is called {hidden.name} here", fix="write that name", example=example)
 
     def _must_be_side(self, path: tuple[str, ...], relation: Relation) -> bool:
-        """Tell whether a name before a point can only be meant for a side of a join: *relation*, which may have it, does not know it."""
+        """Return whether a name before a point must be a side of a join: *relation* may have such a record, but is not known to."""
         is_join = sum(not side.is_applied for side in self.relations) > 1
         return is_join and len(path) > 1 and path[0].lower() not in map(str.lower, relation.known_columns)
 
@@ -165,15 +152,15 @@ class ScopeNames:
             meant = nearest(path[0], names)
             fix = f"did you mean {meant}?" if meant else f"inputs are {', '.join(names)}: before a record write whose it is"
             example = ".".join((meant, *path[1:]) if meant else (names[0], *path))
-            raise self.source.error(f"no input is called {path[0]} here", code="FIELD", offset=offset, fix=fix, example=example)
+            raise self.source.error("FIELD", offset, f"no input is called {path[0]} here", fix=fix, example=example)
 
     def _refuse_relation(self, name: str, offset: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
         if relation is not None and not any(name.lower() in map(str.lower, other.known_columns) for other in self.relations):
             raise self.source.error(
+                "FIELD",
+                offset,
                 f"{name} is what a side of the join is called, and no column",
-                code="FIELD",
-                offset=offset,
                 fix="name a column of it; only DATEDIFF, < and > in ON take the name alone",
                 example=f"{name}.{(*relation.known_columns, 'k')[0]}",
             )
@@ -191,7 +178,7 @@ class ScopeNames:
             if relation.star is not None and relation.star.may_have(path):
                 return self._resolve_in_star(index, relation, relation.star, path, offset)
             fix = suggest(path[0], relation.known_columns, f"its columns are {', '.join(relation.known_columns)}")
-            raise self.source.error(f"{relation.name} has no column {path[0]}", code="FIELD", offset=offset, fix=fix)
+            raise self.source.error("FIELD", offset, f"{relation.name} has no column {path[0]}", fix=fix)
         assert not isinstance(relation.rows, (Scan, Filter))
         column = _relation_leaf(index, slot(relation.rows, names.index(path[0].lower()), offset))
         return Property(column, path[1:], offset=offset) if len(path) > 1 else column
@@ -201,7 +188,7 @@ class ScopeNames:
         stars = [place for place, name in enumerate(relation.known_columns) if name == STAR]
         if len(stars) > 1:
             message = f"{'.'.join(path)} may be a member of each * of {relation.name}"
-            raise self.source.error(message, code="FIELD", offset=offset, fix="name it in the step")
+            raise self.source.error("FIELD", offset, message, fix="name it in the step")
         assert not isinstance(relation.rows, (Scan, Filter))
         member = Property(_relation_leaf(index, slot(relation.rows, stars[0], offset)), path, offset=offset)
         kind = schema.declared_kind(path)

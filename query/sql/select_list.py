@@ -1,8 +1,8 @@
 """
 Binding of the list after SELECT: the columns of a result, their names, and what ``*`` stands for.
 
-``*`` and ``name.*`` stand for the columns of a step. Of an input, and of a record (``place.*``), nobody knows the members
-before an event comes: such a star is a column named ``*`` that holds a record, whose members stand in its place in every
+``*`` and ``name.*`` stand for the columns of a step. The members of an input and of a record (``place.*``) are
+known only when an event comes: such a star is a column named ``*`` that holds a record, whose members stand in its place in every
 result. Law: a name stands once in a result, ignoring case; one that the script writes counts before all that a star brings,
 and a later star before an earlier one.
 """
@@ -18,12 +18,11 @@ from query.columns.splicing import STAR
 from query.plan.nodes import Column
 from query.sql.scopes import Relation, record_of
 from tidegate.expressions.binding.scalar_binder import ScalarBinder
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of
 from tidegate.expressions.tree import Expr
 
+# Most columns of one SELECT.
 COLUMNS_MAX = 1_000
-"""Most columns of one SELECT."""
 
 
 @dataclass(frozen=True)
@@ -40,23 +39,17 @@ class SelectListBinder:
     relations: Sequence[Relation]
 
     def bind(self, select: exp.Select, *, grouped: bool = False) -> tuple[Column, ...]:
-        """
-        Bind the columns of a SELECT.
-
-        Raises:
-            QueryError: Two have one name, a star stands where it cannot, or an expression is wrong.
-        """
+        """Bind the columns of a SELECT. Raises QueryError: two have one name, a star stands where it cannot, or an expression is wrong."""
         if len(select.expressions) > COLUMNS_MAX:
             message = f"SELECT has {len(select.expressions)} columns, more than {COLUMNS_MAX}"
-            raise self.source.error(message, code="SIZE", offset=offset_of(select), fix="select fewer, or * and what is new")
+            raise self.source.error("SIZE", select, message, fix="select fewer, or * and what is new")
         chosen = _SelectList(self.source)
         for number, node in enumerate(select.expressions, start=1):
             prefix = star_of(node)
             if prefix is None:
                 chosen.add(self._name(node, number), self.binder.bind(node.this if isinstance(node, exp.Alias) else node), node)
             elif grouped:
-                fix = "name the keys and aggregates"
-                raise self.source.error("* cannot be selected from groups", code="GROUP", offset=offset_of(node), fix=fix)
+                raise self.source.error("GROUP", node, "* cannot be selected from groups", fix="name the keys and aggregates")
             else:
                 chosen.spread(self._spread_star(prefix, offset_of(node)))
         return chosen.columns
@@ -75,9 +68,9 @@ class SelectListBinder:
             alias = node.args["alias"]
             if alias.args.get("quoted") and str(node.alias).isdigit() and not self._has_as(node):
                 message, fix = f"[{node.alias}] would only name the column", "write GetArrayElement(array, index), or AS before a name"
-                raise self.source.error(message, code="SYNTAX", offset=offset_of(alias), fix=fix, example="GetArrayElement(readings, 0)")
+                raise self.source.error("SYNTAX", alias, message, fix=fix, example="GetArrayElement(readings, 0)")
             if node.alias in ("", STAR):
-                raise self.source.error("a column cannot be named * or nothing", code="NAME", offset=offset_of(node), fix="give it a name")
+                raise self.source.error("NAME", node, "a column cannot be named * or nothing", fix="give it a name")
             return str(node.alias)
         inner = node.expression if isinstance(node, exp.Dot) else node
         if isinstance(inner, (exp.Column, exp.Identifier, exp.Anonymous)) and inner.name:
@@ -110,7 +103,7 @@ class _SelectList:
         """Add a column that the script writes."""
         if any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
             fix = f"rename it with AS, e.g. AS {name}_{len(self._entries) + 1}"
-            raise self.source.error(f"two columns are named {name}", code="NAME", offset=offset_of(node), fix=fix)
+            raise self.source.error("NAME", node, f"two columns are named {name}", fix=fix)
         self._remove(name)
         self._entries.append((name, expr, False))
 

@@ -32,13 +32,13 @@ from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions.catalog import WINDOWS
 from tidegate.expressions.syntax.dialect import OVER, TIMESTAMP_BY
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of
 from tidegate.expressions.tree import Aggregate, Expr, Payload, Slot, WindowId
 
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
 _CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}
 _FIRST_ROWS = "a stream has no end: take the first ones of each window", "CollectTop(5) OVER (ORDER BY delay DESC)"
+# What to write instead of a clause, and an example of it.
 _INSTEAD = {
     "TOP": _FIRST_ROWS,
     "LIMIT": _FIRST_ROWS,
@@ -46,7 +46,6 @@ _INSTEAD = {
     "ORDER BY": ("leave it out: rows come in the order of time; sort those of a window", "CollectTop(5) OVER (ORDER BY delay DESC)"),
     "DISTINCT": ("group by the columns, in a window", WINDOW_EXAMPLE),
 }
-"""What to write instead of a clause, and an example of it."""
 
 
 @dataclass(frozen=True)
@@ -65,19 +64,14 @@ class SelectBinder:
     window_us_max: int = WINDOW_US_MAX
 
     def bind(self, query: exp.Expr) -> Rows:
-        """
-        Bind a query.
-
-        Raises:
-            QueryError: Something in it is wrong.
-        """
+        """Bind a query. Raises QueryError: something in it is wrong."""
         query = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.Union):
             return self._union(query)
         if not isinstance(query, exp.Select):
             kept = "IS NULL" if isinstance(query, exp.Except) else "IS NOT NULL"
             fix = f"write a LEFT JOIN of the two, with the time between them, WHERE the right side {kept}"
-            raise self.source.not_yet(f"{query.key.upper()} is", offset=offset_of(query), fix=fix)
+            raise self.source.not_yet(query, f"{query.key.upper()} is", fix=fix)
         return self._select(query)
 
     # UNION
@@ -88,9 +82,9 @@ class SelectBinder:
         for part, side in zip(parts, _sides(union), strict=True):
             if len(part.columns) != len(first):
                 raise self.source.error(
+                    "TYPE",
+                    side,
                     f"UNION of {len(first) or 'all'} and {len(part.columns) or 'all'} columns",
-                    code="TYPE",
-                    offset=offset_of(side),
                     fix="select as many columns on each side, in the same order",
                 )
         columns = []
@@ -146,9 +140,7 @@ class SelectBinder:
                 condition, group, window, keys, chosen, over_groups.bind_condition(having.this, "HAVING") if having else None
             )
         if having:
-            raise self.source.error(
-                "HAVING needs GROUP BY", code="GROUP", offset=offset_of(having), fix="use WHERE, or group", example=WINDOW_EXAMPLE
-            )
+            raise self.source.error("GROUP", having, "HAVING needs GROUP BY", fix="use WHERE, or group", example=WINDOW_EXAMPLE)
         looks_back = condition is not None and bool(analytics_of([condition]))
         return _BoundSelect(condition, None, None, (), self._single(select, binder, relations, looks_back=looks_back), None)
 
@@ -161,7 +153,7 @@ class SelectBinder:
                 )
                 clause = self._clause(name, value, offset)
                 fix, example = _INSTEAD.get(clause, ("", ""))
-                raise self.source.not_yet(f"{clause} is", offset=offset, fix=fix, example=example)
+                raise self.source.not_yet(offset, f"{clause} is", fix=fix, example=example)
 
     def _clause(self, name: str, value: object, offset: int) -> str:
         """Return what the script calls a clause."""
@@ -177,22 +169,20 @@ class SelectBinder:
         clause = select.args.get("from_")
         table = clause.this if clause else None
         if table is None:
-            raise self.source.error(
-                "SELECT needs FROM", code="INPUT", offset=offset_of(select), fix="name an input", example="FROM flights"
-            )
+            raise self.source.error("INPUT", select, "SELECT needs FROM", fix="name an input", example="FROM flights")
         return name_sides([self._relation(node) for node in (table, *(join.this for join in joins))], joins, self.source, offset_of(table))
 
     def _relation(self, table: exp.Expr) -> Relation:
         if not isinstance(table, exp.Table):
             fix, example = "write it as a step, and name that", "WITH s AS (SELECT ...) SELECT ... FROM s"
-            raise self.source.not_yet("FROM with a subquery is", offset=offset_of(table), fix=fix, example=example)
+            raise self.source.not_yet(table, "FROM with a subquery is", fix=fix, example=example)
         for name in ("pivots", "hints", "sample", "version", "laterals", "when"):
             if table.args.get(name):
-                raise self.source.not_yet(f"{name} after an input is", offset=offset_of(table))
+                raise self.source.not_yet(table, f"{name} after an input is")
         alias = table.args.get("alias")
         if alias is not None and alias.args.get("columns"):
             fix = f"write GROUP BY ..., {alias.name}(...)" if alias.name.lower() in WINDOWS else "leave the brackets out"
-            raise self.source.error(f"{alias.name} after an input takes no brackets", code="SYNTAX", offset=offset_of(alias), fix=fix)
+            raise self.source.error("SYNTAX", alias, f"{alias.name} after an input takes no brackets", fix=fix)
         if isinstance(table.this, exp.Anonymous):
             return self._operator_call(table)
         spelled = spelled_name(table)
@@ -214,9 +204,9 @@ class SelectBinder:
         for clause in (TIMESTAMP_BY, OVER):
             if table.args.get(clause):
                 raise self.source.error(
+                    "TIMESTAMP",
+                    table,
                     f"{table.name} is a step: its time and substreams are those of its inputs",
-                    code="TIMESTAMP",
-                    offset=offset_of(table),
                     fix="write TIMESTAMP BY and OVER where the step names the input",
                 )
         name, step = self.steps[table.name.lower()]
@@ -251,9 +241,9 @@ class SelectBinder:
         group_part = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
         if group_part:
             raise self.source.error(
+                "GROUP",
+                group_part.offset,
                 f"{group_part} needs a window: a stream has no end",
-                code="GROUP",
-                offset=group_part.offset,
                 fix="add GROUP BY with a window",
                 example=WINDOW_EXAMPLE,
             )
@@ -290,9 +280,9 @@ class SelectBinder:
             return None
         if over not in keys:
             raise self.source.error(
+                "OVER",
+                group,
                 f"with OVER {over} the grouping keys must include {over}",
-                code="OVER",
-                offset=offset_of(group),
                 fix=f"add {over} to GROUP BY, or leave OVER out",
                 example=f"GROUP BY {over}, TumblingWindow(hour, 1)",
             )

@@ -17,13 +17,12 @@ from ordering.ticks import DAY_US
 from query.plan.windows import SNAPSHOT, AnyWindow, Session, Sliding, Window, WindowSet
 from query.sql.window_lengths import EXAMPLES, WindowLengths
 from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import offset_of
 from tidegate.expressions.tree import Expr
 
+# Longest window accepted unless a setting allows more, in microseconds.
 WINDOW_US_MAX = 7 * DAY_US
-"""Longest window accepted unless a setting allows more, in microseconds."""
+# Most windows one event may belong to.
 HOPS_MAX = 1_000_000
-"""Most windows one event may belong to."""
 
 _KINDS = {
     **{f"{kind}window": kind for kind in EXAMPLES},
@@ -37,7 +36,7 @@ NAMES = ("TumblingWindow", "HoppingWindow", "SlidingWindow", "SessionWindow", "S
 
 
 def is_window(node: exp.Expr) -> bool:
-    """Tell whether *node* calls a window function, with or without OVER."""
+    """Return whether *node* calls a window function, with or without OVER."""
     call = node.this if isinstance(node, exp.Window) else node
     return isinstance(call, exp.Anonymous) and str(call.name).lower() in _KINDS
 
@@ -60,19 +59,13 @@ class WindowBinder:
     keys: tuple[Expr, ...]
 
     def bind(self, node: exp.Expr) -> AnyWindow | WindowSet:
-        """
-        Bind a call of a window function.
-
-        Raises:
-            QueryError: An argument is wrong, or the window is too long or hops too often.
-        """
+        """Bind a call of a window function. Raises QueryError: an argument is wrong, or the window is too long or hops too often."""
         call, over = (node.this, node) if isinstance(node, exp.Window) else (node, None)
         kind = _KINDS[str(call.name).lower()]
         if over is not None and kind != "session":
-            fix = "leave OVER out; grouping keys keep groups apart"
-            raise self.source.error(f"{call.name} takes no OVER", code="WINDOW", offset=offset_of(node), fix=fix)
+            raise self.source.error("WINDOW", node, f"{call.name} takes no OVER", fix="leave OVER out; grouping keys keep groups apart")
         if kind == "window":
-            raise self.source.error("Window can stand in Windows only", code="WINDOW", offset=offset_of(node), example=_SEVERAL)
+            raise self.source.error("WINDOW", node, "Window can stand in Windows only", example=_SEVERAL)
         if kind == "windows":
             return self._several(call)
         if kind == "session":
@@ -88,10 +81,7 @@ class WindowBinder:
     def _fixed(self, call: exp.Expr, size: int, hop: int, offset: int) -> Window:
         if size // hop > HOPS_MAX:
             raise self.source.error(
-                f"each event would belong to {size // hop} windows, more than {HOPS_MAX}",
-                code="WINDOW",
-                offset=offset_of(call),
-                fix="hop less often",
+                "WINDOW", call, f"each event would belong to {size // hop} windows, more than {HOPS_MAX}", fix="hop less often"
             )
         return Window(size, hop, offset % hop)
 
@@ -106,9 +96,9 @@ class WindowBinder:
         other = any(value for name, value in over.args.items() if name not in ("this", "over", "partition_by"))
         if other or not nodes:
             raise self.source.error(
+                "WINDOW",
+                over,
                 "OVER of a session takes PARTITION BY and nothing else",
-                code="WINDOW",
-                offset=offset_of(over),
                 fix="name the keys that have sessions of their own",
                 example=_SESSION,
             )
@@ -117,9 +107,9 @@ class WindowBinder:
             key = self.bind_key(node)
             if key not in self.keys:
                 raise self.source.error(
+                    "GROUP",
+                    node,
                     f"sessions of each {key} need {key} among the grouping keys",
-                    code="GROUP",
-                    offset=offset_of(node),
                     fix=f"add {key} to GROUP BY",
                     example=f"GROUP BY {key}, SessionWindow(minute, 5, 60) OVER (PARTITION BY {key})",
                 )
@@ -131,7 +121,7 @@ class WindowBinder:
         named = [isinstance(node, exp.Anonymous) and str(node.name).lower() == "window" for node in nodes]
         if not nodes or any(named) != all(named):
             message = "either all windows of Windows have an id or none" if nodes else "Windows takes one or more windows"
-            raise self.source.error(message, code="WINDOW", offset=offset_of(call), fix="write it as shown", example=_SEVERAL)
+            raise self.source.error("WINDOW", call, message, fix="write it as shown", example=_SEVERAL)
         if not all(named):
             return WindowSet(tuple(map(self._inner, nodes)))
         ids: list[str] = []
@@ -144,12 +134,10 @@ class WindowBinder:
     def _id(self, node: exp.Expr, others: list[str]) -> str:
         args = node.expressions
         if len(args) != 2 or not isinstance(args[0], exp.Literal) or not args[0].is_string:
-            raise self.source.error(
-                "Window takes an id and a window", code="WINDOW", offset=offset_of(node), fix="write it as shown", example=_SEVERAL
-            )
+            raise self.source.error("WINDOW", node, "Window takes an id and a window", fix="write it as shown", example=_SEVERAL)
         name = str(args[0].this)
         if name.lower() in map(str.lower, others):
-            raise self.source.error(f"two windows have the id {name}", code="WINDOW", offset=offset_of(node), fix="give each its own")
+            raise self.source.error("WINDOW", node, f"two windows have the id {name}", fix="give each its own")
         return name
 
     def _inner(self, node: exp.Expr) -> AnyWindow:
@@ -158,15 +146,14 @@ class WindowBinder:
                 return SNAPSHOT
             spelled = str(node.name) if isinstance(node, exp.Anonymous) else node.sql(dialect="tsql")
             fix = suggest(spelled, NAMES, f"windows are {', '.join(NAMES)}")
-            raise self.source.error(f"{spelled} is no window", code="WINDOW", offset=offset_of(node), fix=fix, example=_SEVERAL)
+            raise self.source.error("WINDOW", node, f"{spelled} is no window", fix=fix, example=_SEVERAL)
         bound = self.bind(node)
         if isinstance(bound, WindowSet):
-            fix = "write all windows side by side"
-            raise self.source.error("Windows cannot stand inside Windows", code="WINDOW", offset=offset_of(node), fix=fix)
+            raise self.source.error("WINDOW", node, "Windows cannot stand inside Windows", fix="write all windows side by side")
         return bound
 
 
 def is_timestamp(node: exp.Expr) -> bool:
-    """Tell whether *node* is ``System.Timestamp()``, which as a window is a snapshot."""
+    """Return whether *node* is ``System.Timestamp()``, which as a window is a snapshot."""
     parts = node.parts if isinstance(node, exp.Column) else [node.this, node.expression] if isinstance(node, exp.Dot) else []
     return [part.name.lower() for part in parts] == ["system", "timestamp"]

@@ -10,7 +10,6 @@ from sqlglot import exp
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
 from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import offset_of
 
 UNITS_US = {
     **dict.fromkeys(("day", "dd", "d"), DAY_US),
@@ -89,9 +88,9 @@ class WindowLengths:
             if part not in spelled or spelled[part] in lengths or len(arg.expressions) != 2:
                 takes = ", ".join(f"{part}(unit, n)" for part in _PARTS[kind])
                 raise self.source.error(
+                    "WINDOW",
+                    arg,
                     f"{call.name} takes {takes}, each once" if takes else f"{call.name} takes nothing",
-                    code="WINDOW",
-                    offset=offset_of(arg),
                     fix=suggest(part, _PARTS[kind]),
                     example=EXAMPLES[kind],
                 )
@@ -103,41 +102,33 @@ class WindowLengths:
     def _check(self, call: exp.Expr, kind: str, part: str, length: int) -> None:
         if length <= 0:
             raise self.source.error(
-                f"{call.name} needs lengths above 0",
-                code="WINDOW",
-                offset=offset_of(call),
-                fix="give positive numbers",
-                example=EXAMPLES[kind],
+                "WINDOW", call, f"{call.name} needs lengths above 0", fix="give positive numbers", example=EXAMPLES[kind]
             )
         if length > self.window_us_max and part != "Hop":
             raise self.source.error(
+                "WINDOW",
+                call,
                 f"{_PART_NAMES.get(part, 'a window')} of {format_duration(length)} is longer than {format_duration(self.window_us_max)}",
-                code="WINDOW",
-                offset=offset_of(call),
                 fix="shorten it, or raise query.window_max in the settings",
             )
 
     def _wrong_arguments(self, call: exp.Expr, kind: str) -> Exception:
-        return self.source.error(
-            f"{call.name} takes {_TAKES[kind]}", code="WINDOW", offset=offset_of(call), fix="write it as shown", example=EXAMPLES[kind]
-        )
+        return self.source.error("WINDOW", call, f"{call.name} takes {_TAKES[kind]}", fix="write it as shown", example=EXAMPLES[kind])
 
     def _unit(self, node: exp.Expr) -> int:
         spelled = node.name
         if spelled.lower() not in UNITS_US:
             fix = suggest(spelled, UNITS_US, "units are day, hour, minute, second, millisecond, microsecond")
-            message = f"there is no unit {spelled or node.sql(dialect='tsql')}"
-            raise self.source.error(message, code="WINDOW", offset=offset_of(node), fix=fix)
+            raise self.source.error("WINDOW", node, f"there is no unit {spelled or node.sql(dialect='tsql')}", fix=fix)
         return UNITS_US[spelled.lower()]
 
     def _number(self, node: exp.Expr) -> int:
         sign, value = (-1, node.this) if isinstance(node, exp.Neg) else (1, node)
         if not isinstance(value, exp.Literal) or value.is_string or not str(value.this).isdigit():
-            message = "a window's lengths are whole numbers"
-            raise self.source.error(message, code="WINDOW", offset=offset_of(node), fix="write a number", example="hour, 1")
+            raise self.source.error("WINDOW", node, "a window's lengths are whole numbers", fix="write a number", example="hour, 1")
         if len(str(value.this)) > _DIGITS_MAX:
             message = f"a window's length has more than {_DIGITS_MAX} digits"
-            raise self.source.error(message, code="WINDOW", offset=offset_of(node), fix="write a smaller number", example="hour, 1")
+            raise self.source.error("WINDOW", node, message, fix="write a smaller number", example="hour, 1")
         return sign * int(str(value.this))
 
 

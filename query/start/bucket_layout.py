@@ -16,7 +16,7 @@ from query.engine.exchange import Exchange
 from query.plan.nodes import Plan
 from query.plan.parallelism import decide_spreading, keys_text
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.scalar_binder import InputNames
+from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.tree import Expr
 from tidegate.kafka.admin import Topic

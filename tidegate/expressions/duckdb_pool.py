@@ -42,8 +42,8 @@ CREATE MACRO cast_json(x, type) AS CASE WHEN x IS NULL THEN NULL
 CREATE MACRO record_properties(x) AS CASE WHEN x IS NOT NULL THEN CAST(to_json(list_transform(
     list_zip(json_keys(x), json_extract(x, '$.*')), lambda m: {'PropertyName': m[1], 'PropertyValue': m[2]})) AS VARCHAR) END;
 """
+# How often each macro names its first argument: nested, they multiply.
 MACRO_USES = {"iso8601": 5, "spans": 3, "datetime_of": 2, "try_cast_json": 3, "cast_json": 4, "record_properties": 3}
-"""How often each macro names its first argument: nested, they multiply."""
 
 _local = threading.local()
 

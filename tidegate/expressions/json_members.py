@@ -1,15 +1,13 @@
 """
-JSON: payload bytes -> columns of the few field paths a query needs.
+JSON objects -> columns of some of their members.
 
-Law: what a field of one payload is, depends on that payload and the path alone. The member with the path's exact
-spelling counts; without one, the first whose name matches ignoring case. A missing member and a JSON null are NULL. A
-number without point and exponent that fits 64 bits is a bigint, any other a float (one that is not finite is NULL);
-true and false are bit; an object is a record and an array an array, kept as compact JSON text.
+Law: the value of a field depends on the payload and the path alone. The member with the exact spelling counts; if there is none, the
+first whose name matches ignoring case. A missing member and a JSON null are NULL. A number without point and exponent that fits 64
+bits is a bigint, any other a float (NULL if it is not finite); true and false are bit; an object is a record and an array an
+array, kept as compact JSON text. A payload that is missing, no UTF-8, no JSON or no object is bad: reported with a reason.
 
-A payload that is missing, is no UTF-8, no JSON, or no JSON object is bad: flagged, with a reason, and NULL in every
-column. Plain objects, on which no two parsers differ, are taken by :mod:`tidegate.json_columns.plain_json` where it
-was compiled; all others of a block are parsed by one DuckDB call, and only those with names spelled otherwise are looked at
-one by one.
+Plain objects are read by :mod:`tidegate.json_columns.plain_json` if it was compiled. All others of a block are parsed by one DuckDB
+call, and only those with names spelled otherwise one by one.
 """
 
 from __future__ import annotations
@@ -37,18 +35,18 @@ NOT_JSON = "payload is not JSON"
 NOT_OBJECT = "payload is not a JSON object"
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
+# Every number of this many characters fits 64 bits.
 _INT64_DIGITS = 18
-"""Every number of this many characters fits 64 bits."""
+# No number of more characters does.
 _INT64_CHARACTERS = 20
-"""No number of more characters does."""
+# So few rows are looked at one by one rather than by a pattern.
 _ROWS_ONE_BY_ONE_MAX = 64
-"""So few rows are looked at one by one rather than by a pattern."""
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
 Mask = npt.NDArray[np.bool_]
 
 
 def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
-    """Take *fields* out of *payloads* (binary); with no field to take, nothing is parsed and nothing is bad."""
+    """Extract *fields* from *payloads* (binary). Without a field nothing is parsed, and nothing is bad."""
     length = len(payloads)
     if not fields or not length:
         return FieldColumns({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
@@ -56,7 +54,7 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Fi
 
 
 def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns | None:
-    """Return what plain objects give, and of the others what the parser makes of them; None where asking would not pay, or nobody can."""
+    """Extract fields by the native part, and by the parser from payloads that are not plain; None if most are not, or it cannot be used."""
     library = plain_json.library() if native_parts.is_enabled() else None
     if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
         return None
@@ -77,7 +75,7 @@ def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]
 
 
 def _is_plain(field: Field) -> bool:
-    """Tell whether a field is a member of the payload itself, with a name that JSON writes in one way."""
+    """Return whether a field is a member of the payload itself, with a name that JSON writes in one way."""
     return len(field.path) == 1 and _PLAIN_NAME.fullmatch(field.path[0]) is not None
 
 

@@ -57,11 +57,11 @@ _ARROW = {
     Kind.ARRAY: pa.string(),
 }
 
+# Every kind a value that is not NULL can have, in the order in which values of different kinds are sorted.
 VALUE_KINDS = tuple(kind for kind in Kind if kind is not Kind.NULL)
-"""Every kind a value that is not NULL can have, in the order in which values of different kinds are sorted."""
 
+# Names of types as a script or a configuration may spell them (in lower case).
 DECLARABLE = {kind.asa_name: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.NVARCHAR}
-"""Names of types as a script or a configuration may spell them (in lower case)."""
 
 
 class KindMismatch(Exception):

@@ -416,8 +416,8 @@ class Analytic(Expr):
         return f"{self.function.upper()}({', '.join(arguments)})"
 
 
+# How long the units of a duration are, microseconds; the largest first.
 UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECOND_US, "millisecond": MILLISECOND_US, "microsecond": 1}
-"""How long the units of a duration are, microseconds; the largest first."""
 
 
 def _duration_arguments(duration_us: int) -> str:

@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from tidegate.expressions.kinds import VALUE_KINDS, Kind
 
+# Per row the number of its kind in ``Kind``; 0 is NULL.
 Codes = npt.NDArray[np.int8]
-"""Per row the number of its kind in ``Kind``; 0 is NULL."""
 
 KIND_CODES = {kind: code for code, kind in enumerate(Kind)}
 

@@ -17,13 +17,13 @@ import pyarrow as pa
 
 from tidegate.native_parts import open_part
 
+# How the values of a column are written: decimals; as ``repr`` does; as they are; between quotes.
 INTEGER, FLOAT, TEXT, QUOTED = range(4)
-"""How the values of a column are written: decimals; as ``repr`` does; as they are; between quotes."""
 # Offsets of a binary column have 32 bits.
 _BYTES_MAX = 2**31 - 1
 _NUMBER_BYTES = 24
+# Bytes a value takes besides its text at most: two quotes, or null.
 _TEXT_EXTRA_BYTES = 4
-"""Bytes a value takes besides its text at most: two quotes, or null."""
 
 
 @dataclass(slots=True)

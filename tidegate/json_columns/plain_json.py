@@ -23,8 +23,8 @@ from tidegate.native_parts import open_part
 _FIELDS_MAX, _VALUES_MAX = 8, 32
 _OTHER, _PLAIN, MISSING = 0, 1, 2
 _BYTES_MAX = 2**31 - 1
+# Kinds of values; 0: there is none, or it is null.
 TEXT, BIGINT, FLOAT, FALSE, TRUE = 1, 2, 3, 4, 5
-"""Kinds of values; 0: there is none, or it is null."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,9 +79,9 @@ def bind_script(path: Path, settings: ScriptSettings, *, name: str | None = None
             raise _contradiction(earlier_scan, scan, script.source)
         if (scan.over is None) != (scans[0].over is None):
             raise script.source.error(
+                "OVER",
+                _over_position(_scan_with_over(scan, scans[0])),
                 f"{_scan_with_over(scan, scans[0]).input} has OVER, and {_scan_without_over(scan, scans[0]).input} has not",
-                code="OVER",
-                offset=_over_position(_scan_with_over(scan, scans[0])),
                 fix="write OVER after each input, or after none",
             )
     named = {*(scan.input for scan in scans), *(name for plan in plans for name in plan.references)}
@@ -108,7 +108,7 @@ def _check_time(scan: Scan, source: Source) -> None:
         foreign = next((part for part in expr.walk() if isinstance(part, Leaf) and not isinstance(part, Field)), None) if expr else None
         if foreign is not None:
             what = f"{clause} {expr}: {foreign} is no part of the payload"
-            raise source.error(what, code=code, offset=foreign.offset, fix="name a field of the payload")
+            raise source.error(code, foreign.offset, what, fix="name a field of the payload")
 
 
 def _contradiction(before: Scan, scan: Scan, source: Source) -> Exception:
@@ -116,7 +116,7 @@ def _contradiction(before: Scan, scan: Scan, source: Source) -> Exception:
     exprs = [each_scan.timestamp_by if code == "TIMESTAMP" else each_scan.over for each_scan in (before, scan)]
     contradiction = " and ".join(f"{clause} {expr}" if expr else f"no {clause}" for expr in exprs)
     offset = next((expr.offset for expr in reversed(exprs) if expr), -1)
-    return source.error(f"{scan.input} has {contradiction}", code=code, offset=offset, fix="write the same each time the input is named")
+    return source.error(code, offset, f"{scan.input} has {contradiction}", fix="write the same each time the input is named")
 
 
 def _scan_with_over(one: Scan, other: Scan) -> Scan:

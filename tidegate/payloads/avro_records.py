@@ -1,8 +1,8 @@
 """
-Avro: payload bytes -> fields, by a schema that stands in a file or in a registry.
+Avro: payload bytes -> fields, by a schema from a file or from a registry.
 
-Law: a payload is one value of the schema and nothing after it; anything else is bad. A field is reached by the names of
-records and the keys of maps; the exact spelling counts, else the first that differs in case only. Integers are bigints,
+Law: a payload is one value of the schema and nothing after it; anything else is bad. The names of a path are names of records or
+keys of maps; the exact spelling counts, else the first that differs in case only. Integers are bigints,
 dates and timestamps datetimes, floats and decimals floats; text, enumerations and UUIDs are text; bytes are text in
 hexadecimal digits; a record or map is a record and an array an array, kept as compact JSON.
 """

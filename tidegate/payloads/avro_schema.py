@@ -24,16 +24,16 @@ from fastavro.schema import SchemaParseException, UnknownType
 from ordering.errors import SettingError
 from ordering.ticks import DAY_US
 
+# Longest schema accepted.
 CHARACTERS_MAX = 1_048_576
-"""Longest schema accepted."""
+# Deepest nesting of types accepted.
 DEPTH_MAX = 64
-"""Deepest nesting of types accepted."""
+# Most types accepted that a schema may come to when names are spelled out.
 TYPES_MAX = 10_000
-"""Most types accepted that a schema may come to when names are spelled out."""
+# What needs more bytes is beyond every float; NULL.
 _DECIMAL_BYTES_MAX = 128
-"""What needs more bytes is beyond every float; NULL."""
+# Where a schema holds schemas.
 _INSIDE = frozenset({"type", "fields", "items", "values"})
-"""Where a schema holds schemas."""
 _OWN = "tidegate-"
 _YEAR_1_US, _YEAR_9999_END_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
@@ -48,7 +48,7 @@ class UnusableSchema(ValueError):
 
     Args:
         why: The reason.
-        place: ``:line:column`` where the text of the schema tells, else empty.
+        place: ``:line:column`` if it is known, else empty.
     """
 
     def __init__(self, why: str, place: str = "") -> None:
@@ -164,12 +164,7 @@ class _Sizes:
         self._sizes: dict[str, _Size | None] = {}
 
     def size_of(self, schema: Any, depth: int = 0) -> _Size:
-        """
-        Return the size of *schema*.
-
-        Raises:
-            UnusableSchema: Its values could need more time or memory than their length tells.
-        """
+        """Return the size of *schema*. Raises UnusableSchema: its values could need more time or memory than their length suggests."""
         if depth > DEPTH_MAX:
             raise UnusableSchema(f"types are nested more than {DEPTH_MAX} deep")
         if isinstance(schema, list):

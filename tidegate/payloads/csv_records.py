@@ -3,10 +3,10 @@ CSV: one record a payload, as RFC 4180 writes it, with names for its columns fro
 
 Law: a record is values separated by the delimiter. A value in double quotes may hold anything, a quote in it is written
 twice; a value without quotes holds neither quote nor line end. One line end after the record is no part of it. A record
-with more or fewer values than there are columns is bad, for nobody can tell which value is which. A value is text; one
+with more or fewer values than there are columns is bad: its values cannot be matched to columns. A value is text; one
 that is empty and not quoted is NULL.
 
-Records without quotes are split all at once; those with quotes or line ends are read one by one.
+Records without quotes are split all at once by Arrow; those with quotes or line ends are read one by one.
 """
 
 from __future__ import annotations

@@ -75,8 +75,8 @@ class PayloadFormat:
         return {"avro_schema": hashlib.sha256(self.avro_schema.encode()).hexdigest()} if self.name == "avro" else {}
 
 
+# JSON objects: what payloads are unless an input says otherwise, and what results of queries are.
 JSON = PayloadFormat()
-"""JSON objects: what payloads are unless an input says otherwise, and what results of queries are."""
 
 
 def _read_schema(settings: InputSettings) -> str:

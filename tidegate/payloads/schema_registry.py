@@ -1,11 +1,10 @@
 """
-Schemas out of a schema registry, by the id that every payload carries.
+Schemas from a schema registry, by the id that every payload carries.
 
-Law: a schema under an id never changes, so one is asked for once in each worker. An id that the registry does not know is
-the payload's fault; a registry that does not answer, or refuses to, is nobody's: whoever asks waits until it answers, and
-says so. No record is given up because of an outage.
+Law: a schema under an id never changes, so each worker asks for it once. An id that the registry does not know makes the payload bad.
+If the registry does not answer, or refuses to, the caller waits and logs it: no record is lost to an outage.
 
-The client, with what it needs, is imported only where a registry is used.
+The client and its packages are imported only if a registry is used.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ if TYPE_CHECKING:
     from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 
+# The registry's own codes for a subject, version or schema that it does not have.
 _UNKNOWN_CODES = {40401, 40402, 40403}
-"""The registry's own codes for a subject, version or schema that it does not have."""
 _FORGET_UNKNOWN_AFTER_S = 60.0
 _REMEMBERED_MAX = 10_000
 _REFERENCES_MAX = 200
@@ -109,7 +108,7 @@ class SchemaRegistry:
                 return schema
 
     def _ask(self, schema_id: int) -> Any:
-        """Return a schema or why there is none; raise :class:`_NoAnswer` where the registry does not tell."""
+        """Return a schema or why there is none. Raises _NoAnswer: the registry does not say."""
         try:
             client = self._connect_once()
             schema = client.get_schema(schema_id)

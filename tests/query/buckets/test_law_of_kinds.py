@@ -29,7 +29,7 @@ from query.config import Promise
 from query.engine.program import Program
 from query.plan.parallelism import decide_spreading
 from query.sql.bind import bind_outputs
-from tidegate.expressions.binding.scalar_binder import InputNames
+from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.parse import parse_script
 

@@ -13,7 +13,7 @@ from support.script_runs import Row, answers_of
 from query.plan.parallelism import Spreading, decide_spreading, keys_text
 from query.sql.bind import bind_outputs
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.scalar_binder import InputNames
+from tidegate.expressions.binding.names import InputNames
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.parse import parse_script
 

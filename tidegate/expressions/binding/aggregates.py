@@ -1,10 +1,10 @@
 """
-Binding of aggregates: what is taken of each row of a group, and how its rows are ordered.
+Binding of aggregates: their arguments and the order of their rows.
 
-``COUNT(DISTINCT x)`` counts different values; ``COUNT(flights)``, with the name of an input, counts its events as ``COUNT(*)``
-does. ``COLLECT()``, ``TopOne() OVER (ORDER BY a DESC, b)`` and ``CollectTop(3) OVER (ORDER BY a)`` give whole rows as records,
-or with an argument its values. ``PERCENTILE_CONT(0.5) OVER (ORDER BY x)`` takes what it is ordered by. Law: ORDER BY compares
-values as MIN and MAX do, NULL lowest, and of equals the earlier row comes first.
+``COUNT(DISTINCT x)`` counts different values. ``COUNT(flights)``, with the name of an input, counts its events like ``COUNT(*)``.
+``COLLECT()``, ``TopOne() OVER (ORDER BY a DESC, b)`` and ``CollectTop(3) OVER (ORDER BY a)`` give whole rows as records, or the
+values of an argument. ``PERCENTILE_CONT(0.5) OVER (ORDER BY x)`` has its argument in ORDER BY. Law: ORDER BY compares values as
+MIN and MAX do; NULL is lowest, and of equal rows the earlier one comes first.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import LIMIT, WHEN
-from tidegate.expressions.syntax.errors import Source
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of
 from tidegate.expressions.tree import Aggregate, Call, Expr
 
+# The aggregates that need OVER (ORDER BY ...).
 ORDERED_AGGREGATES = ("collecttop", "topone", "percentile_cont", "percentile_disc")
-"""The aggregates that need OVER (ORDER BY ...)."""
+# What OVER has where an aggregate is that of the rows before each row, not of a group (:mod:`tidegate.expressions.binding.analytic`).
 LOOK_BACK_CLAUSES = ("partition_by", LIMIT, WHEN)
-"""What OVER has where an aggregate is that of the rows before each row, not of a group (:mod:`tidegate.expressions.binding.analytic`)."""
 _CLAUSES = frozenset({"this", "over", "order", *LOOK_BACK_CLAUSES})
 _NUMERIC = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp"})
 _PERCENTILES = frozenset({"percentile_cont", "percentile_disc"})
@@ -46,7 +45,7 @@ class WholeRows(Protocol):
     """What :class:`tidegate.expressions.binding.scalar_binder.Names` knows of whole rows."""
 
     def is_row_name(self, name: str) -> bool:
-        """Tell whether a name that stands alone means a whole row rather than a column."""
+        """Return whether *name* alone means a whole row and not a column."""
         ...
 
     def whole_row(self, offset: int) -> Expr:
@@ -173,7 +172,7 @@ class AggregateBinder:
     def _order(self, name: str, call: exp.Expr, clauses: Mapping[str, Any]) -> tuple[tuple[Expr, bool], ...]:
         unknown_clause = next((clause for clause, value in clauses.items() if value and clause not in _CLAUSES), None)
         if unknown_clause:
-            raise self.source.not_yet(f"{call.name} OVER with {unknown_clause.replace('_', ' ').upper()} is", offset=offset_of(call))
+            raise self.source.not_yet(call, f"{call.name} OVER with {unknown_clause.replace('_', ' ').upper()} is")
         if name not in ORDERED_AGGREGATES:
             return ()
         order = clauses.get("order")
@@ -186,11 +185,11 @@ class AggregateBinder:
     def _order_key(self, name: str, node: exp.Expr) -> tuple[Expr, bool]:
         descending = bool(node.args.get("desc"))
         if bool(node.args.get("nulls_first")) == descending:
-            raise self.source.not_yet("NULLS FIRST or LAST is", offset=offset_of(node), fix="leave it out: NULL is lowest")
+            raise self.source.not_yet(node, "NULLS FIRST or LAST is", fix="leave it out: NULL is lowest")
         return self._comparable(self.bind(node.this), node, numbers=name in _PERCENTILES), descending
 
     def _error(self, message: str, node: exp.Expr, *, fix: str = "", example: str = "") -> Exception:
-        return self.source.error(message, code="FUNCTION", offset=offset_of(node), fix=fix, example=example)
+        return self.source.error("FUNCTION", node, message, fix=fix, example=example)
 
 
 def _number(node: exp.Expr) -> Decimal | None:

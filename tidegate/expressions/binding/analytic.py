@@ -21,8 +21,7 @@ from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.functions.dates import DATE_PARTS
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.syntax.dialect import LIMIT, WHEN
-from tidegate.expressions.syntax.errors import Source, suggest
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.syntax.errors import Source, offset_of, suggest
 from tidegate.expressions.tree import UNITS_US, Aggregate, Analytic, Expr
 
 _ARGUMENTS = {"lag": (1, 3), "last": (1, 2), "isfirst": (2, 2)}
@@ -100,7 +99,7 @@ class AnalyticBinder:
             fix = "leave it out: rows stand in the order of time"
             raise self._error(name, f"{name.upper()} takes no ORDER BY in OVER", call, code="FUNCTION", fix=fix)
         if clause:
-            raise self.source.not_yet(f"{clause.replace('_', ' ').upper()} in OVER is", offset=offset_of(call))
+            raise self.source.not_yet(call, f"{clause.replace('_', ' ').upper()} in OVER is")
 
     def _check_count(self, name: str, call: exp.Expr) -> None:
         least, most = _ARGUMENTS[name]
@@ -121,9 +120,7 @@ class AnalyticBinder:
         inner_call = next((inner for inner in part.walk() if isinstance(inner, (Aggregate, Analytic))), None)
         if inner_call is not None:
             message = f"{inner_call} cannot stand inside {name.upper()} OVER"
-            raise self.source.error(
-                message, code="GROUP", offset=inner_call.offset, fix="compute it in a step", example="WITH step AS (SELECT ...)"
-            )
+            raise self.source.error("GROUP", inner_call.offset, message, fix="compute it in a step", example="WITH step AS (SELECT ...)")
 
     def _aggregate(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
         total = self.bind_aggregate(name, call, over)
@@ -138,9 +135,9 @@ class AnalyticBinder:
         if offset is None or offset < 1:
             fix = "LAST gives the row itself" if offset == 0 else "write a number"
             raise self.source.error(
+                "FUNCTION",
+                call.expressions[1],
                 "LAG goes back a whole number of rows, 1 or more",
-                code="FUNCTION",
-                offset=offset_of(call.expressions[1]),
                 fix=fix,
                 example="LAG(delay, 2) OVER (LIMIT DURATION(hour, 1))",
             )
@@ -155,9 +152,9 @@ class AnalyticBinder:
         if None not in kinds and Kind.NULL not in kinds and kinds[0] is not kinds[1]:
             expected_type, given_type = (kind.asa_name for kind in kinds if kind is not None)
             raise self.source.error(
+                "TYPE",
+                call.expressions[place],
                 f"the default of {name.upper()} is {given_type}, but {arg} is {expected_type}",
-                code="TYPE",
-                offset=offset_of(call.expressions[place]),
                 fix=f"write a default of type {expected_type}",
             )
         return default
@@ -166,8 +163,7 @@ class AnalyticBinder:
 
     def _limit_us(self, name: str, limit: exp.Expr | None, call: exp.Expr) -> int:
         if limit is None:
-            message = f"{name.upper()} must say how far back it looks"
-            raise self._error(name, message, call, fix="write OVER ( ... LIMIT DURATION(unit, n))")
+            raise self._error(name, f"{name.upper()} must say how far back it looks", call, fix="write OVER ( ... LIMIT DURATION(unit, n))")
         if not isinstance(limit, exp.Anonymous) or str(limit.name).lower() != "duration":
             raise self._error(name, "LIMIT takes DURATION(unit, n)", limit, fix="write it as shown")
         return self._duration_us(limit.expressions, limit, name)
@@ -180,9 +176,7 @@ class AnalyticBinder:
         unit_us = UNITS_US.get(DATE_PARTS.get(spelled.lower(), ""))
         if unit_us is None:
             fix = suggest(spelled, UNITS_US, f"units are {', '.join(UNITS_US)}")
-            raise self.source.error(
-                f"there is no unit {spelled or args[0].sql(dialect='tsql')}", code="WINDOW", offset=offset_of(node), fix=fix
-            )
+            raise self.source.error("WINDOW", node, f"there is no unit {spelled or args[0].sql(dialect='tsql')}", fix=fix)
         number = _whole_number(args[1])
         if number is None or number < 1:
             raise self._error(name, "a duration is a whole number of units, 1 or more", node, fix="write a number")
@@ -190,7 +184,7 @@ class AnalyticBinder:
 
     def _error(self, name: str, message: str, node: exp.Expr, *, code: str = "WINDOW", fix: str = "") -> Exception:
         example = _EXAMPLES.get(name, f"{name.upper()}(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))")
-        return self.source.error(message, code=code, offset=offset_of(node), fix=fix, example=example)
+        return self.source.error(code, node, message, fix=fix, example=example)
 
 
 def _whole_number(node: exp.Expr) -> int | None:

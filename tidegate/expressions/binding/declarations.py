@@ -25,11 +25,9 @@ def apply_declarations(source: Source, declarations: Sequence[Declaration], inpu
         if name not in schemas:
             known = [schema.name for schema in inputs]
             fix = suggest(declaration.name, known, f"inputs are {', '.join(known)}" if known else "configure it under [inputs]")
-            raise source.error(f"there is no input {declaration.name}", code="INPUT", offset=declaration.offset, fix=fix)
+            raise source.error("INPUT", declaration.offset, f"there is no input {declaration.name}", fix=fix)
         if name in declared:
-            raise source.error(
-                f"{declaration.name} is declared twice", code="NAME", offset=declaration.offset, fix="declare all its fields at once"
-            )
+            raise source.error("NAME", declaration.offset, f"{declaration.name} is declared twice", fix="declare all its fields at once")
         declared.add(name)
         schemas[name] = _apply(declaration, source, schemas[name])
     return list(schemas.values())
@@ -43,9 +41,9 @@ def _apply(declaration: Declaration, source: Source, schema: InputSchema) -> Inp
         configured_kind = schema.declared_kind(names)
         if configured_kind is not None and configured_kind is not DECLARABLE[kind]:
             message = f"{schema.name}.{path} is configured as {configured_kind.asa_name}, not as {kind}"
-            raise source.error(message, code="TYPE", offset=offset, fix=f"write {configured_kind.asa_name}, or CAST it where it is used")
+            raise source.error("TYPE", offset, message, fix=f"write {configured_kind.asa_name}, or CAST it where it is used")
         if not schema.may_have(names):
             fix = suggest(names[0], schema.fields, f"its fields are {', '.join(schema.fields)}")
-            raise source.error(f"{schema.name} has no field {path}", code="FIELD", offset=offset, fix=fix)
+            raise source.error("FIELD", offset, f"{schema.name} has no field {path}", fix=fix)
         fields = {name: declared for name, declared in fields.items() if name.lower() != path.lower()} | {path: kind}
     return replace(schema, fields=fields)

@@ -9,8 +9,8 @@ from ordering.errors import SettingError
 from tidegate.expressions.kinds import DECLARABLE, Kind
 from tidegate.expressions.syntax.errors import suggest
 
+# A field that is known to exist but has the kind each event gives it.
 ANY = "any"
-"""A field that is known to exist but has the kind each event gives it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,6 @@ class InputSchema:
         return DECLARABLE.get(declared.lower())
 
     def may_have(self, path: tuple[str, ...]) -> bool:
-        """Tell whether an event may have this field."""
+        """Return whether an event may have this field."""
         first = path[0].lower()
         return not self.is_closed or any(name.lower().split(".")[0] == first for name in self.fields)

@@ -5,39 +5,27 @@ Binding of expressions: sqlglot's tree of words -> :mod:`tidegate.expressions.tr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from math import isinf
-from typing import Any, Protocol
+from typing import Any
 
 from sqlglot import exp
 
-from tidegate.expressions.binding.aggregates import LOOK_BACK_CLAUSES, ORDERED_AGGREGATES, AggregateBinder
-from tidegate.expressions.binding.analytic import AnalyticBinder
-from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.evaluation.static_kinds import check_kinds, check_size, static_kind
+from tidegate.expressions.binding.function_binder import FunctionBinder, callee
+from tidegate.expressions.evaluation.static_kinds import check_size
 from tidegate.expressions.functions import column_functions, extension_aggregates
-from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, KNOWN_LATER, REFUSED, WINDOWS
+from tidegate.expressions.functions.catalog import KNOWN_LATER
 from tidegate.expressions.functions.conversions import TooLong
-from tidegate.expressions.functions.dates import DATE_PART_FUNCTIONS, DATE_PARTS
-from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function
-from tidegate.expressions.functions.patterns import PATTERN_EXAMPLES, PATTERN_PLACES, pattern_problem
-from tidegate.expressions.kinds import DECLARABLE, Kind, KindMismatch
-from tidegate.expressions.syntax.errors import Source, suggest, suggest_type
-from tidegate.expressions.syntax.parse import offset_of
+from tidegate.expressions.kinds import Kind
+from tidegate.expressions.syntax.errors import offset_of, suggest, suggest_type
 from tidegate.expressions.tree import (
     Aggregate,
     Analytic,
-    Arrival,
     Call,
     Case,
     Cast,
-    DatePart,
     Expr,
-    Field,
     Literal,
-    PartitionId,
-    Payload,
     Property,
     SystemTimestamp,
     WindowId,
@@ -56,30 +44,13 @@ _BINARY: dict[type[Any], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
+# The arguments of sqlglot's nodes that binding reads or may ignore; any other one is a construct of another SQL.
 _READ_PARTS = frozenset(
     {
-        "this",
-        "expression",
-        "expressions",
-        "negate",
-        "low",
-        "high",
-        "ifs",
-        "default",
-        "to",
-        "safe",
-        "requires_string",
-        "typed",
-        "is_string",
-        "table",
-        "db",
-        "catalog",
-        "quoted",
-        "join_mark",
-        "query",
+        *("this", "expression", "expressions", "negate", "low", "high", "ifs", "default", "to", "safe", "requires_string"),
+        *("typed", "is_string", "table", "db", "catalog", "quoted", "join_mark", "query"),
     }
 )
-"""The parts of a tree's nodes that binding reads or may ignore."""
 _TYPES = {
     "BIGINT": Kind.BIGINT,
     "FLOAT": Kind.FLOAT,
@@ -92,118 +63,12 @@ _TYPES = {
 }
 
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+# Clauses without aggregates in which analytic functions may stand.
 _ROW_CLAUSES = frozenset({"WHERE", "GROUP BY"})
-"""Clauses without aggregates in which analytic functions may stand."""
 
 
-class Names(Protocol):
-    """What names mean where an expression stands."""
-
-    def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """
-        Return what a dotted name means; *offset* is its place in the script.
-
-        Raises:
-            QueryError: Nothing, or more than one thing.
-        """
-        ...
-
-    def is_row_name(self, name: str) -> bool:
-        """Tell whether a name that stands alone means a whole row rather than a column."""
-        ...
-
-    def whole_row(self, offset: int) -> Expr:
-        """
-        Return a whole row as a record; *offset* is the place of the word that takes it.
-
-        Raises:
-            QueryError: There is more than one row to take.
-        """
-        ...
-
-
-@dataclass(frozen=True)
-class InputNames:
-    """
-    Names of the events of one input.
-
-    Args:
-        source: The script, for error places.
-        schema: The input.
-        aliases: Names that may stand before a field's (``f.origin``), in lower case.
-        reads_json_texts: Whether a declared record that is a text with JSON in it is read, too; a plain path reads records alone.
-    """
-
-    source: Source
-    schema: InputSchema
-    aliases: frozenset[str] = frozenset()
-    reads_json_texts: bool = False
-
-    def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """Return the field, perhaps behind an alias."""
-        path = path[1:] if len(path) > 1 and path[0].lower() in self.aliases else path
-        field = self.field(path, offset)
-        record = next((path[:end] for end in range(len(path) - 1, 0, -1) if self.schema.declared_kind(path[:end]) is Kind.RECORD), ())
-        if not record or not self.reads_json_texts:
-            return field
-        member, kind = Property(self.field(record, offset), path[len(record) :], offset=offset), self.schema.declared_kind(path)
-        return member if kind is None else Cast(member, kind, declared=True, offset=offset)
-
-    def is_row_name(self, name: str) -> bool:
-        """Tell whether *name* is the input's, and no field is known that is called so too."""
-        return (
-            name.lower() in self.aliases
-            and self.schema.declared_kind((name,)) is None
-            and not (self.schema.is_closed and self.schema.may_have((name,)))
-        )
-
-    def whole_row(self, offset: int) -> Expr:
-        """Return the event's payload."""
-        return Payload(offset=offset)
-
-    def field(self, path: tuple[str, ...], offset: int = -1) -> Expr:
-        """
-        Return a field by its path, converted to its declared type if it has one.
-
-        Raises:
-            QueryError: The input has no such field.
-        """
-        if {"", "*"} & set(path):
-            raise self.source.error(
-                "a field cannot be named * or nothing", code="FIELD", offset=offset, fix="name the field", example="[my field]"
-            )
-        if len(path) == 1 and self.schema.declared_kind(path) is None:
-            if path[0].lower() == "partitionid":
-                return PartitionId(offset=offset)
-            if path[0].lower() == "eventenqueuedutctime":
-                return Arrival(offset=offset)
-            if path[0].lower() == "eventprocessedutctime":
-                fix = "use System.Timestamp(), or EventEnqueuedUtcTime"
-                raise self.source.error(f"{path[0]} would differ between replays", code="FIELD", offset=offset, fix=fix)
-        if not self.schema.may_have(path):
-            known = [name.split(".")[0] for name in self.schema.fields]
-            fix = suggest(path[0], known, f"its fields are {', '.join(known)}")
-            raise self.source.error(f"{self.schema.name} has no field {path[0]}", code="FIELD", offset=offset, fix=fix)
-        kind = self.schema.declared_kind(path)
-        field = Field(path, offset=offset)
-        return field if kind is None else Cast(field, kind, declared=True, offset=offset)
-
-
-class ScalarBinder:
-    """
-    Binds expressions.
-
-    Args:
-        source: The script, for error places.
-        names: What the names in them mean.
-        aliases: Expressions by the names that the script gave them, in lower case; outside of aggregates and of functions
-            that look back these count before *names*.
-    """
-
-    def __init__(self, source: Source, names: Names, aliases: Mapping[str, Expr] | None = None) -> None:
-        self.source, self.names = source, names
-        self._aliases = aliases or {}
-        self._is_inside_aggregate = False
+class ScalarBinder(FunctionBinder):
+    """Binds expressions: names, constants and operators here, functions as its base class does."""
 
     def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
         """
@@ -224,10 +89,7 @@ class ScalarBinder:
             fix = "put the condition on groups into HAVING" if aggregates == "WHERE" else "name the aggregate in SELECT"
             fix = "compute it in a step" if isinstance(refused_part, Analytic) else fix
             raise self.source.error(
-                f"{aggregates} works on single events, so {refused_part} cannot stand there",
-                code="GROUP",
-                offset=refused_part.offset,
-                fix=fix,
+                "GROUP", refused_part.offset, f"{aggregates} works on single events, so {refused_part} cannot stand there", fix=fix
             )
         return bound
 
@@ -236,7 +98,7 @@ class ScalarBinder:
             try:
                 check_size(expr)
             except TooLong as problem:
-                raise self.source.error(str(problem), code="SIZE", offset=offset_of(node), fix="write shorter expressions") from None
+                raise self.source.error("SIZE", node, str(problem), fix="write shorter expressions") from None
 
     def bind_condition(self, node: exp.Expr, clause: str) -> Expr:
         """Bind the condition of WHERE, HAVING or ON."""
@@ -251,29 +113,10 @@ class ScalarBinder:
         raise self._not_yet(node, f"{self._spelled(node)} is")
 
     def _refuse_other_parts(self, node: exp.Expr) -> None:
-        """Refuse a construct of which the tree holds a part that nobody here would read."""
+        """Refuse a construct with a part that no handler reads: it would be ignored."""
         part = next((name for name, value in node.args.items() if value and name not in _READ_PARTS), None)
         if part and not isinstance(node, (exp.Query, exp.Window)):
             raise self._not_yet(node, f"{part.upper()} in {self._spelled(node)} is")
-
-    def _check_kinds(self, expr: Expr, node: exp.Expr) -> Expr:
-        try:
-            check_kinds(expr)
-        except KindMismatch as problem:
-            raise self.source.error(
-                f"{problem}: {expr}",
-                code="TYPE",
-                offset=offset_of(node),
-                fix="convert with CAST or TRY_CAST",
-                example="CAST(delay AS bigint)",
-            ) from None
-        return expr
-
-    def _not_yet(self, node: exp.Expr, message: str) -> Exception:
-        return self.source.not_yet(message, offset=offset_of(node))
-
-    def _spelled(self, node: exp.Expr) -> str:
-        return node.key.upper() if len(text := node.sql(dialect="tsql")) > 60 else text
 
     # Leaves
 
@@ -293,7 +136,7 @@ class ScalarBinder:
         if not isinstance(node.expression, exp.Anonymous):
             return self._property(node)
         owner, name = node.this, str(node.expression.name)
-        function_name, call = _callee(node)
+        function_name, call = callee(node)
         if column_functions.find(function_name):
             return self._column_function(function_name, call)
         if extension_aggregates.find(function_name):
@@ -303,10 +146,7 @@ class ScalarBinder:
         if name.lower() in ("window", *KNOWN_LATER):
             raise self._not_yet(node, f"{owner.name}.{name}() is")
         raise self.source.error(
-            f"there is no function {owner.name}.{name}()",
-            code="FUNCTION",
-            offset=offset_of(node),
-            fix=self._suggest_dotted(function_name, name),
+            "FUNCTION", node, f"there is no function {owner.name}.{name}()", fix=self._suggest_dotted(function_name, name)
         )
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
@@ -330,7 +170,7 @@ class ScalarBinder:
         offset = offset_of(node)
         if self._is_inside_aggregate:
             message = "System.Window().Id belongs to a group, so it cannot stand inside an aggregate"
-            raise self.source.error(message, code="GROUP", offset=offset, fix="write it beside the aggregate")
+            raise self.source.error("GROUP", offset, message, fix="write it beside the aggregate")
         return WindowId(offset=offset)
 
     def _literal(self, node: exp.Expr) -> Expr:
@@ -341,9 +181,7 @@ class ScalarBinder:
             return Literal(int(text), Kind.BIGINT, offset=offset)
         if isinf(value := float(text)):
             fix = "floats go up to 1.7976931348623157e308"
-            raise self.source.error(
-                f"{text if len(text) < 30 else 'the number'} is more than a float can hold", code="TYPE", offset=offset, fix=fix
-            )
+            raise self.source.error("TYPE", offset, f"{text if len(text) < 30 else 'the number'} is more than a float can hold", fix=fix)
         return Literal(value, Kind.FLOAT, offset=offset)
 
     def _null(self, node: exp.Expr) -> Expr:
@@ -354,21 +192,10 @@ class ScalarBinder:
 
     # Operators
 
-    def _call(self, name: str, node: exp.Expr, *args: exp.Expr) -> Expr:
-        return self._check_kinds(Call(name, tuple(self._bind(arg) for arg in args), offset=offset_of(node)), node)
-
     def _binary(self, node: exp.Expr) -> Expr:
         name = _BINARY[type(node)]
         call = self._comparison if name in _COMPARISONS else self._call
         return call(name, node, node.this, node.expression)
-
-    def _comparison(self, name: str, node: exp.Expr, *args: exp.Expr) -> Expr:
-        return self._check_kinds(Call(name, tuple(self._fold_case(self._bind(arg)) for arg in args), offset=offset_of(node)), node)
-
-    def _fold_case(self, expr: Expr) -> Expr:
-        """Return what is compared instead of *expr* where the script ignores case."""
-        may_be_text = self.source.ignores_case and static_kind(expr) in (None, Kind.NVARCHAR)
-        return Call("fold", (expr,), offset=expr.offset) if may_be_text else expr
 
     def _logic(self, node: exp.Expr) -> Expr:
         operands = [operand.unnest() for operand in node.flatten()]
@@ -382,13 +209,13 @@ class ScalarBinder:
 
     def _is(self, node: exp.Expr) -> Expr:
         if not isinstance(node.expression, exp.Null):
-            raise self.source.error(f"IS takes NULL: {self._spelled(node)}", code="SYNTAX", offset=offset_of(node), fix="compare with =")
+            raise self.source.error("SYNTAX", node, f"IS takes NULL: {self._spelled(node)}", fix="compare with =")
         return self._call("is null", node, node.this)
 
     def _in(self, node: exp.Expr) -> Expr:
         if not node.expressions:
             fix = "JOIN the two, with the time between them; LEFT JOIN and IS NULL for NOT IN"
-            raise self.source.not_yet("IN with a subquery is", offset=offset_of(node), fix=fix)
+            raise self.source.not_yet(node, "IN with a subquery is", fix=fix)
         return self._comparison("in", node, node.this, *node.expressions)
 
     def _between(self, node: exp.Expr) -> Expr:
@@ -402,30 +229,7 @@ class ScalarBinder:
 
     def _escape(self, node: exp.Expr) -> Expr:
         fix, example = "write a wildcard that is meant as a character in brackets", "note LIKE '10[%]%'"
-        raise self.source.not_yet("LIKE with ESCAPE is", offset=offset_of(node), fix=fix, example=example)
-
-    def _pattern(self, name: str, node: exp.Expr) -> Expr:
-        """Bind the pattern of a function: a constant that can be matched."""
-        pattern = self._bind(node)
-        if not isinstance(pattern, Literal):
-            if self.source.text[max(offset_of(node), 0)] == '"':
-                message, fix = f'"{node.name}" is a name, not a text', f"write '{node.name}'"
-                raise self.source.error(message, code="FIELD", offset=pattern.offset, fix=fix, example=PATTERN_EXAMPLES[name])
-            raise self._not_yet(node, f"{name.upper()} with a pattern that is no constant is")
-        if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
-            example = PATTERN_EXAMPLES[name]
-            raise self.source.error(
-                f"the pattern of {name.upper()} is text", code="TYPE", offset=pattern.offset, fix="quote it", example=example
-            )
-        if pattern.value is not None and (problem := pattern_problem(name, str(pattern.value))):
-            raise self.source.error(
-                f"the pattern of {name.upper()} {problem}",
-                code="TYPE",
-                offset=pattern.offset,
-                fix="write another pattern",
-                example=PATTERN_EXAMPLES[name],
-            )
-        return pattern
+        raise self.source.not_yet(node, "LIKE with ESCAPE is", fix=fix, example=example)
 
     def _case(self, node: exp.Expr) -> Expr:
         whens = []
@@ -453,7 +257,7 @@ class ScalarBinder:
             return _TYPES[name]
         spelled = self._spelled_type(node)
         message, fix = f"there is no type {spelled}", suggest_type(spelled if name == "USERDEFINED" else name)
-        raise self.source.error(message, code="TYPE", offset=offset_of(node), fix=fix, example="CAST(delay AS bigint)")
+        raise self.source.error("TYPE", node, message, fix=fix, example="CAST(delay AS bigint)")
 
     def _spelled_type(self, node: exp.Expr) -> str:
         """Return the type as the script spells it, which the tree has forgotten."""
@@ -463,131 +267,6 @@ class ScalarBinder:
 
     # Functions
 
-    def _function(self, node: exp.Expr) -> Expr:
-        spelled, offset = str(node.name), offset_of(node)
-        name, args = spelled.lower(), node.expressions
-        if name in AGGREGATES:
-            return self._aggregate(name, node)
-        if name in ANALYTICS:
-            return self._analytic(name, node, None)
-        if name in WINDOWS:
-            raise self.source.error(
-                f"{spelled} can stand in GROUP BY only", code="WINDOW", offset=offset, fix=f"write GROUP BY ..., {spelled}(...)"
-            )
-        if name in ("convert", "try_convert"):
-            return self._convert(node)
-        if column_functions.find(name):
-            return self._column_function(name, node)
-        if name not in CALLABLE:
-            if name in REFUSED:
-                message, fix = REFUSED[name]
-                raise self.source.error(f"{spelled} {message}", code="FUNCTION", offset=offset, fix=fix)
-            if name in KNOWN_LATER:
-                raise self.source.not_yet(f"{spelled} is", offset=offset)
-            known = [known.upper() for known in (*CALLABLE, *column_functions.names(), *AGGREGATES, *ANALYTICS) if " " not in known]
-            raise self.source.error(
-                f"there is no function {spelled}", code="FUNCTION", offset=offset, fix=suggest(spelled, known, "see the list of functions")
-            )
-        self._refuse_count(FUNCTIONS[name], node)
-        if name in DATE_PART_FUNCTIONS:
-            return self._date_function(name, node)
-        if name in PATTERN_PLACES:
-            pattern = self._pattern(name, args[PATTERN_PLACES[name]])
-            value = self._bind(args[1 - PATTERN_PLACES[name]])
-            return self._check_kinds(Call(name, (value, pattern) if PATTERN_PLACES[name] else (pattern, value), offset=offset), node)
-        return self._comparison(name, node, *args) if name == "nullif" else self._call(name, node, *args)
-
-    def _refuse_count(self, function: Function | column_functions.ColumnFunction, node: exp.Expr) -> None:
-        count = len(node.expressions)
-        if not function.args_min <= count <= function.args_max:
-            message = f"{node.name} takes {_argument_count(function)}, not {count}"
-            raise self.source.error(message, code="FUNCTION", offset=offset_of(node), fix=f"give it {_argument_count(function)}")
-
-    def _column_function(self, name: str, node: exp.Expr) -> Expr:
-        function = column_functions.find(name)
-        assert function is not None, f"{name} is registered"
-        self._refuse_count(function, node)
-        call = self._call(name, node, *node.expressions)
-        if name == "getrecordpropertyvalue" and isinstance(call, Call) and isinstance(property := call.args[1], Literal) and property.value:
-            return Property(call.args[0], (str(property.value),), offset=call.offset)
-        return call
-
-    def _convert(self, node: exp.Expr) -> Expr:
-        """Bind CONVERT(type, x), which is CAST(x AS type); TRY_CONVERT is TRY_CAST."""
-        name, args = str(node.name), node.expressions
-        if len(args) != 2:
-            fix = "write CAST, and DATENAME or DATEPART for parts of a datetime"
-            raise self.source.error(f"{name} takes a type and a value", code="FUNCTION", offset=offset_of(node), fix=fix)
-        spelled = args[0].sql(dialect="tsql").lower()
-        kind = DECLARABLE.get(spelled)
-        if kind is None:
-            message, fix, example = f"there is no type {spelled}", suggest_type(spelled), f"{name}(bigint, delay)"
-            raise self.source.error(message, code="TYPE", offset=offset_of(node), fix=fix, example=example)
-        cast = Cast(self._bind(args[1]), kind, lenient=name.lower() == "try_convert", offset=offset_of(node))
-        return self._check_kinds(cast, node)
-
-    def _date_function(self, name: str, node: exp.Expr) -> Expr:
-        first, *others = node.expressions
-        spelled = first.name if isinstance(first, (exp.Column, exp.Identifier)) else ""
-        unit = DATE_PARTS.get(spelled.lower())
-        if unit is None:
-            raise self.source.error(
-                f"{name.upper()} has no unit {spelled or self._spelled(first)}",
-                code="FUNCTION",
-                offset=offset_of(first),
-                fix=suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}"),
-                example="DATEADD(second, 5, scheduled)",
-            )
-        args = (DatePart(unit, offset=offset_of(first)), *(self._bind(arg) for arg in others))
-        return self._check_kinds(Call(name, args, offset=offset_of(node)), node)
-
-    def _aggregate(self, name: str, call: exp.Expr, over: exp.Expr | None = None) -> Aggregate:
-        if self._is_inside_aggregate:
-            raise self.source.error(
-                f"{name.upper()} cannot stand inside an aggregate", code="GROUP", offset=offset_of(call), fix="aggregate once per query"
-            )
-        self._is_inside_aggregate = True
-        try:
-            return AggregateBinder(self.source, self._bind, self._check_kinds, self.names).bind_call(name, call, over)
-        finally:
-            self._is_inside_aggregate = False
-
-    def _window_function(self, node: exp.Expr) -> Expr:
-        name, call = _callee(node.this)
-        if extension_aggregates.find(name) or name in ANALYTICS:
-            return self._analytic(name, call, node)
-        if name in AGGREGATES:
-            looks_back = name not in ORDERED_AGGREGATES or any(node.args.get(clause) for clause in LOOK_BACK_CLAUSES)
-            return (self._analytic if looks_back else self._aggregate)(name, call, node)
-        self._bind(node.this)
-        raise self.source.error(
-            f"{node.this.name or self._spelled(node.this)} takes no OVER",
-            code="FUNCTION",
-            offset=offset_of(node),
-            fix="leave it out, or take a function that looks back",
-            example="LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
-        )
-
-    def _filter(self, node: exp.Expr) -> Expr:
-        raise self.source.not_yet(
-            "FILTER is", offset=offset_of(node), fix="write CASE in the aggregate: SUM(CASE WHEN delay > 0 THEN delay END)"
-        )
-
-    def _within_group(self, node: exp.Expr) -> Expr:
-        raise self.source.error(
-            "WITHIN GROUP is not written here",
-            code="FUNCTION",
-            offset=offset_of(node),
-            fix="write OVER (ORDER BY ...) in its place",
-            example="PERCENTILE_CONT(0.95) OVER (ORDER BY delay)",
-        )
-
-    def _analytic(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Expr:
-        # It is computed before any aggregate, so it may stand inside of one.
-        binder = ScalarBinder(self.source, self.names)
-        binding = AnalyticBinder(self.source, binder.bind, binder.bind_condition, binder._aggregate, self.names.whole_row)
-        return binding.bind_call(name, call, over)
-
     def _subquery(self, node: exp.Expr) -> Expr:
         raise self._not_yet(node, "a subquery is")
 
@@ -595,22 +274,8 @@ class ScalarBinder:
         raise self._not_yet(node, "* beside other columns is")
 
 
-def _argument_count(function: Function | column_functions.ColumnFunction) -> str:
-    if function.args_min == function.args_max:
-        return f"{function.args_min or 'no'} argument{'s' if function.args_min != 1 else ''}"
-    most = "more" if function.args_max == ARGUMENTS_MAX else str(function.args_max)
-    return f"{function.args_min} or {most} arguments"
-
-
-def _callee(node: exp.Expr) -> tuple[str, exp.Expr]:
-    """Return the name (lower case, perhaps with a dot) of the function that is called, and the call; no name where it is none."""
-    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
-        return f"{node.this.name}.{node.expression.name}".lower(), node.expression
-    return str(node.name).lower() if isinstance(node, exp.Anonymous) else "", node
-
-
 def is_window_id(node: exp.Expr) -> bool:
-    """Tell whether *node* is ``System.Window().Id``."""
+    """Return whether *node* is ``System.Window().Id``."""
     if not isinstance(node, exp.Dot) or not isinstance(node.this, exp.Dot) or not isinstance(node.this.expression, exp.Anonymous):
         return False
     return [node.this.this.name.lower(), str(node.this.expression.name).lower(), node.expression.name.lower()] == ["system", "window", "id"]

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from ordering.errors import QueryError
 from tidegate.expressions.binding.input_schema import InputSchema
-from tidegate.expressions.binding.scalar_binder import InputNames, ScalarBinder
+from tidegate.expressions.binding.names import InputNames
+from tidegate.expressions.binding.scalar_binder import ScalarBinder
 from tidegate.expressions.syntax.errors import Source
 from tidegate.expressions.syntax.parse import parse_expression
 from tidegate.expressions.syntax.plain_path import plain_path
@@ -51,11 +52,9 @@ def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:
     source, _ = parse_expression(text, where)
     foreign = next((part for part in bound.walk() if isinstance(part, (Leaf, Aggregate)) and not isinstance(part, Field)), None)
     if foreign is not None:
-        raise source.error(
-            f"{foreign} is no part of the payload", code="TIMESTAMP", offset=foreign.offset, fix="name a field of the payload"
-        )
+        raise source.error("TIMESTAMP", foreign.offset, f"{foreign} is no part of the payload", fix="name a field of the payload")
     if not bound.leaves():
-        raise source.error(f"{bound} names no field: all events would have one time", code="TIMESTAMP", offset=-1, fix="name a field")
+        raise source.error("TIMESTAMP", -1, f"{bound} names no field: all events would have one time", fix="name a field")
     return bound
 
 

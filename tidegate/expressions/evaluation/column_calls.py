@@ -21,8 +21,8 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Call, Case, ComputedCall, Expr, Property
 from tidegate.expressions.variant import Variant, gather
 
+# An expression without column functions, its leaves, their length -> its column and failures.
 Compute = Callable[[Expr, Mapping[Expr, Variant], int], tuple[Variant, list[Failure]]]
-"""An expression without column functions, its leaves, their length -> its column and failures."""
 
 
 @dataclass

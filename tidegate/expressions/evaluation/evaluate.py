@@ -29,18 +29,12 @@ from tidegate.expressions.functions import catalog, column_functions
 from tidegate.expressions.functions.column_functions import Failure, RowNumbers
 from tidegate.expressions.functions.conversions import DUCK_TYPES, TypedSql, can_fail
 from tidegate.expressions.kinds import Kind, KindMismatch
-from tidegate.expressions.tree import (
-    Call,
-    Case,
-    Cast,
-    Expr,
-    Literal,
-)
+from tidegate.expressions.tree import Call, Case, Cast, Expr, Literal
 from tidegate.expressions.variant import Variant, finite, gather
 
 _KINDS = tuple(Kind)
+# The kinds of so many leaves fit 30 bits, which leaves more than 30 bits for the number of a row.
 _CODES_IN_INT64 = 10
-"""The kinds of so many leaves fit 30 bits, which leaves more than 30 bits for the number of a row."""
 
 
 def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:

@@ -80,12 +80,7 @@ def _analytic_kind(expr: Analytic) -> Kind | None:
 
 
 def check_kinds(expr: Expr) -> None:
-    """
-    Check the outermost operation of *expr* as far as its arguments have one kind.
-
-    Raises:
-        KindMismatch: It cannot work on them.
-    """
+    """Check the outermost operation of *expr* as far as its arguments have one kind. Raises KindMismatch: it cannot work on them."""
     kinds = {part: static_kind(part) for part in expr.parts if not isinstance(part, DatePart)}
     if isinstance(expr, Property):
         return
@@ -108,12 +103,7 @@ def _is_constant(expr: Expr) -> bool:
 
 
 def check_size(expr: Expr) -> None:
-    """
-    Check that *expr* can be computed whatever kinds its leaves turn out to have.
-
-    Raises:
-        TooLong: It would become too long a text.
-    """
+    """Check that *expr* can be computed whatever kinds its leaves turn out to have. Raises TooLong: it would become too long a text."""
     for kind in (Kind.FLOAT, Kind.NVARCHAR):
         columns: dict[Expr, TypedSql] = {
             part: TypedSql("c0", static_kind(part) or kind)

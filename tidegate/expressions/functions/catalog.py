@@ -30,31 +30,32 @@ from tidegate.expressions.functions.texts import TEXT_FUNCTIONS
 
 _CALLABLE_TABLES = (NUMERIC_FUNCTIONS, TEXT_FUNCTIONS, CONDITIONAL_FUNCTIONS, DATE_FUNCTIONS, PATTERN_FUNCTIONS, RECORD_FUNCTIONS)
 
+# Every function and operator by its name in lower case, but for column functions.
 FUNCTIONS: dict[str, Function] = OPERATORS | {name: function for table in _CALLABLE_TABLES for name, function in table.items()}
-"""Every function and operator by its name in lower case, but for column functions."""
+# What a script can call by name.
 CALLABLE = tuple(name for table in _CALLABLE_TABLES for name in table)
-"""What a script can call by name."""
 AGGREGATES = (
     *("count", "sum", "avg", "min", "max", "stdev", "stdevp", "var", "varp"),
     *("collect", "collecttop", "topone", "percentile_cont", "percentile_disc"),
 )
+# The functions that look back from each row and are no aggregates.
 ANALYTICS = ("lag", "last", "isfirst")
-"""The functions that look back from each row and are no aggregates."""
 _WINDOWS = ("tumbling", "hopping", "sliding", "session")
+# The window functions, by all their names.
 WINDOWS = (*_WINDOWS, *(f"{name}window" for name in _WINDOWS), "snapshotwindow", "window", "windows")
-"""The window functions, by all their names."""
+# Names that Stream Analytics has and this engine has not yet; they get a message of their own.
 KNOWN_LATER = frozenset(
     {
         *("anomalydetection_changepoint", "anomalydetection_spikeanddip", "first_value", "getmetadatapropertyvalue"),
         *("createlinestring", "createpoint", "createpolygon", "st_distance", "st_intersects", "st_overlaps", "st_within"),
     }
 )
-"""Names that Stream Analytics has and this engine has not yet; they get a message of their own."""
 
 # A function that reads the clock or draws a number would give a replay other results.
 _DIFFERS = "would differ between replays"
 _CLOCK = _DIFFERS, "write System.Timestamp(), the event's or the window's time"
 _RANKING = "is no function here", "write CollectTop(n) OVER (ORDER BY ...) in a window, whose ranks count from 1"
+# Functions that are refused, with the reason and what to write instead.
 REFUSED = {
     **dict.fromkeys(("getdate", "getutcdate", "sysdatetime", "sysutcdatetime", "current_timestamp", "now"), _CLOCK),
     "newid": (_DIFFERS, "use a field that tells events apart"),
@@ -63,4 +64,3 @@ REFUSED = {
     **dict.fromkeys(("row_number", "rank", "dense_rank"), _RANKING),
     "getarrayelements": ("stands after CROSS APPLY and OUTER APPLY only", "write FROM i CROSS APPLY GetArrayElements(i.readings) AS r"),
 }
-"""Functions that are refused, with the reason and what to write instead."""

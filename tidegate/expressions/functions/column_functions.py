@@ -1,11 +1,9 @@
 """
-Column functions: what no one statically typed expression can compute, because the kind of its result differs from row to
-row, or because it is written in Python.
+Column functions: functions whose result differs in kind from row to row, or that are written in Python.
 
-A column function takes whole columns (:class:`~tidegate.expressions.variant.Variant`) and gives one. Law: its value in
-a row depends on the arguments in that row alone, so it is the same wherever a batch begins or ends; of a row that it
-cannot work on it says why (:class:`Failure`), and never raises. It is called by the name it is registered under, which may
-be a dotted one (``udf.name``).
+A column function takes whole columns (:class:`~tidegate.expressions.variant.Variant`) and returns one. A script calls it by the
+name under which it is registered, which may have a dot (``udf.name``). Law: its value in a row depends on the arguments in that
+row alone. A row that it cannot compute is reported as a :class:`Failure`, never raised.
 """
 
 from __future__ import annotations
@@ -31,8 +29,8 @@ class Failure:
     reason: str
 
 
+# Columns of the arguments and their length -> the column of the results, and the rows that failed, NULL in it.
 ColumnRule = Callable[[Sequence[Variant], int], tuple[Variant, Sequence[Failure]]]
-"""Columns of the arguments and their length -> the column of the results, and the rows that failed, NULL in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +72,12 @@ def names() -> tuple[str, ...]:
 
 
 def is_column_call(expr: Expr) -> bool:
-    """Tell whether the outermost operation of *expr* works on whole columns."""
+    """Return whether the outermost operation of *expr* works on whole columns."""
     return isinstance(expr, Property) or (isinstance(expr, Call) and expr.name in _REGISTERED)
 
 
 def has_column_calls(expr: Expr) -> bool:
-    """Tell whether anything in *expr* works on whole columns."""
+    """Return whether anything in *expr* works on whole columns."""
     return any(map(is_column_call, expr.walk()))
 
 

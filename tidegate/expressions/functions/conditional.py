@@ -33,6 +33,7 @@ def _type_name(args: Sequence[TypedSql]) -> TypedSql:
     return TypedSql(f"CASE WHEN {value.sql} IS NOT NULL THEN '{value.kind.asa_name}' END", Kind.NVARCHAR)
 
 
+# By name in lower case.
 CONDITIONAL_FUNCTIONS: dict[str, Function] = {
     "coalesce": Function(1, ARGUMENTS_MAX, _coalesce, mixes_kinds=True),
     "isnull": Function(2, 2, _coalesce, mixes_kinds=True),
@@ -40,4 +41,3 @@ CONDITIONAL_FUNCTIONS: dict[str, Function] = {
     "iif": Function(3, 3, _iif, mixes_kinds=True),
     "gettype": Function(1, 1, _type_name, Kind.NVARCHAR),
 }
-"""By name in lower case."""

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from tidegate.expressions.duckdb_pool import MACRO_USES
 from tidegate.expressions.kinds import Kind, KindMismatch
 
+# Longest text one expression may become.
 SQL_CHARACTERS_MAX = 50_000
-"""Longest text one expression may become."""
+# Longest text it may become once macros stand in it in full.
 EXPANDED_CHARACTERS_MAX = 500_000
-"""Longest text it may become once macros stand in it in full."""
 
 DUCK_TYPES = {
     Kind.NULL: "INTEGER",
@@ -63,8 +63,8 @@ _TEMPLATES = {
 }
 # A regular expression holds braces of its own.
 _TEMPLATES = {pair: re.sub(r"(\{[0-9]\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
+# How the conversions begin that may fail.
 _STRICT = re.compile(r"(?<!TRY_)CAST(?:_json\(|\((?:regexp_extract|trunc)\()")
-"""How the conversions begin that may fail."""
 
 
 class TooLong(KindMismatch):
@@ -86,12 +86,7 @@ class TypedSql:
 
 
 def refuse_long(sql: str) -> None:
-    """
-    Check that a DuckDB expression is not too long once macros stand in it in full.
-
-    Raises:
-        TooLong: It is.
-    """
+    """Check that a DuckDB expression is not too long once macros stand in it in full. Raises TooLong: it is."""
     factors, length = [1], 0
     for word in re.finditer(r"'(?:[^']|'')*'|(\w*)\(|\)|[^'()]", sql):
         if word[0] == ")":
@@ -126,7 +121,7 @@ def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
 
 
 def can_fail(sql: str) -> bool:
-    """Tell whether a DuckDB expression holds a conversion that not every value survives; constants may raise a false alarm."""
+    """Return whether a DuckDB expression holds a conversion that may fail; it may be wrong about one inside a text constant."""
     return _STRICT.search(sql) is not None
 
 

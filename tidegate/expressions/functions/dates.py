@@ -28,12 +28,12 @@ _FIXED_US = {
     "microsecond": 1,
 }
 _MONTHS = {"year": 12, "quarter": 3, "month": 1}
+# More months than this lead out of the years 1 to 9999 from any of them.
 _MONTHS_MAX = 120_000
-"""More months than this lead out of the years 1 to 9999 from any of them."""
+# The units that DATENAME has English names for; of others it writes the number.
 _NAMED = {"month": "%B", "weekday": "%A"}
-"""The units that DATENAME has English names for; of others it writes the number."""
+# 1970-01-01 was a Thursday: four days after a Sunday.
 _SUNDAY_US = 4 * DAY_US
-"""1970-01-01 was a Thursday: four days after a Sunday."""
 
 _SPELLINGS = {
     "year": "yy yyyy",
@@ -49,8 +49,8 @@ _SPELLINGS = {
     "millisecond": "ms",
     "microsecond": "mcs",
 }
+# The unit that each word stands for, abbreviations included.
 DATE_PARTS = {name: unit for unit, short in _SPELLINGS.items() for name in (unit, *short.split())}
-"""The unit that each word stands for, abbreviations included."""
 
 
 def _datetime(value: TypedSql) -> str:
@@ -127,6 +127,7 @@ def _from_parts(args: Sequence[TypedSql]) -> TypedSql:
     return TypedSql(f"CASE WHEN {all_known} THEN {value} END", Kind.DATETIME)
 
 
+# The functions over datetimes, by name in lower case.
 DATE_FUNCTIONS: dict[str, Function] = {
     "dateadd": Function(3, 3, _dateadd, Kind.DATETIME),
     "datediff": Function(3, 3, _datediff, Kind.BIGINT),
@@ -137,6 +138,5 @@ DATE_FUNCTIONS: dict[str, Function] = {
     "day": Function(1, 1, _named_part("day"), Kind.BIGINT),
     "datetimefromparts": Function(7, 7, _from_parts, Kind.DATETIME),
 }
-"""The functions over datetimes, by name in lower case."""
+# Those whose first argument is a unit.
 DATE_PART_FUNCTIONS = frozenset({"dateadd", "datediff", "datename", "datepart"})
-"""Those whose first argument is a unit."""

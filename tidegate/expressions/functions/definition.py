@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from tidegate.expressions.functions.conversions import TypedSql, convert
 from tidegate.expressions.kinds import Kind, KindMismatch
 
+# Arguments of known kinds -> DuckDB expression and its kind. Raises KindMismatch.
 Rule = Callable[[Sequence[TypedSql]], TypedSql]
-"""Arguments of known kinds -> DuckDB expression and its kind. Raises KindMismatch."""
 ARGUMENTS_MAX = 1_000
 
 
@@ -44,12 +44,7 @@ def as_text(value: TypedSql) -> str:
 
 
 def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
-    """
-    Return *value* as a number of kind *least* or float; text becomes a float.
-
-    Raises:
-        KindMismatch: No value of this kind can be one.
-    """
+    """Return *value* as a number of kind *least* or float; text becomes a float. Raises KindMismatch: no value of this kind can be one."""
     if value.kind in (Kind.BIGINT, Kind.FLOAT):
         return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
     if value.kind in (Kind.NULL, Kind.BIT):
@@ -60,24 +55,14 @@ def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
 
 
 def integer(value: TypedSql) -> str:
-    """
-    Return *value* as a bigint.
-
-    Raises:
-        KindMismatch: It is of another kind.
-    """
+    """Return *value* as a bigint. Raises KindMismatch: it is of another kind."""
     if value.kind not in (Kind.BIGINT, Kind.BIT, Kind.NULL):
         raise KindMismatch(f"a bigint is needed, not {value.kind.asa_name}")
     return convert(value, Kind.BIGINT)
 
 
 def condition(value: TypedSql) -> str:
-    """
-    Return *value* as a DuckDB condition.
-
-    Raises:
-        KindMismatch: It is no bit.
-    """
+    """Return *value* as a DuckDB condition. Raises KindMismatch: it is no bit."""
     if value.kind not in (Kind.BIT, Kind.NULL):
         raise KindMismatch(f"a condition is needed, not {value.kind.asa_name}")
     return convert(value, Kind.BIT)

@@ -1,8 +1,8 @@
 """
-Offered aggregates: those that other packages bring, by the name that scripts call them by (``uda.name``).
+Aggregates that installed packages provide, by the name that scripts call them by (``uda.name``).
 
-Law: a value depends on the rows of its own group and window, in their order, and on nothing else; which other groups are
-computed in the same call is nobody's business. What a function cannot work on it names (:class:`Failure`), and never raises.
+Law: a value depends on the rows of its own group and window, in their order, and on nothing else. A group that cannot be computed
+is reported as a :class:`Failure`, never raised.
 """
 
 from __future__ import annotations
@@ -22,11 +22,9 @@ from tidegate.expressions.variant import Variant
 
 RowNumbers = npt.NDArray[np.int64]
 
+# Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result, and the
+# results that failed, NULL in it.
 AggregateRule = Callable[[Sequence[pa.Array], RowNumbers, RowNumbers], tuple[pa.Array, Sequence[Failure]]]
-"""
-Arguments of sorted rows, and the numbers of the first and last row of each result (inclusive) -> a value for each result,
-and the results that failed, NULL in it.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +57,7 @@ def find(name: str) -> ExtensionAggregate | None:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names (lower case) of all offered aggregates."""
+    """Return the names (lower case) of all aggregates of extensions."""
     return tuple(_REGISTERED)
 
 

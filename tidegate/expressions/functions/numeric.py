@@ -35,6 +35,7 @@ def _float(template: str, arguments: int = 1) -> Function:
     return Function(arguments, arguments, float_rule(template), Kind.FLOAT)
 
 
+# By name in lower case.
 NUMERIC_FUNCTIONS: dict[str, Function] = {
     "abs": Function(1, 1, _same_kind("abs({})", "abs(CAST({} AS HUGEINT))")),
     "ceiling": Function(1, 1, _same_kind("ceil({})")),
@@ -53,4 +54,3 @@ NUMERIC_FUNCTIONS: dict[str, Function] = {
     "atn2": _float("atan2({}, {})", 2),
     "pi": _float("pi()", 0),
 }
-"""By name in lower case."""

@@ -86,6 +86,7 @@ def fold_case(text: str) -> str:
     return "".join(low if len(low := character.lower()) == 1 else character for character in text)
 
 
+# By name; names with letters are internal.
 OPERATORS: dict[str, Function] = {
     **{operator: Function(2, 2, _arithmetic(operator)) for operator in ("+", "-", "*", "/", "%")},
     **{operator: Function(2, 2, _comparison(operator), Kind.BIT) for operator in ("=", "<>", "<", "<=", ">", ">=")},
@@ -106,4 +107,3 @@ OPERATORS: dict[str, Function] = {
     # What comparisons compare instead of a text in a script that ignores case.
     "fold": Function(1, 1, _fold),
 }
-"""By name; names with letters are internal."""

@@ -18,8 +18,8 @@ from tidegate.expressions.functions.conversions import TypedSql
 from tidegate.expressions.functions.definition import Function, as_text
 from tidegate.expressions.kinds import Kind
 
+# Longest pattern accepted.
 PATTERN_CHARACTERS_MAX = 1_000
-"""Longest pattern accepted."""
 
 
 def like_to_regex(pattern: str) -> str:
@@ -89,12 +89,12 @@ def _position(name: str, value: int, options: str) -> Callable[[Sequence[TypedSq
 
 
 LIKE = Function(2, 2, _like, Kind.BIT)
+# The functions that take a pattern, by name in lower case.
 PATTERN_FUNCTIONS: dict[str, Function] = {
     "patindex": Function(2, 2, _position("patindex", 1, "s"), Kind.BIGINT),
     "regexmatch": Function(2, 2, _position("regexmatch", 0, "si"), Kind.BIGINT),
 }
-"""The functions that take a pattern, by name in lower case."""
+# Which argument the pattern is.
 PATTERN_PLACES = {"like": 1, "patindex": 0, "regexmatch": 1}
-"""Which argument the pattern is."""
+# How a script writes each.
 PATTERN_EXAMPLES = {"like": "origin LIKE 'A%'", "patindex": "PATINDEX('%[0-9]%', origin)", "regexmatch": "REGEXMATCH(origin, '[0-9]+')"}
-"""How a script writes each."""

@@ -88,10 +88,10 @@ register("getarrayelement", ColumnFunction(2, 2, _element, argument_kinds=(Kind.
 register("getrecordpropertyvalue", ColumnFunction(2, 2, _property_value, argument_kinds=(Kind.RECORD, Kind.NVARCHAR)))
 
 
+# The functions of records and arrays whose results have one kind, by name in lower case.
 RECORD_FUNCTIONS: dict[str, Function] = {
     "getarraylength": Function(
         1, 1, kind_rule(Kind.ARRAY, "CAST(json_array_length(CAST({} AS VARCHAR)) AS BIGINT)", Kind.BIGINT), Kind.BIGINT
     ),
     "getrecordproperties": Function(1, 1, kind_rule(Kind.RECORD, "record_properties(CAST({} AS VARCHAR))", Kind.ARRAY), Kind.ARRAY),
 }
-"""The functions of records and arrays whose results have one kind, by name in lower case."""

@@ -12,8 +12,8 @@ from tidegate.expressions.functions.conversions import TypedSql
 from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function, as_text, integer, text_rule
 from tidegate.expressions.kinds import Kind
 
+# A longer text made by REPLICATE or SPACE is NULL.
 REPEATED_CHARACTERS_MAX = 1_000_000
-"""A longer text made by REPLICATE or SPACE is NULL."""
 
 # DuckDB's greatest and least pass over NULL, and its texts have fewer characters than a count may say.
 _CHARACTERS_MAX = 2**31 - 1
@@ -65,6 +65,7 @@ def _charindex(args: Sequence[TypedSql]) -> TypedSql:
     return TypedSql(f"CAST(CASE WHEN {position} = 0 THEN 0 ELSE {position} + {start} - 1 END AS BIGINT)", Kind.BIGINT)
 
 
+# By name in lower case.
 TEXT_FUNCTIONS: dict[str, Function] = {
     "len": Function(1, 1, text_rule("CAST(length(rtrim({}, ' ')) AS BIGINT)", Kind.BIGINT), Kind.BIGINT),
     "lower": Function(1, 1, text_rule("lower({})"), Kind.NVARCHAR),
@@ -87,4 +88,3 @@ TEXT_FUNCTIONS: dict[str, Function] = {
     "space": Function(1, 1, _space, Kind.NVARCHAR),
     "translate": Function(3, 3, text_rule(_TRANSLATE), Kind.NVARCHAR),
 }
-"""By name in lower case."""

@@ -1,1 +1,5 @@
-"""The query language as text: dialect, statements, paths, slips and errors."""
+"""
+The query language as text: its dialect, its statements, and errors with a place in the script. Nothing has a meaning here yet.
+
+Binding and the SQL room of queries import from here; it imports only :mod:`tidegate.expressions.kinds`.
+"""

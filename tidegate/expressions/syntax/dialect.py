@@ -1,13 +1,11 @@
 """
 The dialect: T-SQL as Stream Analytics writes it, read by sqlglot.
 
-Four differences to T-SQL. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` says what event time is and along which
-key time advances. ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` says which events a function
-looks back on; the clauses may stand in any order. Every function is read as it is spelled, because meaning is given by
-:mod:`tidegate.expressions.functions.catalog` and an error must show the script's own words. CAST and TRY_CAST are the only
-functions with a grammar of their own.
-
-sqlglot's compiled distribution forbids deriving dialects; it is refused with a clear message before anything is read.
+It differs from T-SQL in three ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` says what event time is, and along which
+key time advances. ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` says on which events a function
+looks back; the clauses may stand in any order. Every function is read as it is spelled:
+:mod:`tidegate.expressions.functions.catalog` gives the meaning, and an error shows the script's own words. Only CAST and TRY_CAST
+have a grammar of their own.
 """
 
 from __future__ import annotations
@@ -23,23 +21,18 @@ from sqlglot.tokenizer_core import TokenType
 
 from ordering.errors import QueryError
 
+# Argument of a table node: the expression of TIMESTAMP BY.
 TIMESTAMP_BY = "timestamp_by"
-"""Argument of a table node: the expression of TIMESTAMP BY."""
+# Argument of a table node: the list of expressions of TIMESTAMP BY ... OVER.
 OVER = "over"
-"""Argument of a table node: the list of expressions of TIMESTAMP BY ... OVER."""
+# Argument of an OVER node: the function call DURATION(unit, n).
 LIMIT = "limit"
-"""Argument of an OVER node: the function call DURATION(unit, n)."""
+# Argument of an OVER node: the condition of WHEN.
 WHEN = "when"
-"""Argument of an OVER node: the condition of WHEN."""
 
 
 def refuse_compiled() -> None:
-    """
-    Refuse a sqlglot whose modules are compiled.
-
-    Raises:
-        QueryError: The ``sqlglotc`` distribution (``sqlglot[c]``) is installed.
-    """
+    """Refuse a sqlglot whose modules are compiled. Raises QueryError: the ``sqlglotc`` distribution (``sqlglot[c]``) is installed."""
     core = importlib.import_module("sqlglot.tokenizer_core")
     if getattr(tokens, "SQLGLOTC_INSTALLED", False) or not str(getattr(core, "__file__", ".py")).endswith(".py"):
         raise QueryError(
@@ -55,11 +48,17 @@ refuse_compiled()
 
 
 class AsaParser(TSQLParser):
-    """T-SQL's parser with TIMESTAMP BY, and functions left as they are spelled."""
+    """
+    T-SQL's parser with TIMESTAMP BY, and functions left as they are spelled.
+
+    All overrides of sqlglot's private methods are in this class: ``_parse_table``, ``_parse_table_alias`` and ``_parse_window``. A
+    new minor version may change them, so pyproject.toml caps sqlglot, and ``test_dialect.py`` names the version they were tried with.
+    """
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
     # Session(...) is a window, not a word about connections.
     FUNC_TOKENS: ClassVar[set[Any]] = {*TSQLParser.FUNC_TOKENS, TokenType.SESSION}
+    # CASE is the only word that is read as a function without brackets.
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": lambda self: self._parse_case()}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -82,6 +81,7 @@ class AsaParser(TSQLParser):
             name = self.expression(exp.Identifier(this=self._prev.text, quoted=False), self._prev)
             return self.expression(exp.Table(this=name))
         table = super()._parse_table(*args, **kwargs)
+        # What follows a table in T-SQL - an alias, joins - follows TIMESTAMP BY here, so it is read once more.
         if isinstance(table, exp.Table) and self._is_at_timestamp_by():
             self._advance(2)
             table.set(TIMESTAMP_BY, self._parse_timestamp_by())
@@ -118,7 +118,7 @@ class AsaParser(TSQLParser):
         return window
 
     def _parse_over_clause(self, window: exp.Window) -> bool:
-        """Read one clause of OVER ( ... ); tell whether there was one."""
+        """Read one clause of OVER ( ... ); return whether there was one."""
         readers: dict[str, Any] = {
             "partition_by": self._parse_partition_by,
             "order": self._parse_order,

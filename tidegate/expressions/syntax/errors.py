@@ -1,8 +1,8 @@
 """
 Errors of scripts: each names its place, what to write instead, and the nearest correct spelling.
 
-A script is known only by its text, so a place is an offset into it until it is told to a person, who wants
-``file:line:column`` counted from 1. The stable codes:
+Inside the program a place is an offset into the script; a message shows it as ``file:line:column``, counted from 1. The stable
+codes:
 
 ========================  ==========================================================================================
 ``TG-QUERY-SYNTAX``       the text is no SQL of this dialect
@@ -28,9 +28,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
+from typing import TYPE_CHECKING
 
 from ordering.errors import QueryError
 from tidegate.expressions.kinds import Kind
+
+if TYPE_CHECKING:  # suggestions are made in processes that do not need sqlglot
+    from sqlglot import exp
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Source:
     Args:
         text: The script.
         file: Its name.
-        prefix_length: How many characters at its beginning nobody wrote: they count for no column.
+        prefix_length: How many characters at its beginning are not the author's; columns are counted after them.
         ignores_case: Whether it asks for comparisons of texts that ignore case.
     """
 
@@ -57,14 +61,21 @@ class Source:
         before = self.text[self.prefix_length : offset]
         return f"{self.file}:{before.count(chr(10)) + 1}:{len(before) - (before.rfind(chr(10)) + 1) + 1}"
 
-    def error(self, message: str, *, code: str, offset: int, fix: str = "", example: str = "") -> QueryError:
-        """Build the error of what stands at offset *at*."""
+    def error(self, code: str, place: exp.Expr | int, message: str, *, fix: str = "", example: str = "") -> QueryError:
+        """Return the error of what stands at *place*: a part of the script's tree, or an offset (-1: the script as a whole)."""
+        offset = place if isinstance(place, int) else offset_of(place)
         return QueryError(message, code=f"TG-QUERY-{code}", where=self.location(offset), fix=fix, example=example)
 
-    def not_yet(self, construct: str, *, offset: int, fix: str = "", example: str = "") -> QueryError:
-        """Build the error of a construct that ASA has and this engine has not yet."""
+    def not_yet(self, place: exp.Expr | int, construct: str, *, fix: str = "", example: str = "") -> QueryError:
+        """Return the error of a construct that Stream Analytics has and this engine has not yet; *construct* ends with its verb."""
         fix = fix or "leave it out, or compute it in a stage of its own"
-        return self.error(f"{construct} not supported yet", code="NOT-YET", offset=offset, fix=fix, example=example)
+        return self.error("NOT-YET", place, f"{construct} not supported yet", fix=fix, example=example)
+
+
+def offset_of(node: exp.Expr) -> int:
+    """Return the offset of the first word of *node* in its script, or -1 if the tree does not say."""
+    offsets = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
+    return min(offsets, default=-1)
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:

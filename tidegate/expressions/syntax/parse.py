@@ -1,8 +1,8 @@
 """
-Text -> tree: one script, its statements, and where each of their words stands.
+Text -> tree: one script, its statements, and the place of each word.
 
-Nothing is looked up here. What is refused: text that is no SQL of this dialect, text too long or nested too deeply for
-a person to have written it (both found before the parser could drown in them).
+Text that is no SQL of this dialect is refused. So is text that is too long or nested too deeply, before the parser could run out of
+memory or stack.
 """
 
 from __future__ import annotations
@@ -19,39 +19,37 @@ from tidegate.expressions.syntax.dialect import Asa
 from tidegate.expressions.syntax.errors import Source, nearest, similarity
 from tidegate.expressions.syntax.statements import Declaration, split_statements
 
+# Longest script accepted.
 SCRIPT_CHARACTERS_MAX = 262_144
-"""Longest script accepted."""
+# Most words and signs accepted.
 SCRIPT_WORDS_MAX = 30_000
-"""Most words and signs accepted."""
+# Deepest nesting of brackets and CASE accepted.
 NESTING_MAX = 100
-"""Deepest nesting of brackets and CASE accepted."""
+# Deepest tree accepted: a chain of operators nests it though no bracket shows.
 TREE_DEPTH_MAX = 120
-"""Deepest tree accepted: a chain of operators nests it though no bracket shows."""
 
 _SELECT_PREFIX = "SELECT "
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _KEYWORDS = ("SELECT", "INTO", "FROM", "TIMESTAMP BY", "OVER", "WHERE", "GROUP BY", "HAVING", "CASE", "WHEN", "THEN", "ELSE", "END", "AS")
+# Words that are spelled right, and mean no keyword that looks like them.
 _OTHER_WORDS = (
     *("AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "BETWEEN", "ON", "BY", "WITH", "UNION", "JOIN", "LEFT", "INNER", "OUTER", "CROSS"),
     *("APPLY", "PARTITION", "PARTITION BY", "LIMIT", "ORDER BY", "BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY"),
 )
-"""Words that are spelled right, and mean no keyword that looks like them."""
+# The text before a place where an array's element ends that is written as other languages do: ``a[0]``.
 _ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
-"""The text before a place where an array's element ends that is written as other languages do: ``a[0]``."""
+# The text before a place where such an index begins.
 _ELEMENT_OF = re.compile(r"[\w\])]$")
-"""The text before a place where such an index begins."""
+# How alike a keyword must be to what may be a name after all.
 _SIMILARITY_MIN = 0.7
-"""How alike a keyword must be to what may be a name after all."""
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
     "Required keyword": "an operand is missing",
     "Expected table name": "the name of an input or step is missing",
 }
-_FIXES = {
-    "an input takes no PARTITION BY": "leave it out: tidegate plan shows how the work is spread",
-}
+_FIXES = {"an input takes no PARTITION BY": "leave it out: tidegate plan shows how the work is spread"}
 _EXAMPLE = "SELECT origin, COUNT(*) AS n INTO out FROM flights TIMESTAMP BY scheduled GROUP BY origin, TumblingWindow(hour, 1)"
 
 
@@ -71,7 +69,7 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     Args:
         text: The script.
         file: The name errors give it.
-        prefix_length: How many characters at its beginning nobody wrote.
+        prefix_length: How many characters at its beginning are not the author's.
 
     Raises:
         QueryError: The text is too long, nested too deeply, or no SQL of this dialect; with line and column.
@@ -81,9 +79,9 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     source = Source(text, file, prefix_length)
     if len(text) > SCRIPT_CHARACTERS_MAX:
         raise source.error(
+            "SIZE",
+            -1,
             f"the script has {len(text)} characters, more than {SCRIPT_CHARACTERS_MAX}",
-            code="SIZE",
-            offset=-1,
             fix="split it into several queries; each runs as its own job",
         )
     tokens = _tokens(source)
@@ -97,12 +95,12 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
     except ParseError as error:
         raise _syntax_error(error, source) from None
     except RecursionError:
-        raise source.error("the script is nested too deeply", code="SIZE", offset=-1, fix="write shorter expressions") from None
+        raise source.error("SIZE", -1, "the script is nested too deeply", fix="write shorter expressions") from None
     statements = tuple(tree for tree in trees if tree is not None)
     for statement in statements:
         _refuse_deep_tree(statement, source)
     if not statements:
-        raise source.error("the script has no statement", code="SYNTAX", offset=-1, fix="write a SELECT", example=_EXAMPLE)
+        raise source.error("SYNTAX", -1, "the script has no statement", fix="write a SELECT", example=_EXAMPLE)
     return Script(source, statements, tuple(parts.declarations))
 
 
@@ -122,15 +120,9 @@ def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
     has_other_statements = len(script.statements) > 1 or script.declarations or script.source.ignores_case
     is_select = isinstance(statement, exp.Select) and not has_other_statements
     if not is_select or len(chosen) != 1 or any(value for name, value in statement.args.items() if name != "expressions"):
-        raise script.source.error(f"{text!r} is not one expression", code="SYNTAX", offset=-1, fix="give a field path or an expression")
+        raise script.source.error("SYNTAX", -1, f"{text!r} is not one expression", fix="give a field path or an expression")
     expression: exp.Expr = chosen[0]
     return script.source, expression
-
-
-def offset_of(node: exp.Expr) -> int:
-    """Return the offset of the first word of *node* in its script, or -1 when the tree does not say."""
-    offsets = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
-    return min(offsets, default=-1)
 
 
 def _tokens(source: Source) -> list[Token]:
@@ -139,11 +131,9 @@ def _tokens(source: Source) -> list[Token]:
     except TokenError as error:
         comment = source.text.rfind("/*")
         if comment >= 0 and "*/" not in source.text[comment:]:
-            raise source.error("a comment is never closed", code="SYNTAX", offset=comment, fix="close it by */") from error
+            raise source.error("SYNTAX", comment, "a comment is never closed", fix="close it by */") from error
         offset = max(source.text.rfind("'"), source.text.rfind("["), source.text.rfind('"'))
-        raise source.error(
-            f"{source.text[offset]} is never closed", code="SYNTAX", offset=offset, fix="close every quote and bracket"
-        ) from error
+        raise source.error("SYNTAX", offset, f"{source.text[offset]} is never closed", fix="close every quote and bracket") from error
 
 
 def _semicolon_after(query: list[Token]) -> Token:
@@ -154,14 +144,14 @@ def _semicolon_after(query: list[Token]) -> Token:
 def _refuse_oversized(tokens: list[Token], source: Source) -> None:
     if len(tokens) > SCRIPT_WORDS_MAX:
         message = f"the script has {len(tokens)} words and signs, more than {SCRIPT_WORDS_MAX}"
-        raise source.error(message, code="SIZE", offset=-1, fix="split it into several queries; each runs as its own job")
+        raise source.error("SIZE", -1, message, fix="split it into several queries; each runs as its own job")
     depth, prefixes = 0, 0
     for token in tokens:
         kind = token.token_type
         depth += (kind in _OPENING) - (kind in _CLOSING)
         prefixes = prefixes + 1 if kind in _PREFIXES else 0
         if depth > NESTING_MAX or prefixes > NESTING_MAX:
-            raise source.error(f"nested more than {NESTING_MAX} deep", code="SIZE", offset=token.start, fix="write shorter expressions")
+            raise source.error("SIZE", token.start, f"nested more than {NESTING_MAX} deep", fix="write shorter expressions")
 
 
 def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
@@ -170,9 +160,9 @@ def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
         node, depth = pending.pop()
         if depth > TREE_DEPTH_MAX:
             raise source.error(
+                "SIZE",
+                node,
                 f"more than {TREE_DEPTH_MAX} operators in one chain",
-                code="SIZE",
-                offset=offset_of(node),
                 fix="write shorter expressions; IN takes long lists of values",
             )
         pending.extend((child, depth + 1) for child in node.iter_expressions())
@@ -189,14 +179,14 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
     reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
     near = f" near {word!r}" if word else ""
     if reason in _FIXES:
-        return source.error(reason, code="SYNTAX", offset=offset, fix=_FIXES[reason])
+        return source.error("SYNTAX", offset, reason, fix=_FIXES[reason])
     if offset >= 0 and (
         _ELEMENT_BEFORE.search(source.text[:offset]) or (word.startswith("[") and _ELEMENT_OF.search(source.text[:offset]))
     ):
         fix, example = "write GetArrayElement(array, index) for an element of an array", "GetArrayElement(readings, 0)"
-        return source.error(f"{reason}{near}", code="SYNTAX", offset=offset, fix=fix, example=example)
+        return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=example)
     fix = _suggest_keyword(source.text[: max(offset, 0)], word) or "correct the script at this place"
-    return source.error(f"{reason}{near}", code="SYNTAX", offset=offset, fix=fix, example=_EXAMPLE)
+    return source.error("SYNTAX", offset, f"{reason}{near}", fix=fix, example=_EXAMPLE)
 
 
 def _suggest_keyword(before: str, word: str) -> str:

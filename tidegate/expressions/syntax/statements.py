@@ -22,11 +22,11 @@ _CREATE_EXAMPLE = "CREATE TABLE flights (delay bigint, plane.model nvarchar(max)
 _JOINING = {TokenType.UNION, TokenType.ALL, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.DISTINCT}
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
+# Words that begin statements of other SQLs.
 _REFUSED = {
     *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.MERGE, TokenType.TRUNCATE, TokenType.CREATE, TokenType.ALTER),
     *(TokenType.DROP, TokenType.EXECUTE, TokenType.DECLARE, TokenType.USE, TokenType.GRANT),
 }
-"""Words that begin statements of other SQLs."""
 _NO_NAMES = {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.DOT, TokenType.NUMBER, TokenType.STRING}
 
 
@@ -56,12 +56,7 @@ class ScriptParts:
 
 
 def split_statements(tokens: Sequence[Token], source: Source) -> ScriptParts:
-    """
-    Take a script's tokens apart.
-
-    Raises:
-        QueryError: A statement that is no query is wrong.
-    """
+    """Take a script's tokens apart. Raises QueryError: A statement that is no query is wrong."""
     parts = ScriptParts()
     for statement in _statements(tokens):
         first = statement[0]
@@ -69,11 +64,11 @@ def split_statements(tokens: Sequence[Token], source: Source) -> ScriptParts:
             parts.declarations.append(_DeclarationReader(statement, source).read())
         elif first.token_type is TokenType.SET:
             if parts.queries:
-                raise source.error("SET stands after a query", code="SYNTAX", offset=first.start, fix="write it before all queries")
+                raise source.error("SYNTAX", first.start, "SET stands after a query", fix="write it before all queries")
             parts.ignores_case = _read_case_setting(statement, source)
         elif first.token_type in _REFUSED:
             fix, example = "write SELECT ... INTO output FROM input", "SELECT origin, delay INTO delays FROM flights TIMESTAMP BY scheduled"
-            raise source.error("a script is a SELECT statement", code="SYNTAX", offset=first.start, fix=fix, example=example)
+            raise source.error("SYNTAX", first.start, "a script is a SELECT statement", fix=fix, example=example)
         else:
             parts.queries.append(statement)
     return parts
@@ -95,7 +90,7 @@ def _statements(tokens: Sequence[Token]) -> list[list[Token]]:
 
 
 def _starts_statement(tokens: Sequence[Token], index: int, statement: list[Token], has_select: bool) -> bool:
-    """Tell whether the token at *offset*, outside of brackets, begins another statement."""
+    """Return whether the token at *index*, outside of brackets, begins another statement."""
     kind, following = tokens[index].token_type, [token.token_type for token in tokens[index + 1 : index + 3]]
     is_over = has_select or statement[0].token_type in (TokenType.CREATE, TokenType.SET)
     if not is_over or tokens[index - 1].token_type is TokenType.DOT:
@@ -117,11 +112,9 @@ def _read_case_setting(statement: list[Token], source: Source) -> bool:
     words = [token.text.upper() for token in statement]
     if len(words) > 1 and words[1] != "CASE_INSENSITIVE":
         fix = suggest(statement[1].text, ["CASE_INSENSITIVE"], "the only setting is CASE_INSENSITIVE")
-        raise source.error(
-            f"there is no setting {statement[1].text}", code="SYNTAX", offset=statement[1].start, fix=fix, example=_SET_EXAMPLE
-        )
+        raise source.error("SYNTAX", statement[1].start, f"there is no setting {statement[1].text}", fix=fix, example=_SET_EXAMPLE)
     if words[2:] not in (["ON"], ["OFF"]):
-        raise source.error("SET takes a name, and ON or OFF", code="SYNTAX", offset=statement[0].start, example=_SET_EXAMPLE)
+        raise source.error("SYNTAX", statement[0].start, "SET takes a name, and ON or OFF", example=_SET_EXAMPLE)
     return words[2] == "ON"
 
 
@@ -143,7 +136,7 @@ class _DeclarationReader:
             raise self._error("the end of CREATE TABLE")
         for number, (path, _, offset) in enumerate(fields):
             if path.lower() in [other.lower() for other, _, _ in fields[:number]]:
-                raise self._source.error(f"{name.text} has two fields {path}", code="NAME", offset=offset, fix="declare each field once")
+                raise self._source.error("NAME", offset, f"{name.text} has two fields {path}", fix="declare each field once")
         return Declaration(name.text, name.start, tuple(fields))
 
     def _field(self) -> tuple[str, str, int]:
@@ -162,8 +155,7 @@ class _DeclarationReader:
             spelled += f"({self._name('max').text.lower()})" if not self._next_is(TokenType.NUMBER) else f"({self._next().text})"
             self._expect(TokenType.R_PAREN, ")")
         if spelled not in DECLARABLE:
-            message, fix = f"there is no type {spelled}", suggest_type(spelled)
-            raise self._source.error(message, code="TYPE", offset=word.start, fix=fix, example=_CREATE_EXAMPLE)
+            raise self._source.error("TYPE", word.start, f"there is no type {spelled}", fix=suggest_type(spelled), example=_CREATE_EXAMPLE)
         return spelled
 
     def _name(self, message: str) -> Token:
@@ -186,6 +178,4 @@ class _DeclarationReader:
     def _error(self, expected: str) -> Exception:
         last = self._tokens[min(self._at, len(self._tokens) - 1)]
         near = f" near {last.text!r}"
-        return self._source.error(
-            f"expecting {expected}{near}", code="SYNTAX", offset=last.start, fix="correct the script", example=_CREATE_EXAMPLE
-        )
+        return self._source.error("SYNTAX", last.start, f"expecting {expected}{near}", fix="correct the script", example=_CREATE_EXAMPLE)

@@ -10,7 +10,8 @@ from sqlglot import exp
 
 from ordering.errors import QueryError
 from tidegate.expressions.syntax.dialect import refuse_compiled
-from tidegate.expressions.syntax.parse import offset_of, parse_expression, parse_script
+from tidegate.expressions.syntax.errors import offset_of
+from tidegate.expressions.syntax.parse import parse_expression, parse_script
 
 
 def test_timestamp_by_and_over_stand_with_their_input() -> None:

@@ -1,0 +1,248 @@
+"""
+Binding of functions: a call by its name, with a check of the number and the kinds of its arguments.
+
+Which functions there are is written in :mod:`tidegate.expressions.functions.catalog`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from tidegate.expressions.binding.aggregates import LOOK_BACK_CLAUSES, ORDERED_AGGREGATES, AggregateBinder
+from tidegate.expressions.binding.analytic import AnalyticBinder
+from tidegate.expressions.binding.names import Names
+from tidegate.expressions.evaluation.static_kinds import check_kinds, static_kind
+from tidegate.expressions.functions import column_functions, extension_aggregates
+from tidegate.expressions.functions.catalog import AGGREGATES, ANALYTICS, CALLABLE, FUNCTIONS, KNOWN_LATER, REFUSED, WINDOWS
+from tidegate.expressions.functions.dates import DATE_PART_FUNCTIONS, DATE_PARTS
+from tidegate.expressions.functions.definition import ARGUMENTS_MAX, Function
+from tidegate.expressions.functions.patterns import PATTERN_EXAMPLES, PATTERN_PLACES, pattern_problem
+from tidegate.expressions.kinds import DECLARABLE, Kind, KindMismatch
+from tidegate.expressions.syntax.errors import Source, offset_of, suggest, suggest_type
+from tidegate.expressions.tree import (
+    Aggregate,
+    Call,
+    Cast,
+    DatePart,
+    Expr,
+    Literal,
+    Property,
+)
+
+
+class FunctionBinder(ABC):
+    """
+    Binds the calls in expressions; what stands in their arguments is bound by a subclass.
+
+    Args:
+        source: The script, for error places.
+        names: What the names in them mean.
+        aliases: Expressions by the names that the script gave them, in lower case; outside of aggregates and of functions
+            that look back these count before *names*.
+    """
+
+    def __init__(self, source: Source, names: Names, aliases: Mapping[str, Expr] | None = None) -> None:
+        self.source, self.names = source, names
+        self._aliases = aliases or {}
+        self._is_inside_aggregate = False
+
+    @abstractmethod
+    def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
+        """Bind one whole expression."""
+
+    @abstractmethod
+    def bind_condition(self, node: exp.Expr, clause: str) -> Expr:
+        """Bind the condition of a clause."""
+
+    @abstractmethod
+    def _bind(self, node: exp.Expr) -> Expr:
+        """Bind a part of an expression."""
+
+    # Calls by name
+
+    def _function(self, node: exp.Expr) -> Expr:
+        spelled, offset = str(node.name), offset_of(node)
+        name, args = spelled.lower(), node.expressions
+        if name in AGGREGATES:
+            return self._aggregate(name, node)
+        if name in ANALYTICS:
+            return self._analytic(name, node, None)
+        if name in WINDOWS:
+            raise self.source.error("WINDOW", offset, f"{spelled} can stand in GROUP BY only", fix=f"write GROUP BY ..., {spelled}(...)")
+        if name in ("convert", "try_convert"):
+            return self._convert(node)
+        if column_functions.find(name):
+            return self._column_function(name, node)
+        if name not in CALLABLE:
+            if name in REFUSED:
+                message, fix = REFUSED[name]
+                raise self.source.error("FUNCTION", offset, f"{spelled} {message}", fix=fix)
+            if name in KNOWN_LATER:
+                raise self.source.not_yet(offset, f"{spelled} is")
+            known = [known.upper() for known in (*CALLABLE, *column_functions.names(), *AGGREGATES, *ANALYTICS) if " " not in known]
+            raise self.source.error(
+                "FUNCTION", offset, f"there is no function {spelled}", fix=suggest(spelled, known, "see the list of functions")
+            )
+        self._refuse_count(FUNCTIONS[name], node)
+        if name in DATE_PART_FUNCTIONS:
+            return self._date_function(name, node)
+        if name in PATTERN_PLACES:
+            pattern = self._pattern(name, args[PATTERN_PLACES[name]])
+            value = self._bind(args[1 - PATTERN_PLACES[name]])
+            return self._check_kinds(Call(name, (value, pattern) if PATTERN_PLACES[name] else (pattern, value), offset=offset), node)
+        return self._comparison(name, node, *args) if name == "nullif" else self._call(name, node, *args)
+
+    def _refuse_count(self, function: Function | column_functions.ColumnFunction, node: exp.Expr) -> None:
+        count = len(node.expressions)
+        if not function.args_min <= count <= function.args_max:
+            message = f"{node.name} takes {_argument_count(function)}, not {count}"
+            raise self.source.error("FUNCTION", node, message, fix=f"give it {_argument_count(function)}")
+
+    def _column_function(self, name: str, node: exp.Expr) -> Expr:
+        function = column_functions.find(name)
+        assert function is not None, f"{name} is registered"
+        self._refuse_count(function, node)
+        call = self._call(name, node, *node.expressions)
+        if name == "getrecordpropertyvalue" and isinstance(call, Call) and isinstance(property := call.args[1], Literal) and property.value:
+            return Property(call.args[0], (str(property.value),), offset=call.offset)
+        return call
+
+    def _convert(self, node: exp.Expr) -> Expr:
+        """Bind CONVERT(type, x), which is CAST(x AS type); TRY_CONVERT is TRY_CAST."""
+        name, args = str(node.name), node.expressions
+        if len(args) != 2:
+            fix = "write CAST, and DATENAME or DATEPART for parts of a datetime"
+            raise self.source.error("FUNCTION", node, f"{name} takes a type and a value", fix=fix)
+        spelled = args[0].sql(dialect="tsql").lower()
+        kind = DECLARABLE.get(spelled)
+        if kind is None:
+            message, fix, example = f"there is no type {spelled}", suggest_type(spelled), f"{name}(bigint, delay)"
+            raise self.source.error("TYPE", node, message, fix=fix, example=example)
+        cast = Cast(self._bind(args[1]), kind, lenient=name.lower() == "try_convert", offset=offset_of(node))
+        return self._check_kinds(cast, node)
+
+    def _date_function(self, name: str, node: exp.Expr) -> Expr:
+        first, *others = node.expressions
+        spelled = first.name if isinstance(first, (exp.Column, exp.Identifier)) else ""
+        unit = DATE_PARTS.get(spelled.lower())
+        if unit is None:
+            raise self.source.error(
+                "FUNCTION",
+                first,
+                f"{name.upper()} has no unit {spelled or self._spelled(first)}",
+                fix=suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}"),
+                example="DATEADD(second, 5, scheduled)",
+            )
+        args = (DatePart(unit, offset=offset_of(first)), *(self._bind(arg) for arg in others))
+        return self._check_kinds(Call(name, args, offset=offset_of(node)), node)
+
+    def _pattern(self, name: str, node: exp.Expr) -> Expr:
+        """Bind the pattern of a function: a constant that can be matched."""
+        pattern = self._bind(node)
+        if not isinstance(pattern, Literal):
+            if self.source.text[max(offset_of(node), 0)] == '"':
+                message, fix = f'"{node.name}" is a name, not a text', f"write '{node.name}'"
+                raise self.source.error("FIELD", pattern.offset, message, fix=fix, example=PATTERN_EXAMPLES[name])
+            raise self._not_yet(node, f"{name.upper()} with a pattern that is no constant is")
+        if pattern.kind not in (Kind.NVARCHAR, Kind.NULL):
+            example = PATTERN_EXAMPLES[name]
+            raise self.source.error("TYPE", pattern.offset, f"the pattern of {name.upper()} is text", fix="quote it", example=example)
+        if pattern.value is not None and (problem := pattern_problem(name, str(pattern.value))):
+            raise self.source.error(
+                "TYPE",
+                pattern.offset,
+                f"the pattern of {name.upper()} {problem}",
+                fix="write another pattern",
+                example=PATTERN_EXAMPLES[name],
+            )
+        return pattern
+
+    # Aggregates and functions that look back
+
+    def _aggregate(self, name: str, call: exp.Expr, over: exp.Expr | None = None) -> Aggregate:
+        if self._is_inside_aggregate:
+            raise self.source.error("GROUP", call, f"{name.upper()} cannot stand inside an aggregate", fix="aggregate once per query")
+        self._is_inside_aggregate = True
+        try:
+            return AggregateBinder(self.source, self._bind, self._check_kinds, self.names).bind_call(name, call, over)
+        finally:
+            self._is_inside_aggregate = False
+
+    def _analytic(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Expr:
+        # It is computed before any aggregate, so it may stand inside of one.
+        binder = type(self)(self.source, self.names)
+        binding = AnalyticBinder(self.source, binder.bind, binder.bind_condition, binder._aggregate, self.names.whole_row)
+        return binding.bind_call(name, call, over)
+
+    def _window_function(self, node: exp.Expr) -> Expr:
+        name, call = callee(node.this)
+        if extension_aggregates.find(name) or name in ANALYTICS:
+            return self._analytic(name, call, node)
+        if name in AGGREGATES:
+            looks_back = name not in ORDERED_AGGREGATES or any(node.args.get(clause) for clause in LOOK_BACK_CLAUSES)
+            return (self._analytic if looks_back else self._aggregate)(name, call, node)
+        self._bind(node.this)
+        raise self.source.error(
+            "FUNCTION",
+            node,
+            f"{node.this.name or self._spelled(node.this)} takes no OVER",
+            fix="leave it out, or take a function that looks back",
+            example="LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
+        )
+
+    def _filter(self, node: exp.Expr) -> Expr:
+        raise self.source.not_yet(node, "FILTER is", fix="write CASE in the aggregate: SUM(CASE WHEN delay > 0 THEN delay END)")
+
+    def _within_group(self, node: exp.Expr) -> Expr:
+        raise self.source.error(
+            "FUNCTION",
+            node,
+            "WITHIN GROUP is not written here",
+            fix="write OVER (ORDER BY ...) in its place",
+            example="PERCENTILE_CONT(0.95) OVER (ORDER BY delay)",
+        )
+
+    # Checks
+
+    def _call(self, name: str, node: exp.Expr, *args: exp.Expr) -> Expr:
+        return self._check_kinds(Call(name, tuple(self._bind(arg) for arg in args), offset=offset_of(node)), node)
+
+    def _comparison(self, name: str, node: exp.Expr, *args: exp.Expr) -> Expr:
+        return self._check_kinds(Call(name, tuple(self._fold_case(self._bind(arg)) for arg in args), offset=offset_of(node)), node)
+
+    def _fold_case(self, expr: Expr) -> Expr:
+        """Return what is compared instead of *expr* where the script ignores case."""
+        may_be_text = self.source.ignores_case and static_kind(expr) in (None, Kind.NVARCHAR)
+        return Call("fold", (expr,), offset=expr.offset) if may_be_text else expr
+
+    def _check_kinds(self, expr: Expr, node: exp.Expr) -> Expr:
+        try:
+            check_kinds(expr)
+        except KindMismatch as problem:
+            raise self.source.error(
+                "TYPE", node, f"{problem}: {expr}", fix="convert with CAST or TRY_CAST", example="CAST(delay AS bigint)"
+            ) from None
+        return expr
+
+    def _not_yet(self, node: exp.Expr, message: str) -> Exception:
+        return self.source.not_yet(node, message)
+
+    def _spelled(self, node: exp.Expr) -> str:
+        return node.key.upper() if len(text := node.sql(dialect="tsql")) > 60 else text
+
+
+def _argument_count(function: Function | column_functions.ColumnFunction) -> str:
+    if function.args_min == function.args_max:
+        return f"{function.args_min or 'no'} argument{'s' if function.args_min != 1 else ''}"
+    most = "more" if function.args_max == ARGUMENTS_MAX else str(function.args_max)
+    return f"{function.args_min} or {most} arguments"
+
+
+def callee(node: exp.Expr) -> tuple[str, exp.Expr]:
+    """Return the name (lower case, perhaps with a dot) of the function that is called, and the call; no name where it is none."""
+    if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
+        return f"{node.this.name}.{node.expression.name}".lower(), node.expression
+    return str(node.name).lower() if isinstance(node, exp.Anonymous) else "", node
