@@ -106,7 +106,7 @@ class Measured:
         before = time.process_time()
         released = [*self._bucket.accept_records(0, decoded), *self._bucket.settle()]
         self._bucket.next_ctis()
-        _, changes = self._bucket.save()
+        changes = self._bucket.save()
         self.cpu_s.append(time.process_time() - before)
         self.saved.append(sum(map(len, changes.put.values())))
         self.resident = max(self.resident, psutil.Process().memory_info().rss)

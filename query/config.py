@@ -47,7 +47,7 @@ class Promise:
     ahead: int
     # The largest System.Timestamp of them, microseconds.
     largest_us: int
-    # Where the order between keys is another when a run goes on (:mod:`query.buckets.resumed_results`): the System.Timestamps of those
+    # Where the order between keys is another when a run goes on (:mod:`query.start.resumed_results`): the System.Timestamps of those
     # ahead that each key has.
     by_key: Mapping[bytes, Sequence[int]] | None = None
 

@@ -100,7 +100,7 @@ class IngestStage:
         self._ctis += walk.ctis
         delta = state.save()
         spill(state, self._plan.settings.held_bytes_max)
-        store.save(planned.number, state, delta.head, delta.put, delta.delete)
+        store.save(planned.number, state, delta)
         return report
 
     def complete(self) -> None:

@@ -41,6 +41,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.errors import ProtocolError
+from ordering.model.state import Delta
 from ordering.model.step import Released
 from ordering.protocol.frontier import Pace
 from ordering.protocol.punctuation import Cti, Roster, shift_cti
@@ -54,7 +55,7 @@ from query.config import Promise
 from query.engine.lead import shift_slices
 from query.engine.pending_events import sort_by_time
 from query.engine.program import Program
-from query.engine.retention import Changes, Retention, encode_table
+from query.engine.retention import Retention, encode_table
 from query.plan.row_tables import RESULT_SCHEMA
 from query.reference.lookup import LATE, KnownReferences, ReferenceLookup
 
@@ -333,8 +334,8 @@ class Bucket(ABC):
 
     # State
 
-    def save(self) -> tuple[bytes, Changes]:
-        """Return the small head and the changed chunks that make the last saved bucket this one. Call once after each batch."""
+    def save(self) -> Delta:
+        """Return what must be written to make the last saved bucket this one. Call once after each batch."""
         self._save_progress()
         changes = self._retention.save(self._program.compact_rows)
         head = {
@@ -351,7 +352,7 @@ class Bucket(ABC):
             "lookup": self._lookup.save(),
             **self._head_fields(),
         }
-        return json.dumps(head, sort_keys=True).encode(), changes
+        return Delta(json.dumps(head, sort_keys=True).encode(), changes.put, changes.delete)
 
     def restore(self, head: bytes, chunks: dict[int, bytes]) -> None:
         """

@@ -36,8 +36,8 @@ from query.buckets.substream_table import SubstreamTable
 from query.columns.events import NO_EVENTS
 from query.columns.large_tables import combine_column
 from query.engine.exchange import key_bytes
-from query.engine.pending_events import pending_name
 from query.engine.program import Program
+from query.engine.retention import Retained
 from tidegate.expressions.tree import Expr
 
 Ints = NDArray[np.int64]
@@ -140,7 +140,7 @@ class KeyedBucket(Bucket):
         clock = self._walked[source_index].accept_range(events, accepted)
         if events.num_rows:
             pending = events.append_column("clock", pa.array(clock)).append_column("position", pa.array(accepted.position))
-            self._retention.add(pending_name(source_index), pending)
+            self._retention.add(Retained.PENDING.of(source_index), pending)
 
     def _drop_foreign_keys(self, source_index: int, events: pa.Table, accepted: Accepted) -> tuple[pa.Table, Accepted]:
         """Return the events of a source whose record has the key of their substream; the others are dead letters."""
@@ -193,7 +193,7 @@ class KeyedBucket(Bucket):
 
     def _pop_due(self, source_index: int, until: int) -> pa.Table:
         """Return the events of a source that count by now, in the order of its log; they are pending no more."""
-        name = pending_name(source_index)
+        name = Retained.PENDING.of(source_index)
         pending = self._retention.rows(name)
         if pending is None:
             return _NO_PENDING
@@ -212,7 +212,7 @@ class KeyedBucket(Bucket):
         rises = [(self._member((source_index, entry.number)), entry.us, place) for source_index, entry, place in entries if entry.is_rise]
         for source_index, ((events, _), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if events.num_rows:
-                self._retention.add(_waiting_name(source_index), _without_walk(events).append_column("sub", pa.array(sub)))
+                self._retention.add(Retained.WAITING.of(source_index), _without_walk(events).append_column("sub", pa.array(sub)))
         state = _Before(self._timelines_us.copy(), self._channels_us.copy())
         before = self._subs.progress_us.copy()
         np.maximum.at(self._timelines_us, (moves.sub, moves.member), moves.to_us)
@@ -302,7 +302,7 @@ class KeyedBucket(Bucket):
 
     def _prepare_due(self, source_index: int) -> pa.Table:
         """Work on the events of a source that their substream has moved past, in the order (s, input partition, offset); return them."""
-        name = _waiting_name(source_index)
+        name = Retained.WAITING.of(source_index)
         waiting = self._retention.rows(name)
         if waiting is None:
             return _NO_WAITING
@@ -356,7 +356,7 @@ class KeyedBucket(Bucket):
         """Forget substreams without rows whose timelines are where their channels are, once most are such."""
         if self._subs.may_prune:
             needed = (self._timelines_us > self._channels_us).any(axis=1) | (self._subs.progress_us > self._substream_frontiers())
-            names = [*self._program.retained_names, *map(_waiting_name, range(len(self._sources)))]
+            names = [*self._program.retained_names, *map(Retained.WAITING.of, range(len(self._sources)))]
             kept = self._subs.prune(needed, self._retention, names)
             if kept is not None:
                 self._timelines_us = self._timelines_us[kept]
@@ -385,20 +385,15 @@ class KeyedBucket(Bucket):
         for source_index, log in enumerate(self._walked):
             walked_offset = log.walked_offset
             self._retention.reduce(
-                pending_name(source_index),
+                Retained.PENDING.of(source_index),
                 lambda table, last=walked_offset: table.filter(pc.greater(table["position"], last)),  # type: ignore[misc]
             )
-            self._drop_past(_waiting_name(source_index))
+            self._drop_past(Retained.WAITING.of(source_index))
         self._program.forget(self._retention, self._subs.horizon())
 
 
 _NO_PENDING = NO_EVENTS.append_column("clock", pa.array([], pa.int64())).append_column("position", pa.array([], pa.int64()))
 _NO_WAITING = NO_EVENTS.append_column("sub", pa.array([], pa.int64()))
-
-
-def _waiting_name(source_index: int) -> str:
-    """Return the name under which the events of a source wait for their substream to move past them."""
-    return f"waiting{source_index}"
 
 
 def _without_walk(events: pa.Table) -> pa.Table:

@@ -16,8 +16,9 @@ import pyarrow as pa
 from ordering.protocol.reader import Accepted
 from ordering.ticks import NEVER
 from query.buckets.bucket import Bucket, BucketConfig
-from query.engine.pending_events import find_pending_step_end, pending_name
+from query.engine.pending_events import find_pending_step_end
 from query.engine.program import Program
+from query.engine.retention import Retained
 
 
 class MergedBucket(Bucket):
@@ -28,7 +29,7 @@ class MergedBucket(Bucket):
         self._closed_us = NEVER
 
     def _accept_events(self, source_index: int, events: pa.Table, accepted: Accepted) -> None:
-        self._retention.add(pending_name(source_index), events)
+        self._retention.add(Retained.PENDING.of(source_index), events)
 
     @property
     def is_settled(self) -> bool:
@@ -39,7 +40,7 @@ class MergedBucket(Bucket):
         if self.is_settled:
             return None
         frontier_us = self.frontier_us
-        pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(pending_name(index))]
+        pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(Retained.PENDING.of(index))]
         due_us = find_pending_step_end([piece.rows() for piece in pending if piece.low_us < frontier_us], frontier_us)
         until_us = self._program.find_step_end(self._retention, self._closed_us, due_us)
         for source_index in range(len(self._sources)):
@@ -50,7 +51,7 @@ class MergedBucket(Bucket):
 
     def _prepare_until(self, source_index: int, until_us: int) -> None:
         """Work on the events of a source that lie below an instant; they are pending no more."""
-        name = pending_name(source_index)
+        name = Retained.PENDING.of(source_index)
         pieces = [piece for piece in self._retention.pieces(name) if piece.low_us < until_us]
         if pieces:
             due = pa.concat_tables([_split_at(piece.rows(), until_us)[0] for piece in pieces])
@@ -58,7 +59,7 @@ class MergedBucket(Bucket):
             self._prepare_by_time(source_index, due.append_column("sub", pa.array(np.zeros(due.num_rows, dtype=np.int64))))
 
     def _drop_pending(self, source_index: int, until_us: int) -> None:
-        self._retention.reduce(pending_name(source_index), lambda table: _split_at(table, until_us)[1])
+        self._retention.reduce(Retained.PENDING.of(source_index), lambda table: _split_at(table, until_us)[1])
 
     def _save_progress(self) -> None:
         pass  # the head says how far it has merged

@@ -20,7 +20,7 @@ from ordering.protocol.punctuation import Cause, Cti, Roster
 from ordering.ticks import INFINITY, NEVER, TICK_MIN
 from query.columns.large_tables import combine_column, take_rows
 from query.config import Promise
-from query.engine.retention import Retention
+from query.engine.retention import Retained, Retention
 
 Ints = NDArray[np.int64]
 
@@ -117,7 +117,7 @@ class ResultChannel:
     def __init__(self, output: int, bucket: int, roster: Roster, span_us: int | None, promise: Promise | None) -> None:
         self._bucket, self._roster, self._span_us = bucket, roster, span_us
         self.numbering = ChannelNumbering.resume(promise)
-        self._rows_name, self._ahead_name = f"results{output}", f"ahead{output}"
+        self._rows_name, self._ahead_name = Retained.RESULTS.of(output), Retained.AHEAD.of(output)
 
     def begin(self, promise: Promise | None, retention: Retention) -> None:
         """Keep the times of the results that another run has left ahead of its last CTI, as far as they are known."""

@@ -15,11 +15,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ordering.ticks import NEVER
-from query.engine.retention import Retention
+from query.engine.retention import Retained, Retention
 
 # With fewer substreams none are looked at: forgetting costs a pass over all retained rows.
 SUBS_MIN = 1024
-_PROGRESS = "progress"
 
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
@@ -99,8 +98,8 @@ class SubstreamTable(Generic[Name]):
         self._touched = []
         if len(subs):
             # An older entry of a substream says nothing that the new one does not.
-            retention.reduce(_PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), subs))))
-            retention.add(_PROGRESS, pa.table({"sub": subs, "progress_us": self.progress_us[subs], **columns_of(subs)}))
+            retention.reduce(Retained.PROGRESS, lambda table: table.filter(pa.array(~np.isin(table["sub"].to_numpy(), subs))))
+            retention.add(Retained.PROGRESS, pa.table({"sub": subs, "progress_us": self.progress_us[subs], **columns_of(subs)}))
 
     def restore(self, retention: Retention, count: int, names_of: Callable[[pa.Table], Sequence[Name]]) -> list[tuple[Ints, pa.Table]]:
         """
@@ -113,7 +112,7 @@ class SubstreamTable(Generic[Name]):
         """
         self.progress_us = np.full(count, NEVER, dtype=np.int64)
         names: dict[int, Name] = {}
-        tables = [(table["sub"].to_numpy(), table) for table in retention.tables(_PROGRESS)]
+        tables = [(table["sub"].to_numpy(), table) for table in retention.tables(Retained.PROGRESS)]
         for subs, table in tables:
             np.maximum.at(self.progress_us, subs, table["progress_us"].to_numpy())
             names |= dict(zip(subs.tolist(), names_of(table), strict=True))
@@ -148,7 +147,7 @@ class SubstreamTable(Generic[Name]):
         if 2 * self._needed_last > len(needed):
             return None
         new_number = np.where(needed, np.cumsum(needed) - 1, -1).astype(np.int64)
-        retention.reduce(_PROGRESS, lambda table: table.slice(0, 0))
+        retention.reduce(Retained.PROGRESS, lambda table: table.slice(0, 0))
         retention.rewrite(retained_names, lambda table: _renumber(table, new_number))
         self.names = [self.names[sub] for sub in np.flatnonzero(needed).tolist()]
         self._numbers = {name: sub for sub, name in enumerate(self.names)}

@@ -3,7 +3,7 @@ Encoding: result columns -> the bytes of each result's key and value.
 
 The bytes are pinned, because results must be the same bytes on every replay: one JSON object without spaces, members in
 SELECT order; a bigint in decimal digits; a float as Python's shortest text that reads back as the same float; bit as
-true or false; a datetime as ISO-8601 with Z and none, three or six fraction digits; text with only quote, backslash and
+true or false; a datetime as ISO-8601 with Z and no, three or six fraction digits; text with only quote, backslash and
 characters below U+0020 escaped; records and arrays as compact JSON; NULL as null.
 
 A key is one value as substream key bytes (spec section 1: text as UTF-8, a bigint in digits, true or false, anything
@@ -29,13 +29,13 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant
 from tidegate.json_columns import json_rows
 
+# After so long the calendar repeats itself.
 _FOUR_CENTURIES_US = 146_097 * DAY_US
-"""After so long the calendar repeats itself."""
+# Fewer floats are written one by one: a query of DuckDB costs more than they do.
 _PYTHON_FLOATS_MAX = 256
-"""So few floats are written one by one."""
 _NUMBERS = {Kind.BIGINT: json_rows.INTEGER, Kind.FLOAT: json_rows.FLOAT}
+# Which bytes of UTF-8 JSON escapes.
 _IS_ESCAPED = np.isin(np.arange(256), [*range(0x20), ord('"'), ord("\\")])
-"""Which bytes of UTF-8 are written in another way in JSON."""
 
 
 def encode_objects(names: Sequence[str], columns: Sequence[Variant], length: int) -> pa.Array:
@@ -83,7 +83,7 @@ def _key_texts(column: Variant) -> list[pa.Array]:
 
 
 def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str, length: int) -> pa.Array:
-    """Return rows of values, each with what stands *before* it, and *after* at the end."""
+    """Return rows of values, each behind its prefix, with the suffix at the end."""
     native = json_rows.library()
     if native is not None and columns:
         given = [json_rows.JsonColumn(text.encode(), *_cheapest_form(column)) for text, column in zip(prefixes, columns, strict=True)]
@@ -97,7 +97,7 @@ def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str,
 
 
 def _cheapest_form(column: Variant) -> tuple[int, pa.Array]:
-    """Return how the values of a column are written with the least work, and what of them."""
+    """Return the cheapest way to write a column's values, and the values for it."""
     if len(column.parts) == 1:
         ((kind, part),) = column.parts.items()
         if kind in _NUMBERS:
@@ -150,7 +150,7 @@ def _json_string(text: str) -> str:
 def _write_floats(part: pa.Array) -> pa.Array:
     if len(part) < _PYTHON_FLOATS_MAX:
         return pa.array([None if value is None else repr(value) for value in part.to_pylist()], pa.string())
-    # DuckDB writes floats as Python does, a column at a time.
+    # DuckDB writes floats as Python does, the shortest text that reads back, a column at a time.
     return run("SELECT CAST(v AS VARCHAR) AS text FROM input", input=pa.table({"v": part}))["text"].combine_chunks()
 
 
@@ -162,7 +162,7 @@ def _write_datetimes(part: pa.Array) -> pa.Array:
 def _format_iso8601(tick: int) -> str:
     if tick >= 0:
         return format_tick(tick)
-    # Event times begin in 1970, dates of birth do not.
+    # Event times begin in 1970, but values such as dates of birth do not.
     years = -(tick // _FOUR_CENTURIES_US)
     text = format_tick(tick + years * _FOUR_CENTURIES_US)
     return f"{int(text[:4]) - 400 * years:04}{text[4:]}"

@@ -1,8 +1,8 @@
 """
-KeyHashes: which rows may have the keys of others.
+Key hashes: which rows of a table may have the keys of another's.
 
-Law: rows with equal keys of equal types have equal hashes, within one process; so of two tables that are alike the rows found are
-all that have a key of the other's, and now and then one more.
+Law: within one process, rows with equal keys of equal types have equal hashes. So matching by hash finds all rows with a key of the
+other table, and now and then one more.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tidegate.expressions.duckdb_pool import run
 @dataclass(frozen=True)
 class KeyHashes:
     """
-    The keys of a table's rows.
+    The hashes of a table's keys.
 
     Args:
-        columns: Names of the key columns: rows can only be told apart by them where each has one value in every row.
-        rising: The hashes, from the least to the greatest.
-        rows: The number of the row of each.
+        columns: Names of the key columns.
+        sorted_hashes: The hashes, rising.
+        rows: The row of each.
     """
 
     columns: tuple[str, ...]
@@ -34,19 +34,19 @@ class KeyHashes:
     @classmethod
     def of(cls, keys: pa.Table) -> KeyHashes:
         """Return the hashes of rows' keys."""
-        # The two zeros are equal.
+        # 0.0 and -0.0 are equal and have different bits.
         names = [f"{name} + 0.0" if pa.types.is_floating(keys.field(name).type) else name for name in keys.column_names]
         hashes = run(f"SELECT CAST(hash({', '.join(names)}) % 4294967296 AS UINTEGER) AS h FROM input", input=keys)["h"].to_numpy()
         order = np.argsort(hashes, kind="stable").astype(np.int32)
         return cls(tuple(keys.column_names), hashes[order], order)
 
     def is_comparable_to(self, other: KeyHashes) -> bool:
-        """Tell whether keys have the same columns, one for each key: then only equal hashes can mean equal keys."""
+        """Tell whether both have the same columns, one for each key: only then do unequal hashes mean unequal keys."""
         keys = [name.partition("_")[0] for name in self.columns]
         return self.columns == other.columns and len(set(keys)) == len(keys)
 
     def matching_rows(self, other: KeyHashes) -> pa.Array:
-        """Return the numbers of the rows that have a hash of the other's, rising."""
+        """Return the rows with a hash of the other's, rising."""
         distinct_hashes = np.unique(other.sorted_hashes)
         first, last = (np.searchsorted(self.sorted_hashes, distinct_hashes, side=side) for side in ("left", "right"))
         counts = last - first

@@ -1,8 +1,8 @@
 """
-Tables with many bytes: taken apart, so that neither memory nor an Arrow array with offsets of 32 bits is too small for them.
+Tables with many bytes: split, so that neither memory nor an Arrow array with offsets of 32 bits is too small for them.
 
-How much is due at once is not ours to choose: one partition may be silent while others bring gigabytes that wait for it, and a
-long window may close for millions of groups.
+How much is due at once is not ours to choose: gigabytes may wait for one silent partition, and a long window may close for
+millions of groups.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ordering.columns.payload_columns import BYTES_MAX, concat_columns, to_arrow
 
 Ints = NDArray[np.int64]
 
+# So many bytes of payload are worked on at once; more than a whole batch of small events has.
 AT_ONCE_BYTES = 2**28
-"""So many bytes of payload are worked on at once; more than a whole batch of small events has."""
 _WIDE = {pa.binary(): pa.large_binary(), pa.string(): pa.large_string()}
 
 
 def split_by_bytes(table: pa.Table, bytes_max: int) -> Iterator[pa.Table]:
-    """Yield a table's rows in their order, in parts of at most so many bytes, but of one row at least."""
+    """Yield a table's rows in their order, in parts of at most *bytes_max*, but of at least one row."""
     if table.nbytes <= bytes_max or table.num_rows < 2:
         yield table
     else:
@@ -41,7 +41,7 @@ def take_rows(table: pa.Table, rows: Ints) -> pa.Table:
 
 
 def take_rows_in_parts(table: pa.Table, rows: Ints, bytes_max: int) -> Iterator[pa.Table]:
-    """Yield rows in the order of their numbers, in parts of so many bytes of binaries and texts, and at most a row more."""
+    """Yield the rows with these numbers in parts of *bytes_max* of binaries and texts, and at most a row more."""
     if table.nbytes <= bytes_max:
         yield table.take(pa.array(rows))
         return
@@ -61,12 +61,12 @@ def text_bytes(table: pa.Table) -> Ints:
 
 
 def _exceeds_narrow_arrays(table: pa.Table) -> bool:
-    """Tell whether a column has more bytes than one array of its type can have."""
+    """Tell whether a column has more bytes than one array with offsets of 32 bits can have."""
     return any(column.type in _WIDE and column.nbytes > BYTES_MAX for column in table.columns)
 
 
 def _widen(table: pa.Table) -> pa.Table:
-    """Return the table in one piece, by types that can hold it."""
+    """Return the table in one piece, with types that can hold it."""
     if _exceeds_narrow_arrays(table):
         table = table.cast(pa.schema([field.with_type(_WIDE.get(field.type, field.type)) for field in table.schema]))
     return table.combine_chunks()

@@ -1,9 +1,8 @@
 """
 Packing: tables that are kept for long, in less memory.
 
-Integers that lie close together are kept as their distances from the least of them, in as few bytes as these need; texts that
-come again and again as numbers of a dictionary. Law: ``unpacked(packed(table))`` is *table*, its columns with the types that
-they had, and both carry over whatever is filtered between them.
+Integers that lie close together become distances from the least of them, in as few bytes as these need; repeated texts become
+numbers of a dictionary. Law: ``unpack_table(pack_table(table))`` is *table* with the same types, also if rows are filtered in between.
 """
 
 from __future__ import annotations
@@ -11,19 +10,19 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_BASE = b"least"
-"""Metadata of a column of distances: what they are added to."""
+# The metadata of a column of distances: the integer that they are added to.
+_BASE = b"base"
 _NARROW = (pa.uint8(), pa.uint16(), pa.uint32())
+# Texts are numbered if each occurs so often, on average.
 _REPETITIONS_MIN = 4
-"""Texts are numbered where each comes so often, on average."""
+# The first rows, one of so many, show whether a try pays: more distinct texts among them than this share, and it does not.
 _SAMPLE = 16
-"""One row of so many tells whether the rest is worth a try."""
 _DISTINCT_SHARE_MAX = 0.95
 
 
 def pack_table(table: pa.Table) -> pa.Table:
     """Return the table with smaller columns."""
-    columns = [_pack_column(table.field(at), column) for at, column in enumerate(table.columns)]
+    columns = [_pack_column(field, column) for field, column in zip(table.schema, table.columns, strict=True)]
     return pa.table([column for _, column in columns], schema=pa.schema([field for field, _ in columns]))
 
 
@@ -31,7 +30,7 @@ def unpack_table(table: pa.Table) -> pa.Table:
     """Return a table as it was before it was packed; any other as it is."""
     if not any(_is_packed(field) for field in table.schema):
         return table
-    columns = [_unpack_column(table.field(at), column) for at, column in enumerate(table.columns)]
+    columns = [_unpack_column(field, column) for field, column in zip(table.schema, table.columns, strict=True)]
     return pa.table(dict(zip(table.column_names, columns, strict=True)))
 
 
@@ -63,7 +62,7 @@ def _pack_integers(field: pa.Field, column: pa.ChunkedArray) -> tuple[pa.Field, 
 
 def _pack_texts(field: pa.Field, column: pa.ChunkedArray) -> tuple[pa.Field, pa.ChunkedArray]:
     sample = column.slice(0, len(column) // _SAMPLE)
-    # Were each text there often enough, some of the sample's would be there twice.
+    # If each text occurred often enough, some would be twice in the sample.
     if len(sample) and pc.count_distinct(sample).as_py() > _DISTINCT_SHARE_MAX * len(sample):
         return field, column
     encoded = column.combine_chunks().dictionary_encode()

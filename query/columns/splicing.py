@@ -1,10 +1,9 @@
 """
-Splicing: results in which the members of a record stand in the place of a column named ``*``.
+Splicing: results in which the members of a record replace a column named ``*``.
 
-Law: the members of a result are those of its columns, and of its stars' records, in the order of SELECT; a name stands in
-it once, ignoring case: a column's name counts before all that stars bring, and a later star before an earlier one, so a
-member that gives way disappears from its own place. A star that holds no record brings nothing. (What one payload says
-twice it says twice in the result too.)
+Law: a result has the members of its columns, and of its stars' records, in the order of SELECT. Each name occurs once, ignoring
+case: a column overrides the stars, a later star overrides an earlier one, and the overridden member is left out. A star without
+record adds nothing. (A name that one payload has twice is twice in the result.)
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
 
+# The name of a column that holds a record, whose members replace it in results.
 STAR = "*"
-"""The name of a column that holds a record whose members stand in its place in results."""
 
 Segments = list[pa.Array]
 Write = Callable[[Sequence[str], Sequence[Variant], int], pa.Array]
@@ -55,13 +54,13 @@ def splice_objects(
 
 
 def _members_of(objects: pa.Array) -> pa.Array:
-    """Return what stands between the braces of each object, null where that is nothing."""
+    """Return the text between the braces of each object, null if it is empty."""
     inside = pc.binary_slice(objects.cast(pa.binary()), 1, -1).cast(pa.string())
     return pc.if_else(pc.equal(inside, ""), None, inside)
 
 
 def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callable[[pa.Array], pa.Array]) -> Segments:
-    """Return the members that each star brings, as text, without those of which something else of the same name counts."""
+    """Return the members that each star adds, as text, without the overridden ones."""
     texts = [star.of_kind(Kind.RECORD) for star in stars]
     conflicting_rows = [_may_conflict(text, names, alone=len(stars) == 1) for text in texts]
     if not any(rows.any() for rows in conflicting_rows):
@@ -78,9 +77,10 @@ def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callab
 
 
 def _may_conflict(texts: pa.Array, names: Sequence[str], *, alone: bool) -> npt.NDArray[np.bool_]:
-    """Return the rows in which a member may have to give way; an escape in a name hides it from a pattern."""
+    """Return the rows in which a member may be overridden."""
     if not alone or any(map(_hides_from_pattern, names)):
         return valid_mask(texts)
+    # A search is cheaper than parsing. An escape could hide a name from it, so rows with one count too.
     pattern = "(?i)" + "|".join([*(re.escape(f'"{name}"') for name in names), r"\\"])
     found: npt.NDArray[np.bool_] = pc.fill_null(pc.match_substring_regex(texts, pattern), False).to_numpy(zero_copy_only=False)
     return found
@@ -91,7 +91,7 @@ def _hides_from_pattern(name: str) -> bool:
 
 
 class _Members:
-    """The members of the records in some rows, one after the other."""
+    """The members of the records in some rows, laid end to end."""
 
     def __init__(self, texts: pa.Array, is_member_row: npt.NDArray[np.bool_], quote: Callable[[pa.Array], pa.Array]) -> None:
         self._rows = np.flatnonzero(is_member_row).astype(np.int64)
@@ -107,14 +107,14 @@ class _Members:
 
     def is_named_in(self, other: _Members) -> npt.NDArray[np.bool_]:
         """Tell of each member whether *other* has one of that name in the same row."""
-        every = pa.concat_arrays([self.folded, other.folded]).dictionary_encode()
-        codes = every.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        names = pa.concat_arrays([self.folded, other.folded]).dictionary_encode()
+        codes = names.indices.to_numpy(zero_copy_only=False).astype(np.int64)
         rows = np.concatenate([self._rows[self._owner], other._rows[other._owner]])
-        pairs = rows * max(len(every.dictionary), 1) + codes
+        pairs = rows * max(len(names.dictionary), 1) + codes
         return np.isin(pairs[: len(self.folded)], pairs[len(self.folded) :])
 
     def replace_in(self, inside: pa.Array, is_overridden: npt.NDArray[np.bool_]) -> pa.Array:
-        """Return *inside* with what is left in these rows."""
+        """Return *inside* without the overridden members in these rows."""
         left = self._written.filter(pa.array(~is_overridden))
         counts = np.bincount(self._owner[~is_overridden], minlength=len(self._rows))
         lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()), left)

@@ -1,12 +1,12 @@
 """
-Exchange: which bucket works on an event, where rows are split by the values of keys (:mod:`query.plan.parallelism`).
+Exchange: which bucket works on an event, if rows are split by the values of keys (:mod:`query.plan.parallelism`).
 
 The bucket is ``murmur2(key bytes) mod N``, exactly as Kafka's Java partitioner chooses a partition; the key bytes are those of
 a result's key (:mod:`query.columns.encode`), so a query that groups by the keys of its exchange writes a topic that is partitioned by
 its records' keys. Law: the bucket follows from the event and N alone, and events whose keys count as equal share one.
 
-An event whose keys cannot be computed goes to bucket 0. It takes part in nothing that asks for these keys, becomes a dead
-letter where one does, and does so once. Events of inputs whose rows meet nobody are spread by their records' keys.
+An event whose keys cannot be computed goes to bucket 0 and becomes a dead letter there, once. Events of inputs whose rows
+meet no others are spread by their records' keys.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Exchange:
     Args:
         keys: The keys of each input whose rows meet, in one order; none for others.
         buckets: N: how many buckets there are; results depend on it.
-        tasks: Among how many of Spark's tasks they are dealt out; no result depends on it.
+        tasks: How many of Spark's tasks share them; no result depends on it.
     """
 
     keys: Keys
@@ -54,11 +54,11 @@ class Exchange:
 
 class Router:
     """
-    Tells the buckets of events.
+    Computes the buckets of events.
 
     Args:
-        exchange: By what, and into how many.
-        payloads: How the payloads of each input are written; JSON where none is said.
+        exchange: By which keys, and into how many buckets.
+        payloads: How the payloads of each input are written; JSON for others.
     """
 
     def __init__(self, exchange: Exchange, payloads: Mapping[str, PayloadFormat]) -> None:
@@ -96,5 +96,5 @@ def _normalize_key(key: Variant) -> Variant:
     canonical = canonicalize(key)
     if Kind.FLOAT not in canonical.kinds:
         return canonical
-    # The two zeros are equal.
+    # 0.0 and -0.0 are equal and have different texts.
     return Variant.of(canonical.length, {kind: pc.add(part, 0.0) if kind is Kind.FLOAT else part for kind, part in canonical.parts.items()})

@@ -1,13 +1,12 @@
 """
 Gathering: which of the retained rows a finish looks at, and how many at once.
 
-Pieces of which no row can have a part in the results asked for are left alone. Where an operator says so (``can_take_portions``)
-many rows are handed to it in portions, one after the other, each with all rows of its groups; so the memory that closing
-a long window takes does not grow with all that it holds, but with its largest group. Of what joins keep, old rows are looked
-up by their keys (``can_look_up``); of what all results asked for hold alike, the sums are taken (``can_summarize``).
+A finish skips pieces of which no row can count. An operator with ``can_take_portions`` gets many rows in portions, each with all
+rows of its groups; so closing a long window takes the memory of its largest group, not of all its rows. Old rows of a join are
+looked up by their keys (``can_look_up``); rows that count alike for all results are replaced by sums (``can_summarize``).
 
-Where time jumps and many rows have their last result at instants of their own, as in sliding windows and joins, a finish goes
-in steps of time (:func:`leaving`, :func:`step_of`).
+If time jumps and many rows have their last result at instants of their own, as in sliding windows and joins, a finish goes in
+steps of time (:func:`find_step_end`).
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ from query.engine.retention import Piece, Retention, SpanOf
 from query.plan.operator import Operator
 from query.plan.row_tables import concat_rows
 
+# More rows than these are handed over in portions. A portion's number is one byte.
 ROWS_AT_ONCE = 4_000_000
-"""More rows than these are handed over in portions."""
 _PORTIONS_MAX = 255
+# Larger pieces of which some rows have left a sliding window are taken apart, so that the others are summed up only once.
 BLOCK_ROWS = 32_768
-"""Larger pieces of which some rows have left a sliding window are taken apart, so that the others are summed up but once."""
+# More rows than these get their last results in several steps.
 EXPIRING_AT_ONCE = 2_000_000
-"""More rows than these have their last results in several steps."""
+# Smaller pieces are read whole: an index would cost more than it saves.
 INDEXED_FROM = 4_096
-"""Rows of smaller pieces are not looked up by their keys."""
 
 
 def select_pieces(operator: Operator, retention: Retention, names: Sequence[str], from_us: int, to_us: int) -> list[list[Piece]]:
@@ -51,7 +50,7 @@ def select_pieces(operator: Operator, retention: Retention, names: Sequence[str]
 
 
 def _replace_by_sums(operator: Operator, pieces: Iterable[Piece], span: SpanOf, from_us: int, to_us: int) -> Iterator[Piece]:
-    """Yield the pieces, or what stands for them; those that count in part are looked at block by block."""
+    """Yield the pieces, or sums that stand for them; a piece of which a part counts goes block by block."""
     for piece in pieces:
         if operator.is_seen_alike(piece.ends_us, from_us, to_us):
             yield piece.summary(operator.summarize)
@@ -64,7 +63,7 @@ def _replace_by_sums(operator: Operator, pieces: Iterable[Piece], span: SpanOf, 
 
 @dataclass(frozen=True, slots=True)
 class ExpiringRows:
-    """Rows that have their last results between two instants, both included, microseconds; taken to lie evenly there."""
+    """Rows that have their last results between two instants, both included, microseconds; assumed to lie evenly there."""
 
     first_us: int
     last_us: int
@@ -72,7 +71,7 @@ class ExpiringRows:
 
 
 def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str], ahead_us: int) -> Iterator[ExpiringRows]:
-    """Yield what an operator keeps, by the instants that time has come to when it knows the last results; *ahead_us* sooner."""
+    """Yield an operator's retained rows by the frontier at which it knows their last results: *ahead_us* before these."""
     for side, name in enumerate(names):
         for piece in retention.pieces(name):
             first_us, last_us = piece.last_results_us(partial(operator.span_us, side=side))
@@ -80,16 +79,16 @@ def expiring_rows(operator: Operator, retention: Retention, names: Sequence[str]
 
 
 def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int:
-    """Return up to which instant a finish from *from_us* to *to_us* goes first: so far that not too many rows have their last results."""
-    due = [each for each in rows if from_us <= each.last_us and each.first_us < to_us]
-    if sum(each.rows for each in due) <= EXPIRING_AT_ONCE:
+    """Return up to which instant a finish from *from_us* goes first, *to_us* at most, so that not too many rows have their last results."""
+    due = [part for part in rows if from_us <= part.last_us and part.first_us < to_us]
+    if sum(part.rows for part in due) <= EXPIRING_AT_ONCE:
         return to_us
-    first_us, last_us, count = np.array([(each.first_us, each.last_us, each.rows) for each in due], dtype=np.float64).T
+    first_us, last_us, count = np.array([(part.first_us, part.last_us, part.rows) for part in due], dtype=np.float64).T
 
     def expired_until(instant_us: int) -> float:
         return float(np.sum(count * np.clip((instant_us - first_us) / (last_us + 1 - first_us), 0, 1)))
 
-    # What has left before, but is still kept, is not counted; rows of one instant leave together.
+    # Rows that have expired but are still retained do not count; rows of one instant expire together.
     rows_max = expired_until(from_us) + EXPIRING_AT_ONCE
     low_us, high_us = max(from_us, int(first_us.min())), min(to_us, int(last_us.max()) + 1)
     if expired_until(high_us) <= rows_max:
@@ -101,45 +100,45 @@ def find_step_end(rows: Iterable[ExpiringRows], from_us: int, to_us: int) -> int
 
 
 def combine_pieces(pieces: Sequence[Piece]) -> pa.Table | None:
-    """Return the pieces as one table whose rows are numbered in their order; None where there are none."""
+    """Return the pieces as one table whose rows are numbered in their order; None if there are none."""
     return _number_rows([piece.rows() for piece in pieces]) if pieces else None
 
 
 def compute_rows(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> pa.Table:
     """Return an operator's results in *closing*, from the pieces of each side."""
-    count = -(-sum(piece.num_rows for each in pieces for piece in each) // ROWS_AT_ONCE)
+    count = -(-sum(piece.num_rows for side in pieces for piece in side) // ROWS_AT_ONCE)
     if count > 1 and operator.can_take_portions:
         return operator.rows_of_portions(_split_into_portions(operator, pieces[0], min(count, _PORTIONS_MAX)), closing)
     if operator.can_look_up:
         return operator.rows(_select_by_keys(operator, pieces, closing), closing)
-    return operator.rows([combine_pieces(each) for each in pieces], closing)
+    return operator.rows([combine_pieces(side) for side in pieces], closing)
 
 
 def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closing: pa.Table) -> list[pa.Table | None]:
-    """Return for each of two sides the rows that ask, or are old and have the key of one of the other side that does."""
+    """Return for each of two sides the rows that ask, and the old ones with the key of a row of the other side that asks."""
     from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
     parts: list[dict[Piece, pa.Table]] = []
     asked = []
-    for side, each in enumerate(pieces):
-        near = [piece for piece in each if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
+    for side, of_side in enumerate(pieces):
+        near = [piece for piece in of_side if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
         parts.append({piece: piece.rows() for piece in near})
         asking = [rows.filter(pa.array(operator.asking_rows(rows, closing, side))) for rows in parts[side].values()]
         asked.append(KeyHashes.of(operator.lookup_keys(concat_rows(asking), side)) if asking else None)
-    for side, each in enumerate(pieces):
+    for side, of_side in enumerate(pieces):
         wanted = asked[1 - side]
-        for piece in each:
+        for piece in of_side:
             if piece not in parts[side] and wanted is not None:
                 index = piece.index(lambda rows, side=side: KeyHashes.of(operator.lookup_keys(rows, side)))  # type: ignore[misc]
                 parts[side][piece] = piece.take_rows(index.matching_rows(wanted)) if index.is_comparable_to(wanted) else piece.rows()
-    found = [[parts[side][piece] for piece in each if piece in parts[side]] for side, each in enumerate(pieces)]
-    return [_number_rows(each) if any(rows.num_rows for rows in each) else None for each in found]
+    selected = [[parts[side][piece] for piece in of_side if piece in parts[side]] for side, of_side in enumerate(pieces)]
+    return [_number_rows(tables) if any(rows.num_rows for rows in tables) else None for tables in selected]
 
 
 def _split_into_portions(operator: Operator, pieces: Sequence[Piece], count: int) -> Iterator[pa.Table]:
     """Yield the rows of an operator's only side in portions, those of a portion in their order."""
-    portion = [operator.portion_of(piece.rows(), count) for piece in pieces]
+    portions = [operator.portion_of(piece.rows(), count) for piece in pieces]
     for number in range(count):
-        chosen = [piece.filter_rows(pa.array(mine == number)) for piece, mine in zip(pieces, portion, strict=True)]
+        chosen = [piece.filter_rows(pa.array(portion == number)) for piece, portion in zip(pieces, portions, strict=True)]
         if any(rows.num_rows for rows in chosen):
             yield _number_rows(chosen)
 

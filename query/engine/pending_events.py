@@ -12,11 +12,6 @@ import pyarrow as pa
 from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes, take_rows_in_parts, text_bytes
 
 
-def pending_name(source_index: int) -> str:
-    """Return the name under which the pending events of a source are retained."""
-    return f"pending{source_index}"
-
-
 def sort_by_time(events: pa.Table) -> Iterator[pa.Table]:
     """Yield events in the order (s, input partition, offset), in parts that are worked on one by one; none is moved if they are in it."""
     system_us, partition_id, offset = (events[name].to_numpy() for name in ("system_us", "partition_id", "offset"))

@@ -1,11 +1,9 @@
 """
-The program of a query: the operators of all its plans in order, and the one walk that takes a finished slice of time through
-them.
+The program of a query: the operators of all its plans in order, and the walk that takes a finished slice of time through them.
 
 The caller owns time and memory. It hands events over in order (``prepare``), keeps what comes back in its retention, says
-which instants have become final (``finish``), and forgets what is no longer needed (``forget``). No clock, no broker and no
-engine beneath is known here. Law: what all calls of ``finish`` give, put together, depends on the events and not on how
-time was cut.
+which instants have become final (``finish``), and forgets what is no longer needed (``forget``). Law: what all calls of
+``finish`` return, put together, depends on the events and not on how time was cut.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from query.columns.encode import encode_objects
 from query.engine.compile import make_operator
 from query.engine.gathering import combine_pieces, compute_rows, expiring_rows, find_step_end, select_pieces
 from query.engine.lead import ahead_of, shift_slices
-from query.engine.retention import Retention
+from query.engine.retention import Retained, Retention
 from query.operators.rows.project import EncodedProjection
 from query.plan.nodes import Custom, Node, Plan, ReferenceJoin, Rows, lookback_of, scan_of, source_of
 from query.plan.operator import Operator
@@ -34,7 +32,7 @@ from tidegate.expressions.variant import from_columns
 from tidegate.payloads.formats import JSON, PayloadFormat
 
 Prepared = list[tuple[str, pa.Table]]
-"""What to keep under which name."""
+"""Names, and the rows to retain under them."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +43,7 @@ class Step:
     Args:
         node: What it computes.
         operator: What computes it.
-        below: The numbers of the stages whose rows it takes; none where it takes events.
+        below: The numbers of the steps whose rows it takes; none if it takes events.
         input: The input whose events it takes.
         names: For each side the name under which its retained rows are kept.
         ahead_us: How far ahead of its inputs it knows its rows, microseconds.
@@ -66,7 +64,7 @@ class Program:
 
     Args:
         plans: What it computes, a plan for each output.
-        payloads: How the payloads of each input are written; JSON where none is said.
+        payloads: How the payloads of each input are written; JSON for others.
         start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
         until_us: E: nor one from here on; ``INFINITY`` for all of them.
         references: The tables of reference data that are looked up, by name.
@@ -86,7 +84,7 @@ class Program:
         self._rows_left: dict[str, int] = {}
         self._is_one_timeline = all(plan.over is None for plan in self.plans)
         self.bad: list[tuple[int, bytes, str]] = []
-        """System timestamp, JSON and reason of operators' rows on which an expression failed, since they were last taken."""
+        """System timestamp, JSON and reason of operators' rows on which an expression failed; the caller clears it."""
 
     @property
     def lookback_us(self) -> int:
@@ -94,45 +92,45 @@ class Program:
         return max(lookback_of(plan.root) for plan in self.plans)
 
     def ahead_us(self, output: int) -> int:
-        """Return how far ahead of what is finished an output's results are given, microseconds."""
+        """Return how far beyond the finished instants an output's results reach, microseconds."""
         return self._steps[self.outputs[output]].ahead_us
 
     @property
     def looked_up_ahead_us(self) -> int:
-        """How far ahead of what is finished rows have been looked up in reference data, at most, microseconds."""
-        return max((stage.ahead_us for stage in self._steps if isinstance(stage.node, ReferenceJoin)), default=0)
+        """How far beyond the finished instants rows have been looked up in reference data, at most, microseconds."""
+        return max((step.ahead_us for step in self._steps if isinstance(step.node, ReferenceJoin)), default=0)
 
     @property
     def retained_names(self) -> tuple[str, ...]:
         """The names of all that is retained."""
-        return tuple(name for stage in self._steps for name in stage.names)
+        return tuple(name for step in self._steps for name in step.names)
 
     def _add_step(self, node: Rows, *, is_last: bool = False) -> int:
-        """Return the number of the stage that computes *node*."""
+        """Return the number of the step that computes *node*, adding it if it is new."""
         scan = scan_of(node)
-        # Only over events it makes a difference whether an operator is the last one: there it may encode at once.
+        # Over events the last operator may encode at once, so it is another one than that whose rows others take.
         kind = node, is_last and scan is not None
         if kind not in self._number:
             below = () if scan is not None else tuple(self._add_step(child) for child in _nodes_below(node))
             payloads = self.payloads.get(scan.input, JSON) if scan else JSON
             operator = make_operator(node, payloads, is_last=kind[1], references=self.references)
             number = len(self._steps)
-            names = tuple(_retained_name(number, side) for side in range(operator.sides))
+            names = tuple(Retained.ROWS.of(number, side) for side in range(operator.sides))
             self._steps.append(Step(node, operator, below, scan.input if scan else None, names, ahead_of(node)))
             self._number[kind] = number
         return self._number[kind]
 
     def replace_references(self, references: Mapping[str, ReferenceTable]) -> None:
-        """Look rows that are not finished yet up in *references*; what was retained of them stays as it is."""
+        """Look up rows that are not finished yet in *references*; retained rows stay as they are."""
         self.references = references
-        for number, stage in enumerate(self._steps):
-            if isinstance(stage.node, ReferenceJoin):
-                self._steps[number] = replace(stage, operator=make_operator(stage.node, references=references))
+        for number, step in enumerate(self._steps):
+            if isinstance(step.node, ReferenceJoin):
+                self._steps[number] = replace(step, operator=make_operator(step.node, references=references))
         self._operators = {name: (operator, side) for operator, side, name in self._retained_sides}
 
     def prepare(self, input: str, events: pa.Table) -> tuple[Prepared, pa.Table]:
         """
-        Take events of one input in order.
+        Evaluate what is computed per event of one input, in order.
 
         Args:
             input: The input's name.
@@ -143,10 +141,10 @@ class Program:
         """
         prepared: Prepared = []
         failed = []
-        for stage in self._steps:
-            if stage.input == input:
-                kept, bad = stage.operator.prepare(events)
-                prepared.append((stage.names[0], _drop_positions(kept)))
+        for step in self._steps:
+            if step.input == input:
+                kept, bad = step.operator.prepare(events)
+                prepared.append((step.names[0], _drop_positions(kept)))
                 failed.append(bad)
         return prepared, first_reasons(failed)
 
@@ -156,42 +154,41 @@ class Program:
 
         Args:
             retention: What was retained; what operators keep of each other's rows is added to it.
-            closing: ``sub``, ``from_us``, ``to_us``, one row per substream (one row with sub 0 without OVER): what lies in
-                from_us <= System.Timestamp < to_us has become final.
+            closing: ``sub``, ``from_us``, ``to_us``, a row per substream (without OVER one row, sub 0): from_us <= System.Timestamp <
+                to_us has become final.
 
         Returns:
             For each output its results (``RESULT_SCHEMA``): of each substream, in order.
         """
         if not closing.num_rows:
             return [RESULT_SCHEMA.empty_table() for _ in self.outputs]
-        given: list[pa.Table | None] = []
+        rows_by_step: list[pa.Table | None] = []
         results: list[pa.Table | None] = []
-        for number, stage in enumerate(self._steps):
-            self._accept_rows_below(stage, given, retention)
+        for number, step in enumerate(self._steps):
+            self._prepare_rows_below(step, rows_by_step, retention)
             is_taken = any(number in other.below for other in self._steps)
-            slices = shift_slices(closing, stage.ahead_us, self.until_us)
-            rows, found = self._compute_step(stage, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
-            given.append(rows)
-            results.append(found)
+            slices = shift_slices(closing, step.ahead_us, self.until_us)
+            rows, encoded = self._compute_step(step, retention, slices, is_output=number in self.outputs, is_taken=is_taken)
+            rows_by_step.append(rows)
+            results.append(encoded)
         self.forget(retention, closing.select(["sub", "to_us"]))
         return [RESULT_SCHEMA.empty_table() if (found := results[number]) is None else found for number in self.outputs]
 
     def find_step_end(self, retention: Retention, from_us: int, to_us: int) -> int:
         """
-        Return up to which instant a finish goes at once, where all rows are of one substream: *to_us*, or sooner.
+        Return up to which instant a finish goes at once if all rows are of one substream: *to_us*, or sooner.
 
-        A jump of time, after silence or at the end of the input, may make more results final than memory is for.
+        A jump of time, after silence or at the end of the input, may make more results final than there is memory for.
         """
-        rows = (each for stage in self._steps for each in expiring_rows(stage.operator, retention, stage.names, stage.ahead_us))
+        rows = (part for step in self._steps for part in expiring_rows(step.operator, retention, step.names, step.ahead_us))
         return find_step_end(rows, from_us, to_us)
 
-    def _accept_rows_below(self, stage: Step, given: Sequence[pa.Table | None], retention: Retention) -> None:
-        """Hand over what the stages below have given."""
-        for side, (below, name) in enumerate(zip(stage.below, stage.names, strict=False)):
-            rows = given[below]
+    def _prepare_rows_below(self, step: Step, rows_by_step: Sequence[pa.Table | None], retention: Retention) -> None:
+        for side, (below, name) in enumerate(zip(step.below, step.names, strict=False)):
+            rows = rows_by_step[below]
             if rows is not None and rows.num_rows:
                 numbered = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
-                kept, bad = stage.operator.prepare(numbered, side)
+                kept, bad = step.operator.prepare(numbered, side)
                 retention.add(name, _drop_positions(kept))
                 self._record_failures(self._steps[below].node, rows.take(bad["position"]), bad["reason"])
 
@@ -203,29 +200,29 @@ class Program:
         self.bad += zip(failed["system_us"].to_pylist(), values.to_pylist(), reasons.to_pylist(), strict=True)
 
     def _compute_step(
-        self, stage: Step, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
+        self, step: Step, retention: Retention, closing: pa.Table, *, is_output: bool, is_taken: bool
     ) -> tuple[pa.Table | None, pa.Table | None]:
-        """Return the stage's rows, where other stages take them, and its encoded results, where it is an output."""
+        """Return the step's rows if other steps take them, and its encoded results if it is an output."""
         from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
-        found = select_pieces(stage.operator, retention, stage.names, from_us, to_us)
+        found = select_pieces(step.operator, retention, step.names, from_us, to_us)
         if not any(found):
             return None, None
         # Results beyond the last row's reach are none; an end at infinity must not be counted up to.
         latest_us = max(piece.high_us for pieces in found for piece in pieces)
-        last_us = pa.scalar(latest_us + stage.operator.reach_us + 1, pa.int64())
+        last_us = pa.scalar(latest_us + step.operator.reach_us + 1, pa.int64())
         clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
         from_start = clipped.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
-        if isinstance(stage.operator, EncodedProjection):
-            return None, stage.operator.encoded([combine_pieces(pieces) for pieces in found], from_start)
-        # What other stages take must begin before the first instant that is asked for.
+        if isinstance(step.operator, EncodedProjection):
+            return None, step.operator.encoded([combine_pieces(pieces) for pieces in found], from_start)
+        # Other steps need rows from before the first instant that leaves the query.
         asked = clipped if is_taken else from_start
-        rows, failed = split_failed(compute_rows(stage.operator, found, asked))
-        if isinstance(stage.node, Custom):
-            check_rows_in_slice(stage.node.name, rows, asked)
+        rows, failed = split_failed(compute_rows(step.operator, found, asked))
+        if isinstance(step.node, Custom):
+            check_rows_in_slice(step.node.name, rows, asked)
         leaving, failed = (self._drop_before_start(each) if is_taken else each for each in (rows, failed))
         if failed.num_rows:
-            self._record_failures(stage.node, failed, failed["reason"])
-        return rows, encode_rows(leaving, [column.name for column in stage.node.columns]) if is_output else None
+            self._record_failures(step.node, failed, failed["reason"])
+        return rows, encode_rows(leaving, [column.name for column in step.node.columns]) if is_output else None
 
     def _drop_before_start(self, rows: pa.Table) -> pa.Table:
         return rows if self.start_us == NEVER else rows.filter(pc.greater_equal(rows["system_us"], self.start_us))
@@ -240,10 +237,10 @@ class Program:
         """
         if not horizon.num_rows:
             return
-        for stage in self._steps:
-            own = shift_slices(horizon, stage.ahead_us, self.until_us)
-            for side, name in enumerate(stage.names):
-                self._forget(stage.operator, side, name, retention, own)
+        for step in self._steps:
+            own = shift_slices(horizon, step.ahead_us, self.until_us)
+            for side, name in enumerate(step.names):
+                self._forget(step.operator, side, name, retention, own)
 
     def _forget(self, operator: Operator, side: int, name: str, retention: Retention, horizon: pa.Table) -> None:
         expire = partial(operator.expire, horizon=horizon, side=side)
@@ -253,7 +250,7 @@ class Program:
             self._condense(operator, retention, name, horizon, side)
 
     def _condense(self, operator: Operator, retention: Retention, name: str, horizon: pa.Table, side: int) -> None:
-        """Let an operator drop what it does not need; once there is twice as much as was left, else what is kept would cost every batch."""
+        """Let an operator drop what it does not need, once there are twice as many rows as were left: not in every batch."""
         pieces = list(retention.pieces(name))
         if sum(piece.num_rows for piece in pieces) < 2 * self._rows_left.get(name, 0) or not pieces:
             return
@@ -262,7 +259,7 @@ class Program:
         self._rows_left[name] = sum(piece.num_rows for piece in retention.pieces(name))
 
     def compact_rows(self, name: str, rows: pa.Table) -> pa.Table:
-        """Return fewer rows that stand for those retained as *name*, where their operator can put them together."""
+        """Return fewer rows that stand for those retained as *name*, if their operator can put them together."""
         if name not in self._operators:
             return rows
         operator, side = self._operators[name]
@@ -271,16 +268,12 @@ class Program:
     @property
     def _retained_sides(self) -> Iterator[tuple[Operator, int, str]]:
         """Yield what is retained: the operator, the side and the name."""
-        return ((stage.operator, side, name) for stage in self._steps for side, name in enumerate(stage.names))
+        return ((step.operator, side, name) for step in self._steps for side, name in enumerate(step.names))
 
 
 def _nodes_below(node: Rows) -> Sequence[Rows]:
     """Return the nodes whose rows *node* takes, filters between them left out."""
     return node.children if len(node.children) != 1 else (source_of(node),)  # type: ignore[return-value]
-
-
-def _retained_name(number: int, side: int) -> str:
-    return f"rows{number}.{side}"
 
 
 def _drop_positions(rows: pa.Table) -> pa.Table:

@@ -1,14 +1,12 @@
 """
-Retention: the rows a bucket must keep, in chunks, saved so that a batch writes only what it added.
+Retention: the rows that a bucket keeps, in chunks, saved so that a batch writes only what it added.
 
-Law: ``restore`` of what was saved gives the same rows in the same order, except that rows dropped since the chunk that
-holds them was written come back: dropping must be decided again from the bucket's progress. A chunk none of whose rows
-is needed is deleted; eight chunks of one size class are merged into one of the next, which leaves dropped rows behind,
-until they have grown so large that they stay as they are: no save writes more than a bounded number of old rows. Many bytes of
-one batch are several chunks from the start.
+Law: a restored retention has the same rows in the same order, and also rows that were dropped after the chunk with them was
+written; its owner drops them again, by the bucket's progress. A chunk without rows is deleted. Eight chunks of one size class are
+merged into one of the next, without dropped rows, up to a size: so no save writes more than a bounded number of old rows.
 
-Each *piece* - the rows of one name in one chunk - knows between which instants its rows lie. So what lies elsewhere in
-time is neither read nor expired row by row, and the work of a batch does not grow with what is kept but not needed.
+A *piece*, the rows of one name in one chunk, knows its least and greatest instant. So rows of other times are neither read nor
+expired one by one, and the work of a batch does not grow with what is retained but not needed.
 """
 
 from __future__ import annotations
@@ -16,6 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,35 +24,44 @@ from query.columns.key_hashes import KeyHashes
 from query.columns.large_tables import split_by_bytes
 from query.columns.packing import pack_table, read_column, unpack_table
 
+# So many chunks of one size class are merged into one of the next.
 FANOUT = 8
-"""So many chunks of one size class are merged into one of the next."""
+# Chunks that would have more rows or bytes together are not merged: a merge must fit in memory beside the batch. No chunk has more bytes.
 ROWS_MAX = 2_000_000
-"""Chunks that would have more rows together are merged no more."""
 BYTES_MAX = 2**27
-"""Nor are those that would have more bytes; and so many a chunk has at most."""
+# The size class of chunks that are merged no more.
 _FINAL_LEVEL = 1_000
-"""The size class of those."""
+# Merged pieces of so many rows are packed: they will stay for long.
 PACKED_FROM = 4_096
-"""Merged pieces of so many rows are packed."""
-# Each chunk begins with its format's name, then tables follow: length of name and body, name, body.
+# A chunk begins with the name of its format. Tables follow: length of name and body, name, body.
 _MAGIC = b"TGR1"
 _FRAME = struct.Struct("<II")
 
 Tables = dict[str, pa.Table]
 Span = tuple[int, int]
 SpanOf = Callable[[int], Span]
-"""Instant of a row -> the first and the last instant of results that it can have a part in; neither ever falls as instants rise."""
+"""Instant of a row -> the first and the last instant of results that it can count for; neither falls as instants rise."""
 Compact = Callable[[str, pa.Table], pa.Table]
 """Name, rows -> fewer rows that stand for them."""
 
 
-class Piece:
-    """
-    Rows kept together, and between which instants they lie.
+class Retained(StrEnum):
+    """What a bucket retains. Each kind of rows has a name for each of its owners."""
 
-    Args:
-        table: The rows, perhaps packed.
-    """
+    ROWS = "rows"  # of an operator's side
+    PENDING = "pending"  # events of a source that time has not passed
+    WAITING = "waiting"  # events of a source that their substream has not passed
+    RESULTS = "results"  # of an output, for its files
+    AHEAD = "ahead"  # times of an output's results that are not below its last CTI
+    PROGRESS = "progress"  # of substreams
+
+    def of(self, *numbers: int) -> str:
+        """Return the name of the rows of one owner: an operator and its side, a source, an output."""
+        return self.value + ".".join(map(str, numbers))
+
+
+class Piece:
+    """Rows kept together, perhaps packed, with their least and greatest instant."""
 
     __slots__ = ("_blocks", "_index", "_patience_us", "_spans", "_summary", "_table", "_waiting_us", "high_us", "low_us")
 
@@ -73,7 +81,7 @@ class Piece:
 
     @property
     def stored(self) -> pa.Table:
-        """The rows as they are kept."""
+        """The rows as they are kept, perhaps packed."""
         return self._table
 
     def rows(self) -> pa.Table:
@@ -89,20 +97,20 @@ class Piece:
         return unpack_table(self._table.take(rows))
 
     def index(self, make: Callable[[pa.Table], KeyHashes]) -> KeyHashes:
-        """Return the rows' keys, to look rows up by; they are made once."""
+        """Return the hashes of the rows' keys, made once."""
         if self._index is None:
             self._index = make(self.rows())
         return self._index
 
     def summary(self, make: Callable[[pa.Table], pa.Table]) -> Piece:
-        """Return what stands for the rows where all of them count alike; it is made once."""
+        """Return fewer rows that stand for these if all of them count alike, made once."""
         if self._summary is None:
             made = make(self.rows())
             self._summary = self if made.num_rows == self.num_rows else Piece(made)
         return self._summary
 
     def blocks(self, rows_max: int) -> list[Piece]:
-        """Return the rows in their order as pieces of at most so many; they are made once."""
+        """Return the rows in their order as pieces of at most so many, made once."""
         if not self._blocks:
             self._blocks = [Piece(self._table.slice(at, rows_max)) for at in range(0, self.num_rows, rows_max)]
         return self._blocks
@@ -113,16 +121,16 @@ class Piece:
         return self.low_us, self.high_us
 
     def may_count_between(self, span: SpanOf, from_us: int, to_us: int) -> bool:
-        """Tell whether a row can have a part in results with ``from_us <= System.Timestamp < to_us``."""
+        """Tell whether a row can count for results with ``from_us <= System.Timestamp < to_us``."""
         (first_us, _), (_, last_us) = self._end_spans(span)
         return first_us < to_us and last_us >= from_us
 
     def has_passed(self, span: SpanOf, to_us: int) -> bool:
-        """Tell whether no row can have a part in results from *to_us* on."""
+        """Tell whether no row can count for results from *to_us* on."""
         return self._end_spans(span)[1][1] < to_us
 
     def can_shrink(self, span: SpanOf, to_us: int) -> bool:
-        """Tell whether some row can have no part in results from *to_us* on."""
+        """Tell whether some row cannot count for results from *to_us* on."""
         return self._end_spans(span)[0][1] < to_us
 
     def last_results_us(self, span: SpanOf) -> Span:
@@ -132,10 +140,10 @@ class Piece:
 
     def is_worth_expiring(self, span: SpanOf, to_us: int) -> bool:
         """
-        Tell whether it is worth the work to look which rows can have a part in results from *to_us* on.
+        Tell whether to look which rows can count for results from *to_us* on.
 
-        It is once half of the rows' time has passed; after that, once as much more has, and after a look that was in vain
-        twice as much. So a row is looked at a few times, however many batches go by.
+        A look pays once half of the rows' time has passed, then once as much more has; after a look in vain, twice as much. So a
+        row is looked at a few times, however many batches go by.
         """
         early_us, last_us = self.last_results_us(span)
         if not self._patience_us:
@@ -144,7 +152,7 @@ class Piece:
         return to_us >= self._waiting_us
 
     def pass_patience_to(self, left: Piece, to_us: int) -> None:
-        """Hand over to the piece that is left of this one how long to wait before the next look."""
+        """Pass on to the piece that is left of this one how long to wait before the next look."""
         in_vain = 2 * left.num_rows > self.num_rows
         left._patience_us = self._patience_us * (2 if in_vain else 1)
         left._waiting_us = to_us + left._patience_us
@@ -197,36 +205,36 @@ class Retention:
             self._open[name] = Piece(_concat([self._open[name].stored, rows]) if name in self._open else rows)
 
     def pieces(self, name: str) -> Iterator[Piece]:
-        """Return the pieces of *name*, oldest first."""
+        """Yield the pieces of *name*, oldest first."""
         for holder in self._piece_maps():
             if name in holder:
                 yield holder[name]
 
     def tables(self, name: str) -> Iterator[pa.Table]:
-        """Return the kept rows of *name*, piece by piece, oldest first."""
+        """Yield the rows of *name*, piece by piece, oldest first."""
         return (piece.rows() for piece in self.pieces(name))
 
     def rows(self, name: str) -> pa.Table | None:
-        """Return all kept rows of *name*, oldest first; None where there are none."""
+        """Return all rows of *name*, oldest first; None if there are none."""
         parts = list(self.tables(name))
         return _concat(parts) if parts else None
 
     def reduce(self, name: str, keep: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace each piece of *name* by the rows that *kept* leaves of it."""
+        """Replace each piece of *name* by the rows that *keep* returns of it."""
         for holder in self._piece_maps():
             if name in holder:
                 _replace(holder, name, keep)
 
     def expire(self, name: str, keep: Callable[[pa.Table], pa.Table], span: SpanOf, to_us: int, *, is_one_timeline: bool) -> None:
         """
-        Drop rows of *name* that no result from *to_us* on can need: pieces by their bounds, single rows where it is worth the work.
+        Drop rows of *name* that no result from *to_us* on can need: whole pieces by their bounds, single rows if a look pays.
 
         Args:
             name: Which rows.
-            kept: Leaves of a piece what later results can need.
-            span: Which results a row can have a part in.
-            to_us: The latest instant that any substream has come to.
-            alone: Whether there is but one substream, so that all rows have come to it.
+            keep: Returns the rows of a piece that later results can need.
+            span: Which results a row can count for.
+            to_us: The latest instant up to which any substream is finished.
+            is_one_timeline: Whether there is one substream, so that *to_us* holds for all rows.
         """
         for holder in self._piece_maps():
             piece = holder.get(name)
@@ -234,7 +242,7 @@ class Retention:
                 continue
             if is_one_timeline and piece.has_passed(span, to_us):
                 del holder[name]
-            # What is not saved yet is looked at now: it is little, and what is left is written.
+            # Rows that are not saved yet are always looked at: they are few, and each that is left is written.
             elif holder is self._open or piece.is_worth_expiring(span, to_us):
                 _replace(holder, name, keep)
                 if name in holder:
@@ -245,7 +253,7 @@ class Retention:
         Return what must be written to make the last saved retention this one. Call once after each batch.
 
         Args:
-            compact: Puts rows together, where rows of *name* allow it, when a chunk is made.
+            compact: Returns fewer rows that stand for those of a new chunk, if their operator allows it.
         """
         changes = Changes(delete=self._stale + [chunk.number for chunk in self._chunks if not chunk.pieces and chunk.number >= 0])
         self._stale = []
@@ -263,7 +271,7 @@ class Retention:
         return changes
 
     def rewrite(self, names: Sequence[str], changed: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace every piece of *names* by what *changed* makes of it, and save all chunks anew at the next :meth:`save`."""
+        """Replace every piece of *names* by what *changed* makes of it; the next :meth:`save` writes all chunks."""
         for holder in self._piece_maps():
             for name in holder.keys() & set(names):
                 holder[name] = Piece(_pack_like(holder[name].stored, changed(holder[name].rows())))
@@ -328,7 +336,7 @@ class Retention:
 
 
 def _split_large(tables: Tables) -> Iterator[Tables]:
-    """Yield tables as they are to be saved together: all in one, or each of many bytes by itself and in parts."""
+    """Yield tables chunk by chunk: all in one, or if they have many bytes each by itself and in parts."""
     if sum(table.nbytes for table in tables.values()) <= BYTES_MAX:
         yield tables
     else:
@@ -345,12 +353,12 @@ def _replace(holder: dict[str, Piece], name: str, kept: Callable[[pa.Table], pa.
 
 
 def _pack_like(before: pa.Table, rows: pa.Table) -> pa.Table:
-    """Return rows packed where those before were, in memory of their own."""
+    """Return rows, packed if those before were, in memory of their own: a slice would keep all of it alive."""
     return rows.combine_chunks() if unpack_table(before) is before else pack_table(rows.combine_chunks())
 
 
 def _time_bounds(table: pa.Table) -> Span:
-    """Return the least and the greatest instant of rows; of rows without time both are 0."""
+    """Return the least and the greatest instant; of rows without time both are 0."""
     if "system_us" not in table.column_names:
         return 0, 0
     ends = pc.min_max(read_column(table, "system_us")).as_py()

@@ -73,8 +73,7 @@ class QueryStage:
             for planned in ranges:
                 drop_reader(self._plan.kafka, *self._plan.partitions[planned.log], headers=True)
             raise
-        head, changes = bucket.save()
-        store.save(number, bucket, head, changes.put, changes.delete)
+        store.save(number, bucket, bucket.save())
         return report
 
     def complete(self) -> None:

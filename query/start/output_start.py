@@ -4,7 +4,7 @@ Output start times of queries: from which instant a run writes results, and what
 Law: a run with output start S writes the results with s >= S of a run from the beginning, in the same order (with OVER that of each
 key), numbered from 0. A run that goes on without its checkpoint (``--start last-stopped``) writes what follows the last CTI of
 each result channel, numbered on, as if it had never stopped. With OVER over several inputs the order between keys may be another
-from there on (:mod:`query.buckets.resumed_results`). If the query was changed meanwhile, the results before that CTI are those of the
+from there on (:mod:`query.start.resumed_results`). If the query was changed meanwhile, the results before that CTI are those of the
 old query, the results after it those of the new one.
 
 A run is bound to its start: the same start again, no ``--start`` or ``last-stopped`` goes on with it; any other is refused.
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from ordering.errors import RefusedError
 from ordering.ticks import TICK_MIN
-from query.buckets.resumed_results import read_promise_by_key
 from query.config import Promise
+from query.start.resumed_results import read_promise_by_key
 from tidegate.checkpoint.binding import replace_text
 from tidegate.checkpoint.output_start import Start, continues_run
 from tidegate.kafka.admin import Admin, Topic

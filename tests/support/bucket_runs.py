@@ -113,7 +113,8 @@ def run_bucket(make: Callable[[], Bucket], lines: Logs, *, cuts: random.Random |
         if is_last:
             return output
         if cuts:
-            head, changes = bucket.save()
+            changes = bucket.save()
+            head = changes.head
             chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
 
 

@@ -172,7 +172,8 @@ def saved_halfway(topic: Topic, plan: Plan, share: float) -> Saved:
         list(_rest_of(bucket))
         bucket.next_ctis()
         bucket.pop_full_spans()
-        head, changes = bucket.save()
+        changes = bucket.save()
+        head = changes.head
         chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
     rest = {at: lines[halves[at] :] for at, lines in logs.items()}
     bucket = plan.bucket()

@@ -1,9 +1,8 @@
 """
-Held events that memory has no room for: their payloads go to files and are mapped, so that the system may drop the pages.
+Spilling: payloads of held events that memory has no room for go to mapped files, whose pages the system may drop.
 
-Law: nothing changes but where the bytes lie. Each file is gone from its folder as soon as it is mapped; what it takes of
-the disk is given back when the events have left, or the process ends however it may. A disk that is full is told once,
-and the events stay in memory.
+Law: nothing changes but where the bytes are. Each file is unlinked as soon as it is mapped, so its space is given back when the
+events have left or the process ends in any way. If the disk is full, this is logged once and the events stay in memory.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from ordering.columns.payload_columns import Payload
 from ordering.model.state import State
 from tidegate.observe.logs import get_logger
 
+# Smaller pieces are not worth a file.
 _PIECE_BYTES_MIN = 1 << 20
-"""Smaller pieces are not worth a file."""
 _log = get_logger("ingest.stage")
 _warned: set[str] = set()
 
@@ -50,7 +49,7 @@ def spill(state: State, bytes_max: int) -> int:
 
 
 def _map_to_file(key: Payload, value: Payload) -> tuple[Payload, Payload]:
-    """Return both columns, their bytes in a mapped file that has no name any more."""
+    """Return both columns, their bytes in a mapped file without a name."""
     batch = pa.record_batch([key, value], names=["key", "value"])
     descriptor, path = tempfile.mkstemp(prefix="tidegate-held-")
     try:

@@ -1,38 +1,35 @@
 """
-Keeping the state of a stateful stage: in Spark's store as a small head and chunks, and in the worker's memory.
+The state of a stateful stage: in Spark's store as a small head and chunks, and in the worker's memory.
 
-Law: ``load`` gives the value whose ``save`` Spark has committed last. A worker that saved it still has it in memory; it
-is told from an older or failed attempt by a nonce that stands in the store beside it. Only what a batch changed is
-written.
+Law: ``load`` returns the value whose ``save`` Spark has committed last. The worker that saved it still has it in memory; a nonce
+in the store distinguishes it from an older or failed attempt. Only what a batch changed is written.
 """
 
 from __future__ import annotations
 
 import gc
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from ordering.model.state import Delta
 from tidegate.spark.deferred import Deferred
 
 Value = TypeVar("Value")
 
+# What a stateful stage returns: one JSON object a key and batch.
 REPORT_SCHEMA = "report string"
-"""What a stateful stage returns: one JSON object a key and batch."""
 
 _NONCE_BYTES = 16
+# The cell of the head; chunks have numbers from 0 up. Part p of chunk n is in cell n + p * _PART.
 _HEAD = -1
-"""The cell of the head; chunks have numbers from 0 up."""
-PART_BYTES = 2**23
-"""
-A chunk with more bytes is kept in several cells: Spark's JVM, whose heap is small, has each of them in memory some six times while it
-is stored, and for two tasks at a time.
-"""
 _PART = 2**40
-"""Part p of chunk n is in cell n + p * _PART."""
+# A chunk with more bytes is stored in several cells: Spark's JVM, whose heap is small, has each cell in memory some six times while it
+# is stored, for two tasks at a time.
+PART_BYTES = 2**23
 _in_memory: dict[tuple[str, int], tuple[bytes, object, dict[int, int]]] = {}
 
 
@@ -47,14 +44,14 @@ class StateStore(Generic[Value]):
 
     def __init__(self, handle: StatefulProcessorHandle, job: str) -> None:
         self._job = job
-        # One variable: Spark works out the encoders of each anew in every task.
+        # One variable for all: Spark derives the encoders of each one again in every task.
         self._cells = handle.getMapState("cells", "number bigint", "octets binary")
+        # Of each chunk that is in several cells: in how many.
         self._parts: dict[int, int] = {}
-        """How many cells each chunk is in that is in several."""
 
     def load(self, number: int, new: Callable[[], Value], restore: Callable[[bytes, dict[int, bytes]], Value]) -> Value:
         """
-        Return the value last saved for *number*, or a *new* one. Until it is saved again it is no longer kept in memory.
+        Return the value last saved for *number*, or a *new* one. Until it is saved again it is not kept in memory.
 
         Args:
             number: What the value belongs to: a roster number or a bucket.
@@ -71,33 +68,34 @@ class StateStore(Generic[Value]):
         return restore(head[_NONCE_BYTES:], self._chunks())
 
     def _chunks(self) -> dict[int, bytes]:
-        """Read all chunks, cell by cell: Spark's iterator over values would bring hundreds of them in one message."""
+        """Read all chunks."""
+        # Cell by cell: Spark's iterator over values would bring hundreds of them in one message.
         cells: dict[int, list[int]] = {}
         for cell in sorted(int(name[0]) for name in self._cells.keys()):  # noqa: SIM118 - it is no dictionary
             if cell != _HEAD:
                 cells.setdefault(cell % _PART, []).append(cell)
-        self._parts = {chunk: len(every) for chunk, every in cells.items() if len(every) > 1}
-        return {chunk: b"".join(map(self._octets, every)) for chunk, every in cells.items()}
+        self._parts = {chunk: len(parts) for chunk, parts in cells.items() if len(parts) > 1}
+        return {chunk: b"".join(map(self._octets, parts)) for chunk, parts in cells.items()}
 
     def _octets(self, cell: int) -> bytes:
         stored = self._cells.getValue((cell,))
         assert stored is not None, "the store has just said that there is such a cell"
         return bytes(stored[0])
 
-    def save(self, number: int, value: Value, head: bytes, put: Mapping[int, bytes], delete: Iterable[int]) -> None:
-        """Save the value: its head, the chunks that are new, and the numbers of those no longer needed."""
-        for chunk in delete:
+    def save(self, number: int, value: Value, delta: Delta) -> None:
+        """Save the value by what has changed of it."""
+        for chunk in delta.delete:
             self._remove(chunk, range(self._parts.pop(chunk, 1)))
-        for chunk, octets in put.items():
+        for chunk, octets in delta.put.items():
             parts = max(-(-len(octets) // PART_BYTES), 1)
             for part in range(parts):
                 self._cells.updateValue((chunk + part * _PART,), (octets[part * PART_BYTES : (part + 1) * PART_BYTES],))
             self._remove(chunk, range(parts, self._parts.pop(chunk, 1)))
             if parts > 1:
                 self._parts[chunk] = parts
-        # The nonce is no part of any result: a batch that is run again may have another.
+        # Random, but in no result: a batch that is run again may have another.
         nonce = uuid.uuid4().bytes
-        self._cells.updateValue((_HEAD,), (nonce + head,))
+        self._cells.updateValue((_HEAD,), (nonce + delta.head,))
         _in_memory[self._job, number] = nonce, value, self._parts
 
     def _remove(self, chunk: int, parts: Iterable[int]) -> None:
@@ -107,14 +105,14 @@ class StateStore(Generic[Value]):
 
 @cache
 def _freeze_imports() -> None:
-    """Keep what this process has imported by now out of the collection after every task; once is enough."""
+    """Keep what this process has imported out of the collection after every task; once is enough."""
     gc.collect()
     gc.freeze()
 
 
 class StageProcessor(StatefulProcessor):
     """
-    A job's stateful stage in the words of Spark's interface.
+    A job's stateful stage as Spark calls it.
 
     Args:
         stage: Makes the stage: something with ``reports(rows, store)`` that takes the ranges of one key and yields JSON, and

@@ -111,7 +111,8 @@ class Runner:
             assert (again.results, again.seq, sorted_spans(again), again.bad) == (said.results, said.seq, sorted_spans(said), said.bad)
         self._at = until
         self.said.add(said)
-        self._head, changes = self._bucket.save()
+        changes = self._bucket.save()
+        self._head = changes.head
         for number in changes.delete:
             del self._chunks[number]
         assert not changes.put.keys() & self._chunks.keys(), "a chunk is written once"

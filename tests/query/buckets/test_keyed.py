@@ -26,11 +26,11 @@ from ordering.protocol.punctuation import Cause, Cti, Roster, Spread
 from query.buckets import substream_table
 from query.buckets.bucket import Bucket, BucketConfig, Source
 from query.buckets.keyed import KeyedBucket
-from query.buckets.resumed_results import count_ahead_by_key
 from query.config import Promise as Left
 from query.engine.program import Program
 from query.plan.nodes import Plan
 from query.sql.bind import bind_outputs
+from query.start.resumed_results import count_ahead_by_key
 from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.parse import parse_script
 from tidegate.expressions.tree import Expr

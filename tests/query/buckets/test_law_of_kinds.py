@@ -262,7 +262,8 @@ def test_what_is_ahead_of_a_cti_is_written_once() -> None:
     for first in range(0, len(lines), 100):
         read = lines[first : first + 100]
         bucket.accept_records(0, decoded_range(read))
-        head, changes = bucket.save()
+        changes = bucket.save()
+        head = changes.head
         heads.append(len(head))
         put.append(sum(map(len, changes.put.values())))
     bucket.accept_records(0, decoded_range([(1_001, replace(cti, c=500, n=1_000)), (1_002, replace(cti, number=1, c=600, n=0))]))

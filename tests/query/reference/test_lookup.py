@@ -110,7 +110,8 @@ def run(
         if forgets:
             versions = tuple(ReferenceVersion("r", each, "", 0, "") for each in (*begun, *known))
             kept_from = dict(drop_past_versions(TakenVersions(Path(), versions, len(begun), kept_from), *bucket.looks_up_from).kept_from)
-        head, changes = bucket.save()
+        changes = bucket.save()
+        head = changes.head
         chunks = {number: octets for number, octets in {**chunks, **changes.put}.items() if number not in changes.delete}
     return results, bucket.totals.get(LATE, 0)
 

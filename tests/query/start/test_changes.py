@@ -16,9 +16,9 @@ from ordering.errors import RefusedError
 from ordering.protocol.punctuation import Cause, Cti
 from ordering.ticks import MINUTE_US, TICK_MIN
 from query import job
-from query.buckets.resumed_results import count_ahead_by_key
 from query.config import Promise, QueryPlan
 from query.start import output_start, read_positions, survey
+from query.start.resumed_results import count_ahead_by_key
 from tidegate.checkpoint.binding import read_binding
 from tidegate.checkpoint.output_start import LAST_STOPPED, Start
 from tidegate.kafka.admin import Admin, Topic

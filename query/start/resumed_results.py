@@ -1,10 +1,10 @@
 """
-What a result channel holds from the last CTI of a lost run on, key by key.
+The results that a lost run has left in a channel after its last CTI, counted key by key.
 
-The order in which results of several inputs become final follows from how far each input had come (:mod:`query.buckets.log_walk`), and a
-run that begins in the middle does not know that of the records before. So between keys its order is another, and nobody could tell the
-results that are written already by their count. Of one key they come in the order of time. Law: what such a run gives of a key
-begins with what the channel holds of it, results after the last CTI included; so a count for each key tells which those are.
+The order in which results of several inputs become final depends on how far each input had come (:mod:`query.buckets.log_walk`), which
+a run that begins in the middle does not know of earlier records. So its order between keys differs, and a single count could not
+say which results are written. Results of one key come in the order of time. Law: the results that such a run computes of a
+key begin with those that the channel holds of it, also those after the last CTI; so a count for each key recognizes them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Written = dict[int, tuple[int, bytes]]
 
 def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: int, first: int, end: int, promise: Promise) -> Promise:
     """
-    Return what a channel has promised with what it holds from there on, key by key.
+    Return a channel's last promise with the results that it holds from there on, key by key.
 
     Args:
         properties: librdkafka properties.
@@ -60,7 +60,7 @@ def read_promise_by_key(properties: Mapping[str, str], topic: str, partition: in
 
 
 def count_ahead_by_key(promise: Promise, written: Written) -> Promise | None:
-    """Return a promise with what of *found* lies ahead of it, and what was written after it; None if some of that is missing."""
+    """Return a promise with the written results ahead of it, and those after it, by key; None if some are missing."""
     n = promise.n
     while n in written:
         n += 1
