@@ -1,5 +1,7 @@
 """
-Extensions: what other packages add to queries, found by their entry points.
+Extensions: functions, aggregates, operators and queries that installed packages provide, found by their entry points.
+
+Authors of packages import :mod:`query.extending`; this module finds and registers their work.
 
 ============================  ==================================================================================
 ``tidegate.functions``        scalar functions, called in scripts as ``udf.name(...)``: :class:`ScalarFunction`
@@ -9,7 +11,7 @@ Extensions: what other packages add to queries, found by their entry points.
                               :class:`query.api.Query`, or a script's text
 ============================  ==================================================================================
 
-A package is asked for only when a script, or the command line, names what it offers.
+A package is imported only when a script or the command line names what it provides.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ class ScalarFunction:
 
     Args:
         compute: Takes an Arrow array for each argument, all of one length, and returns one of that length. A value may
-            depend on the arguments in its own row alone: where batches begin and end is nobody's business. An exception
-            makes the rows it was asked for dead letters.
+            depend on the arguments in its own row alone, since batches may begin and end anywhere. An exception makes the rows
+            it was called with dead letters.
         takes: The ASA type of each argument: bigint, float, nvarchar(max), datetime (int64 microseconds since 1970), bit, record
             or array (JSON text). A value of another type makes its row a dead letter; NULL is null.
         gives: The ASA type of the result.
@@ -61,42 +63,31 @@ class ScalarFunction:
         Return the function as expressions call it.
 
         Raises:
-            QueryError: It names a type there is not (TG-QUERY-EXTENSION).
+            QueryError: It names an unknown type (TG-QUERY-EXTENSION).
         """
-        kinds = tuple(_kind(f"{PREFIX}{name}", each) for each in self.takes)
-        gives = _kind(f"{PREFIX}{name}", self.gives)
+        called = f"{PREFIX}{name}"
+        kinds = tuple(_kind(called, spelled) for spelled in self.takes)
+        gives = _kind(called, self.gives)
 
         def rule(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
             failures = wrong_kinds(args, kinds)
-            fine = np.ones(length, dtype=np.bool_)
+            has_right_kinds = np.ones(length, dtype=np.bool_)
             for failure in failures:
-                fine[failure.rows] = False
-            rows = np.flatnonzero(fine)
-            values, failed = self._computed(
-                name, [arg.take_rows(rows).of_kind(kind) for arg, kind in zip(args, kinds, strict=True)], gives, len(rows)
+                has_right_kinds[failure.rows] = False
+            rows = np.flatnonzero(has_right_kinds)
+            columns = [arg.take_rows(rows).of_kind(kind) for arg, kind in zip(args, kinds, strict=True)]
+            values, failed = _compute_isolated(
+                called,
+                gives,
+                (len(rows), "rows"),
+                lambda: self.compute(*columns),
+                lambda row: self.compute(*(column.slice(row, 1) for column in columns)),
             )
-            failures += [Failure(rows[each.rows], each.reason) for each in failed]
-            places = pa.array(np.where(fine, np.cumsum(fine) - 1, 0), mask=~fine)
+            failures += [Failure(rows[failure.rows], failure.reason) for failure in failed]
+            places = pa.array(np.where(has_right_kinds, np.cumsum(has_right_kinds) - 1, 0), mask=~has_right_kinds)
             return Variant.of(length, {gives: values.take(places)}), failures
 
         return ColumnFunction(len(kinds), len(kinds), rule, gives, kinds)
-
-    def _computed(self, name: str, args: Sequence[pa.Array], gives: Kind, length: int) -> tuple[pa.Array, list[Failure]]:
-        """Return the results of rows without a wrong type; where the whole call fails, each row is asked for alone."""
-        try:
-            return self._called(args, gives, length), []
-        except Exception:  # whatever a user's function raises, it is that row's fate and not the job's
-            pieces, failures = [], []
-            for row in range(length):
-                try:
-                    pieces.append(self._called([arg.slice(row, 1) for arg in args], gives, 1))
-                except Exception as error:
-                    pieces.append(pa.nulls(1, gives.arrow))
-                    failures.append(Failure(np.array([row]), f"{PREFIX}{name} failed: {type(error).__name__}: {error}"))
-            return pa.concat_arrays(pieces) if pieces else pa.nulls(0, gives.arrow), failures
-
-    def _called(self, args: Sequence[pa.Array], gives: Kind, length: int) -> pa.Array:
-        return _usable(self.compute(*args), gives, length, "rows")
 
 
 @dataclass(frozen=True)
@@ -108,9 +99,9 @@ class AggregateFunction:
         compute: Takes an Arrow array for each argument - the rows of one group after the other, those of a group by time -
             and two int64 numpy arrays, the numbers of the first and of the last row (inclusive) of each result; returns an
             Arrow array with a value for each result. Runs of rows may overlap, and none is empty. A value may depend on the
-            rows of its own run and their order alone. NULLs are passed on. An exception makes dead letters of the results
-            it cannot compute: then each is asked for alone.
-        takes: The ASA type of each argument, one at least, as :class:`ScalarFunction` has them.
+            rows of its own run and their order alone. NULLs are passed on. If it raises, each result is computed alone, and
+            those for which it raises again become dead letters.
+        takes: The ASA type of each argument, at least one, spelled as for :class:`ScalarFunction`.
         gives: The ASA type of the result.
     """
 
@@ -118,55 +109,75 @@ class AggregateFunction:
     takes: tuple[str, ...]
     gives: str
 
-    def offered(self, name: str) -> ExtensionAggregate:
+    def extension_aggregate(self, name: str) -> ExtensionAggregate:
         """
         Return the aggregate as queries call it.
 
         Raises:
-            QueryError: It takes nothing, or names a type there is not (TG-QUERY-EXTENSION).
+            QueryError: It takes nothing, or names an unknown type (TG-QUERY-EXTENSION).
         """
         called = f"{AGGREGATE_PREFIX}{name}"
         if not self.takes:
-            what, fix = f"{called} takes no argument", "let it take one: COUNT(*) counts rows"
-            raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
+            message, fix = f"{called} takes no argument", "let it take one: COUNT(*) counts rows"
+            raise QueryError(message, code="TG-QUERY-EXTENSION", where=name, fix=fix)
         gives = _kind(called, self.gives)
 
         def rule(args: Sequence[pa.Array], first: RowNumbers, last: RowNumbers) -> tuple[pa.Array, list[Failure]]:
-            some = np.flatnonzero(last >= first)
-            values, failed = self._computed(called, args, gives, first[some], last[some])
+            with_rows = np.flatnonzero(last >= first)
+            starts, counts = first[with_rows], (last - first + 1)[with_rows]
+
+            def compute_one(number: int) -> Any:
+                start, count = int(starts[number]), int(counts[number])
+                return self.compute(*(arg.slice(start, count) for arg in args), np.array([0]), np.array([count - 1]))
+
+            values, failed = _compute_isolated(
+                called, gives, (len(with_rows), "results"), lambda: self.compute(*args, starts, last[with_rows]), compute_one
+            )
             places = np.full(len(first), -1, dtype=np.int64)
-            places[some] = np.arange(len(some))
-            failures = [Failure(some[each.rows], each.reason) for each in failed]
+            places[with_rows] = np.arange(len(with_rows))
+            failures = [Failure(with_rows[failure.rows], failure.reason) for failure in failed]
             return values.take(pa.array(places, mask=places < 0)), failures
 
-        return ExtensionAggregate(tuple(_kind(called, each) for each in self.takes), gives, rule)
+        return ExtensionAggregate(tuple(_kind(called, spelled) for spelled in self.takes), gives, rule)
 
-    def _computed(
-        self, called: str, args: Sequence[pa.Array], gives: Kind, first: RowNumbers, last: RowNumbers
-    ) -> tuple[pa.Array, list[Failure]]:
-        """Return the results; where the whole call fails, each is asked for alone, of nothing but its own rows."""
-        if not len(first):
-            return pa.nulls(0, gives.arrow), []
+
+def _compute_isolated(
+    called: str, gives: Kind, length: tuple[int, str], compute_all: Callable[[], Any], compute_one: Callable[[int], Any]
+) -> tuple[pa.Array, list[Failure]]:
+    """
+    Return a value for each row or result; if the call for all fails, each is computed alone, null where that fails too.
+
+    Args:
+        called: What scripts call the function.
+        gives: The kind of its values.
+        length: How many values are asked for, and of what.
+        compute_all: Calls it for all.
+        compute_one: Calls it for one, by its number.
+    """
+    count, noun = length
+    if not count:
+        return pa.nulls(0, gives.arrow), []
+    try:
+        return _check_values(compute_all(), gives, count, noun), []
+    except Exception:  # a package's mistake costs the rows it concerns, not the job
+        values: list[pa.Array] = []
+    failures = []
+    for number in range(count):
         try:
-            return _usable(self.compute(*args, first, last), gives, len(first), "results"), []
-        except Exception:  # whatever a user's function raises, it is that result's fate and not the job's
-            pieces, failures = [], []
-            for number, (low, count) in enumerate(zip(first.tolist(), (last - first + 1).tolist(), strict=True)):
-                try:
-                    alone = self.compute(*(arg.slice(low, count) for arg in args), np.array([0]), np.array([count - 1]))
-                    pieces.append(_usable(alone, gives, 1, "results"))
-                except Exception as error:
-                    pieces.append(pa.nulls(1, gives.arrow))
-                    failures.append(Failure(np.array([number]), f"{called} failed: {type(error).__name__}: {error}"))
-            return pa.concat_arrays(pieces), failures
+            values.append(_check_values(compute_one(number), gives, 1, noun))
+        except Exception as error:
+            values.append(pa.nulls(1, gives.arrow))
+            failures.append(Failure(np.array([number]), f"{called} failed: {type(error).__name__}: {error}"))
+    return pa.concat_arrays(values), failures
 
 
-def _usable(found: Any, gives: Kind, length: int, of: str) -> pa.Array:
-    """Return what a function of a package gave as an array of its kind."""
-    values = found if isinstance(found, pa.Array) else pa.array(found)
+def _check_values(returned: Any, gives: Kind, length: int, noun: str) -> pa.Array:
+    """Return what a function of a package returned as an array of its kind."""
+    values = returned if isinstance(returned, pa.Array) else pa.array(returned)
     values = values.cast(gives.arrow)
     if len(values) != length:
-        raise ValueError(f"it gave {len(values)} values for {length} {of}")
+        raise ValueError(f"it gave {len(values)} values for {length} {noun}")
+    # Infinity and NaN are no values of the language: they become NULL.
     return finite(values) if gives is Kind.FLOAT else values
 
 
@@ -191,11 +202,11 @@ def register(name: str, extension: ScalarFunction | AggregateFunction | Operator
     """
     if isinstance(extension, OperatorExtension):
         if name.lower() in BUILT_IN_OPERATORS:
-            what, fix = f"there is an operator {name} already", "give it another name"
-            raise QueryError(what, code="TG-QUERY-EXTENSION", where=name, fix=fix)
+            message, fix = f"there is an operator {name} already", "give it another name"
+            raise QueryError(message, code="TG-QUERY-EXTENSION", where=name, fix=fix)
         operators.register_operator(name, extension)
     elif isinstance(extension, AggregateFunction):
-        extension_aggregates.register(f"{AGGREGATE_PREFIX}{name}", extension.offered(name))
+        extension_aggregates.register(f"{AGGREGATE_PREFIX}{name}", extension.extension_aggregate(name))
     else:
         column_functions.register(f"{PREFIX}{name}", extension.column_function(name))
 
@@ -210,9 +221,9 @@ def load() -> None:
     """
     for group, wanted in ((FUNCTIONS, ScalarFunction), (AGGREGATES, AggregateFunction), (OPERATORS, OperatorExtension)):
         for entry in entry_points(group=group):
-            extension = _loaded(entry)
+            extension = _load_entry(entry)
             if not isinstance(extension, wanted):
-                raise _useless(entry, f"it is a {type(extension).__name__}, not a {wanted.__name__}")
+                raise _unusable(entry, f"it is a {type(extension).__name__}, not a {wanted.__name__}")
             register(entry.name, extension)
 
 
@@ -231,17 +242,17 @@ def find_query(name: str) -> Any:
             where=name,
             fix=suggest(name, known, f"packages offer {', '.join(sorted(known))}" if known else "give the path of a script"),
         )
-    return _loaded(known[name])()
+    return _load_entry(known[name])()
 
 
-def _loaded(entry: EntryPoint) -> Any:
+def _load_entry(entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except Exception as error:
-        raise _useless(entry, f"{type(error).__name__}: {error}") from error
+        raise _unusable(entry, f"{type(error).__name__}: {error}") from error
 
 
-def _useless(entry: EntryPoint, why: str) -> QueryError:
+def _unusable(entry: EntryPoint, why: str) -> QueryError:
     return QueryError(
         f"the extension {entry.name} ({entry.value}) cannot be used: {why}",
         code="TG-QUERY-EXTENSION",

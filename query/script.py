@@ -1,4 +1,4 @@
-"""A script: the text of a file, or of a query that an installed package offers by name."""
+"""A script: the text of a file, or of a query that an installed package provides by name."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ def read_script(script: Path, name: str | None = None) -> Script:
     Read and parse a script; make the functions of installed packages known to it.
 
     Args:
-        script: A file, or the name under which an installed package offers a query.
+        script: A file, or the name under which an installed package provides a query.
         name: What errors call it; by default the path.
 
     Raises:
         QueryError: It cannot be read, or is no SQL of this dialect.
     """
-    text = _text_of(script)
+    text = _read_text(script)
     extensions.load()
     return parse_script(text, name or str(script))
 
 
-def _text_of(script: Path) -> str:
+def _read_text(script: Path) -> str:
     if not script.suffix and not script.exists():
-        offered = extensions.find_query(str(script))
-        return offered.sql if isinstance(offered, Query) else str(offered)
+        query = extensions.find_query(str(script))
+        return query.sql if isinstance(query, Query) else str(query)
     try:
         return script.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,12 +1,12 @@
 """
 An operator that plugs into tidegate: ``FROM debounce(readings, sensor, second, 30) AS r``.
 
-A row passes only if no other row with its value in the column named came within the time named before it; a row exactly as old
-as that still holds it back, and of rows of one instant the first one does. Rows that are held back hold others back too: a sensor
-that never falls silent is heard once.
+A row passes only if no other row with its value in the column named came within the time named before it. A row exactly that old
+still holds it back; of rows of one instant the first passes. Rows that are held back hold others back too: a sensor that never
+falls silent passes once.
 
-Its results depend on the rows up to them and no further back than that time, so it keeps these rows and nothing else: what it
-knows of the past is in the rows, and a job that is killed and restored, or is started later, says the same.
+Results depend on the rows up to them, no further back than that time. The operator keeps these rows and nothing else, so a job
+that is killed and restored, or is started later, gives the same results.
 """
 
 from __future__ import annotations
@@ -17,11 +17,21 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.rows.row_groups import group_numbers
-from query.plan.operator import Operator
-from query.plan.operator_extensions import Argument, ColumnArgument, Length, OperatorExtension, RowColumn
-from query.plan.row_tables import BAD_SCHEMA, Retained, by_substream, only_side, ticks
-from tidegate.expressions.variant import from_columns
+from query.extending import (
+    BAD_SCHEMA,
+    Argument,
+    ColumnArgument,
+    Length,
+    Operator,
+    OperatorExtension,
+    Retained,
+    RowColumn,
+    by_substream,
+    from_columns,
+    group_numbers,
+    only_side,
+    ticks,
+)
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,7 @@ class Debouncing(Operator):
 
     @property
     def reach_us(self) -> int:
-        """A row has a say in results until it holds back no more."""
+        """A row can hold others back this long; a restart reads so much more."""
         return self.silence_us
 
     @property
@@ -49,7 +59,7 @@ class Debouncing(Operator):
 
     @property
     def keeps_columns(self) -> bool:
-        """Rows pass as they are."""
+        """Rows pass with the columns they have."""
         return True
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
@@ -62,21 +72,22 @@ class Debouncing(Operator):
         rows = rows.take(pa.array(np.argsort(ticks(rows, "system_us"), kind="stable")))
         subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
         groups = group_numbers(subs, [from_columns(rows, f"s{self.key}")])
+        # A stable sort keeps each group in the order of time, so a row's predecessor in its group stands just before it.
         order = np.argsort(groups, kind="stable")
-        held = (np.diff(groups[order]) == 0) & (np.diff(system_us[order]) <= self.silence_us)
-        passing = np.ones(len(order), dtype=np.bool_)
-        passing[order[1:]] = ~held
-        passing &= (system_us >= by_substream(subs, closing, "from_us", 0)) & (system_us < by_substream(subs, closing, "to_us", 0))
-        return rows.filter(pa.array(passing)).drop_columns(["position"])
+        is_held_back = (np.diff(groups[order]) == 0) & (np.diff(system_us[order]) <= self.silence_us)
+        passes = np.ones(len(order), dtype=np.bool_)
+        passes[order[1:]] = ~is_held_back
+        passes &= (system_us >= by_substream(subs, closing, "from_us")) & (system_us < by_substream(subs, closing, "to_us"))
+        return rows.filter(pa.array(passes)).drop_columns(["position"])
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Keep the rows that can hold back a row to come."""
         until_us = ticks(retained, "system_us") + self.silence_us
-        return retained.filter(pa.array(until_us >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
+        return retained.filter(pa.array(until_us >= by_substream(ticks(retained, "sub"), horizon, "to_us")))
 
 
 def make(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Debouncing]:
-    """Make the operator of a call; what it raises is what people read."""
+    """Make the operator of a call; the text of the error becomes the error of the script."""
     match list(arguments):
         case [ColumnArgument(index=key), Length(us=us)]:
             return columns, Debouncing(key, us)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.api import Query, call, column, count, max_, stream, tumbling, window_end
-from query.extensions import AggregateFunction, ScalarFunction
+from query.extending import AggregateFunction, ScalarFunction
 from sinks.base import Sink, sort_rows
 from sinks.registry import SinkContext
 
@@ -25,9 +25,10 @@ kilometres = ScalarFunction(lambda miles: pc.multiply(miles.cast(pa.float64()), 
 
 
 def _spread(miles: pa.Array, first: npt.NDArray[np.int64], last: npt.NDArray[np.int64]) -> pa.Array:
-    """Greatest less least of the numbers of each run of rows, NULL where there is none."""
-    ranges = (pc.min_max(miles.slice(low, high - low + 1)).as_py() for low, high in zip(first.tolist(), last.tolist(), strict=True))
-    return pa.array([None if each["max"] is None else each["max"] - each["min"] for each in ranges], pa.int64())
+    """Return the greatest less the least number of each run of rows; NULL if a run has none."""
+    runs = zip(first.tolist(), last.tolist(), strict=True)
+    extremes = (pc.min_max(miles.slice(low, high - low + 1)).as_py() for low, high in runs)
+    return pa.array([None if run["max"] is None else run["max"] - run["min"] for run in extremes], pa.int64())
 
 
 spread = AggregateFunction(_spread, takes=("bigint",), gives="bigint")
@@ -50,10 +51,11 @@ class Lines:
         self._folder, self._span_us = folder, span_us
 
     def publish(self, span_start_us: int, partition: int, rows: Sequence[tuple[int, bytes, bytes]]) -> None:
-        """Put the span's rows where readers look for them, in one step."""
+        """Make the span's rows visible in one step."""
         ordered = sort_rows(rows, span_start_us, self._span_us)
         if ordered:
             self._folder.mkdir(parents=True, exist_ok=True)
+            # Written aside, then renamed: a reader sees all rows of the span or those of the publication before.
             draft = self._folder / f".{span_start_us}.{partition}"
             draft.write_bytes(b"".join(row.value + b"\n" for row in ordered))
             draft.rename(self._folder / f"{span_start_us}.{partition}.txt")

@@ -1,1 +1,5 @@
-"""The plan of a query: its nodes, windows, keys in common, and into what parts it can be split."""
+"""
+Plans: nodes, windows, the operator type, and how the work is split between buckets.
+
+Every other room of ``query`` but ``columns`` may import it; it imports ``query.columns`` and below.
+"""

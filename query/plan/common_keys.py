@@ -1,12 +1,13 @@
 """
-Common keys: by the values of which expressions events can be split, so that rows that meet in a query stay together.
+Common keys: expressions by whose values events can be split between buckets, so that rows that meet in a query stay together.
 
-Rows meet where a query groups, joins or looks back. There they share the values of keys; a key that can be told from the
-event alone (:mod:`query.plan.origins`) names, for each input that takes part, an expression over its events: a *candidate*. What
-is a candidate everywhere its inputs' rows meet is a common key. Law: rows that meet in any node come from events of which all
-common keys have equal values, and values that count as equal there have equal bytes (:mod:`query.columns.encode`).
+Rows meet where a query groups, joins or looks back. Rows that meet have equal keys there. A key that follows from the event alone
+(:mod:`query.plan.origins`) gives, for each input that takes part, an expression over its events: a *candidate*. A common key is a
+candidate at every place where rows of its inputs meet.
 
-Two values of a join's key are equal by ``=``, across types; so its sides must have one type that is known.
+Law: rows that meet in any node come from events with equal values of all common keys, and values that count as equal there have
+equal bytes (:mod:`query.columns.encode`). Keys of a join are compared by ``=``, across types, so both sides must have one known
+type.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr, Slot
 
+# For each input an expression over its events.
 Candidate = dict[str, Expr]
-"""For each input an expression over its events."""
+# The common keys of each input whose rows meet, in one order; rows of other inputs meet none.
 Keys = Mapping[str, tuple[Expr, ...]]
-"""For each input of which rows meet the common keys, in one order; other inputs' rows meet nobody."""
 
 _UNDECLARED = 'a number may equal another one that is written differently: declare the keys of the join as "nvarchar(max)" in fields'
 _INCOMPARABLE = (Kind.RECORD, Kind.ARRAY, Kind.NULL)
@@ -34,13 +35,13 @@ _INCOMPARABLE = (Kind.RECORD, Kind.ARRAY, Kind.NULL)
 @dataclass(frozen=True, slots=True)
 class Meeting:
     """
-    Where rows meet.
+    A place in a plan at which rows meet.
 
     Args:
-        inputs: Whose rows do.
-        candidates: What tells rows apart that do not.
-        where: The place, for people.
-        missing: Why nothing does, where it could be helped.
+        inputs: The inputs whose rows meet there.
+        candidates: Keys; rows that differ in one of them do not meet.
+        place: The place, for people.
+        hint: Why there are no candidates, if the user can change that.
     """
 
     inputs: frozenset[str]
@@ -50,20 +51,21 @@ class Meeting:
 
 
 def common_keys(plans: Sequence[Plan]) -> Keys | str:
-    """Return the common keys of all that is computed; where rows meet that have none in common, where that is."""
+    """Return the common keys of all plans, or as text the place at which rows without a common key meet."""
     groups: list[Meeting] = []
     for plan in plans:
         for meeting in meetings(plan.root):
-            joined = [group for group in groups if group.inputs & meeting.inputs]
-            candidates = _agreed(meeting, joined)
+            overlapping = [group for group in groups if group.inputs & meeting.inputs]
+            candidates = _shared_candidates(meeting, overlapping)
             if not candidates:
-                return _obstacle(meeting, joined)
-            inputs = frozenset().union(meeting.inputs, *(group.inputs for group in joined))
-            groups = [group for group in groups if group not in joined] + [Meeting(inputs, candidates, meeting.place)]
+                return _obstacle(meeting, overlapping)
+            inputs = frozenset().union(meeting.inputs, *(group.inputs for group in overlapping))
+            groups = [group for group in groups if group not in overlapping] + [Meeting(inputs, candidates, meeting.place)]
     keys: dict[str, tuple[Expr, ...]] = {}
     for group in groups:
-        every = [candidate for candidate in group.candidates if candidate.keys() == group.inputs]
-        keys |= {name: tuple(candidate[name] for candidate in every) for name in sorted(group.inputs) if every}
+        # A candidate that says nothing of some input would leave its rows without a bucket.
+        complete = [candidate for candidate in group.candidates if candidate.keys() == group.inputs]
+        keys |= {name: tuple(candidate[name] for candidate in complete) for name in sorted(group.inputs) if complete}
     return keys
 
 
@@ -74,7 +76,8 @@ def meetings(node: Node) -> Iterator[Meeting]:
     inputs = frozenset(below.input for below in walk(node) if isinstance(below, Scan))
     if isinstance(node, WindowedAggregate):
         sessions = [set(window.partition) for window in each_window(node.window) if isinstance(window, Session)]
-        keys = [key for at, key in enumerate(node.keys) if all(at in partition for partition in sessions)]
+        # One session may serve all groups that share some of their keys: only these keys keep rows apart.
+        keys = [key for number, key in enumerate(node.keys) if all(number in partition for partition in sessions)]
         yield Meeting(inputs, _candidates(origins(source_of(node), key) for key in keys), f"groups of {node.describe()}")
     elif isinstance(node, Analyze):
         for analytic in node.analytics:
@@ -94,13 +97,13 @@ def meetings(node: Node) -> Iterator[Meeting]:
 
 def _candidates(keys: Iterable[Origins]) -> tuple[Candidate, ...]:
     """Return the candidates among keys: those that are one expression over the events of each input."""
-    found: list[Candidate] = []
+    candidates: list[Candidate] = []
     for key in keys:
         known = dict.fromkeys(origin for origin in key if origin is not None)
         candidate = {origin.input: origin.expr for origin in known}
-        if None not in key and len(candidate) == len(known) and candidate not in found:
-            found.append(candidate)
-    return tuple(found)
+        if None not in key and len(candidate) == len(known) and candidate not in candidates:
+            candidates.append(candidate)
+    return tuple(candidates)
 
 
 def _is_of_one_kind(pair: Origins) -> bool:
@@ -111,19 +114,20 @@ def _is_of_one_kind(pair: Origins) -> bool:
 def _obstacle(meeting: Meeting, groups: Sequence[Meeting]) -> str:
     if not meeting.candidates:
         return meeting.hint or f"rows meet without a key of their events: {meeting.place}"
-    return f"no key is common to {' and '.join(each.place for each in (*groups, meeting))}"
+    return f"no key is common to {' and '.join(group.place for group in (*groups, meeting))}"
 
 
-def _agreed(meeting: Meeting, groups: Sequence[Meeting]) -> tuple[Candidate, ...]:
-    """Return what tells rows apart both in a meeting and wherever its inputs' rows have met before."""
-    agreed = meeting.candidates
+def _shared_candidates(meeting: Meeting, groups: Sequence[Meeting]) -> tuple[Candidate, ...]:
+    """Return the candidates of a meeting that are candidates in *groups* too, joined with those."""
+    candidates = meeting.candidates
     for group in groups:
-        pairs = [(mine, theirs) for theirs in group.candidates for mine in agreed]
-        both = [{**theirs, **mine} for mine, theirs in pairs if _agree(mine, theirs)]
-        agreed = tuple(each for at, each in enumerate(both) if each not in both[:at])
-    return agreed
+        pairs = [(left, right) for right in group.candidates for left in candidates]
+        joined = [{**right, **left} for left, right in pairs if _agree(left, right)]
+        candidates = tuple(candidate for number, candidate in enumerate(joined) if candidate not in joined[:number])
+    return candidates
 
 
-def _agree(mine: Candidate, theirs: Candidate) -> bool:
-    shared = mine.keys() & theirs.keys()
-    return bool(shared) and all(mine[name] == theirs[name] for name in shared)
+def _agree(left: Candidate, right: Candidate) -> bool:
+    """Tell whether two candidates have inputs in common, and the same expression for each of these."""
+    shared = left.keys() & right.keys()
+    return bool(shared) and all(left[name] == right[name] for name in shared)

@@ -1,6 +1,8 @@
 """
-What decides results and is not read off a plan's text: the declared types of the fields that it reads, and whether comparisons
-of texts ignore case. Law: two scripts whose plans print alike and that agree in this compute the same.
+The part of a plan's fingerprint that its text does not show: the declared types of the fields that it reads, and whether
+comparisons of texts ignore case.
+
+Law: two scripts whose plans print alike and that agree in this compute the same.
 """
 
 from __future__ import annotations
@@ -11,16 +13,16 @@ from dataclasses import fields
 from query.plan.nodes import Column, Plan, walk
 from tidegate.expressions.tree import Call, Cast, Expr
 
+# The function that texts pass through to be compared without regard to case.
 FOLD = "fold"
-"""The function that texts are put through to be compared ignoring case."""
 
 
 def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
-    """Return it as text, by names under which a checkpoint may remember it."""
+    """Return both as text, by the names under which a checkpoint records them."""
     nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
-    read = [part for node in nodes for one in fields(node) for part in _parts(getattr(node, one.name))]  # type: ignore[arg-type]
-    types = dict.fromkeys(f"{part.arg} {part.kind.asa_name}" for part in read if isinstance(part, Cast) and part.declared)
-    folds = any(isinstance(part, Call) and part.name == FOLD for part in read)
+    exprs = [expr for node in nodes for field in fields(node) for expr in _parts(getattr(node, field.name))]  # type: ignore[arg-type]
+    types = dict.fromkeys(f"{expr.arg} {expr.kind.asa_name}" for expr in exprs if isinstance(expr, Cast) and expr.declared)
+    folds = any(isinstance(expr, Call) and expr.name == FOLD for expr in exprs)
     return {"types": ", ".join(types), "case": "ignored" if folds else "distinguished"}
 
 
@@ -31,5 +33,5 @@ def _parts(value: object) -> Iterator[Expr]:
     if isinstance(value, Expr):
         yield from value.walk()
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _parts(one)
+        for element in value:
+            yield from _parts(element)

@@ -1,23 +1,25 @@
 """
-Time bounds of a join: how far apart in time two rows may be that match.
+Time bounds of a join: how far apart in time matching rows may be.
 
-A bound holds of a left and a right row when ``low <= DATEDIFF(unit, left, right) <= high``, and DATEDIFF counts crossed
-boundaries: ``floor(right / unit) - floor(left / unit)``. So the right times that fit a left one are whole units, and the
-other way round. Law: *right* lies in ``right_range(left)`` exactly when *left* lies in ``left_range(right)``, which is
-exactly when every bound holds.
+A bound holds for a left and a right row if ``low <= DATEDIFF(unit, left, right) <= high``. DATEDIFF counts crossed boundaries:
+``floor(right / unit) - floor(left / unit)``. So the right times that match one left time are whole units, and the other way round.
+
+Law: *right* lies in ``right_range(left)`` exactly if *left* lies in ``left_range(right)``, which is exactly if every bound
+holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
 Ticks = npt.NDArray[np.int64]
+# First instant, and the first instant after the last, microseconds.
 Range = tuple[Ticks, Ticks]
-"""First instant, and the first instant after the last, microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,9 @@ class Bound:
     Args:
         unit: The unit as DATEDIFF spells it.
         unit_us: Its length, microseconds.
-        offset_us: What is added to a time before its units are counted: weeks do not begin at the epoch.
+        offset_us: Added to a time before its units are counted, since weeks do not begin at the epoch.
         low: Fewest boundaries from left to right; None: no lower end.
-        high: Most of them; None: no upper end.
+        high: Most boundaries; None: no upper end.
     """
 
     unit: str
@@ -41,7 +43,7 @@ class Bound:
 
     def swap_sides(self) -> Bound:
         """Return the same condition with the sides exchanged."""
-        return Bound(self.unit, self.unit_us, self.offset_us, _negated(self.high), _negated(self.low))
+        return Bound(self.unit, self.unit_us, self.offset_us, _negate(self.high), _negate(self.low))
 
     def starts(self, units: Ticks) -> Ticks:
         """Return where these units begin."""
@@ -71,26 +73,26 @@ class Bounds:
 
     @property
     def after_us(self) -> int:
-        """A right row that matches comes less than this after the left one, microseconds; 0 or less: it comes before it."""
+        """A matching right row comes less than this after the left one, microseconds; 0 or less: it comes before it."""
         return min((part.high + 1) * part.unit_us for part in self.parts if part.high is not None)
 
     @property
     def before_us(self) -> int:
-        """A right row that matches comes less than this before the left one, microseconds; 0 or less: it comes after it."""
+        """A matching right row comes less than this before the left one, microseconds; 0 or less: it comes after it."""
         return min((1 - part.low) * part.unit_us for part in self.parts if part.low is not None)
 
     @property
     def width_us(self) -> int:
-        """How much time all right rows that match one left row lie in, microseconds."""
+        """Length of the time in which all right rows lie that match one left row, microseconds."""
         lengths = [(part.high - part.low + 1) * part.unit_us for part in self.parts if part.low is not None and part.high is not None]
         return min([*lengths, self.after_us + self.before_us])
 
     def right_range(self, left_us: Ticks) -> Range:
-        """Return between which instants right rows match a left one."""
+        """Return the range of instants at which right rows match each left one."""
         return _range(self.parts, left_us)
 
     def left_range(self, right_us: Ticks) -> Range:
-        """Return between which instants left rows match a right one."""
+        """Return the instants between which left rows match each right one."""
         return _range([part.swap_sides() for part in self.parts], right_us)
 
     def __str__(self) -> str:
@@ -100,15 +102,8 @@ class Bounds:
 def _range(parts: Sequence[Bound], system_us: Ticks) -> Range:
     first = [part.starts(part.units(system_us) + part.low) for part in parts if part.low is not None]
     until = [part.starts(part.units(system_us) + part.high + 1) for part in parts if part.high is not None]
-    return _all_of(np.maximum, first), _all_of(np.minimum, until)
+    return reduce(np.maximum, first), reduce(np.minimum, until)
 
 
-def _all_of(choose: Callable[[Ticks, Ticks], Ticks], ends: Sequence[Ticks]) -> Ticks:
-    found = ends[0]
-    for other in ends[1:]:
-        found = choose(found, other)
-    return found
-
-
-def _negated(count: int | None) -> int | None:
+def _negate(count: int | None) -> int | None:
     return None if count is None else -count

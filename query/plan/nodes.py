@@ -1,13 +1,13 @@
 """
-Plans: what a query computes, as frozen nodes that print themselves; built by the SQL binder, executed by
-:mod:`query.engine.program`.
+Plans: what a query computes, as frozen nodes that print themselves. The SQL binder builds them, :mod:`query.engine.program`
+executes them.
 
 A node gives *rows*: each has a System.Timestamp, a place in the node's own fixed order among rows of the same instant, and
 columns. Expressions over a :class:`Scan` read payload fields; over any other node they read the columns of its rows
 (:class:`~tidegate.expressions.tree.Slot`). Nodes that are equal compute the same and are computed once.
 
-A plan says what must be read again when it is restarted: ``lookback_us`` is the span before an output instant in which
-events can still count for it; ``UNBOUNDED`` where only the beginning is enough.
+The look-back of a plan is what a restart must read again: the time before an output instant in which events can still count for
+it, or ``UNBOUNDED`` if it must read from the beginning.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Call, Expr, Slot
 
+# The look-back of a query that can only be computed from the beginning.
 UNBOUNDED = INFINITY
-"""The look-back of what can only be computed from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """An output column: its name as the script spells it, and what it holds."""
+    """An output column: its name as the script spells it, and its value."""
 
     name: str
     expr: Expr
@@ -40,20 +40,23 @@ class Column:
 
 
 class Node(Protocol):
-    """What every node says of itself."""
+    """A node of a plan; without children, and without events that count later, if it does not say otherwise."""
+
+    # Protocols make these class attributes of the nodes, which are dataclasses with slots.
+    __slots__ = ()
 
     @property
     def children(self) -> tuple[Node, ...]:
         """The nodes whose rows it takes."""
-        ...
+        return ()
 
     @property
     def reach_us(self) -> int:
         """How long after an event a row of this node can still depend on it, microseconds."""
-        ...
+        return 0
 
     def describe(self) -> str:
-        """Return one line."""
+        """Return one line; a checkpoint is bound to it."""
         ...
 
 
@@ -67,7 +70,7 @@ class Rows(Node, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Scan:
+class Scan(Node):
     """
     Reads one input in order.
 
@@ -81,46 +84,28 @@ class Scan:
     timestamp_by: Expr | None = None
     over: Expr | None = None
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        """None."""
-        return ()
-
-    @property
-    def reach_us(self) -> int:
-        """Nothing: an event is a row."""
-        return 0
-
     def describe(self) -> str:
-        """Return one line."""
         by = f", timestamp by {self.timestamp_by}" if self.timestamp_by else ""
         return f"Scan {self.input}{by}" + (f", over {self.over}" if self.over else "")
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Keeps the rows whose predicate is true."""
+class Filter(Node):
+    """Passes on the rows whose predicate is true."""
 
     child: Scan | Filter | Rows
     predicate: Expr
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node below."""
         return (self.child,)
 
-    @property
-    def reach_us(self) -> int:
-        """Nothing."""
-        return 0
-
     def describe(self) -> str:
-        """Return one line."""
         return f"Filter {self.predicate}"
 
 
 @dataclass(frozen=True, slots=True)
-class Project:
+class Project(Node):
     """One result per row, at the row's own system timestamp; without columns (``SELECT *`` from an input) the payload itself."""
 
     child: Scan | Filter | Rows
@@ -128,21 +113,14 @@ class Project:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node below."""
         return (self.child,)
 
-    @property
-    def reach_us(self) -> int:
-        """Nothing."""
-        return 0
-
     def describe(self) -> str:
-        """Return one line."""
         return f"Project {', '.join(map(str, self.columns)) or 'the payload as it is'}"
 
 
 @dataclass(frozen=True, slots=True)
-class WindowedAggregate:
+class WindowedAggregate(Node):
     """
     One result per window and group that has rows, at the window's end.
 
@@ -152,7 +130,7 @@ class WindowedAggregate:
         keys: The grouping keys, computed from a row.
         totals: The aggregates, over values computed from a row.
         having: Computed from a group; only groups for which it is true give results. None: all.
-        columns: What a result holds, computed from keys, totals and the window's end.
+        columns: The columns of a result, computed from keys, totals and the window's end.
         over_key: Which key is the substream key; None without OVER.
     """
 
@@ -166,29 +144,26 @@ class WindowedAggregate:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node below."""
         return (self.child,)
 
     @property
     def reach_us(self) -> int:
-        """How long a result can depend on an event."""
         return self.window.reach_us
 
     def describe(self) -> str:
-        """Return one line."""
         keys = ", ".join(map(str, self.keys)) or "all"
         having = f", having {self.having}" if self.having else ""
         return f"WindowedAggregate {self.window} by {keys}: {', '.join(map(str, self.columns))}{having}"
 
 
 @dataclass(frozen=True, slots=True)
-class Union:
+class Union(Node):
     """
     The rows of all parts, duplicates kept; of the same instant in the order of the parts.
 
     Args:
-        parts: What is put together; all have as many columns.
-        columns: Names of the first part, with a kind where all parts agree in it.
+        parts: The nodes whose rows are united; all have as many columns.
+        columns: Names of the first part, with a kind if all parts agree in it.
     """
 
     parts: tuple[Rows, ...]
@@ -196,28 +171,21 @@ class Union:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The parts."""
         return self.parts
 
-    @property
-    def reach_us(self) -> int:
-        """Nothing."""
-        return 0
-
     def describe(self) -> str:
-        """Return one line."""
         return "Union"
 
 
 @dataclass(frozen=True, slots=True)
-class Apply:
+class Apply(Node):
     """
     Each row below with each element of an array, or each member of a record, that it holds, in their order.
 
     Args:
         child: Where rows come from.
         value: The array or record, as a call of ``array`` or ``record``.
-        outer: Whether a row without elements is given once, with NULL.
+        outer: Whether a row without elements gives one row, with NULL.
         name: What the script calls the elements.
     """
 
@@ -230,21 +198,14 @@ class Apply:
     def columns(self) -> tuple[Column, ...]:
         """Those of the rows below, then the element's."""
         width = len(self.child.columns)
-        added = (Column(f"{self.name}.{name}", Slot(width + at, name, kind)) for at, (name, kind) in enumerate(element_columns(self.value)))
+        added = (Column(f"{self.name}.{name}", Slot(width + i, name, kind)) for i, (name, kind) in enumerate(element_columns(self.value)))
         return (*self.child.columns, *added)
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node below."""
         return (self.child,)
 
-    @property
-    def reach_us(self) -> int:
-        """Nothing."""
-        return 0
-
     def describe(self) -> str:
-        """Return one line."""
         return f"{'OuterApply' if self.outer else 'CrossApply'} {self.value} AS {self.name}"
 
 
@@ -256,7 +217,7 @@ def element_columns(value: Call) -> tuple[tuple[str, Kind | None], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Analyze:
+class Analyze(Node):
     """
     The rows below, each with one more column for each analytic function.
 
@@ -275,7 +236,6 @@ class Analyze:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node below."""
         return (self.child,)
 
     @property
@@ -284,24 +244,23 @@ class Analyze:
         return max(analytic.limit_us for analytic in self.analytics)
 
     def describe(self) -> str:
-        """Return one line."""
         return f"Analyze {', '.join(map(str, self.analytics))}"
 
 
 @dataclass(frozen=True, slots=True)
-class Join:
+class Join(Node):
     """
     Pairs of a left and a right row that match, each at the later of its two times; see :mod:`query.operators.joins.temporal_join`.
 
     Args:
         left: Gives the left rows.
         right: Gives the right rows.
-        outer: Whether left rows without any match are given too, with NULL on the right.
-        bounds: How far apart in time rows may be that match.
-        keys: What must be equal: an expression over the left row, and one over the right.
-        residual: What else must be true, over the columns of both; None: nothing.
+        outer: Whether left rows without any match give a row too, with NULL on the right.
+        bounds: How far apart in time matching rows may be.
+        keys: Pairs that must be equal: an expression over the left row, and one over the right.
+        residual: Another condition, over the columns of both; None: none.
         columns: The left row's, then the right row's.
-        left_time: Which column of the left row is the time that is compared, None: its System.Timestamp.
+        left_time: The column of the left row whose time is compared; None: its System.Timestamp.
         left_spread_us: How much older than its System.Timestamp that time may be, microseconds.
     """
 
@@ -317,58 +276,45 @@ class Join:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """Both sides."""
         return self.left, self.right
 
     @property
     def reach_us(self) -> int:
-        """How far apart matches may be; and that a left row stays alone depends on all right rows that could have matched it."""
-        apart = max(0, self.bounds.after_us, self.bounds.before_us + self.left_spread_us)
-        return max(apart, self.bounds.width_us) if self.outer else apart
+        distance_us = max(0, self.bounds.after_us, self.bounds.before_us + self.left_spread_us)
+        # A left row has no match only if all right rows that could have matched it are known.
+        return max(distance_us, self.bounds.width_us) if self.outer else distance_us
 
     def describe(self) -> str:
-        """Return one line."""
         on = [str(self.bounds), *(f"{left} = {right}" for left, right in self.keys), *([str(self.residual)] if self.residual else [])]
         return f"{'LeftJoin' if self.outer else 'Join'} on {' AND '.join(on)}"
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
-    """The records of a table of reference data; no operator of its own reads them, :class:`ReferenceJoin` looks them up."""
+class Reference(Node):
+    """The records of a table of reference data; no operator reads them, :class:`ReferenceJoin` looks them up."""
 
     name: str
 
     @property
-    def children(self) -> tuple[Node, ...]:
-        """None."""
-        return ()
-
-    @property
-    def reach_us(self) -> int:
-        """Nothing."""
-        return 0
-
-    @property
     def columns(self) -> tuple[Column, ...]:
-        """None: it has fields, as events have."""
+        """Records have fields, as events have, and no columns."""
         return ()
 
     def describe(self) -> str:
-        """Return one line."""
         return f"Reference {self.name}"
 
 
 @dataclass(frozen=True, slots=True)
-class ReferenceJoin:
+class ReferenceJoin(Node):
     """
     Rows, each with the records of a table that it matches, at its own time; see :mod:`query.operators.joins.reference_join`.
 
     Args:
         left: Gives the rows.
         reference: Gives the records: a projection of a :class:`Reference`, perhaps filtered.
-        outer: Whether rows without any match are given too, with NULL on the right.
-        keys: What must be equal: an expression over the row, and one over the record's columns.
-        residual: What else must be true, over the columns of both; None: nothing.
+        outer: Whether rows without any match give a row too, with NULL on the right.
+        keys: Pairs that must be equal: an expression over the row, and one over the record's columns.
+        residual: Another condition, over the columns of both; None: none.
         columns: The row's, then the record's.
     """
 
@@ -381,13 +327,8 @@ class ReferenceJoin:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node that gives the rows: a table is no stream."""
+        # A table is no stream: only the left rows come from a node that is computed.
         return (self.left,)
-
-    @property
-    def reach_us(self) -> int:
-        """Nothing."""
-        return 0
 
     @property
     def name(self) -> str:
@@ -397,23 +338,22 @@ class ReferenceJoin:
         return table.name
 
     def describe(self) -> str:
-        """Return one line."""
         on = [*(f"{left} = {right}" for left, right in self.keys), *([str(self.residual)] if self.residual else [])]
         where = [f" where {' AND '.join(map(str, conditions))}"] if (conditions := predicates_of(self.reference)) else []
         return f"{'LeftReferenceJoin' if self.outer else 'ReferenceJoin'} {self.name}{''.join(where)} on {' AND '.join(on) or 'all'}"
 
 
 @dataclass(frozen=True, slots=True)
-class Custom:
+class Custom(Node):
     """
-    Rows that an operator gives which scripts call by name; see :mod:`query.plan.operator_extensions`.
+    The rows of an operator that the script calls by name; see :mod:`query.plan.operator_extensions`.
 
     Args:
-        child: Gives the rows it takes.
-        name: What scripts call it.
-        arguments: What it was given beside the rows, as scripts write it.
-        columns: What it gives.
-        operator: What computes it; name and arguments say which one it is.
+        child: Gives its input rows.
+        name: The name in the script.
+        arguments: The other arguments, as scripts write them.
+        columns: The columns of its rows.
+        operator: Computes the rows. Name and arguments identify it, so nodes are compared without it.
     """
 
     child: Rows
@@ -424,16 +364,13 @@ class Custom:
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node below."""
         return (self.child,)
 
     @property
     def reach_us(self) -> int:
-        """What the operator says."""
         return self.operator.reach_us
 
     def describe(self) -> str:
-        """Return one line."""
         return f"Custom {self.name}({', '.join(self.arguments)}): {', '.join(column.name for column in self.columns)}"
 
 
@@ -444,7 +381,7 @@ def scan_of(node: Node) -> Scan | None:
 
 
 def predicates_of(node: Node) -> tuple[Expr, ...]:
-    """Return the conditions that rows must meet before *node* takes them, in the order in which they are asked."""
+    """Return the conditions that input rows of *node* must meet, in the order in which they are evaluated."""
     child = node.children[0]
     return (*predicates_of(child), child.predicate) if isinstance(child, Filter) else ()
 
@@ -457,14 +394,14 @@ def source_of(node: Node) -> Node:
 
 def walk(node: Node) -> Iterator[Node]:
     """Yield a node and all below it, each as often as it is used, the outermost first."""
-    ahead = [node]
-    while ahead:
-        yield (here := ahead.pop())
-        ahead.extend(reversed(here.children))
+    stack = [node]
+    while stack:
+        yield (top := stack.pop())
+        stack.extend(reversed(top.children))
 
 
 def lookback_of(node: Node) -> int:
-    """Return how long before a row of *node* events can count for it, microseconds; ``UNBOUNDED`` without limit."""
+    """Return how long before a row of *node* events can still count for it, microseconds, or ``UNBOUNDED``."""
     below = max(map(lookback_of, node.children), default=0)
     return UNBOUNDED if UNBOUNDED in (below, node.reach_us) else below + node.reach_us
 
@@ -478,12 +415,12 @@ class Plan:
 
     @property
     def scans(self) -> tuple[Scan, ...]:
-        """What is read, each input once, in the order in which the script names them."""
+        """The inputs it reads, each once, in the order in which the script names them."""
         return tuple(dict.fromkeys(node for node in walk(self.root) if isinstance(node, Scan)))
 
     @property
     def scan(self) -> Scan:
-        """What is read first."""
+        """The first input."""
         return self.scans[0]
 
     @property
@@ -498,7 +435,7 @@ class Plan:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The names of the tables of reference data that are looked up."""
+        """The names of the reference tables that it looks rows up in."""
         return tuple(dict.fromkeys(node.name for node in walk(self.root) if isinstance(node, ReferenceJoin)))
 
     @property
@@ -508,7 +445,7 @@ class Plan:
 
     @property
     def is_windowed(self) -> bool:
-        """Tell whether results are stamped at window ends rather than at their events."""
+        """Whether results are stamped at window ends rather than at their events."""
         return any(isinstance(node, WindowedAggregate) for node in walk(self.root))
 
     @property
@@ -518,7 +455,7 @@ class Plan:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Name and type of each output column; ``any`` is a value that has the kind its event gave it."""
+        """Name and type of each output column; ``any`` if the type depends on the event."""
         return tuple((column.name, type_name(static_kind(column.expr))) for column in self.root.columns) or (("*", "any"),)
 
     def explain(self) -> str:
@@ -536,5 +473,5 @@ def _tree(node: Node, depth: int) -> Iterator[str]:
 
 
 def type_name(kind: Kind | None) -> str:
-    """Return a kind as ASA spells it, ``any`` where values differ in kind."""
+    """Return a kind as ASA spells it, ``any`` if values differ in kind."""
     return "any" if kind is None else kind.asa_name

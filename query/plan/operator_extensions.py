@@ -1,15 +1,11 @@
 """
-Offered operators: those that scripts call by name in FROM, ``shift(flights, second, 5)``; our own and those of other packages.
+Operators that scripts call by name in FROM, ``shift(flights, second, 5)``: Tidegate's own and those of other packages.
 
-Each is made when a script is bound, from the columns of the rows it takes and the arguments of the call, and says which
-columns it gives. Beside :class:`query.plan.operator.Operator` it may have two attributes:
+An operator is made when a script is bound, from the columns of its input rows and the arguments of the call; the maker also says
+which columns come out.
 
-``apart``    the numbers of columns of the rows it takes; rows that differ in kind or value in any of these never meet in it. None:
-             no two rows meet at all. Without it, any may meet, and so its work is not spread.
-``passes``   true where its columns begin with those of the rows it takes, with the values they have there.
-
-Law: its results obey that of all operators; rows it gives outside of the slice that it was asked for stop the query, for
-they could not be final.
+Law: results obey the law of all operators (:mod:`query.plan.operator`). Rows outside the slice of time that was asked for cannot
+be final, so they stop the query.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ import pyarrow as pa
 
 from ordering.errors import QueryError
 from query.plan.operator import Operator
-from query.plan.row_tables import by_substream, ticks
+from query.plan.row_tables import in_slice, ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +27,8 @@ class RowColumn:
     A column of rows.
 
     Args:
-        name: What scripts call it; ``*`` is a record whose members stand in its place in results.
-        kind: The ASA type of its values, or ``any`` where it differs.
+        name: Its name in scripts; ``*`` is a record whose members stand in its place in results.
+        kind: The ASA type of its values, or ``any`` if it differs.
     """
 
     name: str
@@ -41,7 +37,7 @@ class RowColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnArgument:
-    """A column of the rows below, as an argument: its values are ``from_columns(rows, f"s{index}")``."""
+    """A column of the input rows, as an argument: its values are ``from_columns(rows, f"s{index}")``."""
 
     index: int
 
@@ -55,7 +51,7 @@ class Length:
 
 @dataclass(frozen=True, slots=True)
 class NamedColumn:
-    """A column that a call gives by a word, written ``ends = column``; the word in lower case, each once."""
+    """A column given by name, written ``ends = column``; the name in lower case, each once."""
 
     name: str
     index: int
@@ -63,18 +59,18 @@ class NamedColumn:
 
 Argument = ColumnArgument | Length | NamedColumn | str | int | float | bool | None
 MakeOperator = Callable[[Sequence[RowColumn], Sequence[Argument]], tuple[Sequence[RowColumn], Operator]]
-"""Columns of the rows below, and arguments -> the columns it gives, and the operator. Raises ValueError where they will not do."""
+"""Columns of the input rows, arguments -> the columns that come out, the operator. Raises ValueError if the arguments do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorExtension:
     """
-    What a name in FROM stands for.
+    An operator under its name in FROM.
 
     Args:
         make: Makes the operator.
-        example: How it is called, for messages.
-        words: By which words it takes columns, lower case.
+        example: A call of it, for messages.
+        named_columns: The names by which it takes columns, lower case.
     """
 
     make: MakeOperator
@@ -91,12 +87,12 @@ def register_operator(name: str, extension: OperatorExtension) -> None:
 
 
 def find_operator(name: str) -> OperatorExtension | None:
-    """Return what *name* stands for, whatever its case."""
+    """Return the operator that *name* stands for, whatever its case."""
     return _REGISTERED.get(name.lower())
 
 
 def operator_names() -> tuple[str, ...]:
-    """Return the names (lower case) of all offered operators."""
+    """Return the names (lower case) of all registered operators."""
     return tuple(_REGISTERED)
 
 
@@ -108,13 +104,13 @@ def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:
         QueryError: They do not (TG-QUERY-EXTENSION).
     """
     subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
-    late = (system_us < by_substream(subs, closing, "from_us", 0)) | (system_us >= by_substream(subs, closing, "to_us", 0))
+    is_outside = ~in_slice(subs, system_us, closing)
     order = np.argsort(subs, kind="stable")
-    turns = (np.diff(system_us[order]) < 0) & (np.diff(subs[order]) == 0)
-    if late.any() or turns.any():
-        what = "outside of the slice of time that it was asked for" if late.any() else "out of the order of time"
+    is_out_of_order = (np.diff(system_us[order]) < 0) & (np.diff(subs[order]) == 0)
+    if is_outside.any() or is_out_of_order.any():
+        problem = "outside of the slice of time that it was asked for" if is_outside.any() else "out of the order of time"
         raise QueryError(
-            f"the operator {name} gave rows {what}: they are not final",
+            f"the operator {name} gave rows {problem}: they are not final",
             code="TG-QUERY-EXTENSION",
             where=name,
             fix="mend or remove the package that offers it",

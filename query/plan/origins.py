@@ -1,10 +1,12 @@
 """
-Origins: what an expression over the rows of a node is, in terms of the events from which the rows come.
+Origins: an expression over the rows of a node, traced back to expressions over the events from which the rows come.
 
-A row may come about in several ways - by each part of a union, say - so an expression has an origin for each. It has none where
-it is computed from more than one event, from a time that is not the event's own, or may be NULL whatever the event holds
-(the right side of a left join). Law: where every origin is known, an expression's value in a row is the value of one of its
-origins in one of the events without which the row would not be.
+A row may come about in several ways, such as by each part of a union, so an expression has one origin for each way. The origin is
+unknown if the value is computed from more than one event or from a time that is not the event's own, or if it may be NULL
+whatever the event holds (the right side of a left join).
+
+Law: if every origin is known, an expression's value in a row is the value of one of its origins in one of the events without
+which there would be no such row.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from tidegate.expressions.tree import Expr, Key, Slot
 class Origin:
     """
     Args:
-        input: The input whose events are meant.
-        expr: An expression over them.
+        input: The name of an input.
+        expr: An expression over its events.
     """
 
     input: str
@@ -52,7 +54,7 @@ def origins(node: Node, expr: Expr) -> Origins:
         return origins(node.child, expr)
     leaves = expr.leaves()
     if not leaves:
-        # A constant tells no rows apart.
+        # A constant keeps no rows apart.
         return (None,)
     if isinstance(node, Scan):
         return (Origin(node.input, expr),)
@@ -62,16 +64,16 @@ def origins(node: Node, expr: Expr) -> Origins:
     if isinstance(node, Union):
         return tuple(origin for part in node.parts for origin in origins(part, expr))
     if isinstance(node, Project):
-        return origins(source_of(node), _put(expr, [column.expr for column in node.columns])) if node.columns else (None,)
+        return origins(source_of(node), _substitute(expr, [column.expr for column in node.columns])) if node.columns else (None,)
     if isinstance(node, WindowedAggregate):
-        over_groups = _put(expr, [column.expr for column in node.columns])
+        over_groups = _substitute(expr, [column.expr for column in node.columns])
         is_of_keys = all(isinstance(leaf, Key) for leaf in over_groups.leaves())
-        return origins(source_of(node), _put(over_groups, node.keys)) if is_of_keys else (None,)
+        return origins(source_of(node), _substitute(over_groups, node.keys)) if is_of_keys else (None,)
     if isinstance(node, Join):
         return _of_joined(node, expr, slots)
-    passed = _passed(node)
-    if passed is not None and all(slot.index < len(passed.columns) for slot in slots):
-        return origins(passed, expr)
+    below = _node_with_same_columns(node)
+    if below is not None and all(slot.index < len(below.columns) for slot in slots):
+        return origins(below, expr)
     return (None,)
 
 
@@ -82,11 +84,11 @@ def _of_joined(node: Join, expr: Expr, slots: Sequence[Slot]) -> Origins:
         return origins(node.left, expr)
     if any(on_left) or node.outer:
         return (None,)
-    return origins(node.right, _moved(expr, width))
+    return origins(node.right, _renumber(expr, width))
 
 
-def _passed(node: Node) -> Rows | None:
-    """Return the node below whose columns are this one's first."""
+def _node_with_same_columns(node: Node) -> Rows | None:
+    """Return the node below with whose columns those of *node* begin; None if there is none."""
     if isinstance(node, ReferenceJoin):
         return node.left
     if isinstance(node, (Analyze, Apply)) or (isinstance(node, Custom) and node.operator.keeps_columns):
@@ -94,15 +96,15 @@ def _passed(node: Node) -> Rows | None:
     return None
 
 
-def _put(expr: Expr, values: Sequence[Expr]) -> Expr:
-    """Return an expression over numbered columns with what these are in their places."""
+def _substitute(expr: Expr, values: Sequence[Expr]) -> Expr:
+    """Return an expression over numbered columns with the expressions of the columns in their places."""
     if isinstance(expr, (Slot, Key)):
         return values[expr.index]
-    return expr.with_parts(tuple(_put(part, values) for part in expr.parts))
+    return expr.with_parts(tuple(_substitute(part, values) for part in expr.parts))
 
 
-def _moved(expr: Expr, by: int) -> Expr:
+def _renumber(expr: Expr, by: int) -> Expr:
     """Return an expression over columns that are numbered from *by* on, numbered from 0."""
     if isinstance(expr, Slot):
         return Slot(expr.index - by, expr.title, expr.kind)
-    return expr.with_parts(tuple(_moved(part, by) for part in expr.parts))
+    return expr.with_parts(tuple(_renumber(part, by) for part in expr.parts))

@@ -21,33 +21,40 @@ from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.variant import Variant, from_columns
 
 Ticks = npt.NDArray[np.int64]
+# The retained rows of each side; None for a side without rows. At least one side has some.
 Retained = Sequence[pa.Table | None]
-"""What is retained of each side; None for a side of which nothing is, which is never so of all sides."""
 
+# Rows that failed: the row's position and why, in the order of positions.
 BAD_SCHEMA = pa.schema([("position", pa.int64()), ("reason", pa.string())])
-"""Rows that failed: the row's position and why, in the order of positions."""
+# Results: substream id, System.Timestamp, key bytes, value bytes.
 RESULT_SCHEMA = pa.schema([("sub", pa.int64()), ("system_us", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
-"""Results: substream id, System.Timestamp, key bytes, value bytes."""
 _HEAD = ("sub", "system_us", "key")
 
 
 def only_side(retained: Retained) -> pa.Table:
-    """Return what is retained of the only side."""
+    """Return the retained rows of an operator with one side."""
     (rows,) = retained
     assert rows is not None, "an operator is asked only while something is retained"
     return rows
 
 
 def rows_table(sub: pa.Array, system_us: pa.Array, key: pa.Array, columns: Sequence[Variant]) -> pa.Table:
-    """Put rows together; see the module."""
+    """Return a table of rows with these columns."""
     table: dict[str, pa.Array] = {"sub": sub, "system_us": system_us, "key": key}
-    for at, column in enumerate(columns):
-        table |= column.columns(f"s{at}")
+    for number, column in enumerate(columns):
+        table |= column.columns(f"s{number}")
     return pa.table(table)
 
 
+def append_values(rows: pa.Table, name: str, values: Variant) -> pa.Table:
+    """Return rows with a column of values of any kind: ``name_i`` holds the bigints, ``name_s`` the texts, and so on."""
+    for part_name, part in values.columns(name).items():
+        rows = rows.append_column(part_name, part)
+    return rows
+
+
 def with_reasons(rows: pa.Table, failures: Sequence[Failure]) -> pa.Table:
-    """Add to rows the first reason of each in which an expression failed; nothing where none did."""
+    """Add a column with the first reason of each row in which an expression failed; no column if none did."""
     if not failures:
         return rows
     reasons: list[str | None] = [None] * rows.num_rows
@@ -86,24 +93,32 @@ def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def _encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    columns = [from_columns(rows, f"s{at}") for at in range(len(names))]
+    columns = [from_columns(rows, f"s{number}") for number in range(len(names))]
     value = encode_objects(names, columns, rows.num_rows)
     return rows.select(_HEAD).append_column("value", value).cast(RESULT_SCHEMA)
 
 
-def by_substream(subs: Ticks, table: pa.Table, column: str, default: int) -> Ticks:
-    """Look up *column* of *table* (one row per ``sub``) for each substream id in *subs*."""
+def by_substream(subs: Ticks, table: pa.Table, column: str) -> Ticks:
+    """Return *column* of *table* (one row per ``sub``) for each substream in *subs*; 0 for those without a row."""
     known = table["sub"].to_numpy()
+    # Substreams are numbered densely, so an array by number is as large as it needs to be.
     size = max(int(subs.max(initial=0)), int(known.max(initial=0))) + 1
-    values = np.full(size, default, dtype=np.int64)
+    values = np.zeros(size, dtype=np.int64)
     values[known] = table[column].to_numpy()
     return values[subs]
 
 
+def in_slice(subs: Ticks, system_us: Ticks, closing: pa.Table) -> npt.NDArray[np.bool_]:
+    """Tell which instants lie in the slice of their substream: ``from_us <= system_us < to_us``."""
+    mask: npt.NDArray[np.bool_] = system_us >= by_substream(subs, closing, "from_us")
+    mask &= system_us < by_substream(subs, closing, "to_us")
+    return mask
+
+
 def ticks(table: pa.Table, column: str) -> Ticks:
     """Return an int64 column as a numpy array."""
-    found: Ticks = table[column].to_numpy()
-    return found
+    values: Ticks = table[column].to_numpy()
+    return values
 
 
 def concat_rows(tables: list[pa.Table]) -> pa.Table:

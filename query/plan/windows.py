@@ -1,7 +1,7 @@
 """
 Windows: which events belong together in time, and the instants at which they give results.
 
-A window is ``(start, end]``: it holds the events with start < s <= end, and its results carry System.Timestamp = end.
+A window is ``(start, end]``: it contains the events with start < s <= end, and its results carry System.Timestamp = end.
 
 - :class:`Window`, of fixed size at fixed ends: the instants e with ``(e - offset) mod hop = 0``, aligned to the Unix epoch;
   start is e - size. A tumbling window is one whose hop is its size. A *pane* is the longest piece of time that no window
@@ -11,8 +11,8 @@ A window is ``(start, end]``: it holds the events with start < s <= end, and its
 - :class:`Session`, as long as events keep coming (:mod:`query.operators.windows.sessions`).
 - :class:`WindowSet`, any of these side by side.
 
-Law: every result that can depend on an event at s lies in :meth:`span` of s, both ends included. So it can be computed
-from the events whose span meets the instants asked for, and an event can be forgotten once its span has passed.
+Law: every result that can depend on an event at s lies in :meth:`span` of s, both ends included. So results are computed from
+the events whose span meets their instants, and an event expires once its span has passed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import numpy.typing as npt
 from ordering.ticks import TICK_MIN, format_duration
 
 Ticks = npt.NDArray[np.int64]
+# For each event the first and the last instant of its results; the last lies before the first if there are none.
 Span = tuple[Ticks, Ticks]
-"""For each event the first and the last instant of results; the last lies before the first where there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Window:
 
     @property
     def is_tumbling(self) -> bool:
-        """Tell whether every instant belongs to exactly one window."""
+        """Whether every instant belongs to exactly one window."""
         return self.hop_us == self.size_us
 
     @property
@@ -56,11 +56,12 @@ class Window:
         return self.size_us if self.size_us > 1 else 0
 
     def span(self, system_us: Ticks) -> Span:
-        """Return the instants of the results that events belong to."""
+        """Return the instants of the results that events can have a part in."""
         return self.first_end(system_us), self.last_end(system_us)
 
     def can_end_within(self, from_us: int, to_us: int) -> bool:
-        """Tell whether a window ends in [from_us, to_us); from beyond all events on one may."""
+        """Tell whether a window can end in [from_us, to_us)."""
+        # NEVER lies below the first tick; from there on some window ends before any to_us.
         return from_us < TICK_MIN or int(self.first_end(np.array([from_us]))[0]) < to_us
 
     @property
@@ -74,7 +75,7 @@ class Window:
         return -(-self.size_us // self.hop_us)
 
     def first_end(self, system_us: Ticks) -> Ticks:
-        """Return the first window end at or after each instant; with a hop beyond the size its window need not hold it."""
+        """Return the first window end at or after each instant; if hops are longer than windows, its window may not contain it."""
         return _next(system_us, self.offset_us, self.hop_us)
 
     def last_end(self, system_us: Ticks) -> Ticks:
@@ -83,7 +84,7 @@ class Window:
         return _next(system_us, self.offset_us - self.size_us, self.hop_us) + (self.size_us - self.hop_us)
 
     def pane_end(self, system_us: Ticks) -> Ticks:
-        """Return the end of the pane that holds each event."""
+        """Return the end of the pane that contains each event."""
         return _next(system_us, self.offset_us, self.pane_us)
 
     def __str__(self) -> str:
@@ -95,8 +96,8 @@ class Window:
         return f"hopping {format_duration(self.size_us)} by {format_duration(self.hop_us)}{offset}"
 
 
+# The events of one instant.
 SNAPSHOT = Window(1, 1)
-"""The events of one instant."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ class Sliding:
         return self.size_us
 
     def span(self, system_us: Ticks) -> Span:
-        """Return the instants of the results that events belong to, or come about by leaving."""
+        """Return the instants at which events enter and leave the window."""
         return system_us, system_us + self.size_us
 
     def can_end_within(self, from_us: int, to_us: int) -> bool:
@@ -136,9 +137,9 @@ class Session:
 
     Args:
         timeout_us: The longest gap between two of its events, microseconds.
-        duration_max_us: The maximum duration, microseconds; looked at whenever a multiple of it since the epoch is reached.
+        duration_max_us: The maximum duration, microseconds; checked at each multiple of it since the epoch.
         partition: The numbers of the grouping keys that have sessions of their own; one session serves all values of others.
-        titles: What these keys are called.
+        titles: The names of these keys.
     """
 
     timeout_us: int
@@ -152,7 +153,7 @@ class Session:
         return 2 * self.duration_max_us + self.timeout_us
 
     def span(self, system_us: Ticks) -> Span:
-        """Return the instants at which a session that an event has a say in can end."""
+        """Return the instants at which a session can end that depends on an event."""
         return system_us, system_us + (self.reach_us - 1)
 
     def can_end_within(self, from_us: int, to_us: int) -> bool:
@@ -174,7 +175,7 @@ class WindowSet:
 
     Args:
         windows: The windows, in the order of the script.
-        ids: What System.Window().Id says in their results; empty: NULL.
+        ids: The values of System.Window().Id in their results; empty: NULL.
     """
 
     windows: tuple[AnyWindow, ...]
@@ -196,14 +197,14 @@ def windows_of(window: AnyWindow | WindowSet) -> tuple[AnyWindow, ...]:
 
 
 def window_id(window: AnyWindow | WindowSet, number: int) -> str | None:
-    """Return what System.Window().Id says in the results of one of the windows that *window* consists of."""
+    """Return System.Window().Id of the results of one of the windows that *window* consists of."""
     return window.ids[number] if isinstance(window, WindowSet) and window.ids else None
 
 
 def _next(instants: Ticks, offset_us: int, step_us: int) -> Ticks:
     """Return the first multiple of *step_us*, shifted by *offset_us*, at or after each instant."""
-    found = np.subtract(offset_us, instants)
+    multiples = np.subtract(offset_us, instants)
     # In place: on millions of instants, fresh memory costs more than arithmetic.
-    found %= step_us
-    found += instants
-    return found
+    multiples %= step_us
+    multiples += instants
+    return multiples

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -32,6 +33,19 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     assert done.returncode == 0, done.stderr
     paths = [str(site), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+
+
+DOORS = {"query.api", "query.extending", "sinks.base", "sinks.registry"}
+
+
+def test_it_and_its_page_import_through_the_doors_alone() -> None:
+    """What packages import is promised to stay; other modules may move."""
+    page = (ROOT / "docs" / "extending.md").read_text("utf-8")
+    texts = [path.read_text("utf-8") for path in sorted(PLUGIN.rglob("*.py"))] + [page]
+    imported = {
+        name for text in texts for name in re.findall(r"^(?:from|import) ((?:query|sinks|tidegate|ordering|ingest)[\w.]*)", text, re.M)
+    }
+    assert {"query.api", "query.extending"} <= imported <= DOORS
 
 
 def test_its_own_tests_pass(installed: dict[str, str]) -> None:

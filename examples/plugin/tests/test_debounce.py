@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from debounce import Debouncing, make
 
-from query.plan.operator_extensions import ColumnArgument, Length, RowColumn
+from query.extending import ColumnArgument, Length, RowColumn
 
 
 def rows(*given: tuple[int, str]) -> pa.Table:
@@ -30,8 +30,8 @@ def test_a_row_that_follows_too_soon_is_held_back() -> None:
     assert debouncing.rows([kept], slice_of(0, 100))["system_us"].to_pylist() == [1, 5, 32]
 
 
-def test_what_it_forgets_nobody_needs() -> None:
-    """A slice later on comes out the same with what was kept."""
+def test_what_expires_changes_no_result() -> None:
+    """A later slice is the same from the rows that were kept."""
     debouncing = Debouncing(0, 10)
     every, _ = debouncing.prepare(rows((1, "a"), (5, "b"), (11, "a"), (21, "a")))
     kept = debouncing.expire(every, pa.table({"sub": [0], "to_us": [20]}))
@@ -39,7 +39,7 @@ def test_what_it_forgets_nobody_needs() -> None:
     assert debouncing.rows([kept], slice_of(20, 100)).equals(debouncing.rows([every], slice_of(20, 100)))
 
 
-def test_a_call_that_makes_no_sense_is_told_so() -> None:
+def test_a_wrong_call_is_refused() -> None:
     """The message goes to whoever wrote the script."""
     with pytest.raises(ValueError, match="debounce takes a column and a length of time"):
         make([RowColumn("k")], [Length(5)])

@@ -1,1 +1,4 @@
-"""Analytic functions: LAG, LAST and those over ranks of rows."""
+"""Analytic functions: LAG, LAST, ISFIRST and aggregates with OVER, computed for each row from earlier rows of its group.
+
+The engine imports the operator; the room stands on ``operators.rows`` and on the aggregate states of ``operators.windows``.
+"""

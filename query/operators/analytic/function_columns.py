@@ -1,8 +1,8 @@
 """
-What analytic functions need of each row beside its columns, computed once when the row comes.
+The columns that analytic functions need beside those of a row: conditions, keys and arguments, computed once when the row comes.
 
-A function's argument is computed only in rows that meet its WHEN, so that ``LAG(CAST(x AS bigint)) OVER (... WHEN ok = 1)`` fails
-in none of the others. A row in which something fails is bad as a whole.
+A function's argument is computed only in rows that meet its WHEN, so ``LAG(CAST(x AS bigint)) OVER (... WHEN ok = 1)`` fails in none
+of the others. A row is bad if any of these expressions fails.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ import pyarrow.compute as pc
 
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Analyze, predicates_of
-from query.plan.row_tables import first_reasons, ticks
+from query.plan.row_tables import append_values, first_reasons, ticks
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.tree import Expr, Literal, Slot
 from tidegate.expressions.variant import Variant, from_columns, gather
 
 Mask = npt.NDArray[np.bool_]
+# The column with the number of rows for which a row of states stands; null in a row that stands for itself.
 ROW_COUNT = "n"
-"""The column that says for how many rows one stands, with their states; null where it is but itself."""
+# An expression, and the condition under which it is computed; None: always.
 _Value = tuple[Expr, Expr | None]
-"""An expression, and the condition under which it is computed; None: always."""
 
 
 @dataclass(frozen=True)
 class AnalyticColumns:
     """
     Args:
-        node: Which functions are computed over which rows.
+        node: The functions and the node below.
     """
 
     node: Analyze
 
     def prepare(self, below: pa.Table) -> tuple[pa.Table, pa.Table]:
         """
-        Compute what the functions need.
+        Compute the columns that the functions need.
 
         Returns:
             The rows with columns ``w0`` (whether the first condition is met), ..., and ``v0_i``, ... (the values), and the bad rows.
@@ -47,40 +47,40 @@ class AnalyticColumns:
         values, conditions = self._values, self._conditions
         always = [expr for expr, when in values if when is None]
         kept, columns, bad = RowStage(predicates_of(self.node), tuple(always)).apply(below)
-        found: dict[_Value, Variant] = {(expr, None): column for expr, column in zip(always, columns, strict=True)}
-        met: list[Mask] = []
+        computed: dict[_Value, Variant] = {(expr, None): column for expr, column in zip(always, columns, strict=True)}
+        condition_masks: list[Mask] = []
         reasons = [bad]
         for when in conditions:
             exprs = [expr for expr, condition in values if condition == when]
             meeting, columns, bad = RowStage((when,), tuple(exprs)).apply(kept)
             rows = np.searchsorted(ticks(kept, "position"), ticks(meeting, "position"))
-            met.append(np.isin(np.arange(kept.num_rows), rows))
-            found |= {(expr, when): gather(kept.num_rows, [(rows, column)]) for expr, column in zip(exprs, columns, strict=True)}
+            condition_masks.append(np.isin(np.arange(kept.num_rows), rows))
+            computed |= {(expr, when): gather(kept.num_rows, [(rows, column)]) for expr, column in zip(exprs, columns, strict=True)}
             reasons.append(bad)
         table = kept
-        for at, mask in enumerate(met):
-            table = table.append_column(f"w{at}", pa.array(mask))
-        for at, value in enumerate(values):
-            for name, part in found[value].columns(f"v{at}").items():
-                table = table.append_column(name, part)
+        for number, mask in enumerate(condition_masks):
+            table = table.append_column(f"w{number}", pa.array(mask))
+        for number, value in enumerate(values):
+            table = append_values(table, f"v{number}", computed[value])
         failed = first_reasons(reasons)
         if failed.num_rows:
             table = table.filter(pc.invert(pc.is_in(table["position"], failed["position"].combine_chunks())))
         return table, failed
 
     def input_columns(self, rows: pa.Table) -> list[str]:
-        """Return the names of the columns that the rows below had."""
+        """Return the names of the columns of the input rows."""
+        # Conditions are w0, w1, ..., arguments v0_i, ..., states t0.n, ...; those of rows are s0_i, ... and sub, system_us, key.
         return [name for name in rows.column_names if name not in ("position", ROW_COUNT) and name[0] not in "vwt"]
 
     def condition_mask(self, rows: pa.Table, when: Expr | None) -> Mask | None:
         """Return which rows meet a condition, None where all do."""
         if when is None:
             return None
-        found: Mask = rows[f"w{self._conditions.index(when)}"].to_numpy()
-        return found
+        mask: Mask = rows[f"w{self._conditions.index(when)}"].to_numpy()
+        return mask
 
     def value(self, rows: pa.Table, expr: Expr, when: Expr | None = None) -> Variant:
-        """Return the values of an expression; where *when* is not met they mean nothing."""
+        """Return the values of an expression; in rows that do not meet *when* they mean nothing."""
         if isinstance(expr, Slot):
             return from_columns(rows, f"s{expr.index}")
         if isinstance(expr, Literal):
@@ -94,13 +94,13 @@ class AnalyticColumns:
 
     @property
     def _values(self) -> list[_Value]:
-        """What is to be computed: all but what the rows have already and constants."""
-        found: list[_Value] = []
+        """The expressions to compute: all but columns of the rows and constants."""
+        values: list[_Value] = []
         for analytic in self.node.analytics:
-            found += [(key, None) for key in analytic.partition]
-            found += [(analytic.default, None)] if analytic.default is not None else []
-            found += [(part, analytic.when) for part in analytic.inputs]
-        return list(dict.fromkeys(value for value in found if not isinstance(value[0], (Slot, Literal))))
+            values += [(key, None) for key in analytic.partition]
+            values += [(analytic.default, None)] if analytic.default is not None else []
+            values += [(part, analytic.when) for part in analytic.inputs]
+        return list(dict.fromkeys(value for value in values if not isinstance(value[0], (Slot, Literal))))
 
 
 def state_name(number: int, state: str) -> str:

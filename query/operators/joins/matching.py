@@ -1,9 +1,9 @@
 """
-Matching: which rows of two sides have equal keys, and lie near each other in time.
+Matching: which rows of two sides have equal keys and lie near each other in time.
 
-Two keys are equal when ``=`` says so: values of different kinds meet as the higher of the two, a value that cannot be
-converted equals none, NULL equals nothing. Rows of different substreams never match. The cost is that of the rows and of
-the pairs found: of rows with the same key only those within the range of time are looked at.
+Keys are compared by ``=``: values of different kinds are compared as the higher of the two kinds, a value that cannot be converted
+equals none, NULL equals nothing. Rows of different substreams never match. The cost grows with the rows and the pairs found: among
+rows with the same key only those within the range of time are looked at.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ from tidegate.expressions.variant import Variant, valid_mask
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+# Row numbers, one of each side.
 Pairs = tuple[Ints, Ints]
-"""Row numbers, one of each side."""
 
+# Most pairs yielded at once, unless one row has more.
 PAIRS_MAX = 1_000_000
-"""Most pairs given out at once, unless one row has more."""
+# Above this many possible keys their numbers are made dense again.
 _CODE_MAX = 2**31
 
 
@@ -40,7 +41,7 @@ class KeyedRows:
     Rows of one side.
 
     Args:
-        rows: Their numbers, by which they are given back.
+        rows: Their numbers, by which pairs name them.
         sub: The substream of each.
         time_us: The instant of each.
         keys: Their keys, column by column.
@@ -52,7 +53,7 @@ class KeyedRows:
     keys: Sequence[Variant]
 
     def select(self, places: Ints) -> KeyedRows:
-        """Return some of them."""
+        """Return the rows at some places."""
         if len(places) == len(self.rows):
             return self
         return KeyedRows(self.rows[places], self.sub[places], self.time_us[places], [key.take_rows(places) for key in self.keys])
@@ -61,13 +62,13 @@ class KeyedRows:
 @dataclass(frozen=True)
 class Matches:
     """
-    For each row that was asked for, its run among the candidates.
+    For each asking row its matches: a run of the candidates.
 
     Args:
-        asking: The rows that were asked for.
+        asking: The numbers of the asking rows.
         candidates: The rows of the other side, by key and time.
-        start: Where each run begins.
-        count: How long it is.
+        start: The place at which each run begins.
+        count: The length of each run.
     """
 
     asking: Ints
@@ -80,10 +81,10 @@ class Matches:
         ends = np.cumsum(self.count)
         first = 0
         while first < len(ends):
-            done = int(ends[first - 1]) if first else 0
-            last = max(first + 1, int(np.searchsorted(ends, done + pairs_max, side="right")))
+            pairs_before = int(ends[first - 1]) if first else 0
+            last = max(first + 1, int(np.searchsorted(ends, pairs_before + pairs_max, side="right")))
             count = self.count[first:last]
-            within = np.arange(int(ends[last - 1]) - done) - np.repeat(ends[first:last] - count - done, count)
+            within = np.arange(int(ends[last - 1]) - pairs_before) - np.repeat(ends[first:last] - count - pairs_before, count)
             if len(within):
                 yield np.repeat(self.asking[first:last], count), self.candidates[np.repeat(self.start[first:last], count) + within]
             first = last
@@ -94,35 +95,35 @@ def find_matches(asking: KeyedRows, first_us: Ints, until_us: Ints, others: Keye
     Find for each row of *asking* the rows of *others* with equal substream and keys and ``first_us <= time < until_us``.
 
     Args:
-        asking: The rows to find partners for; the fewer of the two, as a rule.
-        first_us: From when on, for each of them.
-        until_us: Until when, for each of them.
-        others: Where to look.
-        eligible: Which of them count.
+        asking: The rows to find matches for; as a rule the smaller side.
+        first_us: For each of them the first instant of a match.
+        until_us: For each of them the end of these instants, exclusive.
+        others: The rows among which to look.
+        eligible: Which of the others count.
 
     Yields:
-        What was found, once for each way in which kinds of keys meet: no pair twice.
+        The matches of each combination of kinds of keys; no pair comes twice.
     """
-    others = others.select(_near(asking, first_us, until_us, others, eligible))
-    for mine, theirs in product(_signatures(asking), _signatures(others)):
-        kinds = [_common(*pair) for pair in zip(mine.kinds, theirs.kinds, strict=True)]
+    others = others.select(_eligible_places(asking, first_us, until_us, others, eligible))
+    for left, right in product(_signatures(asking), _signatures(others)):
+        kinds = [_common_kind(*pair) for pair in zip(left.kinds, right.kinds, strict=True)]
         if None in kinds:
             continue
-        wanted = [kind for kind in kinds if kind is not None]
-        mine_keys, mine_rows = _converted(asking.keys, mine, wanted)
-        theirs_keys, theirs_rows = _converted(others.keys, theirs, wanted)
-        groups = _Groups.of([pa.array(asking.sub[mine_rows]), *mine_keys], [pa.array(others.sub[theirs_rows]), *theirs_keys])
-        chosen = mine_rows[groups.order]
-        yield _within(groups, asking.rows[chosen], first_us[chosen], until_us[chosen], others, theirs_rows)
+        common_kinds = [kind for kind in kinds if kind is not None]
+        left_keys, left_rows = _convert_keys(asking.keys, left, common_kinds)
+        right_keys, right_rows = _convert_keys(others.keys, right, common_kinds)
+        groups = _Groups.of([pa.array(asking.sub[left_rows]), *left_keys], [pa.array(others.sub[right_rows]), *right_keys])
+        chosen = left_rows[groups.order]
+        yield _match_within(groups, asking.rows[chosen], first_us[chosen], until_us[chosen], others, right_rows)
 
 
-def _near(asking: KeyedRows, first_us: Ints, until_us: Ints, others: KeyedRows, eligible: Mask) -> Ints:
-    """Return which of *others* may match at all: of a substream that asks, at a time that is asked for."""
+def _eligible_places(asking: KeyedRows, first_us: Ints, until_us: Ints, others: KeyedRows, eligible: Mask) -> Ints:
+    """Return the places of *others* that may match at all: of a substream that asks, at a time that is asked for."""
     if not len(asking.rows) or not len(others.rows):
         return np.empty(0, dtype=np.int64)
-    asked = np.zeros(max(int(asking.sub.max()), int(others.sub.max())) + 1, dtype=np.bool_)
-    asked[asking.sub] = True
-    return np.flatnonzero(eligible & asked[others.sub] & (others.time_us >= first_us.min()) & (others.time_us < until_us.max()))
+    asks = np.zeros(max(int(asking.sub.max()), int(others.sub.max())) + 1, dtype=np.bool_)
+    asks[asking.sub] = True
+    return np.flatnonzero(eligible & asks[others.sub] & (others.time_us >= first_us.min()) & (others.time_us < until_us.max()))
 
 
 @dataclass(frozen=True)
@@ -139,43 +140,43 @@ def _signatures(side: KeyedRows) -> list[_Signature]:
         return []
     codes = [key.codes() for key in side.keys]
     combined = np.zeros(len(side.rows), dtype=np.int64)
-    known = np.ones(len(side.rows), dtype=np.bool_)
+    has_all_keys = np.ones(len(side.rows), dtype=np.bool_)
     for code in codes:
-        # Numbered anew with each key, combinations are never more than there are rows.
+        # Renumbered with each key, combinations are never more than there are rows.
         combined = np.unique(combined * len(Kind) + code, return_inverse=True)[1].astype(np.int64)
-        known &= code > 0
-    found = []
+        has_all_keys &= code > 0
+    signatures = []
     for number, first in zip(*np.unique(combined, return_index=True), strict=True):
-        if known[first]:
-            found.append(_Signature(np.flatnonzero(combined == number), tuple(tuple(Kind)[code[first]] for code in codes)))
-    return found
+        if has_all_keys[first]:
+            signatures.append(_Signature(np.flatnonzero(combined == number), tuple(tuple(Kind)[code[first]] for code in codes)))
+    return signatures
 
 
-def _common(mine: Kind, theirs: Kind) -> Kind | None:
-    """Return as what kind two values are compared, None where they cannot be."""
+def _common_kind(left: Kind, right: Kind) -> Kind | None:
+    """Return the kind as which two values are compared, None if they cannot be."""
     try:
-        _, kind = unify((TypedSql("l", mine), TypedSql("r", theirs)))
+        _, kind = unify((TypedSql("l", left), TypedSql("r", right)))
     except KindMismatch:
         return None
     return None if kind in (Kind.RECORD, Kind.ARRAY) else kind
 
 
-def _converted(keys: Sequence[Variant], signature: _Signature, kinds: Sequence[Kind]) -> tuple[list[pa.Array], Ints]:
+def _convert_keys(keys: Sequence[Variant], signature: _Signature, kinds: Sequence[Kind]) -> tuple[list[pa.Array], Ints]:
     """Return the keys of a signature's rows as these kinds, and the rows: those in which every key could be converted."""
     columns = []
-    fine = np.ones(len(signature.rows), dtype=np.bool_)
-    for key, had, wanted in zip(keys, signature.kinds, kinds, strict=True):
-        taken = key if len(signature.rows) == key.length else key.take_rows(signature.rows)
-        if had is not wanted:
-            leaf = Slot(0, "key", had)
-            (taken,), _ = evaluate([Cast(leaf, wanted, lenient=True)], {leaf: taken}, taken.length)
-        column = taken.of_kind(wanted)
+    is_converted = np.ones(len(signature.rows), dtype=np.bool_)
+    for key, kind, common_kind in zip(keys, signature.kinds, kinds, strict=True):
+        key_column = key if len(signature.rows) == key.length else key.take_rows(signature.rows)
+        if kind is not common_kind:
+            leaf = Slot(0, "key", kind)
+            (key_column,), _ = evaluate([Cast(leaf, common_kind, lenient=True)], {leaf: key_column}, key_column.length)
+        column = key_column.of_kind(common_kind)
         # The two zeros are equal.
-        columns.append(pc.add(column, 0.0) if wanted is Kind.FLOAT else column)
-        fine &= valid_mask(column)
-    if fine.all():
+        columns.append(pc.add(column, 0.0) if common_kind is Kind.FLOAT else column)
+        is_converted &= valid_mask(column)
+    if is_converted.all():
         return columns, signature.rows
-    return [column.filter(pa.array(fine)) for column in columns], signature.rows[fine]
+    return [column.filter(pa.array(is_converted)) for column in columns], signature.rows[is_converted]
 
 
 @dataclass(frozen=True)
@@ -185,59 +186,60 @@ class _Groups:
 
     Args:
         order: The asking rows by group.
-        mine: The group of each of them, in that order.
-        kept: Which other rows belong to a group of theirs.
-        theirs: The group of each of these.
-        count: How many groups there may be.
+        group: The group of each of them, in that order.
+        other_rows: Which of the other rows have a key of an asking row.
+        other_group: The group of each of these.
+        count: An upper bound of the number of groups.
     """
 
     order: Ints
-    mine: Ints
-    kept: Ints
-    theirs: Ints
+    group: Ints
+    other_rows: Ints
+    other_group: Ints
     count: int
 
     @classmethod
     def of(cls, keys: Sequence[pa.Array], other_keys: Sequence[pa.Array]) -> _Groups:
         """Number the distinct keys of the asking rows, and look the other rows' up among them."""
-        mine, count = np.zeros(len(keys[0]), dtype=np.int64), 1
-        kept, theirs = np.arange(len(other_keys[0])), np.zeros(len(other_keys[0]), dtype=np.int64)
-        for key, other in zip(keys, other_keys, strict=True):
+        group, count = np.zeros(len(keys[0]), dtype=np.int64), 1
+        other_rows, other_group = np.arange(len(other_keys[0])), np.zeros(len(other_keys[0]), dtype=np.int64)
+        for key, other_key in zip(keys, other_keys, strict=True):
             distinct = key.unique()
-            found = pc.index_in(other, value_set=distinct)
-            known = valid_mask(found)
-            place = pc.fill_null(found, 0).to_numpy().astype(np.int64)
-            mine = mine * len(distinct) + pc.index_in(key, value_set=distinct).to_numpy().astype(np.int64)
-            theirs = theirs * len(distinct) + place[kept]
-            kept, theirs = kept[known[kept]], theirs[known[kept]]
+            places = pc.index_in(other_key, value_set=distinct)
+            is_known = valid_mask(places)
+            place = pc.fill_null(places, 0).to_numpy().astype(np.int64)
+            group = group * len(distinct) + pc.index_in(key, value_set=distinct).to_numpy().astype(np.int64)
+            other_group = other_group * len(distinct) + place[other_rows]
+            other_rows, other_group = other_rows[is_known[other_rows]], other_group[is_known[other_rows]]
             count *= len(distinct)
             if count > _CODE_MAX:
                 # Far fewer than all combinations occur.
-                occurring = np.unique(mine)
-                mine, place = np.searchsorted(occurring, mine), np.searchsorted(occurring, theirs)
-                known = occurring[np.minimum(place, len(occurring) - 1)] == theirs
-                kept, theirs, count = kept[known], place[known], len(occurring)
-        order = stable_order(mine, count)
-        return cls(order, mine[order], kept, theirs, count)
+                occurring = np.unique(group)
+                group, place = np.searchsorted(occurring, group), np.searchsorted(occurring, other_group)
+                is_known = occurring[np.minimum(place, len(occurring) - 1)] == other_group
+                other_rows, other_group, count = other_rows[is_known], place[is_known], len(occurring)
+        order = stable_order(group, count)
+        return cls(order, group[order], other_rows, other_group, count)
 
 
-def _within(groups: _Groups, asking: Ints, first_us: Ints, until_us: Ints, others: KeyedRows, theirs: Ints) -> Matches:
-    """Find the partners of rows that stand in the order of their groups: by group, then by time."""
-    candidates = theirs[groups.kept]
-    instants, rank = _ranked(others.time_us[candidates])
+def _match_within(groups: _Groups, asking: Ints, first_us: Ints, until_us: Ints, others: KeyedRows, other_rows: Ints) -> Matches:
+    """Find the matches of rows that are sorted by group."""
+    candidates = other_rows[groups.other_rows]
+    # Group and time as one number, so that one search finds both ends of each run.
+    instants, rank = _rank_times(others.time_us[candidates])
     width = len(instants) + 1
-    place = groups.theirs * width + rank
-    # Rows come in the order of time, as a rule: then the order of their groups is all there is to find.
-    order = stable_order(groups.theirs, groups.count)
+    place = groups.other_group * width + rank
+    # As a rule rows come in the order of time: then sorting by group alone sorts them.
+    order = stable_order(groups.other_group, groups.count)
     if not _is_rising(place[order]):
         order = np.argsort(place)
     place = place[order]
-    start = np.searchsorted(place, groups.mine * width + np.searchsorted(instants, first_us))
-    end = np.searchsorted(place, groups.mine * width + np.searchsorted(instants, until_us))
+    start = np.searchsorted(place, groups.group * width + np.searchsorted(instants, first_us))
+    end = np.searchsorted(place, groups.group * width + np.searchsorted(instants, until_us))
     return Matches(asking, others.rows[candidates[order]], start, np.maximum(end - start, 0))
 
 
-def _ranked(times: Ints) -> tuple[Ints, Ints]:
+def _rank_times(times: Ints) -> tuple[Ints, Ints]:
     """Return the distinct times, rising, and the place of each time among them."""
     if not _is_rising(times):
         return np.unique(times, return_inverse=True)

@@ -1,10 +1,12 @@
 """
 Joins with reference data: each row with the records of a table that it matches, at the row's own time.
 
-A table has versions, each valid from an instant on until the next one's. Law: a row meets the version that is valid at its
-System.Timestamp, so what it finds depends on its time and not on when the table was read. Rows keep their order; the
-records that one row matches come in the order of their file. With LEFT JOIN a row without any match comes once, with NULL on
-the right. A record on which a condition or a key of ON fails matches nothing.
+A table has versions, each valid from an instant on until the next one is. Rows keep their order; the records that one row matches
+come in the order of their file. With LEFT JOIN a row without any match comes once, with NULL on the right. A record on which a
+condition or a key of ON fails matches nothing.
+
+Law: a row is looked up in the version that is valid at its System.Timestamp, so its matches depend on its time and not on when the
+table was read.
 """
 
 from __future__ import annotations
@@ -20,8 +22,7 @@ from query.operators.joins.matching import KeyedRows, Pairs, find_matches
 from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import ReferenceJoin, predicates_of
-from query.plan.row_tables import Retained, Ticks, by_substream, concat_rows, no_rows, rows_table, ticks
-from query.plan.row_tables import only_side as only
+from query.plan.row_tables import Retained, Ticks, concat_rows, in_slice, no_rows, only_side, rows_table, ticks
 from query.reference.tables import ReferenceTable
 from tidegate.expressions.tree import Expr
 
@@ -54,36 +55,39 @@ class ReferenceTableJoin(InstantRows):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us and what they match, ordered by (system_us, position, record)."""
-        table = only(retained)
-        sub, system_us = ticks(table, "sub"), ticks(table, "system_us")
-        due = (system_us >= by_substream(sub, closing, "from_us", 0)) & (system_us < by_substream(sub, closing, "to_us", 0))
+        table = only_side(retained)
+        system_us = ticks(table, "system_us")
+        due = in_slice(ticks(table, "sub"), system_us, closing)
         rows = table.filter(pa.array(due)).combine_chunks()
         system_us = system_us[due]
-        found = [self._meeting(rows, pairs) for pairs in self._pairs(rows, self.table.version_at(system_us))]
-        mine, theirs = (np.concatenate([_zeros(0), *(pairs[side] for pairs in found)]) for side in (0, 1))
-        parts = [join_rows(rows, self._records, (mine, theirs), len(self.node.left.columns), system_us[mine])]
+        width = len(self.node.left.columns)
+        matches = [
+            filter_pairs(self.node.residual, rows, self._records, pairs, width)
+            for pairs in self._pairs(rows, self.table.version_at(system_us))
+        ]
+        lefts, rights = (np.concatenate([_zeros(0), *(pairs[side] for pairs in matches)]) for side in (0, 1))
+        parts = [join_rows(rows, self._records, (lefts, rights), width, system_us[lefts])]
         if self.node.outer:
-            unmatched = np.setdiff1d(np.arange(rows.num_rows), mine)
+            unmatched = np.setdiff1d(np.arange(rows.num_rows), lefts)
             parts.append(unmatched_rows(rows, unmatched, system_us[unmatched]))
-            mine, theirs = np.concatenate([mine, unmatched]), np.concatenate([theirs, unmatched])
+            # An unmatched row has no other result, so any number may stand for its record.
+            lefts, rights = np.concatenate([lefts, unmatched]), np.concatenate([rights, unmatched])
         results = concat_rows(parts)
-        order = np.lexsort((theirs, mine, ticks(results, "system_us")))
+        order = np.lexsort((rights, lefts, ticks(results, "system_us")))
         return results.take(pa.array(order)) if results.num_rows else no_rows()
 
     def _keys(self, side: int) -> tuple[Expr, ...]:
         return tuple(pair[side] for pair in self.node.keys)
 
     def _pairs(self, rows: pa.Table, version: Ticks) -> Iterator[Pairs]:
-        """Yield the pairs (row, record) of equal keys in the version that is valid, conditions not asked yet."""
+        """Yield the pairs (row, record) of equal keys in the valid version; conditions are not evaluated yet."""
         has_version = np.flatnonzero(version >= 0)
+        # The number of the version takes the place of the substream: rows match records of their version only.
         asking = KeyedRows(np.arange(rows.num_rows), version, _zeros(rows.num_rows), keys_of(rows, self._keys(0))).select(has_version)
         first = _zeros(len(has_version))
-        everything = np.ones(self._records.num_rows, dtype=np.bool_)
-        for found in find_matches(asking, first, first + 1, self._keyed, everything):
-            yield from found.pairs()
-
-    def _meeting(self, rows: pa.Table, pairs: Pairs) -> Pairs:
-        return filter_pairs(self.node.residual, rows, self._records, pairs, len(self.node.left.columns))
+        all_records = np.ones(self._records.num_rows, dtype=np.bool_)
+        for matches in find_matches(asking, first, first + 1, self._keyed, all_records):
+            yield from matches.pairs()
 
 
 def _zeros(length: int) -> Ticks:

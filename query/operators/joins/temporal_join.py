@@ -1,13 +1,13 @@
 """
 Temporal joins: pairs of rows that lie near each other in time and have equal keys.
 
-A pair comes at the later of its two times. With LEFT JOIN a left row without any match comes once, with NULL on the right, at
-the first instant at which no match of it can come any more (and not before its own time): the upper end of its range of time.
+A pair comes at the later of its two times. With LEFT JOIN a left row without any match comes once, with NULL on the right, at the
+first instant from which no match of it can come (and not before its own time): the upper end of its range of time.
 
-Rows of the same instant stand in a fixed order: pairs by their left row, then by their right row, each in the order of its
-side; after them the left rows that stayed alone. The work is that of what is new: a new left row meets the right rows that
-are there, a new right row the left rows that were there before, and a left row whose time is over asks once whether it had
-any match. A row whose key cannot be computed is bad; a pair on which another condition of ON fails does not match.
+Rows of the same instant stand in a fixed order: pairs by their left row, then by their right row, each in the order of its side;
+after them the unmatched left rows. The work grows with the new rows: a new left row is matched with the right rows there are, a
+new right row with the left rows from before, and a left row whose time is over is checked once for any match. A row whose key
+cannot be computed is bad; a pair on which another condition of ON fails does not match.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class _Side:
-    """What is retained of one side: the rows, and when each begins to count."""
+    """The retained rows of one side, and for each the slice of time of its substream."""
 
     table: pa.Table
     keyed: KeyedRows
@@ -52,8 +52,8 @@ class _Side:
     @property
     def timed(self) -> Mask:
         """Which rows have the time that the other side's is compared with."""
-        found: Mask = self.keyed.time_us != _NO_TIME
-        return found
+        mask: Mask = self.keyed.time_us != _NO_TIME
+        return mask
 
     @property
     def known(self) -> Mask:
@@ -69,7 +69,7 @@ class _Side:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Pairs:
     """Results as their left and right rows, -1 where there is none, and when each comes."""
 
     left: Ticks
@@ -77,13 +77,13 @@ class _Found:
     system_us: Ticks
 
     @classmethod
-    def sorted(cls, parts: Sequence[_Found], lefts: int, rights: int) -> _Found:
-        """Return all parts' results, of so many rows a side, ordered as the module says."""
+    def sorted(cls, parts: Sequence[_Pairs], lefts: int, rights: int) -> _Pairs:
+        """Return all parts' results in the order of the module, with *lefts* and *rights* rows on the two sides."""
         left, right, system_us = (np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "system_us"))
         low_us = system_us.min()
         instant = (system_us - low_us) * 2 + (right < 0)
         if (int(instant.max()) + 1) * lefts * (rights + 1) < _PACKED_MAX:
-            # As one number each, which says all there is: sorting these takes a tenth of sorting places by two columns.
+            # Instant, left and right row as one number: sorting these takes a tenth of the time of sorting by several columns.
             packed = np.sort((instant * lefts + left) * (rights + 1) + right + 1)
             rest, right = np.divmod(packed, rights + 1)
             instant, left = np.divmod(rest, lefts)
@@ -109,7 +109,7 @@ class TemporalJoin(Operator):
 
     @property
     def reach_us(self) -> int:
-        """The node's."""
+        """How far apart matches may be, and for LEFT JOIN the whole range of time of a left row."""
         return self.node.reach_us
 
     def prepare(self, below: pa.Table, side: int = LEFT) -> tuple[pa.Table, pa.Table]:
@@ -121,22 +121,22 @@ class TemporalJoin(Operator):
         return kept, bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Return pairs and left rows that stayed alone, ordered as the module says."""
+        """Return pairs and unmatched left rows, in the order of the module."""
         left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
         if left is None:
             return no_rows()
-        parts = [] if right is None else [self._joined(left, right, pairs) for pairs in self._new_pairs(left, right)]
+        parts = [] if right is None else [self._join_pairs(left, right, pairs) for pairs in self._new_pairs(left, right)]
         if self.node.outer:
-            parts.append(self._alone(left, right))
+            parts.append(self._unmatched(left, right))
         if not any(len(part.left) for part in parts):
             return no_rows()
-        found = _Found.sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
+        pairs = _Pairs.sorted(parts, left.table.num_rows, 0 if right is None else right.table.num_rows)
         if right is None:
-            return unmatched_rows(left.table, found.left, found.system_us)
-        return join_rows(left.table, right.table, (found.left, found.right), self._width, found.system_us)
+            return unmatched_rows(left.table, pairs.left, pairs.system_us)
+        return join_rows(left.table, right.table, (pairs.left, pairs.right), self._width, pairs.system_us)
 
     def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
-        """Return when a row comes, and the last instant of a pair, or of a left row alone, in which it can have a say."""
+        """Return when a row comes, and the last instant of a pair or an unmatched left row that depends on it."""
         # A time that is compared instead of the row's own is never the later of the two.
         instant = np.array([instant_us])
         return instant_us, int(self._last(instant, instant, side)[0])
@@ -148,35 +148,35 @@ class TemporalJoin(Operator):
 
     def lookup_keys(self, retained: pa.Table, side: int) -> pa.Table:
         """Return the substream and the keys of rows; keys of different kinds may be equal, but then are in other columns."""
-        found = {"sub": retained["sub"]}
-        for at, key in enumerate(keys_of(retained, self._keys[side])):
-            found |= key.columns(f"k{at}")
-        return pa.table(found)
+        columns = {"sub": retained["sub"]}
+        for number, key in enumerate(keys_of(retained, self._keys[side])):
+            columns |= key.columns(f"k{number}")
+        return pa.table(columns)
 
     def asking_rows(self, retained: pa.Table, closing: pa.Table, side: int) -> Mask:
-        """Tell which rows are new, and which left rows may turn out to stay alone."""
+        """Tell which rows are new, and which left rows may turn out to have no match."""
         sub, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
-        from_us, to_us = (by_substream(sub, closing, name, 0) for name in ("from_us", "to_us"))
-        found: Mask = (system_us >= from_us) & (system_us < to_us)
+        from_us, to_us = (by_substream(sub, closing, name) for name in ("from_us", "to_us"))
+        mask: Mask = (system_us >= from_us) & (system_us < to_us)
         if side == LEFT and self.node.outer:
             last = self._last(system_us, self._time(retained, side), side)
-            found |= (last >= from_us) & (last < to_us)
-        return found
+            mask |= (last >= from_us) & (last < to_us)
+        return mask
 
     def may_ask(self, instants_us: tuple[int, int], from_us: int, to_us: int, side: int) -> bool:
-        """Tell whether rows between two instants can be new, or left rows that may turn out to stay alone."""
+        """Tell whether rows between two instants can be new, or left rows that may turn out to have no match."""
         if side == LEFT and self.node.outer and (self.node.left_time is not None or self.span_us(instants_us[0], side)[1] < to_us):
             return True
         return instants_us[1] >= from_us
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = LEFT) -> pa.Table:
-        """Return the rows that a pair at or after ``to_us`` can hold, or that tell whether a left row stays alone."""
+        """Return the rows that a pair at or after ``to_us`` can contain, or that decide whether a left row has a match."""
         last = self._last(ticks(retained, "system_us"), self._time(retained, side), side)
-        needed = last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)
+        needed = last >= by_substream(ticks(retained, "sub"), horizon, "to_us")
         return retained if needed.all() else retained.filter(pa.array(needed))
 
     def _last(self, system_us: Ticks, time_us: Ticks, side: int) -> Ticks:
-        """Return the last instant at which each row can have a say."""
+        """Return the last instant of a result that depends on each row."""
         bounds = self.node.bounds
         if side == LEFT:
             _, until = bounds.right_range(np.maximum(time_us, 0))
@@ -188,13 +188,13 @@ class TemporalJoin(Operator):
         last = np.maximum(system_us, latest + self.node.left_spread_us)
         return np.maximum(last, bounds.right_range(latest)[1]) if self.node.outer else last
 
-    # What is retained
+    # Retained rows
 
     def _side(self, table: pa.Table, closing: pa.Table, side: int) -> _Side:
         sub = ticks(table, "sub")
         keyed = KeyedRows(np.arange(table.num_rows), sub, self._time(table, side), keys_of(table, self._keys[side]))
-        ends = (by_substream(sub, closing, name, 0) for name in ("from_us", "to_us"))
-        return _Side(table, keyed, ticks(table, "system_us"), *ends)
+        slices = (by_substream(sub, closing, name) for name in ("from_us", "to_us"))
+        return _Side(table, keyed, ticks(table, "system_us"), *slices)
 
     def _time(self, table: pa.Table, side: int) -> Ticks:
         """Return the times that DATEDIFF compares."""
@@ -202,26 +202,27 @@ class TemporalJoin(Operator):
         if slot is None:
             return ticks(table, "system_us")
         times = from_columns(table, f"s{slot.index}").of_kind(Kind.DATETIME)
-        found: Ticks = pc.fill_null(times, int(_NO_TIME)).to_numpy()
-        return found
+        time_us: Ticks = pc.fill_null(times, int(_NO_TIME)).to_numpy()
+        return time_us
 
     # Pairs
 
     def _new_pairs(self, left: _Side, right: _Side) -> Iterator[Pairs]:
-        """Yield the pairs (left row, right row) whose later time lies in the slice, conditions not asked yet."""
+        """Yield the pairs (left row, right row) whose later time lies in the slice; conditions are not evaluated yet."""
         bounds = self.node.bounds
         fresh = left.rows(left.fresh)
-        for found in find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known):
-            yield from found.pairs()
+        for matches in find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known):
+            yield from matches.pairs()
         fresh = right.rows(right.fresh)
-        for found in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
-            yield from ((mine, theirs) for theirs, mine in found.pairs())
+        # Only with left rows from before: a pair of two new rows has come already.
+        for matches in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
+            yield from ((lefts, rights) for rights, lefts in matches.pairs())
 
-    def _joined(self, left: _Side, right: _Side, pairs: Pairs) -> _Found:
-        mine, theirs = self._meeting(left, right, pairs)
-        return _Found(mine, theirs, np.maximum(left.system_us[mine], right.system_us[theirs]))
+    def _join_pairs(self, left: _Side, right: _Side, pairs: Pairs) -> _Pairs:
+        lefts, rights = self._filter_pairs(left, right, pairs)
+        return _Pairs(lefts, rights, np.maximum(left.system_us[lefts], right.system_us[rights]))
 
-    def _meeting(self, left: _Side, right: _Side, pairs: Pairs) -> Pairs:
+    def _filter_pairs(self, left: _Side, right: _Side, pairs: Pairs) -> Pairs:
         """Return the pairs that meet the conditions of ON."""
         return filter_pairs(self.node.residual, left.table, right.table, pairs, self._width)
 
@@ -231,22 +232,22 @@ class TemporalJoin(Operator):
 
     # Left rows without a match
 
-    def _alone(self, left: _Side, right: _Side | None) -> _Found:
-        """Return the left rows whose last chance to match has passed in the slice, and that had none."""
+    def _unmatched(self, left: _Side, right: _Side | None) -> _Pairs:
+        """Return the left rows without a match whose last chance to match has passed in the slice."""
         time_us = left.keyed.time_us
         _, until = self.node.bounds.right_range(np.maximum(time_us, 0))
         certain_us = np.where(left.timed, np.maximum(left.system_us, until), left.system_us)
         due = (certain_us >= left.from_us) & (certain_us < left.to_us)
         if right is not None and due.any():
             asking = left.rows(due)
-            for found in find_matches(asking, *self.node.bounds.right_range(asking.time_us), right.keyed, right.known):
-                due[self._matched(left, right, found)] = False
+            for matches in find_matches(asking, *self.node.bounds.right_range(asking.time_us), right.keyed, right.known):
+                due[self._matched_rows(left, right, matches)] = False
         rows = np.flatnonzero(due)
-        return _Found(rows, np.full(len(rows), -1, dtype=np.int64), certain_us[rows])
+        return _Pairs(rows, np.full(len(rows), -1, dtype=np.int64), certain_us[rows])
 
-    def _matched(self, left: _Side, right: _Side, found: Matches) -> Ticks:
+    def _matched_rows(self, left: _Side, right: _Side, matches: Matches) -> Ticks:
         """Return the rows that had a match."""
         if self.node.residual is None:
-            return found.asking[found.count > 0]
-        met = [self._meeting(left, right, pairs)[LEFT] for pairs in found.pairs()]
-        return np.unique(np.concatenate(met)) if met else np.empty(0, dtype=np.int64)
+            return matches.asking[matches.count > 0]
+        lefts = [self._filter_pairs(left, right, pairs)[LEFT] for pairs in matches.pairs()]
+        return np.unique(np.concatenate(lefts)) if lefts else np.empty(0, dtype=np.int64)

@@ -1,1 +1,4 @@
-"""Operators that say how long a row lives, shift it, or are offered by packages."""
+"""Operators that FROM calls by name: ``shift`` moves rows in time, ``active`` counts the rows that are alive.
+
+The SQL binder imports them; the room stands on ``operators.rows``.
+"""

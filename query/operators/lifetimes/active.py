@@ -24,14 +24,14 @@ from query.operators.lifetimes.lifetime_rules import ForLength, Lifetime, UntilC
 from query.operators.rows.row_groups import Groups, Ints, group_numbers
 from query.plan.operator import Operator
 from query.plan.operator_extensions import Argument, ColumnArgument, Length, NamedColumn, OperatorExtension, RowColumn
-from query.plan.row_tables import Retained, by_substream, no_rows, only_side, rows_table, ticks
+from query.plan.row_tables import Retained, by_substream, in_slice, no_rows, only_side, rows_table, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, from_columns
 
 
 @dataclass(frozen=True)
 class Active(Operator):
-    """The operator; *lifetime* says how long a row lives, *keys* are the columns by which rows are grouped."""
+    """The operator; *lifetime* decides how long a row lives, *keys* are the columns by which rows are grouped."""
 
     lifetime: Lifetime
     keys: tuple[int, ...]
@@ -43,11 +43,11 @@ class Active(Operator):
 
     @property
     def reach_us(self) -> int:
-        """How long a row lives at most, microseconds."""
+        """The longest that a row can live, microseconds."""
         return self.lifetime.longest_us
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return position, substream, time, the grouping columns, and what tells how long rows live."""
+        """Return position, substream, time, the grouping columns, and the columns of the lifetime."""
         below, marks, bad = self.lifetime.mark_rows(below)
         keys = [canonicalize(from_columns(below, f"s{index}")) for index in self.keys]
         rows = rows_table(below["sub"], below["system_us"], below["key"], keys)
@@ -57,27 +57,26 @@ class Active(Operator):
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the counts at from_us <= system_us < to_us, ordered by (system_us, grouping columns, sub)."""
-        every, groups, ends_us = self._living(only_side(retained))
-        if not every.num_rows:
+        living, groups, ends_us = self._living(only_side(retained))
+        if not living.num_rows:
             return no_rows()
-        at, group, alive = count_alive(groups, ends_us)
-        sub = ticks(every, "sub")[groups.order[groups.starts[group]]]
-        due = (at >= by_substream(sub, closing, "from_us", 0)) & (at < by_substream(sub, closing, "to_us", 0))
-        at, group, alive = at[due], group[due], alive[due]
-        owners = self._owners(every.take(pa.array(groups.order[groups.starts[:-1]])))
-        order = sort_places(at, _ranks(owners)[group], np.arange(len(at)), len(at))
-        found = owners.take(pa.array(group[order]))
-        found = found.append_column("system_us", pa.array(at[order]))
-        return found.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))
+        instants, group, alive = count_alive(groups, ends_us)
+        sub = ticks(living, "sub")[groups.order[groups.starts[group]]]
+        due = in_slice(sub, instants, closing)
+        instants, group, alive = instants[due], group[due], alive[due]
+        owners = self._owners(living.take(pa.array(groups.order[groups.starts[:-1]])))
+        order = sort_places(instants, _ranks(owners)[group], np.arange(len(instants)), len(instants))
+        counts = owners.take(pa.array(group[order])).append_column("system_us", pa.array(instants[order]))
+        return counts.append_column(f"s{len(self.keys)}_{Kind.BIGINT.value}", pa.array(alive[order]))
 
     def _living(self, rows: pa.Table) -> tuple[pa.Table, Groups, Ints]:
-        """Return the rows that live, in the order of time, their groups, and place by place when they end to live."""
+        """Return the rows that live, in the order of time, their groups, and place by place the end of their lives."""
         system_us = ticks(rows, "system_us")
         if (np.diff(system_us) < 0).any():
             rows = rows.take(pa.array(np.argsort(system_us, kind="stable")))
-        living, ends_us = self.lifetime.find_ends(rows, self._keys(rows))
-        if living is not None and not living.all():
-            rows, ends_us = rows.filter(pa.array(living)), ends_us[living]
+        is_living, ends_us = self.lifetime.find_ends(rows, self._keys(rows))
+        if is_living is not None and not is_living.all():
+            rows, ends_us = rows.filter(pa.array(is_living)), ends_us[is_living]
         groups = Groups.of(group_numbers(ticks(rows, "sub"), self._keys(rows)), ticks(rows, "system_us"))
         return rows, groups, ends_us[groups.order]
 
@@ -91,9 +90,9 @@ class Active(Operator):
         return rows_table(rows["sub"], rows["system_us"], key, keys).drop_columns(["system_us"])
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows that may end to live at or after to_us."""
+        """Return the rows whose life may end at or after to_us."""
         ends = ticks(retained, "until_us") if "until_us" in retained.column_names else ticks(retained, "system_us") + self.reach_us
-        return retained.filter(pa.array(ends >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0)))
+        return retained.filter(pa.array(ends >= by_substream(ticks(retained, "sub"), horizon, "to_us")))
 
 
 def _ranks(owners: pa.Table) -> Ints:
@@ -108,14 +107,14 @@ def _ranks(owners: pa.Table) -> Ints:
 def make_active(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Active]:
     """Make ``active(rows, unit, n, key, ...)``, with ``ends = column``, or ``edge = column`` and ``span = column``, anywhere after n."""
     keys = [argument for argument in arguments[1:] if isinstance(argument, ColumnArgument)]
-    words = [argument for argument in arguments[1:] if isinstance(argument, NamedColumn)]
-    if not arguments or not isinstance(arguments[0], Length) or len(keys) + len(words) < len(arguments) - 1:
+    named = [argument for argument in arguments[1:] if isinstance(argument, NamedColumn)]
+    if not arguments or not isinstance(arguments[0], Length) or len(keys) + len(named) < len(arguments) - 1:
         raise ValueError("active takes a length of time - a unit and a number - and the columns that rows are counted by")
-    given = [columns[key.index] for key in keys]
-    if len({column.name.lower() for column in given} | {"active"}) <= len(given):
+    grouping = [columns[key.index] for key in keys]
+    if len({column.name.lower() for column in grouping} | {"active"}) <= len(grouping):
         raise ValueError("active takes each column once, and none that is called active")
-    lifetime = _lifetime(arguments[0].us, {word.name: word.index for word in words}, columns)
-    return (*given, RowColumn("active", "bigint")), Active(lifetime, tuple(key.index for key in keys))
+    lifetime = _lifetime(arguments[0].us, {column.name: column.index for column in named}, columns)
+    return (*grouping, RowColumn("active", "bigint")), Active(lifetime, tuple(key.index for key in keys))
 
 
 def _lifetime(longest_us: int, places: Mapping[str, int], columns: Sequence[RowColumn]) -> Lifetime:

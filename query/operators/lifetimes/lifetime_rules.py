@@ -1,12 +1,12 @@
 """
-Lifetimes: from when until when rows live. A row begins to live at its System.Timestamp s, and lives for n at most: [s, s + n).
+Lifetimes: from when until when rows live. A row lives from its System.Timestamp s on, for n at most: [s, s + n).
 
 ``ForLength``    all of n.
-``UntilColumn``  until the end that a column of the row says; n where it is NULL. A row whose end is no later than s does not live.
-``UntilEdge``    until an edge, which is a row of its own: where a column is not NULL the row does not live but ends the lives of its
-                 group, or of those of its group with the same value in another column, that began before it.
+``UntilColumn``  until the end in a column of the row; n if it is NULL. A row whose end is no later than s does not live.
+``UntilEdge``    until an edge: a row in which a column is not NULL. An edge does not live; it ends the lives of the rows of its group
+                 that began before it, or of those of them with the same value in another column.
 
-Law: until when a row lives depends on rows of its group in [s, s + n) alone; so with n a past of n is enough, wherever it begins.
+Law: the end of a row's life depends on rows of its group in [s, s + n) alone, so a look-back of n is enough.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, from_columns
 
+# Additional columns from which the ends of lives are found.
 Marks = dict[str, pa.Array]
-"""Columns that tell how long rows live, beside those of all rows."""
 
 
 class Lifetime(Protocol):
-    """How long rows live."""
+    """A rule for how long rows live."""
 
     @property
     def longest_us(self) -> int:
-        """How long a row lives at most, microseconds."""
+        """The longest that a row can live, microseconds."""
         ...
 
     def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
-        """Return the rows that count, what to keep beside them, and the bad rows."""
+        """Return the rows that count, columns to keep beside them, and the bad rows."""
         ...
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
         """
-        Tell when rows end to live.
+        Return when rows cease to live.
 
         Args:
-            rows: Rows that count, with what was kept beside them.
+            rows: Rows that count, with the columns kept beside them.
             keys: The columns by which they are grouped.
 
         Returns:
-            Which rows live, None: all; and of all rows the end, microseconds.
+            Which rows live (None: all), and the end of every row, microseconds.
         """
         ...
 
@@ -75,24 +75,24 @@ class ForLength:
 
 @dataclass(frozen=True)
 class UntilColumn:
-    """Each row lives until the end that *column* says, which is called *title*; texts are converted as CAST does."""
+    """Each row lives until the time in *column*, called *title*; texts are converted as CAST does."""
 
     longest_us: int
     column: int
     title: str
 
     def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
-        """Return the rows that live, with ``until_us``; one whose end is no datetime is bad."""
+        """Return the rows that live, with ``until_us``; a row whose end is no datetime is bad."""
         end = Cast(Slot(self.column, self.title, None), Kind.DATETIME)
-        kept, (said,), bad = RowStage((), (end,)).apply(below)
-        begins = ticks(kept, "system_us")
-        longest = pa.array(begins + self.longest_us)
-        until = pc.min_element_wise(said.of_kind(Kind.DATETIME).cast(pa.int64()), longest, skip_nulls=True)
-        lives = until.to_numpy() > begins
+        kept, (ends,), bad = RowStage((), (end,)).apply(below)
+        starts = ticks(kept, "system_us")
+        longest = pa.array(starts + self.longest_us)
+        until = pc.min_element_wise(ends.of_kind(Kind.DATETIME).cast(pa.int64()), longest, skip_nulls=True)
+        lives = until.to_numpy() > starts
         return kept.filter(pa.array(lives)), {"until_us": until.filter(pa.array(lives))}, bad
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
-        """Return what was kept."""
+        """Return the column kept beside the rows."""
         return None, ticks(rows, "until_us")
 
 
@@ -112,58 +112,59 @@ class UntilEdge:
         return below, marks, BAD_SCHEMA.empty_table()
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
-        """Return the first edge after each row, n after it where there is none until then."""
+        """Return the first edge after each row, or n after the row if there is none until then."""
         is_edge, system_us = rows["is_edge"].to_numpy(), ticks(rows, "system_us")
         spans = keys if self.span is None else [*keys, from_columns(rows, "g0")]
-        span = Groups.of(group_numbers(ticks(rows, "sub"), spans), system_us)
-        edges = np.flatnonzero(is_edge[span.order])
+        groups = Groups.of(group_numbers(ticks(rows, "sub"), spans), system_us)
+        edges = np.flatnonzero(is_edge[groups.order])
         until = system_us + self.longest_us
         if not len(edges):
             return ~is_edge, until
-        number, instants = span.group[edges], span.system_us[edges]
-        starts = np.searchsorted(number, np.arange(len(span.starts)))
-        found = first_above(instants, number, starts, span.system_us, span.group)
-        exists = found < starts[span.group + 1]
-        rows_ended = span.order[exists]
-        until[rows_ended] = np.minimum(until[rows_ended], instants[found[exists]])
+        edge_group, edge_us = groups.group[edges], groups.system_us[edges]
+        starts = np.searchsorted(edge_group, np.arange(len(groups.starts)))
+        next_edge = first_above(edge_us, edge_group, starts, groups.system_us, groups.group)
+        exists = next_edge < starts[groups.group + 1]
+        ended_rows = groups.order[exists]
+        until[ended_rows] = np.minimum(until[ended_rows], edge_us[next_edge[exists]])
         return ~is_edge, until
 
 
 def sort_ends(groups: Groups, ends_us: Ticks) -> Ticks:
     """Return the ends of lives, given place by place, sorted within each group."""
-    turns = (ends_us[1:] < ends_us[:-1]) & (groups.group[1:] == groups.group[:-1])
-    if not turns.any():
+    is_falling = (ends_us[1:] < ends_us[:-1]) & (groups.group[1:] == groups.group[:-1])
+    if not is_falling.any():
         return ends_us
     by_time = np.argsort(ends_us, kind="stable")
-    found: Ticks = ends_us[by_time[group_order(groups.group[by_time])]]
-    return found
+    sorted_us: Ticks = ends_us[by_time[group_order(groups.group[by_time])]]
+    return sorted_us
 
 
 def count_alive(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
     """
-    Return the instants at which rows begin or end to live, each once for its group.
+    Return the instants at which lives of rows begin or end, each once for its group.
 
     Args:
         groups: The rows that live.
-        ends_us: When the row at each place ends to, after its own time.
+        ends_us: The end of the life of the row at each place, after its own time.
 
     Returns:
         The instants, the numbers of their groups, and how many rows are alive then.
     """
     ended_us = sort_ends(groups, ends_us)
-    begun = _lasts(groups.system_us, groups.group)
-    ended = _lasts(ended_us, groups.group)
-    begins, group = groups.system_us[begun], groups.group[begun]
-    ends, group_ended = ended_us[ended], groups.group[ended]
-    alive = begun + 1 - first_above(ended_us, groups.group, groups.starts, begins, group)
-    others = first_above(groups.system_us, groups.group, groups.starts, ends, group_ended)
+    last_start = _last_places(groups.system_us, groups.group)
+    last_end = _last_places(ended_us, groups.group)
+    begins, group = groups.system_us[last_start], groups.group[last_start]
+    ends, end_group = ended_us[last_end], groups.group[last_end]
+    # Alive are those that have begun without those that have ended by then.
+    alive = last_start + 1 - first_above(ended_us, groups.group, groups.starts, begins, group)
+    begun = first_above(groups.system_us, groups.group, groups.starts, ends, end_group)
     # An end at which another row begins is an instant already.
-    only = groups.system_us[others - 1] != ends
-    alive = np.concatenate([alive, (others - (ended + 1))[only]])
-    return np.concatenate([begins, ends[only]]), np.concatenate([group, group_ended[only]]), alive
+    is_new = groups.system_us[begun - 1] != ends
+    alive = np.concatenate([alive, (begun - (last_end + 1))[is_new]])
+    return np.concatenate([begins, ends[is_new]]), np.concatenate([group, end_group[is_new]]), alive
 
 
-def _lasts(instants: Ticks, group: Ticks) -> Ticks:
+def _last_places(instants: Ticks, group: Ticks) -> Ticks:
     """Return the last place of each instant in its group."""
     is_last = np.ones(len(instants), dtype=np.bool_)
     is_last[:-1] = (instants[1:] != instants[:-1]) | (group[1:] != group[:-1])

@@ -1,8 +1,8 @@
 """
 Shift: each row later by a fixed time. ``shift(flights, minute, 5)``.
 
-Law: a row at s is given once, at s + d, with the columns it has; rows of one instant stay in their order. What is shifted needs
-nothing of its future, so rows can only be moved to later instants; and where all rows below c are known, so are those below c + d.
+Law: a row at s comes once, at s + d, with the columns it has; rows of one instant keep their order. Rows can only be moved to later
+instants; so if all input rows below c are known, all results below c + d are.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Shift(InstantRows):
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return the rows at their new times."""
-        at = below.schema.get_field_index("system_us")
-        return below.set_column(at, "system_us", pc.add(below["system_us"], self.shift_us)), BAD_SCHEMA.empty_table()
+        place = below.schema.get_field_index("system_us")
+        return below.set_column(place, "system_us", pc.add(below["system_us"], self.shift_us)), BAD_SCHEMA.empty_table()
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""

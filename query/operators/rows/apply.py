@@ -1,8 +1,8 @@
 """
-Apply: each row with each element of an array, or each member of a record, that it holds.
+Apply: each row with each element of an array, or each member of a record, in one of its columns.
 
-Law: a row gives as many rows as it has elements, at its own System.Timestamp, in the order (row, element); without any -
-the array is empty, or NULL - none, or with OUTER one in which the element's columns are NULL. It depends on the row alone.
+Law: a row gives one row for each element, at its own System.Timestamp, in the order (row, element). If the array is empty or NULL,
+it gives no row, or with OUTER one in which the element's columns are NULL. Nothing depends on other rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from query.operators.rows.instant_rows import InstantRows, due_rows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
-from query.plan.row_tables import Retained, only_side
+from query.plan.row_tables import Retained, append_values, only_side
 from tidegate.expressions.functions.column_functions import RowNumbers
 from tidegate.expressions.functions.records import elements, properties
 from tidegate.expressions.kinds import Kind
@@ -34,24 +34,24 @@ class Expansion(InstantRows):
         owner, added = self._elements(values)
         rows = kept.take(pa.array(owner))
         for place, column in enumerate(added, start=len(self.node.child.columns)):
-            for name, part in column.columns(f"s{place}").items():
-                rows = rows.append_column(name, part)
+            rows = append_values(rows, f"s{place}", column)
         return rows, bad
 
     def _elements(self, values: Variant) -> tuple[RowNumbers, tuple[Variant, Variant]]:
-        """Return for each row to give the number of the row below, and the element's columns."""
+        """Return for each row that comes out the number of its input row, and the element's columns."""
         if self.node.value.name == "array":
-            owner, index, found = elements(values)
-            first = Variant.of(len(owner), {Kind.BIGINT: pa.array(index)})
+            owner, index, contents = elements(values)
+            names = Variant.of(len(owner), {Kind.BIGINT: pa.array(index)})
         else:
-            owner, first, found = properties(values)
+            owner, names, contents = properties(values)
         if not self.node.outer:
-            return owner, (first, found)
-        empty = np.setdiff1d(np.arange(values.length, dtype=np.int64), owner)
-        every = np.concatenate([owner, empty])
-        order = np.argsort(every, kind="stable")
+            return owner, (names, contents)
+        without = np.setdiff1d(np.arange(values.length, dtype=np.int64), owner)
+        owners = np.concatenate([owner, without])
+        order = np.argsort(owners, kind="stable")
+        # Where the elements stand among all rows that come out; at other places their columns are NULL.
         places = np.argsort(order, kind="stable")[: len(owner)]
-        return every[order], (gather(len(every), [(places, first)]), gather(len(every), [(places, found)]))
+        return owners[order], (gather(len(owners), [(places, names)]), gather(len(owners), [(places, contents)]))
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, row, element)."""

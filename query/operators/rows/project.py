@@ -1,7 +1,8 @@
 """
 Projection without a window: each row that passes WHERE gives one result at its own system timestamp, in the order of rows.
 
-As the last operator over events it encodes results when the event comes, and holds them until their instant is certain.
+If it is the last operator and takes events, it encodes each result when the event comes, and keeps the bytes until their instant is
+final.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from tidegate.payloads.formats import JSON, PayloadFormat
 
 @dataclass(frozen=True)
 class Projection(InstantRows):
-    """The operator of a :class:`query.plan.nodes.Project` whose rows other operators take."""
+    """The operator of a :class:`query.plan.nodes.Project` whose rows are input of other operators."""
 
     node: Project
     payloads: PayloadFormat = JSON
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """Return position and the rows that pass, and the bad rows."""
-        kept, over, columns, bad = _computed(self.node, self.payloads, below)
+        kept, over, columns, bad = _compute_columns(self.node, self.payloads, below)
         key = kept["key"] if "key" in kept.column_names else encode_keys(over, kept.num_rows)
         rows = rows_table(kept["sub"], kept["system_us"], key, columns)
         return rows.append_column("position", kept["position"]), bad
@@ -41,16 +42,16 @@ class Projection(InstantRows):
 @dataclass(frozen=True)
 class EncodedProjection(InstantRows):
     """
-    The operator of a :class:`query.plan.nodes.Project` over events whose results leave the query; without columns the payload
-    passes as it is.
+    The operator of a :class:`query.plan.nodes.Project` over events whose results leave the query; without columns it passes the
+    payload on unchanged.
     """
 
     node: Project
     payloads: PayloadFormat = JSON
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return position, sub, system_us and the encoded key and value of the rows kept, and the bad rows."""
-        kept, over, columns, bad = _computed(self.node, self.payloads, below)
+        """Return position, sub, system_us, the encoded key and value of the rows that pass, and the bad rows."""
+        kept, over, columns, bad = _compute_columns(self.node, self.payloads, below)
         count = kept.num_rows
         names = [column.name for column in self.node.columns]
         value = encode_objects(names, columns, count) if names else kept["value"].cast(pa.binary())
@@ -58,7 +59,7 @@ class EncodedProjection(InstantRows):
         return pa.table({**retained, "key": encode_keys(over, count), "value": value}), bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Not asked for: its results leave the query."""
+        """Never called: its results leave the query encoded."""
         raise AssertionError("an encoded projection is the last operator")
 
     def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
@@ -66,8 +67,8 @@ class EncodedProjection(InstantRows):
         return due_rows(only_side(retained), closing).select(RESULT_SCHEMA.names).cast(RESULT_SCHEMA)
 
 
-def _computed(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
-    """Return the rows that pass, their substream key where events have one, their columns, and the bad rows."""
+def _compute_columns(node: Project, payloads: PayloadFormat, below: pa.Table) -> tuple[pa.Table, list[Variant], list[Variant], pa.Table]:
+    """Return the rows that pass, their substream key if events have one, their columns, and the bad rows."""
     scan = scan_of(node)
     over = () if scan is None or scan.over is None else (scan.over,)
     exprs = tuple(column.expr for column in node.columns)

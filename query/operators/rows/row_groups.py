@@ -1,10 +1,11 @@
 """
-Looking back: which earlier rows of its group a row sees.
+Groups of rows, and which earlier rows of its group a row sees.
 
-Rows lie sorted by group, those of a group in their fixed order; those that meet a condition are *candidates*. Whatever a row
-asks for - the last candidate but n, those of the last hour, the first of an interval - is then a matter of counting: of how
-many candidates stand before it, and of where the first one lies that is young enough. Law: what a row sees depends on the
-rows of its group up to it, not on how rows after it were cut off.
+Rows are sorted by group, those of a group in their fixed order; those that meet a condition are *candidates*. The last candidate
+but n, those of the last hour, the first of an interval: each is found by counting the candidates before a row and by searching
+for the first one that is young enough.
+
+Law: which rows a row sees depends on the rows of its group up to it, not on where later rows were cut off.
 """
 
 from __future__ import annotations
@@ -23,24 +24,25 @@ from tidegate.expressions.variant import Variant, valid_mask
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+# Group numbers above this are renumbered densely, so that their product with the next key's codes fits 64 bits.
 _NUMBERS_MAX = 2**40
-"""Group numbers above this are numbered anew, so that they can be multiplied with the next key's."""
 
 
 def group_numbers(subs: Ints, keys: Sequence[Variant]) -> Ints:
     """Return a number for each row, equal for rows of one substream whose keys are equal in kind and value."""
     numbers = subs
     for key in keys:
+        # 0 is NULL; the values of each kind have codes of their own, so 1 and '1' differ.
         codes = np.zeros(len(subs), dtype=np.int64)
-        above = 1
+        next_code = 1
         for part in canonicalize(key).parts.values():
             distinct = part.dictionary_encode()
             valid = valid_mask(part)
-            codes[valid] = distinct.indices.to_numpy(zero_copy_only=False)[valid].astype(np.int64) + above
-            above += len(distinct.dictionary)
-        if above * (int(numbers.max(initial=0)) + 1) >= _NUMBERS_MAX:
+            codes[valid] = distinct.indices.to_numpy(zero_copy_only=False)[valid].astype(np.int64) + next_code
+            next_code += len(distinct.dictionary)
+        if next_code * (int(numbers.max(initial=0)) + 1) >= _NUMBERS_MAX:
             numbers = np.unique(numbers, return_inverse=True)[1].astype(np.int64, copy=False)
-        numbers = numbers * above + codes
+        numbers = numbers * next_code + codes
     return numbers
 
 
@@ -78,22 +80,21 @@ class Groups:
 
     def candidates(self, meets: Mask | None) -> Candidates:
         """Return the rows for which *meets* is true; None: all."""
-        true = np.ones(len(self.order), dtype=np.bool_) if meets is None else meets[self.order]
-        places = np.flatnonzero(true)
-        upto = np.concatenate([[0], np.cumsum(true)])
-        return Candidates(self, true, places, upto)
+        is_candidate = np.ones(len(self.order), dtype=np.bool_) if meets is None else meets[self.order]
+        counts_before = np.concatenate([[0], np.cumsum(is_candidate)])
+        return Candidates(self, is_candidate, np.flatnonzero(is_candidate), counts_before)
 
 
 @dataclass(frozen=True)
 class Candidates:
     """
-    The rows that may be seen.
+    The rows that other rows may see.
 
     Args:
         groups: All rows.
         meets: Whether the row at each place is a candidate.
         places: The place of each candidate.
-        upto: How many candidates stand before each place, and how many there are.
+        counts_before: How many candidates stand before each place, and how many there are.
     """
 
     groups: Groups
@@ -111,28 +112,28 @@ class Candidates:
         Look a number of candidates back.
 
         Args:
-            asked: The places that ask.
+            asked: The places that look back.
             offset: How many candidates before the row; 0 is the last one up to it, itself included.
-            limit_us: How much older it may be.
+            limit_us: How much older the candidate may be.
 
         Returns:
-            For each place the number of the candidate, and whether there is one; the number counts only then.
+            For each place the number of the candidate, and whether there is one; without one the number means nothing.
         """
         ends = self.counts_before[asked + 1] if offset == 0 else self.counts_before[asked] - (offset - 1)
-        found = ends - 1
-        exists = found >= self.counts_before[self.groups.starts[self.groups.group[asked]]]
-        found = np.where(exists, found, 0)
+        numbers = ends - 1
+        exists = numbers >= self.counts_before[self.groups.starts[self.groups.group[asked]]]
+        numbers = np.where(exists, numbers, 0)
         if len(self.places):
-            exists &= self.groups.system_us[asked] - self.groups.system_us[self.places[found]] <= limit_us
-        return found, exists
+            exists &= self.groups.system_us[asked] - self.groups.system_us[self.places[numbers]] <= limit_us
+        return numbers, exists
 
     def first_of_interval_mask(self, asked: Ints, interval_us: int) -> Mask:
         """Tell of each place whether it is the first candidate of its group in its interval ``(start, end]``, aligned to 1970."""
         before, exists = self.look_back(asked, 1, interval_us)
         interval = interval_ends(self.groups.system_us, interval_us)
-        found = self.meets[asked]
-        found[exists] &= interval[self.places[before[exists]]] != interval[asked[exists]]
-        return found
+        is_first = self.meets[asked]
+        is_first[exists] &= interval[self.places[before[exists]]] != interval[asked[exists]]
+        return is_first
 
     def range_within(self, asked: Ints, limit_us: int) -> tuple[Ints, Ints]:
         """Return for each place the first and the last of the candidates up to it that are at most *limit_us* older."""
@@ -145,8 +146,8 @@ class Candidates:
 
     def newest_mask(self, count: int) -> Mask:
         """Tell of each place whether it is one of the last *count* candidates of its group."""
-        left = self.counts_before[self.groups.starts[self.groups.group + 1]] - self.counts_before[:-1]
-        return self.meets & (left <= count)
+        from_here_on = self.counts_before[self.groups.starts[self.groups.group + 1]] - self.counts_before[:-1]
+        return self.meets & (from_here_on <= count)
 
 
 def interval_ends(system_us: Ints, interval_us: int) -> Ints:
@@ -156,6 +157,6 @@ def interval_ends(system_us: Ints, interval_us: int) -> Ints:
 
 
 def take_or_null(column: Variant, rows: Ints, exists: Mask) -> Variant:
-    """Return the values in some rows, NULL where *exists* is false."""
+    """Return the values in some rows, NULL if *exists* is false."""
     indices = pa.array(rows, mask=~exists)
     return Variant.of(len(rows), {kind: part.take(indices) for kind, part in column.parts.items()})

@@ -1,8 +1,8 @@
 """
-The row stage every operator begins with: take fields out of payloads, apply WHERE, compute row-level expressions once.
+The row stage with which operators begin: extract fields from payloads, apply WHERE, compute expressions over single rows once.
 
-A row fails - becomes the query's dead letter - when its payload is unusable, when a condition fails on it, or when it
-passes all of them and an expression fails on it. The first reason counts.
+A row fails, and becomes a dead letter of the query, if its payload is unusable, if a condition fails on it, or if it passes all
+conditions and an expression fails on it. The first reason counts.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 class RowStage:
     """
     Args:
-        predicates: The conditions of WHERE, asked one after the other.
-        exprs: What to compute for each row kept.
-        payloads: How payloads are written.
+        predicates: The conditions of WHERE, evaluated one after the other.
+        exprs: The expressions to compute for each row that passes.
+        payloads: The format of payloads.
     """
 
     predicates: tuple[Expr, ...]
@@ -40,36 +40,34 @@ class RowStage:
     payloads: PayloadFormat = JSON
 
     def apply(self, events: pa.Table) -> tuple[pa.Table, list[Variant], pa.Table]:
-        """
-        Take events, or rows of another operator; return those kept, a column per expression over them, and the bad rows.
-        """
+        """Return the events (or rows of another operator) that pass, a column for each expression over them, and the bad rows."""
         count = events.num_rows
         leaves, reasons = self._leaves(events)
-        alive = np.ones(count, dtype=np.bool_)
-        alive[list(reasons)] = False
+        is_alive = np.ones(count, dtype=np.bool_)
+        is_alive[list(reasons)] = False
         for predicate in self.predicates:
-            rows = np.flatnonzero(alive)
-            (verdict,), failures = evaluate([predicate], _filtered(leaves, alive), len(rows))
-            _note(reasons, failures, rows)
-            alive[rows] = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
-            alive[list(reasons)] = False
-        rows = np.flatnonzero(alive)
-        columns, failures = evaluate(self.exprs, _filtered(leaves, alive), len(rows))
-        _note(reasons, failures, rows)
+            rows = np.flatnonzero(is_alive)
+            (verdict,), failures = evaluate([predicate], _filter_columns(leaves, is_alive), len(rows))
+            _note_failures(reasons, failures, rows)
+            is_alive[rows] = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False)
+            is_alive[list(reasons)] = False
+        rows = np.flatnonzero(is_alive)
+        columns, failures = evaluate(self.exprs, _filter_columns(leaves, is_alive), len(rows))
+        _note_failures(reasons, failures, rows)
         if failures:
-            fine = np.ones(count, dtype=np.bool_)
-            fine[list(reasons)] = False
-            columns = [column.filter_rows(fine[rows]) for column in columns]
-            rows = rows[fine[rows]]
+            has_passed = np.ones(count, dtype=np.bool_)
+            has_passed[list(reasons)] = False
+            columns = [column.filter_rows(has_passed[rows]) for column in columns]
+            rows = rows[has_passed[rows]]
         kept = events if len(rows) == count else events.take(pa.array(rows))
-        return kept, columns, _bad(events, reasons)
+        return kept, columns, _bad_rows(events, reasons)
 
     def _leaves(self, events: pa.Table) -> tuple[dict[Expr, Variant], dict[int, str]]:
         wanted = self._distinct_leaves()
         fields = [leaf for leaf in wanted if isinstance(leaf, Field)]
         if Payload() in wanted:
             fields = list(dict.fromkeys([*fields, *self._payload_fields()]))
-        extracted = reader_of(self.payloads).extract(_whole(events["value"]), fields) if fields else FieldColumns.of({}, {})
+        extracted = reader_of(self.payloads).extract(_single_array(events["value"]), fields) if fields else FieldColumns.of({}, {})
         leaves: dict[Expr, Variant] = {leaf: self._leaf(leaf, events, extracted) for leaf in wanted}
         return leaves, dict(zip(extracted.bad_rows.tolist(), extracted.reasons, strict=True))
 
@@ -87,41 +85,41 @@ class RowStage:
             return from_columns(events, f"s{leaf.index}")
         assert isinstance(leaf, Payload), f"rows have no {leaf}"
         if leaf.names:
-            return _records(leaf.names, [self._leaf(column, events, extracted) for column in leaf.columns], count)
+            return _encode_records(leaf.names, [self._leaf(column, events, extracted) for column in leaf.columns], count)
         if self.payloads.csv_columns:
-            return _records(self.payloads.csv_columns, [extracted.columns[field] for field in self._payload_fields()], count)
-        return extracted.columns[_WHOLE]
+            return _encode_records(self.payloads.csv_columns, [extracted.columns[field] for field in self._payload_fields()], count)
+        return extracted.columns[_PAYLOAD]
 
     def _payload_fields(self) -> list[Field]:
-        """Return what a payload as a record is made of: the values of a CSV record, else the value at the empty path."""
-        return [Field((name,)) for name in self.payloads.csv_columns] or [_WHOLE]
+        """Return the fields of which a payload as a record consists: the values of a CSV record, else the value at the empty path."""
+        return [Field((name,)) for name in self.payloads.csv_columns] or [_PAYLOAD]
 
     def _distinct_leaves(self) -> tuple[Expr, ...]:
         return tuple(dict.fromkeys(leaf for expr in (*self.predicates, *self.exprs) for leaf in expr.leaves()))
 
 
-_WHOLE = Field(())
+_PAYLOAD = Field(())
 
 
-def _records(names: Sequence[str], values: Sequence[Variant], length: int) -> Variant:
+def _encode_records(names: Sequence[str], values: Sequence[Variant], length: int) -> Variant:
     return Variant.of(length, {Kind.RECORD: encode_objects(names, values, length).cast(pa.string())})
 
 
-def _whole(column: pa.ChunkedArray) -> pa.Array:
+def _single_array(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _filtered(leaves: dict[Expr, Variant], alive: npt.NDArray[np.bool_]) -> dict[Expr, Variant]:
-    return leaves if alive.all() else {leaf: column.filter_rows(alive) for leaf, column in leaves.items()}
+def _filter_columns(leaves: dict[Expr, Variant], mask: npt.NDArray[np.bool_]) -> dict[Expr, Variant]:
+    return leaves if mask.all() else {leaf: column.filter_rows(mask) for leaf, column in leaves.items()}
 
 
-def _note(reasons: dict[int, str], failures: Iterable[Failure], rows: npt.NDArray[np.int64]) -> None:
+def _note_failures(reasons: dict[int, str], failures: Iterable[Failure], rows: npt.NDArray[np.int64]) -> None:
     for failure in failures:
         for row in rows[failure.rows].tolist():
             reasons.setdefault(row, failure.reason)
 
 
-def _bad(events: pa.Table, reasons: dict[int, str]) -> pa.Table:
+def _bad_rows(events: pa.Table, reasons: dict[int, str]) -> pa.Table:
     rows = sorted(reasons)
     positions = events["position"].take(pa.array(rows, pa.int64())).combine_chunks()
     return pa.table({"position": positions, "reason": pa.array([reasons[row] for row in rows], pa.string())}, schema=BAD_SCHEMA)

@@ -1,1 +1,4 @@
-"""Aggregates over windows: cells, panes, sessions and exact states."""
+"""Aggregates over windows: exact states of cells, windows as runs of cells, and aggregates that need the rows themselves.
+
+The engine and the analytic functions import it; the room stands on ``operators.rows``.
+"""

@@ -1,9 +1,9 @@
 """
 The states of aggregates: how they are collected from rows in SQL, and the values they end as.
 
-Every state is either an integer that adds up (counts; the two halves of 128-bit integer sums; the limbs of exact float
-sums) or an extreme. So states of panes make states of windows, exactly; and among rows there may be some that have states
-in place of values, as they stand for many (:mod:`query.operators.windows.compacting`).
+Every state is either an integer that adds up (counts; the two halves of 128-bit integer sums; the limbs of exact float sums) or an
+extreme. So states of cells make states of windows, exactly. Some rows may stand for many and have states in place of values
+(:mod:`query.operators.windows.compacting`).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class AggregateStates:
 
     Args:
         aggregates: The aggregates.
-        values: For each the number of its value, None for COUNT(*).
-        columns: The columns the rows have; a kind without a column does not occur. Rows that stand for many have states.
-        limbs: For each value the limbs its floats need, where rows have any.
+        values: The number of the value of each aggregate, None for COUNT(*).
+        columns: The columns of the rows; a kind without a column does not occur. Rows that stand for many have states.
+        limbs: The limbs that the floats of each value need.
     """
 
     aggregates: Sequence[Aggregate]
@@ -73,19 +73,19 @@ class AggregateStates:
                     yield from self._state(name, column, f"{aggregate.function}({column})", aggregate.function)
 
     def _sum_states(self, value: int) -> Iterator[State]:
-        whole, real, half = f"v{value}_i", f"v{value}_f", 1 << _HALF_BITS
-        yield from self._state(f"n{value}_i", whole, f"count({whole})")
-        yield from self._state(f"s{value}_high", whole, f"coalesce(CAST(sum({whole}) // {half} AS BIGINT), 0)")
-        yield from self._state(f"s{value}_low", whole, f"coalesce(CAST(sum({whole}) % {half} AS BIGINT), 0)")
-        yield from self._state(f"n{value}_f", real, f"count({real})")
+        bigints, floats, half = f"v{value}_i", f"v{value}_f", 1 << _HALF_BITS
+        yield from self._state(f"n{value}_i", bigints, f"count({bigints})")
+        yield from self._state(f"s{value}_high", bigints, f"coalesce(CAST(sum({bigints}) // {half} AS BIGINT), 0)")
+        yield from self._state(f"s{value}_low", bigints, f"coalesce(CAST(sum({bigints}) % {half} AS BIGINT), 0)")
+        yield from self._state(f"n{value}_f", floats, f"count({floats})")
         prefix = f"x{value}_"
         known = {int(name[len(prefix) :]) for name in self.columns if name.startswith(prefix)}
         for limb in sorted(known.union(self.limbs.get(value, ()))):
-            parts = " + ".join(f"CASE WHEN l{value}_{at} = {limb} THEN p{value}_{at} ELSE 0 END" for at in range(PIECES))
-            yield from self._state(f"{prefix}{limb}", real, f"CAST(sum({parts}) AS BIGINT)")
+            parts = " + ".join(f"CASE WHEN l{value}_{piece} = {limb} THEN p{value}_{piece} ELSE 0 END" for piece in range(PIECES))
+            yield from self._state(f"{prefix}{limb}", floats, f"CAST(sum({parts}) AS BIGINT)")
 
     def _state(self, name: str, column: str, collect: str, merge: str = "add") -> Iterator[State]:
-        """Yield a state of the rows that have the column, and of those that have the state already; nothing where none has either."""
+        """Yield a state of the rows with the column and of those with the state already; nothing if there are neither."""
         if name not in self.columns:
             yield from [State(name, collect, merge)] if column in self.columns else []
         elif column not in self.columns:
@@ -102,9 +102,9 @@ def add_float_pieces(rows: pa.Table, values: Sequence[int]) -> tuple[pa.Table, d
     for value in values:
         floats = rows[f"v{value}_f"].combine_chunks()
         used: set[int] = set()
-        for at, (limb, piece) in enumerate(split_floats(floats.fill_null(0.0).to_numpy())):
+        for number, (limb, piece) in enumerate(split_floats(floats.fill_null(0.0).to_numpy())):
             used |= set(np.unique(limb[piece != 0]).tolist())
-            rows = rows.append_column(f"l{value}_{at}", pa.array(limb)).append_column(f"p{value}_{at}", pa.array(piece))
+            rows = rows.append_column(f"l{value}_{number}", pa.array(limb)).append_column(f"p{value}_{number}", pa.array(piece))
         limbs[value] = sorted(used)
     return rows, limbs
 
@@ -123,8 +123,8 @@ def finish_aggregate(windows: pa.Table, aggregate: Aggregate, value: int | None)
 
 
 def _sum(windows: pa.Table, value: int) -> Variant:
-    """Bigint in groups of bigints, float where a float occurs, NULL over nothing."""
-    high, low, fits = _whole_sums(windows, value)
+    """Return the sums: bigint in groups of bigints, float if a float occurs, NULL over no values."""
+    high, low, fits = _integer_sums(windows, value)
     real = _column(windows, f"n{value}_f") > 0
     whole = (_column(windows, f"n{value}_i") > 0) & ~real & fits
     parts = {Kind.BIGINT: pa.array(np.where(whole, (high << _HALF_BITS) | low, 0), mask=~whole)}
@@ -134,7 +134,7 @@ def _sum(windows: pa.Table, value: int) -> Variant:
 
 
 def _mean(windows: pa.Table, value: int) -> Variant:
-    """The float nearest to the exact sum, divided by the number of values."""
+    """Return the float nearest to the exact sum, divided by the number of values."""
     counts = _column(windows, f"n{value}_i") + _column(windows, f"n{value}_f")
     sums = _float_sums(windows, value, counts > 0)
     known = valid_mask(sums)
@@ -142,7 +142,7 @@ def _mean(windows: pa.Table, value: int) -> Variant:
     return Variant.of(windows.num_rows, {Kind.FLOAT: pa.array(means + 0.0, mask=~known)})
 
 
-def _whole_sums(windows: pa.Table, value: int) -> tuple[Ints, Ints, Mask]:
+def _integer_sums(windows: pa.Table, value: int) -> tuple[Ints, Ints, Mask]:
     """Return the halves of integer sums, the lower one positive, and which sums are bigints."""
     high, low = _column(windows, f"s{value}_high"), _column(windows, f"s{value}_low")
     high, low = high + (low >> _HALF_BITS), low & ((1 << _HALF_BITS) - 1)
@@ -152,7 +152,7 @@ def _whole_sums(windows: pa.Table, value: int) -> tuple[Ints, Ints, Mask]:
 
 def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:
     """Return the exact sums of bigints and floats, rounded once, in the given rows; null elsewhere."""
-    high, low, fits = _whole_sums(windows, value)
+    high, low, fits = _integer_sums(windows, value)
     # int64 to float64 rounds to nearest, as an exact sum must.
     sums = ((high << _HALF_BITS) | low).astype(np.float64)
     known = rows.copy()
@@ -165,7 +165,7 @@ def _float_sums(windows: pa.Table, value: int, rows: Mask) -> pa.Array:
 
 
 def _extreme(windows: pa.Table, value: int, *, largest: bool) -> Variant:
-    """The least or greatest value; it has one kind even where the group's values have several."""
+    """Return the least or greatest value; it has one kind even if the group's values have several."""
     name = f"{'max' if largest else 'min'}{value}_"
     parts = {kind: windows[name + kind.value].combine_chunks() for kind in _EXTREME_KINDS if name + kind.value in windows.column_names}
     if len(parts) < 2:
@@ -177,16 +177,16 @@ def _extreme(windows: pa.Table, value: int, *, largest: bool) -> Variant:
             whole, real = parts[Kind.BIGINT][row].as_py(), parts[Kind.FLOAT][row].as_py()
             float_wins = real > whole if largest else real < whole
             valid[Kind.BIGINT if float_wins else Kind.FLOAT][row] = False
-    taken = np.zeros(windows.num_rows, dtype=np.bool_)
+    has_value = np.zeros(windows.num_rows, dtype=np.bool_)
     for kind in reversed(parts) if largest else parts:
-        valid[kind] &= ~taken
-        taken |= valid[kind]
+        valid[kind] &= ~has_value
+        has_value |= valid[kind]
     return Variant.of(windows.num_rows, {kind: pc.if_else(pa.array(valid[kind]), part, None) for kind, part in parts.items()})
 
 
 def _column(windows: pa.Table, name: str) -> Ints:
-    """Return a state column, zeros when it does not occur."""
+    """Return a state column, zeros if it does not occur."""
     if name not in windows.column_names:
         return np.zeros(windows.num_rows, dtype=np.int64)
-    found: Ints = windows[name].to_numpy()
-    return found
+    states: Ints = windows[name].to_numpy()
+    return states

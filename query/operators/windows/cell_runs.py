@@ -1,8 +1,8 @@
 """
-Runs: which of a group's cells each window holds.
+Runs of cells: which of a group's cells each window contains.
 
-A *cell* is what the rows of a group at one instant - for windows at fixed ends, in one pane - add up to. The cells of a group
-lie side by side in order of time, so every window is a run of them: from its first cell to its last.
+A *cell* is the sum of the rows of a group at one instant, or in one pane if windows have fixed ends. The cells of a group are sorted
+by time, so every window is a run of them, from its first cell to its last.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Cells:
     Args:
         group: The number of each cell's group.
         instant: The cell's instant; of a pane its end.
-        from_us: From where on results are asked for in the cell's substream.
-        to_us: Up to where, exclusive.
+        from_us: The first instant of results asked for in the cell's substream.
+        to_us: The end of these instants, exclusive.
     """
 
     group: Ints
@@ -41,7 +41,7 @@ class Cells:
     def of(cls, cells: pa.Table, subs: Ints, closing: pa.Table) -> Cells:
         """Return the cells of a table with ``group`` and ``cell``; *subs* holds the substream of each group."""
         group = ticks(cells, "group")
-        from_us, to_us = (by_substream(subs[group], closing, name, 0) for name in ("from_us", "to_us"))
+        from_us, to_us = (by_substream(subs[group], closing, name) for name in ("from_us", "to_us"))
         return cls(group, ticks(cells, "cell"), from_us, to_us)
 
 
@@ -57,26 +57,26 @@ class Runs:
 def hopping_runs(cells: Cells, window: Window, low: int, high: int) -> Runs:
     """Return the windows with cells, panes of *window*, whose end lies in [low, high) and is asked for; low is an end."""
     panes, group, hop = cells.instant, cells.group, window.hop_us
-    asked_from, asked_to = np.maximum(cells.from_us, low), np.minimum(cells.to_us, high)
+    slice_from, slice_to = np.maximum(cells.from_us, low), np.minimum(cells.to_us, high)
     # Window ends by number: end = low + number * hop.
-    begins = (window.first_end(panes) - low) // hop
-    ceases = (window.last_end(panes) - low) // hop
-    start = np.maximum(begins, -((low - asked_from) // hop))
-    stop = np.minimum(ceases, -((low - asked_to) // hop) - 1)
+    first_number = (window.first_end(panes) - low) // hop
+    last_number = (window.last_end(panes) - low) // hop
+    start = np.maximum(first_number, -((low - slice_from) // hop))
+    stop = np.minimum(last_number, -((low - slice_to) // hop) - 1)
     # Both rise within a group; a cell adds the ends its predecessor did not reach.
     start[1:] = np.where(group[1:] == group[:-1], np.maximum(start[1:], stop[:-1] + 1), start[1:])
     counts = np.maximum(stop - start + 1, 0)
     owner = np.repeat(np.arange(len(panes)), counts)
     number = start[owner] + np.arange(len(owner)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return Runs(owner, _last_until(group, begins, number, group[owner]), low + number * hop)
+    return Runs(owner, _last_until(group, first_number, number, group[owner]), low + number * hop)
 
 
 def sliding_runs(cells: Cells, window: Sliding) -> Runs:
-    """Return the windows with cells that end where a cell enters or leaves, each once, as far as they are asked for."""
+    """Return the windows with cells that end where a cell enters or leaves, each once, in the slice of time."""
     instant, group, number = cells.instant, cells.group, np.arange(len(cells.instant))
-    # What enters at e finds those after e - size there.
+    # A window that ends at e, where a cell enters, contains the cells after e - size.
     first = _last_until(group, instant, instant - window.size_us, group) + 1
-    # What leaves at e leaves those behind that come after it, up to e; one that enters at e gives the result itself.
+    # Where a cell leaves, at e, the window contains the later ones up to e. If one enters at e, its window is this one.
     left_us = instant + window.size_us
     behind = _last_until(group, instant, left_us, group)
     leaves = (behind > number) & (instant[behind] < left_us)
@@ -85,11 +85,11 @@ def sliding_runs(cells: Cells, window: Sliding) -> Runs:
         np.concatenate([number, behind[leaves]]),
         np.concatenate([instant, left_us[leaves]]),
     )
-    asked = (runs.end_us >= cells.from_us[runs.last]) & (runs.end_us < cells.to_us[runs.last])
-    return Runs(runs.first[asked], runs.last[asked], runs.end_us[asked])
+    due = (runs.end_us >= cells.from_us[runs.last]) & (runs.end_us < cells.to_us[runs.last])
+    return Runs(runs.first[due], runs.last[due], runs.end_us[due])
 
 
 def _last_until(group: Ints, rising: Ints, until: Ints, of_group: Ints) -> Ints:
-    """Return the last cell of a group whose entry does not exceed a value, the one before the group where none does."""
+    """Return the last cell of a group whose entry does not exceed a value; the one before the group if every entry does."""
     starts = np.searchsorted(group, np.arange(int(group.max(initial=-1)) + 2))
     return first_above(rising, group, starts, until, of_group) - 1

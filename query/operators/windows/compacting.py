@@ -1,5 +1,5 @@
 """
-Compacting: retained rows of an aggregate put together long before their windows end.
+Compacting: retained rows of an aggregate become fewer rows long before their windows end.
 
 A *cell* is the longest piece of time that no window start or end divides. Rows of one group in one cell belong to the same
 windows. If states make all aggregates (:mod:`query.operators.windows.aggregate_states`), these rows become one row at the end of
@@ -21,32 +21,32 @@ from query.plan.row_tables import Ticks, ticks
 from query.plan.windows import AnyWindow, Window
 from tidegate.expressions.tree import Aggregate
 
+# Fewer rows are not worth the work.
 COMPACTED_FROM = 4_096
-"""Fewer rows are not worth the work."""
+# So many rows must become one, on average: a row of states is larger than a row of values.
 SAVING = 2
-"""Nor are those of which not so many become one, on average: a row of states is larger."""
 
 
 def cell_grid(windows: Sequence[AnyWindow]) -> Window | None:
-    """Return a tumbling window into whole numbers of which all of *windows* can be cut, None where they have no fixed ends."""
+    """Return the tumbling window whose multiples all *windows* are; None if they have no fixed ends, or if it is one tick long."""
     fixed = [window for window in windows if isinstance(window, Window)]
     if len(fixed) < len(windows):
         return None
     offset_us = fixed[0].offset_us
-    step_us = reduce(gcd, (length for each in fixed for length in (each.size_us, each.hop_us, each.offset_us - offset_us)))
+    step_us = reduce(gcd, (length for window in fixed for length in (window.size_us, window.hop_us, window.offset_us - offset_us)))
     return Window(step_us, step_us, offset_us) if step_us > 1 else None
 
 
 def compact_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
     """
-    Put rows together.
+    Put the rows of each group and cell together.
 
     Args:
         rows: Rows that :class:`query.operators.windows.windowed_aggregate.WindowAggregation` retains, some perhaps put together already.
         grid: The cells.
         keys: How many grouping keys rows have.
         totals: The aggregates.
-        numbers: For each the number of its value, None for COUNT(*).
+        numbers: The number of the value of each aggregate, None for COUNT(*).
     """
     if rows.num_rows < COMPACTED_FROM:
         return rows

@@ -1,10 +1,9 @@
 """
 Framing: from retained rows to windows, as tables of the states of each window and group.
 
-Rows are added up by (substream, group, cell); where an event belongs to one window only - tumbling windows, snapshots,
-sessions - the cell is the window, else windows are runs of cells. Every state is exact, so neither order nor cuts can show.
-Aggregates that need the rows of a window themselves get the rows, sorted as the cells are, and the numbers of each window's
-first and last row.
+Rows are added up by (substream, group, cell). If an event belongs to one window only - tumbling windows, snapshots, sessions - the
+cell is the window, else windows are runs of cells. Every state is exact, so neither order nor cuts of rows matter. Aggregates that
+need the rows of a window get the rows, sorted as the cells are, and the numbers of each window's first and last row.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ Mask = npt.NDArray[np.bool_]
 @dataclass(frozen=True)
 class FramedWindows:
     """
-    Windows, their groups, and where aggregates need them the rows.
+    Windows, their groups, and the rows if aggregates need them.
 
     Args:
         windows: Per window and group: system_us, the number of the ``group``, the states, and the numbers ``first_row`` and
             ``last_row``.
-        groups: What each group is: sub and the keys.
-        rows: The rows that are numbered, sorted by group and in their order within; None where no aggregate needs them.
+        groups: The sub and the keys of each group.
+        rows: The rows that are numbered, sorted by group, in their order within; None if no aggregate needs them.
     """
 
     windows: pa.Table
@@ -56,8 +55,8 @@ class Framing:
     Args:
         window: The window.
         keys: How many grouping keys rows have.
-        totals: The aggregates that states make.
-        numbers: For each the number of its value, None for COUNT(*).
+        totals: The aggregates that are made of states.
+        numbers: The number of the value of each aggregate, None for COUNT(*).
         needs_rows: Whether some aggregate needs the rows themselves.
         results_max: Most windows computed at once.
     """
@@ -78,36 +77,36 @@ class Framing:
         cells, states = self._cells(rows.append_column("group", pa.array(group)))
         if self.needs_rows:
             cells = add_row_numbers(cells)
-        ordered = _in_group_order(rows, group) if self.needs_rows else None
+        ordered = _sort_by_group(rows, group) if self.needs_rows else None
         for windows in self._frames(cells, states, ticks(groups, "sub"), closing):
             if windows.num_rows:
                 yield FramedWindows(windows, groups, ordered)
 
     @property
     def _disjoint(self) -> bool:
-        """Tell whether every event belongs to one window at most, so that cells are windows."""
+        """Whether every event belongs to one window at most, so that cells are windows."""
         return isinstance(self.window, Session) or (isinstance(self.window, Window) and self.window.is_tumbling)
 
     # Rows -> cells
 
     def _due(self, retained: pa.Table, closing: pa.Table) -> pa.Table:
-        """Return the rows that results asked for need, with their cell."""
-        due = _meets(self.window.span(ticks(retained, "system_us")), ticks(retained, "sub"), closing)
+        """Return the rows that these results need, with their cell."""
+        due = _overlaps(self.window.span(ticks(retained, "system_us")), ticks(retained, "sub"), closing)
         rows = retained if due.all() else retained.filter(pa.array(due))
         if not isinstance(self.window, Session) or not rows.num_rows:
             return rows.append_column("cell", pa.array(_cell(self.window, ticks(rows, "system_us"))))
-        ends = session_ends(_numbers(rows, self.window.partition), ticks(rows, "system_us"), self.window)
-        ended = _meets((ends, ends), ticks(rows, "sub"), closing)
+        ends = session_ends(_group_numbers(rows, self.window.partition), ticks(rows, "system_us"), self.window)
+        ended = _overlaps((ends, ends), ticks(rows, "sub"), closing)
         return rows.append_column("cell", pa.array(ends)).filter(pa.array(ended))
 
     def _cells(self, rows: pa.Table) -> tuple[pa.Table, Sequence[State]]:
-        """Return the states of cells, sorted by group and time where that is needed."""
+        """Return the states of cells, sorted by group and time if runs are made of them."""
         return collect_states(rows, self.totals, self.numbers, '"group", cell' if self.needs_rows or not self._disjoint else None)
 
     # Cells -> windows
 
     def _frames(self, table: pa.Table, states: Sequence[State], subs: Ticks, closing: pa.Table) -> Iterator[pa.Table]:
-        """Yield windows: group, system_us, the states; *subs* says of which substream each group is."""
+        """Yield windows: group, system_us, the states; *subs* holds the substream of each group."""
         if self._disjoint:
             yield table.rename_columns(["system_us" if name == "cell" else name for name in table.column_names])
             return
@@ -116,9 +115,9 @@ class Framing:
             yield merge_cells(table, ["group"], states, sliding_runs(cells, self.window))
         elif isinstance(self.window, Window):
             for low, high in self._chunks(np.sort(cells.instant), self.window, closing):
-                near = (cells.instant < high) & (cells.instant > low - self.window.size_us)
-                some = table if near.all() else table.filter(pa.array(near))
-                yield merge_cells(some, ["group"], states, hopping_runs(Cells.of(some, subs, closing), self.window, low, high))
+                is_near = (cells.instant < high) & (cells.instant > low - self.window.size_us)
+                near_cells = table if is_near.all() else table.filter(pa.array(is_near))
+                yield merge_cells(near_cells, ["group"], states, hopping_runs(Cells.of(near_cells, subs, closing), self.window, low, high))
 
     def _chunks(self, panes: Ticks, window: Window, closing: pa.Table) -> Iterator[tuple[int, int]]:
         """Yield ranges [low, high) of window ends, each with at most *results_max* results (or of one end)."""
@@ -138,12 +137,14 @@ class Framing:
             following = np.searchsorted(panes, low - window.size_us, side="right")
             if following == len(panes):
                 return
+            # Windows without cells give nothing: go on at the next cell.
             low = max(low, int(window.first_end(panes[following : following + 1])[0]))
 
 
 def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
-    """Return the number of each row's group, counted from 0 as groups come up, and what each group is: sub and the keys."""
-    group = pa.array(_numbers(rows, range(keys))).dictionary_encode().indices.to_numpy().astype(np.int64)
+    """Return the number of each row's group, counted from 0 in order of appearance, and the sub and the keys of each group."""
+    group = pa.array(_group_numbers(rows, range(keys))).dictionary_encode().indices.to_numpy().astype(np.int64)
+    # The first row of each group: assigned backwards, the first one is written last.
     owner = np.empty(int(group.max()) + 1, dtype=np.int64)
     owner[group[::-1]] = np.arange(len(group))[::-1]
     return group, rows.select(["sub", *(name for name in rows.column_names if name.startswith("g"))]).take(pa.array(owner))
@@ -157,12 +158,12 @@ def collect_states(
 
     Args:
         rows: The rows, values and states, with these columns.
-        totals: The aggregates that states make.
-        numbers: For each the number of its value, None for COUNT(*).
-        order: What the cells are sorted by.
+        totals: The aggregates that are made of states.
+        numbers: The number of the value of each aggregate, None for COUNT(*).
+        order: The columns to sort the cells by.
 
     Returns:
-        The cells, and which states they have.
+        The cells, and the states they have.
     """
     pairs = zip(totals, numbers, strict=True)
     summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
@@ -176,26 +177,26 @@ def collect_states(
 def needed_rows(window: AnyWindow, retained: pa.Table, horizon: pa.Table) -> Mask:
     """Tell of each row whether a result at or after ``to_us`` of its substream can depend on it."""
     first, last = window.span(ticks(retained, "system_us"))
-    found: Mask = (first <= last) & (last >= by_substream(ticks(retained, "sub"), horizon, "to_us", 0))
-    return found
+    mask: Mask = (first <= last) & (last >= by_substream(ticks(retained, "sub"), horizon, "to_us"))
+    return mask
 
 
-def _numbers(rows: pa.Table, keys: Sequence[int]) -> Ticks:
-    return group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{at}") for at in keys])
+def _group_numbers(rows: pa.Table, keys: Sequence[int]) -> Ticks:
+    return group_numbers(ticks(rows, "sub"), [from_columns(rows, f"g{key}") for key in keys])
 
 
-def _meets(span: Span, subs: Ticks, closing: pa.Table) -> Mask:
-    """Tell of which rows the span meets the instants that are asked for."""
+def _overlaps(span: Span, subs: Ticks, closing: pa.Table) -> Mask:
+    """Tell which spans overlap the slice of time of their substream."""
     first, last = span
-    found: Mask = (first <= last) & (first < by_substream(subs, closing, "to_us", 0)) & (last >= by_substream(subs, closing, "from_us", 0))
-    return found
+    mask: Mask = (first <= last) & (first < by_substream(subs, closing, "to_us")) & (last >= by_substream(subs, closing, "from_us"))
+    return mask
 
 
 def _cell(window: AnyWindow, system_us: Ticks) -> Ticks:
     return window.pane_end(system_us) if isinstance(window, Window) else system_us
 
 
-def _in_group_order(rows: pa.Table, group: Ticks) -> pa.Table:
+def _sort_by_group(rows: pa.Table, group: Ticks) -> pa.Table:
     """Return the values of rows, sorted by (group, system_us) and otherwise in their order."""
     places = sort_places(group, ticks(rows, "system_us"), np.arange(len(group)), len(group))
     return rows.select([name for name in rows.column_names if name.startswith("v") or name == "system_us"]).take(pa.array(places))

@@ -1,13 +1,14 @@
 """
-Holistic aggregates: those for which a window needs its rows, because states of parts do not add up to the whole.
+Holistic aggregates: those that need the rows of a window, since states of its parts do not add up to their value.
 
-COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles and those of other packages are; STDEV and VAR are counted among
-them, though exact sums make them (:mod:`query.operators.windows.variance`). Rows lie sorted by (substream, group, system_us,
-position), so the rows of a window are a run of row numbers; runs may overlap. Law: a value depends on the rows of its run
-and their order alone.
+These are COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles and the aggregates of other packages; STDEV and VAR are counted
+among them, though they are made of exact sums (:mod:`query.operators.windows.variance`). Rows are sorted by (substream, group,
+system_us, position), so the rows of a window are a run of row numbers; runs may overlap.
 
-Runs are spelled out row by row, a bounded number of rows at a time; that takes time and memory in proportion to rows where
-windows do not overlap. What depends on all rows - their places in ORDER BY - is worked out once.
+Law: a value depends on the rows of its run and their order alone.
+
+Runs are expanded row by row, a bounded number of rows at a time, so time and memory grow with the rows if windows do not overlap.
+The places of rows in ORDER BY are computed once for all windows.
 """
 
 from __future__ import annotations
@@ -27,31 +28,26 @@ from query.operators.windows.variance import variances
 from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
-from tidegate.expressions.tree import Aggregate, Expr
+from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, finite, gather
 
 Ints = npt.NDArray[np.int64]
 
+# Most rows expanded at once, unless one window has more.
 ROWS_MAX = 4_000_000
-"""Most rows spelled out at once, unless one window has more."""
 
 
 def is_holistic(aggregate: Aggregate) -> bool:
-    """Tell whether an aggregate is computed by :func:`holistic` rather than from states of panes."""
+    """Tell whether an aggregate is computed from rows rather than from states of cells."""
     return aggregate.distinct or aggregate.function not in ("count", "sum", "avg", "min", "max")
-
-
-def arguments(aggregate: Aggregate) -> tuple[Expr, ...]:
-    """Return what must be known of each row for a holistic aggregate: its value, if it takes one, then what it is ordered by."""
-    return aggregate.parts
 
 
 def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> tuple[Variant, list[Failure]]:
     """
-    Compute an aggregate that needs its rows, ours or another package's, as :func:`holistic` does.
+    Compute a holistic aggregate, Tidegate's own or another package's; see :func:`compute_holistic`.
 
     Returns:
-        One value per window, and the windows of which it could not be computed; of one without rows a package is not asked.
+        One value per window, and the windows for which it could not be computed. A package is not called for windows without rows.
     """
     own = extension_aggregates.find(aggregate.function)
     if own is None:
@@ -70,10 +66,10 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
 
     Args:
         aggregate: One for which :func:`is_holistic` is true.
-        values: The columns of its :func:`arguments`, of rows sorted by (sub, group, system_us, position).
+        values: The columns of its parts (its value, then its ORDER BY), of rows sorted by (sub, group, system_us, position).
         first: For each window the number of its first row.
         last: For each window the number of its last row (inclusive); one below *first* for a window without rows.
-        rows_max: Most rows spelled out at once.
+        rows_max: Most rows expanded at once.
 
     Returns:
         One value per window.
@@ -88,11 +84,11 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
 @dataclass(frozen=True)
 class _Runs:
     """
-    The runs of some windows, spelled out.
+    The runs of some windows, expanded.
 
     Args:
         first: For each window the number of its first row.
-        starts: Where each window begins in *rows*, and, once more, where the last one ends.
+        starts: The place in *rows* at which each window begins, and the place at which the last one ends.
         rows: The numbers of the rows, one window after the other.
     """
 
@@ -102,23 +98,23 @@ class _Runs:
 
     @classmethod
     def of(cls, first: Ints, last: Ints) -> _Runs:
-        """Spell out runs."""
+        """Expand runs."""
         starts = _starts(last - first + 1)
         return cls(first, starts, np.repeat(first - starts[:-1], np.diff(starts)) + np.arange(starts[-1]))
 
     @property
     def owners(self) -> Ints:
-        """For each of the rows the number of its window."""
+        """The number of each row's window."""
         return np.repeat(np.arange(len(self.first)), np.diff(self.starts))
 
     def filter(self, kept: npt.NDArray[np.bool_]) -> _Runs:
-        """Return the runs without the rows for which *kept*, known of all rows there are, is false."""
+        """Return the runs without the rows for which *kept*, a mask of all rows there are, is false."""
         chosen = kept[self.rows]
         counts = np.bincount(self.owners[chosen], minlength=len(self.first))
         return _Runs(self.first, _starts(counts), self.rows[chosen])
 
     def ordered(self, place: Ints) -> _Runs:
-        """Return the runs with the rows of each window in the order of *place*, known of all rows there are; of equals as before."""
+        """Return the runs with the rows of each window in the order of *place*, which has all rows there are; equals keep their order."""
         order = np.argsort(self.owners * (int(place.max(initial=0)) + 1) + place[self.rows], kind="stable")
         return _Runs(self.first, self.starts, self.rows[order])
 
@@ -146,18 +142,18 @@ def _chunks(first: Ints, last: Ints, rows_max: int) -> Iterator[tuple[int, int]]
 
 
 def _spread(function: str, values: Variant, first: Ints, last: Ints) -> Variant:
-    found = variances(values, first, last, sample=not function.endswith("p"))
+    variance = variances(values, first, last, sample=not function.endswith("p"))
     # The root of an exactly rounded variance: IEEE 754 rounds roots to nearest as well.
-    return Variant.of(len(first), {Kind.FLOAT: pc.sqrt(found) if function.startswith("stdev") else found})
+    return Variant.of(len(first), {Kind.FLOAT: pc.sqrt(variance) if function.startswith("stdev") else variance})
 
 
 def _distinct(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
-    """A row counts where no row of its window before it has the same value."""
+    """Count the rows without an earlier row of the same value in their window."""
     previous = previous_equals(values[0])
 
     def compute(runs: _Runs) -> Variant:
-        fresh = previous[runs.rows] < np.repeat(runs.first, np.diff(runs.starts))
-        counted = _starts(fresh.astype(np.int64))[runs.starts]
+        is_first = previous[runs.rows] < np.repeat(runs.first, np.diff(runs.starts))
+        counted = _starts(is_first.astype(np.int64))[runs.starts]
         return Variant.of(len(runs.first), {Kind.BIGINT: pa.array(counted[1:] - counted[:-1])})
 
     return compute
@@ -176,9 +172,9 @@ def _collect_top(aggregate: Aggregate, values: Sequence[Variant]) -> _Compute:
     def compute(runs: _Runs) -> Variant:
         top = runs.ordered(place).top(count)
         ranks = np.arange(1, len(top.rows) + 1) - np.repeat(top.starts[:-1], np.diff(top.starts))
-        found = json_values(values[0].take_rows(top.rows))
+        texts = json_values(values[0].take_rows(top.rows))
         numbers = pa.array(ranks).cast(pa.string())
-        elements = pc.binary_join_element_wise(pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), found, pa.scalar("}"), pa.scalar(""))
+        elements = pc.binary_join_element_wise(pa.scalar('{"rank":'), numbers, pa.scalar(',"value":'), texts, pa.scalar("}"), pa.scalar(""))
         return _arrays(elements, top.starts)
 
     return compute
@@ -210,36 +206,36 @@ def _percentile(pick: Callable[[Variant, _Runs, Decimal], Variant]) -> Callable[
     return prepare
 
 
-def _between(values: Variant, runs: _Runs, part: Decimal) -> Variant:
-    """The value *part* of the way from the first to the last: between two values in proportion to the distances."""
-    some, counts = _counted(runs)
-    # Of the fraction as the script writes it, so that a tenth of ten steps is one step.
+def _percentile_cont(values: Variant, runs: _Runs, part: Decimal) -> Variant:
+    """Return the value *part* of the way from the first to the last; between two values it is interpolated."""
+    some, counts = _nonempty_windows(runs)
+    # With the fraction as the script writes it: a tenth of ten steps is exactly one step.
     above, below = part.as_integer_ratio()
     distinct, which = np.unique(counts, return_inverse=True)
     steps = [divmod(above * (int(count) - 1), below) for count in distinct]
-    at = runs.starts[:-1][some] + np.array([step for step, _ in steps], dtype=np.int64)[which]
+    place = runs.starts[:-1][some] + np.array([step for step, _ in steps], dtype=np.int64)[which]
     share = np.array([rest / below for _, rest in steps])[which]
     floats = nearest_floats(values)
-    low = floats[runs.rows[at]]
-    high = floats[runs.rows[at + (share > 0)]]
+    low = floats[runs.rows[place]]
+    high = floats[runs.rows[place + (share > 0)]]
     with np.errstate(over="ignore", invalid="ignore"):
         distance = high - low
-        # A distance beyond all floats lies between values of opposite signs, whose parts add up to less than either.
-        found = np.where(np.isfinite(distance), low + share * distance, low * (1 - share) + high * share)
-    return gather(len(runs.first), [(some, Variant.of(len(some), {Kind.FLOAT: finite(pa.array(found))}))])
+        # A distance can overflow only between values of opposite signs; then the weighted sum cannot.
+        interpolated = np.where(np.isfinite(distance), low + share * distance, low * (1 - share) + high * share)
+    return gather(len(runs.first), [(some, Variant.of(len(some), {Kind.FLOAT: finite(pa.array(interpolated))}))])
 
 
-def _reached(values: Variant, runs: _Runs, part: Decimal) -> Variant:
-    """The first value at which *part* of all values have been counted."""
-    some, counts = _counted(runs)
+def _percentile_disc(values: Variant, runs: _Runs, part: Decimal) -> Variant:
+    """Return the first value at which *part* of all values have been counted."""
+    some, counts = _nonempty_windows(runs)
     above, below = part.as_integer_ratio()
     distinct, which = np.unique(counts, return_inverse=True)
     steps = [max(-(-above * int(count) // below) - 1, 0) for count in distinct]
-    at = runs.starts[:-1][some] + np.array(steps, dtype=np.int64)[which]
-    return gather(len(runs.first), [(some, values.take_rows(runs.rows[at]))])
+    place = runs.starts[:-1][some] + np.array(steps, dtype=np.int64)[which]
+    return gather(len(runs.first), [(some, values.take_rows(runs.rows[place]))])
 
 
-def _counted(runs: _Runs) -> tuple[Ints, Ints]:
+def _nonempty_windows(runs: _Runs) -> tuple[Ints, Ints]:
     """Return the windows that have rows, and how many each has."""
     counts = np.diff(runs.starts)
     some = np.flatnonzero(counts)
@@ -258,6 +254,6 @@ _FUNCTIONS: dict[str, Callable[[Aggregate, Sequence[Variant]], _Compute]] = {
     "collect": _collect,
     "collecttop": _collect_top,
     "topone": _top_one,
-    "percentile_cont": _percentile(_between),
-    "percentile_disc": _percentile(_reached),
+    "percentile_cont": _percentile(_percentile_cont),
+    "percentile_disc": _percentile(_percentile_disc),
 }

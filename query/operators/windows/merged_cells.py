@@ -1,9 +1,9 @@
 """
-From cells to windows: each window's state is that of a run of cells of its group (:mod:`query.operators.windows.cell_runs`).
+From cells to windows: the state of a window is that of a run of cells of its group (:mod:`query.operators.windows.cell_runs`).
 
-A sum over a run is the difference of two running sums - exact, because every sum here is one of integers - and an extreme
-over a run comes from a table of extremes over runs of 1, 2, 4, ... cells. So the cost is that of the cells and of the
-results; it does not grow with the number of windows an event belongs to.
+A sum over a run is the difference of two running sums, which is exact since all of them are sums of integers. An extreme over a run
+comes from a table of extremes over runs of 1, 2, 4, ... cells. So the cost grows with the cells and the results, not with the
+number of windows an event belongs to.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ Ints = npt.NDArray[np.int64]
 
 def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs: Runs) -> pa.Table:
     """
-    Return per run: system_us, the groups, the states, and where cells have them the numbers of the first and the last row.
+    Return for each run system_us, the groups, the states, and if cells have them the numbers of the first and the last row.
 
     Args:
         cells: The groups and the states of cells, sorted by group, then time.
-        groups: The columns that tell groups apart.
+        groups: The columns that identify groups.
         states: The state columns and how they merge.
         runs: The windows.
     """
@@ -41,51 +41,52 @@ def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State],
 
 
 def merge_states(cells: pa.Table, states: Sequence[State], runs: Runs) -> dict[str, pa.Array]:
-    """Return the states of each run; a run may be without cells: its last is then one below its first."""
+    """Return the states of each run; the last cell of a run without cells is one below its first."""
     return {
-        state.name: _added(cells[state.name], runs) if state.merge == "add" else _extreme(cells[state.name], runs, state.merge)
+        state.name: _sum_runs(cells[state.name], runs) if state.merge == "add" else _extreme_of_runs(cells[state.name], runs, state.merge)
         for state in states
     }
 
 
 def add_row_numbers(cells: pa.Table) -> pa.Table:
-    """Add the numbers of each cell's first and last row, where rows are sorted as cells are; ``n`` counts a cell's rows."""
+    """Add the numbers of each cell's first and last row, if rows are sorted as cells are; ``n`` counts a cell's rows."""
     counts = ticks(cells, "n")
     ends = np.cumsum(counts)
     return cells.append_column("first_row", pa.array(ends - counts)).append_column("last_row", pa.array(ends - 1))
 
 
-def _added(column: pa.ChunkedArray, runs: Runs) -> pa.Array:
+def _sum_runs(column: pa.ChunkedArray, runs: Runs) -> pa.Array:
     running = np.concatenate([[0], np.cumsum(column.to_numpy())])
     return pa.array(running[runs.last + 1] - running[runs.first])
 
 
-def _extreme(column: pa.ChunkedArray, runs: Runs, function: str) -> pa.Array:
-    """Return the least or greatest value of each run, null where a run has none."""
+def _extreme_of_runs(column: pa.ChunkedArray, runs: Runs, function: str) -> pa.Array:
+    """Return the least or greatest value of each run, null if it has none."""
     values = column.combine_chunks()
     valid = valid_mask(values)
-    having = np.concatenate([[0], np.cumsum(valid)])
-    some = having[runs.last + 1] > having[runs.first]
+    counts = np.concatenate([[0], np.cumsum(valid)])
+    has_value = counts[runs.last + 1] > counts[runs.first]
     # Ranks stand for values of any type: order is all that counts.
     ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
-    where = np.zeros(int(ranks.max(initial=0)) + 1, dtype=np.int64)
-    where[ranks] = np.arange(len(ranks))
+    cell_of_rank = np.zeros(int(ranks.max(initial=0)) + 1, dtype=np.int64)
+    cell_of_rank[ranks] = np.arange(len(ranks))
     if function == "max":
         ranks = -ranks
     ranks[~valid] = np.iinfo(np.int64).max
-    best = np.abs(_least(ranks, runs)[some])
-    chosen = np.zeros(len(some), dtype=np.int64)
-    chosen[some] = where[best]
-    return values.take(pa.array(chosen, mask=~some))
+    best = np.abs(_least_of_runs(ranks, runs)[has_value])
+    chosen = np.zeros(len(has_value), dtype=np.int64)
+    chosen[has_value] = cell_of_rank[best]
+    return values.take(pa.array(chosen, mask=~has_value))
 
 
-def _least(ranks: Ints, runs: Runs) -> Ints:
-    found = np.zeros(len(runs.first), dtype=np.int64)
+def _least_of_runs(ranks: Ints, runs: Runs) -> Ints:
+    least = np.zeros(len(runs.first), dtype=np.int64)
     lengths = runs.last - runs.first + 1
     for level, table in enumerate(_doublings(ranks, int(lengths.max(initial=1)))):
-        mine = np.flatnonzero((lengths >> level) == 1)
-        found[mine] = np.minimum(table[runs.first[mine]], table[runs.last[mine] - (1 << level) + 1])
-    return found
+        # Two overlapping runs of 2**level cells cover a run of up to twice that length.
+        chosen = np.flatnonzero((lengths >> level) == 1)
+        least[chosen] = np.minimum(table[runs.first[chosen]], table[runs.last[chosen] - (1 << level) + 1])
+    return least
 
 
 def _doublings(ranks: Ints, longest: int) -> Iterator[Ints]:

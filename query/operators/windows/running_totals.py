@@ -1,5 +1,5 @@
 """
-Running aggregates: an aggregate for each of many runs of rows, where every row is a cell of its own.
+Running aggregates: an aggregate for each of many runs of rows, each row being a cell of its own.
 
 A row's states are those that :mod:`query.operators.windows.aggregate_states` collects from a group of one row. As with windows,
 sums of runs are differences of running sums of integers, and extremes come from tables. So a value is exact and depends on the
@@ -25,20 +25,20 @@ from tidegate.expressions.variant import Variant, valid_mask
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+# The name of each state -> the states of rows.
 Cells = Mapping[str, pa.Array]
-"""The name of each state -> the states of rows."""
 
 _HALF_BITS = 32
 
 
 def row_states(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
     """
-    Return the states of rows, each by itself.
+    Return the states of single rows.
 
     Args:
-        total: COUNT, SUM, AVG, MIN or MAX; which values there may be, and what they give, is as of windows.
-        values: What is aggregated; nothing for COUNT(*).
-        count: How many rows there are.
+        total: COUNT, SUM, AVG, MIN or MAX; values and results are those of windows.
+        values: The aggregated column; nothing for COUNT(*).
+        count: The number of rows.
     """
     return dict(_cells(total.function, values[0] if values else None, count))
 
@@ -68,7 +68,7 @@ def sum_groups(total: Aggregate, cells: Cells, order: Ints, starts: Ints) -> Cel
         total: The aggregate.
         cells: The states of the rows.
         order: The numbers of the rows, one group after the other.
-        starts: At which place of these each group begins; none is empty.
+        starts: The place in *order* at which each group begins; none is empty.
     """
     if not cells:
         return {}
@@ -77,14 +77,14 @@ def sum_groups(total: Aggregate, cells: Cells, order: Ints, starts: Ints) -> Cel
 
 
 def choose_states(chosen: Mask, cells: Cells, others: Cells) -> Cells:
-    """Return the states of rows: for those *chosen* that of *cells*, for the rest that of *others*. What only one has is 0 or null else."""
+    """Return the states in *cells* of the rows *chosen*, those in *others* of the rest; a state that is missing in one is 0 or null."""
     mask = pa.array(chosen)
-    found = {}
+    states = {}
     for name in dict.fromkeys([*cells, *others]):
         kind = (cells[name] if name in cells else others[name]).type
-        nothing = pa.scalar(None if name.startswith(("min", "max")) else 0, kind)
-        found[name] = pc.if_else(mask, cells.get(name, nothing), others.get(name, nothing))
-    return found
+        default = pa.scalar(None if name.startswith(("min", "max")) else 0, kind)
+        states[name] = pc.if_else(mask, cells.get(name, default), others.get(name, default))
+    return states
 
 
 def _states(total: Aggregate, cells: Cells) -> list[State]:
@@ -107,13 +107,13 @@ def _cells(function: str, values: Variant | None, count: int) -> Iterator[tuple[
 def _sum_cells(values: Variant) -> Iterator[tuple[str, pa.Array]]:
     if Kind.BIGINT in values.parts:
         part = values.parts[Kind.BIGINT]
-        whole = part.fill_null(0).to_numpy()
+        integers = part.fill_null(0).to_numpy()
         yield "n0_i", pa.array(valid_mask(part).astype(np.int64))
-        yield "s0_high", pa.array(whole >> _HALF_BITS)
-        yield "s0_low", pa.array(whole & ((1 << _HALF_BITS) - 1))
+        yield "s0_high", pa.array(integers >> _HALF_BITS)
+        yield "s0_low", pa.array(integers & ((1 << _HALF_BITS) - 1))
     if Kind.FLOAT in values.parts:
         part = values.parts[Kind.FLOAT]
         yield "n0_f", pa.array(valid_mask(part).astype(np.int64))
-        cut = split_floats(part.fill_null(0.0).to_numpy())
-        for limb in sorted({int(used) for limbs, amounts in cut for used in np.unique(limbs[amounts != 0])}):
-            yield f"x0_{limb}", pa.array(sum(np.where(limbs == limb, amounts, 0) for limbs, amounts in cut))
+        pieces = split_floats(part.fill_null(0.0).to_numpy())
+        for limb in sorted({int(used) for limbs, amounts in pieces for used in np.unique(limbs[amounts != 0])}):
+            yield f"x0_{limb}", pa.array(sum(np.where(limbs == limb, amounts, 0) for limbs, amounts in pieces))

@@ -1,21 +1,19 @@
 """
 Sessions: from the instants of events to the end of the session each belongs to.
 
-A *chain* is a longest sequence of events in which none comes later than the timeout after the one before it; a gap equal
-to the timeout is still inside. Sessions are chains, cut by the maximum duration D: it is looked at whenever a multiple of D
-since the epoch is reached, and a session that has lasted D or longer by then ends there; a new one begins at the same
-instant. So the cuts of a chain that begins at b are the multiples of D from b + D on, and a session lasts at most less than
-2 D. Sessions are ``(start, end]``: an event exactly at a cut belongs to the session that ends there. A session's end is
-its last event plus the timeout, or the cut, whichever comes first.
+A *chain* is a longest sequence of events in which none comes later than the timeout after the one before it; a gap equal to the
+timeout is still inside. Sessions are chains, cut by the maximum duration D: at each multiple of D since the epoch, a session that
+has lasted D or longer ends, and a new one begins at the same instant. So the cuts of a chain that begins at b are the multiples of
+D from b + D on, and a session lasts less than 2 D. Sessions are ``(start, end]``: an event exactly at a cut belongs to the session
+that ends there. A session ends at its last event plus the timeout, or at the cut, whichever comes first.
 
-Worked example, D = 10, timeout 5: events at 3, 7, 12, 16, 20, 21, 33. The chain 3 ... 21 has lasted 7 by 10, so it is not
-cut there; by 20 it has lasted 17 and is cut. Sessions: {3, 7, 12, 16, 20} ends at 20, {21} ends at 26, {33} at 38.
+Worked example, D = 10, timeout 5: events at 3, 7, 12, 16, 20, 21, 33. The chain 3 ... 21 has lasted 7 by 10, so it is not cut there;
+by 20 it has lasted 17 and is cut. Sessions: {3, 7, 12, 16, 20} ends at 20, {21} ends at 26, {33} at 38.
 
-Law: which sessions end at e, and what they hold, follows from the events after e - 2 D - timeout alone. For whether a
-multiple m is a cut is decided by whether the chain reaches back to m - D, for which the events after m - D - timeout are
-enough. Let m be the last multiple before e, so m >= e - D. If it is a cut, the session begins after it. If not, the
-chain begins at some b > m - D >= e - 2 D, and that nothing precedes b within the timeout is known from the events after
-b - timeout.
+Law: the sessions that end at e, and their contents, follow from the events after e - 2 D - timeout alone. A multiple m is a cut if
+the chain reaches back to m - D, which the events after m - D - timeout decide. Let m be the last multiple before e, so m >= e - D.
+If it is a cut, the session begins after it. If not, the chain begins at some b > m - D >= e - 2 D, and the events after b - timeout
+show that none precedes b within the timeout.
 """
 
 from __future__ import annotations
@@ -54,8 +52,8 @@ def _ends(group: Ints, instants: Ints, session: Session) -> Ints:
     cut += np.maximum(_next_multiple(instants - cut, duration), 0)
     begins[1:] |= cut[1:] != cut[:-1]
     lasts = np.append(np.flatnonzero(begins)[1:], len(begins)) - 1
-    found: Ints = np.minimum(instants[lasts][np.cumsum(begins) - 1] + session.timeout_us, cut)
-    return found
+    ends: Ints = np.minimum(instants[lasts][np.cumsum(begins) - 1] + session.timeout_us, cut)
+    return ends
 
 
 def _next_multiple(instants: Ints, step_us: int) -> Ints:

@@ -1,9 +1,9 @@
 """
 Variances: the float nearest to the true variance of the values of a window.
 
-The sums of the values and of their squares are taken exactly, as integers (:mod:`query.operators.windows.exact_sum`), so the sums of
-a window are differences of running sums and cost the same however long it is. A variance is rounded once; no order of rows
-can show in it.
+The sums of the values and of their squares are exact integers (:mod:`query.operators.windows.exact_sum`), so the sums of a window
+are differences of running sums, whose cost does not grow with its length. A variance is rounded once and does not depend on the
+order of rows.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from query.operators.rows.ranks import Floats, Ints, nearest_floats, remainders
 from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divide_exactly, split_floats
 from tidegate.expressions.variant import Variant
 
+# Splits the 53 bits of a float into two halves (Veltkamp).
 _SPLITTER = 2.0**27 + 1
-"""Cuts the 53 bits of a float in two halves (Veltkamp)."""
+# Floats, and by how many binary places each is shifted up.
 Term = tuple[Floats, Ints | int]
-"""Floats, and by how many binary places each is shifted up."""
+# Integers of any size.
 Integers = npt.NDArray[np.object_]
-"""Integers of any size."""
 
 
 def variances(values: Variant, first: Ints, last: Ints, *, sample: bool) -> pa.Array:
     """
-    Return the variance of the numbers of each window as a float; null where they are too few, or it is beyond all floats.
+    Return the variance of the numbers of each window as a float; null if they are too few or it is beyond all floats.
 
     Args:
         values: Bigints, floats, and NULL, which does not count.
@@ -37,10 +37,10 @@ def variances(values: Variant, first: Ints, last: Ints, *, sample: bool) -> pa.A
         sample: Whether to divide by one less than there are values (VAR), not by how many there are (VARP).
     """
     counts = _of_runs(values.valid_mask(), first, last)
-    found = np.flatnonzero(counts > int(sample))
-    exact = _exact_variances(values, first[found], last[found], counts[found].astype(object), int(sample))
+    windows = np.flatnonzero(counts > int(sample))
+    exact = _exact_variances(values, first[windows], last[windows], counts[windows].astype(object), int(sample))
     results = np.full(len(first), None, dtype=object)
-    results[found] = exact
+    results[windows] = exact
     return pa.array(results, pa.float64())
 
 
@@ -57,14 +57,14 @@ def _exact_variances(values: Variant, first: Ints, last: Ints, counts: Integers,
 
 
 def _terms(floats: Floats, rest: Floats) -> Iterator[Term]:
-    """Yield what the values are the sum of; only a bigint beyond 53 bits is more than the float nearest to it."""
+    """Yield terms that add up to the values; only a bigint beyond 53 bits differs from the float nearest to it."""
     yield floats, 0
     if rest.any():
         yield rest, 0
 
 
 def _squares(floats: Floats, rest: Floats) -> Iterator[Term]:
-    """Yield what the squares of the values are the sum of."""
+    """Yield terms that add up to the squares of the values."""
     yield from _product(floats, floats)
     if rest.any():
         yield from _product(floats, 2 * rest)
@@ -72,10 +72,10 @@ def _squares(floats: Floats, rest: Floats) -> Iterator[Term]:
 
 
 def _product(left: Floats, right: Floats) -> Iterator[Term]:
-    """Yield the float nearest to each product, and what the product is more than that; exactly (Dekker)."""
+    """Yield the float nearest to each product, and the exact rest of the product (Dekker)."""
     (a, up), (b, more) = np.frexp(left), np.frexp(right)
     places = up.astype(np.int64) + more
-    # Of mantissas alone, which are between 1/2 and 1: nothing can be too large or too small.
+    # The product of mantissas alone, which lie between 1/2 and 1, can neither overflow nor underflow.
     nearest = a * b
     yield nearest, places
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
@@ -92,14 +92,14 @@ def _halves(values: Floats) -> tuple[Floats, Floats]:
 
 def _sums(terms: Sequence[Term], first: Ints, last: Ints) -> tuple[Integers, int]:
     """Return for each window the sum of all terms of its rows, as a whole number of 2**place, and that place."""
-    cut = [piece for values, places in terms for piece in split_floats(values, places)]
-    limbs = sorted({limb for at, amounts in cut for limb in np.unique(at[amounts != 0]).tolist()})
+    all_pieces = [piece for values, places in terms for piece in split_floats(values, places)]
+    limbs = sorted({limb for piece_limbs, amounts in all_pieces for limb in np.unique(piece_limbs[amounts != 0]).tolist()})
     lowest = limbs[0] if limbs else 0
     total = np.zeros(len(first), dtype=object)
     for limb in limbs:
-        amounts = np.zeros(len(cut[0][0]), dtype=np.int64)
-        for at, amount in cut:
-            amounts += np.where(at == limb, amount, 0)
+        amounts = np.zeros(len(all_pieces[0][0]), dtype=np.int64)
+        for piece_limbs, amount in all_pieces:
+            amounts += np.where(piece_limbs == limb, amount, 0)
         total += _of_runs(amounts, first, last).astype(object) << (LIMB_BITS * (limb - lowest))
     return total, LIMB_BITS * lowest - SCALE
 
@@ -107,5 +107,5 @@ def _sums(terms: Sequence[Term], first: Ints, last: Ints) -> tuple[Integers, int
 def _of_runs(amounts: npt.NDArray[np.int64] | npt.NDArray[np.bool_], first: Ints, last: Ints) -> Ints:
     """Return the sum over each run of rows; of integers, so that the difference of running sums is exact."""
     running = np.concatenate([[0], np.cumsum(amounts, dtype=np.int64)])
-    found: Ints = running[last + 1] - running[first]
-    return found
+    sums: Ints = running[last + 1] - running[first]
+    return sums

@@ -2,11 +2,11 @@
 Aggregates over windows of every kind.
 
 Rows are first added up by (substream, group, cell), then runs of cells make windows (:mod:`query.operators.windows.framing`), so
-the cost does not grow with the number of windows an event belongs to. Every state is exact - counts, 128-bit integer sums,
-float sums (:mod:`query.operators.windows.exact_sum`), minima and maxima - so neither order nor cuts can show in a result.
-Aggregates that have no such states are computed from the rows of each window (:mod:`query.operators.windows.holistic`).
+the cost does not grow with the number of windows an event belongs to. Every state is exact - counts, 128-bit integer sums, float
+sums (:mod:`query.operators.windows.exact_sum`), minima and maxima - so results do not depend on the order or the cuts of rows.
+Aggregates without such states are computed from the rows of each window (:mod:`query.operators.windows.holistic`).
 
-COUNT, SUM, AVG, MIN and MAX leave NULL out; all but COUNT are NULL over no values. SUM of bigints is a bigint, NULL when
+COUNT, SUM, AVG, MIN and MAX ignore NULL; all but COUNT are NULL over no values. SUM of bigints is a bigint, NULL when
 it does not fit; with any float in the group it is the float nearest to the true sum. AVG is that float (or the nearest
 to the integer sum) divided by the count. Among values of several kinds MIN takes the lowest kind of bit < number <
 datetime < nvarchar, MAX the highest; of equal numbers the bigint.
@@ -29,7 +29,7 @@ from query.operators.rows.row_stage import RowStage
 from query.operators.windows.aggregate_states import finish_aggregate
 from query.operators.windows.compacting import cell_grid, compact_rows, merge_rows
 from query.operators.windows.framing import FramedWindows, Framing, needed_rows
-from query.operators.windows.holistic import arguments, compute_aggregate, is_holistic
+from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.plan.nodes import WindowedAggregate, predicates_of
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, concat_rows, no_rows, only_side, rows_table, ticks, with_reasons
@@ -42,8 +42,8 @@ from tidegate.expressions.tree import Aggregate, Call, Expr, Key, Total, WindowE
 from tidegate.expressions.variant import Variant, from_columns
 from tidegate.payloads.formats import JSON, PayloadFormat
 
+# Most results computed at once: bounds memory if windows have many hops.
 RESULTS_MAX = 2_000_000
-"""Most results computed at once; bounds memory where hops are many."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +57,13 @@ class WindowAggregation(Operator):
 
     def __post_init__(self) -> None:
         exact = [value for total in self.node.totals if not is_holistic(total) and (value := _argument(total)) is not None]
-        shared = [_shared(value, exact) for value in exact]
-        whole = [value for total in self.node.totals if is_holistic(total) for value in arguments(total)]
-        object.__setattr__(self, "values", tuple(dict.fromkeys([*shared, *whole])))
+        shared = [_shared_argument(value, exact) for value in exact]
+        holistic = [value for total in self.node.totals if is_holistic(total) for value in total.parts]
+        object.__setattr__(self, "values", tuple(dict.fromkeys([*shared, *holistic])))
 
     @property
     def reach_us(self) -> int:
-        """How long after a row a result can depend on it."""
+        """How long after a row a result can depend on it, microseconds."""
         return self.node.window.reach_us
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
@@ -71,10 +71,10 @@ class WindowAggregation(Operator):
         keys = self.node.keys
         kept, columns, bad = RowStage(predicates_of(self.node), (*keys, *self.values), self.payloads).apply(below)
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
-        for at, column in enumerate(columns[: len(keys)]):
-            retained |= canonicalize(column).columns(f"g{at}")
-        for at, column in enumerate(columns[len(keys) :]):
-            retained |= column.columns(f"v{at}")
+        for number, column in enumerate(columns[: len(keys)]):
+            retained |= canonicalize(column).columns(f"g{number}")
+        for number, column in enumerate(columns[len(keys) :]):
+            retained |= column.columns(f"v{number}")
         return pa.table(retained), bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
@@ -82,39 +82,39 @@ class WindowAggregation(Operator):
         if isinstance(self.node.window, WindowSet):
             return self.rows_of_portions([only_side(retained)], closing)
         framing = self._framing(self.node.window)
-        found = [self._results(framed, 0)[0] for framed in framing.frame_windows(only_side(retained), closing)]
-        return concat_rows(found) if found else no_rows()
+        results = [self._results(framed, 0)[0] for framed in framing.frame_windows(only_side(retained), closing)]
+        return concat_rows(results) if results else no_rows()
 
     def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
-        """Return the same of rows given in portions: no group has rows in two of them."""
-        found = [
-            _placed(*self._results(framed, number), number)
+        """Return the same for rows given in portions: no group has rows in two of them."""
+        results = [
+            _with_sort_columns(*self._results(framed, number), number)
             for rows in portions
             for number, window in enumerate(windows_of(self.node.window))
             for framed in self._framing(window).frame_windows(rows, closing)
         ]
-        return _side_by_side(found) if found else no_rows()
+        return _merge_results(results) if results else no_rows()
 
     @property
     def can_take_portions(self) -> bool:
-        """Whether groups can be told from keys: always."""
+        """Whether groups can be divided by their keys: always."""
         return True
 
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
         """Return which of *count* portions each row's group belongs to."""
-        # A session may be one of all groups that share some of their keys.
+        # One session may serve all groups that share some of their keys: only these keys may divide portions.
         sessions = [window for window in windows_of(self.node.window) if isinstance(window, Session)]
         keys = set(range(len(self.node.keys))).intersection(*(session.partition for session in sessions))
-        names = ["sub", *(name for name in _keys(retained) if int(name[1:].partition("_")[0]) in keys)]
-        # A column that a piece lacks is null in others: neither may count.
+        names = ["sub", *(name for name in _key_columns(retained) if int(name[1:].partition("_")[0]) in keys)]
+        # A kind that does not occur in a piece has no column there and is null in others: neither may change the hash.
         hashes = [f"CASE WHEN {name} IS NULL THEN 0 ELSE hash({name}) END" for name in names]
         spread = reduce(lambda left, right: f"xor({left}, {right})", hashes)
-        found = run(f"SELECT CAST({spread} % {count} AS UTINYINT) AS portion FROM input", input=retained.select(names))
-        portion: npt.NDArray[np.uint8] = found["portion"].to_numpy()
+        portions = run(f"SELECT CAST({spread} % {count} AS UTINYINT) AS portion FROM input", input=retained.select(names))
+        portion: npt.NDArray[np.uint8] = portions["portion"].to_numpy()
         return portion
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return the first and the last end of windows that can hold a row of this time."""
+        """Return the first and the last end of windows that can contain a row of this time."""
         spans = [window.span(np.array([instant_us])) for window in windows_of(self.node.window)]
         return min(int(first[0]) for first, _ in spans), max(int(last[0]) for _, last in spans)
 
@@ -130,7 +130,7 @@ class WindowAggregation(Operator):
         return retained if needed.all() else retained.filter(pa.array(needed))
 
     def compact(self, retained: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows put together as far as no result can tell; see :mod:`query.operators.windows.compacting`."""
+        """Return the rows of each cell as one; see :mod:`query.operators.windows.compacting`."""
         grid = cell_grid(windows_of(self.node.window))
         if grid is None or any(map(is_holistic, self.node.totals)):
             return retained
@@ -139,11 +139,11 @@ class WindowAggregation(Operator):
 
     @property
     def can_summarize(self) -> bool:
-        """Whether windows that end after each other hold nearly the same rows, and their states make all that is asked of them."""
+        """Whether successive windows contain nearly the same rows, and every aggregate is made of states."""
         return isinstance(self.node.window, Sliding) and not any(map(is_holistic, self.node.totals))
 
     def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
-        """Tell whether all sliding windows that end there hold the rows between two instants, both included."""
+        """Tell whether all sliding windows that end in the slice contain the rows between two instants, both included."""
         low_us, high_us = ends_us
         # Before the first end all of them have come, and none leaves before the last one.
         return high_us < from_us and low_us + self.reach_us >= to_us
@@ -162,103 +162,106 @@ class WindowAggregation(Operator):
     # Windows -> results
 
     def _results(self, framed: FramedWindows, number: int) -> tuple[pa.Table, pa.Table, pa.ChunkedArray]:
-        """Return the results of some windows, those of window *number* of the query, in order; the groups; and the number of each one's."""
-        keys = [from_columns(framed.groups, f"g{at}") for at in range(len(self.node.keys))]
-        chosen = keys if self.node.over_key is None else [keys[self.node.over_key]]
-        groups = framed.groups.append_column("key", encode_keys(chosen, framed.groups.num_rows))
-        framed = FramedWindows(_in_order(framed.windows, groups), groups, framed.rows)
+        """Return the results of window *number* of the query, in order; the groups; and the number of each result's group."""
+        keys = [from_columns(framed.groups, f"g{key}") for key in range(len(self.node.keys))]
+        key_values = keys if self.node.over_key is None else [keys[self.node.over_key]]
+        groups = framed.groups.append_column("key", encode_keys(key_values, framed.groups.num_rows))
+        framed = FramedWindows(_sort_windows(framed.windows, groups), groups, framed.rows)
         (leaves, failing), windows = self._leaves(framed, number), framed.windows
-        kept, refused = self._kept(leaves, failing, windows.num_rows)
+        kept, failing = self._apply_having(leaves, failing, windows.num_rows)
         leaves = {leaf: column.filter_rows(kept) for leaf, column in leaves.items()}
         windows, count = windows.filter(pa.array(kept)), int(kept.sum())
         columns, failed = evaluate([column.expr for column in self.node.columns], leaves, count)
         group = windows["group"]
         results = rows_table(groups["sub"].take(group), windows["system_us"], groups["key"].take(group), columns)
-        return with_reasons(results, [*refused, *failed]), groups, group
+        return with_reasons(results, [*failing, *failed]), groups, group
 
-    def _kept(self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int) -> tuple[npt.NDArray[np.bool_], list[Failure]]:
-        """Return which groups meet HAVING or fail, in it or before, and the failures, numbered among those groups."""
+    def _apply_having(
+        self, leaves: Mapping[Expr, Variant], failing: Sequence[Failure], count: int
+    ) -> tuple[npt.NDArray[np.bool_], list[Failure]]:
+        """Return which groups meet HAVING or have failed, and the failures, numbered among those groups."""
         if self.node.having is None:
             return np.ones(count, dtype=np.bool_), list(failing)
-        (verdict,), found = evaluate([self.node.having], leaves, count)
-        failures = [*failing, *found]
+        (verdict,), having_failures = evaluate([self.node.having], leaves, count)
+        failures = [*failing, *having_failures]
         kept = pc.fill_null(verdict.of_kind(Kind.BIT), False).to_numpy(zero_copy_only=False).copy()
         for failure in failures:
             kept[failure.rows] = True
+        # A failed group is kept, since its result becomes a dead letter.
         number = np.cumsum(kept) - 1
         return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
 
     def _leaves(self, framed: FramedWindows, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
-        """Return what results are computed from, and the results of which an aggregate could not be computed."""
+        """Return the columns from which results are computed, and the results of which an aggregate could not be computed."""
         windows = framed.windows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(windows.num_rows, {Kind.DATETIME: windows["system_us"]})}
         leaves[WindowId()] = _constant(windows.num_rows, window_id(self.node.window, number))
-        asked = [column.expr for column in self.node.columns] + ([self.node.having] if self.node.having is not None else [])
-        for leaf in dict.fromkeys(leaf for expr in asked for leaf in expr.leaves()):
+        exprs = [column.expr for column in self.node.columns] + ([self.node.having] if self.node.having is not None else [])
+        for leaf in dict.fromkeys(leaf for expr in exprs for leaf in expr.leaves()):
             if isinstance(leaf, Key):
                 leaves[leaf] = from_columns(framed.groups, f"g{leaf.index}").take_rows(ticks(windows, "group"))
         failing: list[Failure] = []
-        for at, total in enumerate(self.node.totals):
-            leaves[Total(at, "", None)], failures = self._total(framed, total)
+        for index, total in enumerate(self.node.totals):
+            leaves[Total(index, "", None)], failures = self._total(framed, total)
             failing += failures
         return leaves, failing
 
     def _total(self, framed: FramedWindows, total: Aggregate) -> tuple[Variant, list[Failure]]:
         if not is_holistic(total):
             return finish_aggregate(framed.windows, total, self._number_of(total)), []
-        assert framed.rows is not None, "rows are asked for where aggregates need them"
-        values = [from_columns(framed.rows, f"v{self.values.index(value)}") for value in arguments(total)]
+        assert framed.rows is not None, "rows are framed if an aggregate needs them"
+        values = [from_columns(framed.rows, f"v{self.values.index(value)}") for value in total.parts]
         first, last = ticks(framed.windows, "first_row"), ticks(framed.windows, "last_row")
         return compute_aggregate(total, values, first, last)
 
     def _number_of(self, total: Aggregate) -> int | None:
         argument = _argument(total)
-        return None if argument is None else self.values.index(_shared(argument, self.values))
+        return None if argument is None else self.values.index(_shared_argument(argument, self.values))
 
 
-def _shared(argument: Expr, others: Sequence[Expr]) -> Expr:
-    """Return the argument of SUM or AVG over the same expression, where there is one: a row that has it has no other kind."""
+def _shared_argument(argument: Expr, others: Sequence[Expr]) -> Expr:
+    """Return the argument of SUM or AVG over the same expression, if there is one: a row that has it has no other kind."""
     if isinstance(argument, Call) and argument.name == "comparable" and (number := Call("number", argument.args)) in others:
         return number
     return argument
 
 
 def _argument(total: Aggregate) -> Expr | None:
-    """Return what has to be known of a row for an aggregate; of COUNT(x) only whether x is there."""
+    """Return the value that an aggregate needs of each row; for COUNT(x) only whether x is NULL."""
     if total.function == "count" and total.arg is not None:
         return Call("not", (Call("is null", (total.arg,)),))
     return total.arg
 
 
-def _keys(groups: pa.Table) -> list[str]:
+def _key_columns(groups: pa.Table) -> list[str]:
     return sorted(name for name in groups.column_names if name.startswith("g"))
 
 
-def _in_order(windows: pa.Table, groups: pa.Table) -> pa.Table:
+def _sort_windows(windows: pa.Table, groups: pa.Table) -> pa.Table:
     """Return windows ordered by (system_us, key bytes, keys, sub)."""
-    places = _sorted(groups, ["key", *_keys(groups), "sub"]).to_numpy()
+    places = _sort_indices(groups, ["key", *_key_columns(groups), "sub"]).to_numpy()
     rank = np.empty(len(places), dtype=np.int64)
     rank[places] = np.arange(len(places))
     count = windows.num_rows
     return windows.take(pa.array(sort_places(ticks(windows, "system_us"), rank[ticks(windows, "group")], np.arange(count), count)))
 
 
-def _side_by_side(results: list[pa.Table]) -> pa.Table:
-    """Put the results of several windows, or portions, together, ordered by (system_us, key bytes, keys, number of the window, sub)."""
-    together = concat_rows(results)
-    keys = _keys(together)
-    ordered = together.take(_sorted(together, ["system_us", "key", *keys, "window", "sub"]))
+def _merge_results(results: list[pa.Table]) -> pa.Table:
+    """Return the results of several windows or portions, ordered by (system_us, key bytes, keys, number of the window, sub)."""
+    merged = concat_rows(results)
+    keys = _key_columns(merged)
+    ordered = merged.take(_sort_indices(merged, ["system_us", "key", *keys, "window", "sub"]))
     return ordered.drop_columns([*keys, "window"])
 
 
-def _placed(results: pa.Table, groups: pa.Table, group: pa.ChunkedArray, number: int) -> pa.Table:
-    """Return results with what says where they stand among those of other windows and portions."""
-    for name in _keys(groups):
+def _with_sort_columns(results: pa.Table, groups: pa.Table, group: pa.ChunkedArray, number: int) -> pa.Table:
+    """Return results with the columns that order them among those of other windows and portions."""
+    for name in _key_columns(groups):
         results = results.append_column(name, groups[name].take(group))
     return results.append_column("window", pa.array(np.full(results.num_rows, number)))
 
 
-def _sorted(table: pa.Table, names: list[str]) -> pa.Array:
+def _sort_indices(table: pa.Table, names: list[str]) -> pa.Array:
     return pc.sort_indices(table.select(names), sort_keys=[(name, "ascending") for name in names])
 
 
