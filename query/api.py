@@ -1,5 +1,5 @@
 """
-Queries written in Python: the same language, put together by functions instead of as text.
+Queries written in Python: the same language, composed by functions instead of as text.
 
 ::
 
@@ -13,15 +13,16 @@ Queries written in Python: the same language, put together by functions instead 
     )
     query = departures.into("departures")
 
-A :class:`Query` is a script: :attr:`Query.sql` shows it, and everything after that - plan, checks, errors, bytes - is the
-same as for one from a file. A ``str`` where a value is asked for is an expression of the language (``"delay * 2"``); a text
-is :func:`literal`; numbers and booleans stand for themselves. Streams that are built on others become steps (WITH).
+A :class:`Query` is a script: :attr:`Query.sql` shows it, and everything after that - plan, checks, errors, bytes - is the same as
+for a script from a file. A ``str`` given as a value is an expression of the language (``"delay * 2"``); a text is :func:`literal`;
+numbers and booleans stand for themselves. Streams that are built on others become steps (WITH).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import gcd
 
 from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, parse_duration
 
@@ -34,47 +35,47 @@ class Value:
 
     sql: str
 
-    def _with(self, operator: str, other: Operand) -> Value:
+    def _binary(self, operator: str, other: Operand) -> Value:
         return Value(f"({self.sql} {operator} {_operand(other)})")
 
     def __add__(self, other: Operand) -> Value:
-        return self._with("+", other)
+        return self._binary("+", other)
 
     def __sub__(self, other: Operand) -> Value:
-        return self._with("-", other)
+        return self._binary("-", other)
 
     def __mul__(self, other: Operand) -> Value:
-        return self._with("*", other)
+        return self._binary("*", other)
 
     def __truediv__(self, other: Operand) -> Value:
-        return self._with("/", other)
+        return self._binary("/", other)
 
     def __mod__(self, other: Operand) -> Value:
-        return self._with("%", other)
+        return self._binary("%", other)
 
     def __eq__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._with("=", other)
+        return self._binary("=", other)
 
     def __ne__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._with("<>", other)
+        return self._binary("<>", other)
 
     def __lt__(self, other: Operand) -> Value:
-        return self._with("<", other)
+        return self._binary("<", other)
 
     def __le__(self, other: Operand) -> Value:
-        return self._with("<=", other)
+        return self._binary("<=", other)
 
     def __gt__(self, other: Operand) -> Value:
-        return self._with(">", other)
+        return self._binary(">", other)
 
     def __ge__(self, other: Operand) -> Value:
-        return self._with(">=", other)
+        return self._binary(">=", other)
 
     def __and__(self, other: Value) -> Value:
-        return self._with("AND", other)
+        return self._binary("AND", other)
 
     def __or__(self, other: Value) -> Value:
-        return self._with("OR", other)
+        return self._binary("OR", other)
 
     def __invert__(self) -> Value:
         return Value(f"(NOT {self.sql})")
@@ -83,33 +84,33 @@ class Value:
         raise TypeError("an expression has no truth of its own: join conditions by & and |, not by and, or, not")
 
     def is_null(self) -> Value:
-        """Tell whether there is no value."""
+        """Return whether there is no value."""
         return Value(f"({self.sql} IS NULL)")
 
     def is_in(self, *options: Operand) -> Value:
-        """Tell whether it is one of some values."""
+        """Return whether it is one of some values."""
         return Value(f"({self.sql} IN ({', '.join(map(_operand, options))}))")
 
     def between(self, low: Operand, high: Operand) -> Value:
-        """Tell whether it lies between two values, both included."""
+        """Return whether it lies between two values, both included."""
         return Value(f"({self.sql} BETWEEN {_operand(low)} AND {_operand(high)})")
 
     def like(self, pattern: str) -> Value:
-        """Tell whether it matches a pattern of ``%``, ``_`` and ``[...]``."""
-        return self._with("LIKE", literal(pattern))
+        """Return whether it matches a pattern of ``%``, ``_`` and ``[...]``."""
+        return self._binary("LIKE", literal(pattern))
 
     def cast(self, to: str, *, lenient: bool = False) -> Value:
-        """Convert it to an ASA type; with *lenient* what cannot be converted is NULL instead of a dead letter."""
+        """Convert it to an ASA type; with *lenient* a value that cannot be converted becomes NULL instead of a dead letter."""
         return Value(f"{'TRY_CAST' if lenient else 'CAST'}({self.sql} AS {to})")
 
     def over(self, limit: str, *, partition_by: tuple[Expression, ...] = (), when: Expression = None) -> Value:
         """
-        Take an aggregate of the events up to each one, itself included, instead of a group's: ``avg("v").over("5m")``.
+        Aggregate the events up to each one, itself included, instead of a group: ``avg("v").over("5m")``.
 
         Args:
-            limit: How much older events may be, such as ``5m``.
-            partition_by: What they have in common with the event.
-            when: What they must meet.
+            limit: How much older these events may be, such as ``5m``.
+            partition_by: Expressions in which they equal the event.
+            when: A condition that they meet.
         """
         return Value(f"{self.sql} OVER ({_over(limit, partition_by, when)})")
 
@@ -118,10 +119,10 @@ class Value:
         return Value(".".join((self.sql, *map(_quoted, names))))
 
 
+# An operand of an operator: a ``str`` is a text.
 Operand = Value | str | int | float | bool | None
-"""What an operator may meet; here a ``str`` is a text."""
+# A value asked for by a function: a ``str`` is an expression of the language.
 Expression = Value | str | int | float | bool | None
-"""What stands for a value where one is asked for; here a ``str`` is an expression of the language."""
 
 
 def literal(value: str | float | bool | None) -> Value:
@@ -139,17 +140,17 @@ def column(*path: str) -> Value:
 
 
 def call(function: str, *args: Expression) -> Value:
-    """Call any function of the language, or one that a package offers (``udf.name``)."""
+    """Call any function of the language, or one of an installed package (``udf.name``)."""
     return Value(f"{function}({', '.join(map(_expression, args))})")
 
 
 def length(time: str) -> Value:
-    """Return a length of time such as ``5m``, as operators take it (:meth:`Stream.through`)."""
+    """Return a length of time such as ``5m`` as an argument of an operator (:meth:`Stream.through`)."""
     return Value("{}, {}".format(*_length(time)))
 
 
 def window_end() -> Value:
-    """Return System.Timestamp(): of a group its window's end, of an event its own time."""
+    """Return System.Timestamp(): the window's end of a group, the own time of an event."""
     return Value("System.Timestamp()")
 
 
@@ -179,12 +180,12 @@ def max_(value: Expression) -> Value:
 
 
 def lag(value: Expression, limit: str, *, offset: int = 1, partition_by: tuple[Expression, ...] = (), when: Expression = None) -> Value:
-    """Return the value *offset* events ago, no longer ago than *limit* (``5m``), of the same partition, among those that meet *when*."""
+    """Return the value *offset* events ago, at most *limit* (``5m``) ago, in the same partition, among the events that meet *when*."""
     return Value(f"LAG({_expression(value)}, {offset}) OVER ({_over(limit, partition_by, when)})")
 
 
 def last(value: Expression, limit: str, *, partition_by: tuple[Expression, ...] = (), when: Expression = None) -> Value:
-    """Return the value of the last event that meets *when*, the present one included, no longer ago than *limit*."""
+    """Return the value of the last event that meets *when*, the present one included, at most *limit* ago."""
     return Value(f"LAST({_expression(value)}) OVER ({_over(limit, partition_by, when)})")
 
 
@@ -212,11 +213,10 @@ def sliding(size: str) -> Value:
 
 def session(timeout: str, max_duration: str, *, partition_by: tuple[Expression, ...] = ()) -> Value:
     """Return a session window; without *partition_by* one session serves all groups."""
-    unit_us = min(parse_duration(timeout), parse_duration(max_duration))
-    unit, size_us = next(
-        (each for each in _UNITS if unit_us % each[1] == 0 and parse_duration(max_duration) % each[1] == 0), ("microsecond", 1)
-    )
-    lengths = [parse_duration(each) // size_us for each in (timeout, max_duration)]
+    lengths_us = [parse_duration(text) for text in (timeout, max_duration)]
+    # Both lengths are written in one unit: the largest that divides both.
+    unit, size_us = _largest_unit(gcd(*lengths_us))
+    lengths = [length_us // size_us for length_us in lengths_us]
     over = f" OVER (PARTITION BY {', '.join(map(_expression, partition_by))})" if partition_by else ""
     return Value(f"SessionWindow({unit}, {lengths[0]}, {lengths[1]}){over}")
 
@@ -226,21 +226,26 @@ def _window(name: str, **lengths: str) -> Value:
 
 
 def _length(text: str) -> tuple[str, int]:
-    """Return a duration in the largest unit that says it in a whole number."""
+    """Return a duration in the largest unit of which it is a whole number."""
     length_us = parse_duration(text)
-    unit, size_us = next(((unit, size) for unit, size in _UNITS if length_us % size == 0), ("microsecond", 1))
+    unit, size_us = _largest_unit(length_us)
     return unit, length_us // size_us
+
+
+def _largest_unit(length_us: int) -> tuple[str, int]:
+    """Return the name and the length of the largest unit that divides a length."""
+    return next(((unit, size_us) for unit, size_us in _UNITS if length_us % size_us == 0), ("microsecond", 1))
 
 
 @dataclass(frozen=True)
 class Stream:
     """
-    Rows: of an input, or of what was built on others. Every method returns a new one.
+    The rows of an input, or of a step built on other streams. Every method returns a new stream.
 
     Args:
-        source: What stands after FROM.
-        steps: The streams it is built on, by the name it gives them.
-        condition: What its rows must meet; None: nothing.
+        source: The text after FROM.
+        steps: The steps it is built on, with their names.
+        condition: The condition of WHERE; None: none.
         reading: TIMESTAMP BY and OVER of an input.
     """
 
@@ -251,19 +256,19 @@ class Stream:
 
     def where(self, condition: Expression) -> Stream:
         """Keep the rows for which *condition* is true."""
-        met = Value(f"({_expression(condition)})")
-        return replace(self, condition=met if self.condition is None else self.condition & met)
+        added = Value(f"({_expression(condition)})")
+        return replace(self, condition=added if self.condition is None else self.condition & added)
 
     def through(self, operator: str, *arguments: Operand) -> Stream:
         """
-        Return the rows that an operator gives: one of ours, or one that a package offers.
+        Return the rows of an operator: ``shift``, ``active``, or one of an installed package.
 
         Args:
             operator: Its name.
-            arguments: Columns (:func:`column`), constants, and lengths of time (:func:`length`).
+            *arguments: Columns (:func:`column`), constants, and lengths of time (:func:`length`).
 
         Raises:
-            ValueError: The rows are filtered; name what is left first, ``.select().named("few")``.
+            ValueError: The rows are filtered; make a step of those that are left first, ``.select().named("few")``.
         """
         if self.condition is not None:
             raise ValueError(f'{operator} takes all rows of a stream: name those that are left first, .select().named("few")')
@@ -275,14 +280,14 @@ class Stream:
 
     def active(self, lifetime: str, *keys: str, ends: str = "", edge: str = "", span: str = "") -> Stream:
         """
-        Return how many rows of each group are alive, whenever one begins or ends to live: columns *keys* and ``active``.
+        Return how many rows of each group are alive, at each begin and end of a life: columns *keys* and ``active``.
 
         Args:
-            lifetime: How long a row lives, at most.
-            keys: The columns by which rows are grouped.
-            ends: The column that says when a row ends to live.
+            lifetime: The longest that a row lives.
+            *keys: The columns by which rows are grouped.
+            ends: The column with the end of a row's life.
             edge: The column that is not NULL in rows that end the lives of others.
-            span: The column that tells whose lives these are; else it is all of the group.
+            span: An edge ends the lives of rows with its value in this column; without it, those of its whole group.
         """
         words = [Value(f"{word} = {column(name).sql}") for word, name in (("ends", ends), ("edge", edge), ("span", span)) if name]
         return self.through("active", length(lifetime), *words, *map(column, keys))
@@ -292,7 +297,7 @@ class Stream:
         return Groups(self, tuple(map(_expression, keys)))
 
     def select(self, **columns: Expression) -> Step:
-        """Return rows of these columns; of none of them: the rows as they are."""
+        """Return rows of these columns; without any, the rows as they are."""
         return Step(self, _columns(columns))
 
     def into(self, output: str) -> Query:
@@ -310,8 +315,8 @@ class Groups:
 
     def having(self, condition: Expression) -> Groups:
         """Keep the groups for which *condition* is true."""
-        met = Value(f"({_expression(condition)})")
-        return replace(self, condition=met if self.condition is None else self.condition & met)
+        added = Value(f"({_expression(condition)})")
+        return replace(self, condition=added if self.condition is None else self.condition & added)
 
     def select(self, **columns: Expression) -> Step:
         """Return one row a group, of these columns."""
@@ -321,7 +326,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class Step:
-    """A SELECT: rows that go to an output, or that others are built on."""
+    """A SELECT: rows that go to an output, or on which others are built."""
 
     stream: Stream
     columns: str
@@ -329,11 +334,11 @@ class Step:
     united: tuple[Step, ...] = ()
 
     def union(self, *others: Step) -> Step:
-        """Put the rows of others of as many columns beside these, duplicates kept."""
+        """Add the rows of other steps with as many columns, duplicates kept."""
         return replace(self, united=(*self.united, *others))
 
     def named(self, name: str) -> Stream:
-        """Return its rows as a stream that others can be built on; *name* is what scripts and plans call it."""
+        """Return its rows as a stream on which others can be built; *name* is its name in scripts and plans."""
         return Stream(_quoted(name), ((name, self),))
 
     def into(self, output: str) -> Query:
@@ -348,7 +353,7 @@ class Step:
         return "\nUNION\n".join([own, *(other.text() for other in self.united)])
 
     def below(self) -> Iterator[tuple[str, Step]]:
-        """Yield the steps it is built on, each after those it is built on itself."""
+        """Yield the steps it is built on, each after its own."""
         for stream in (self.stream, *(other.stream for other in self.united)):
             for name, step in stream.steps:
                 yield from step.below()
@@ -357,7 +362,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Query:
-    """One or more outputs and what they hold; ``+`` joins queries into one job that computes what they share once."""
+    """One or more outputs and their rows; ``+`` joins queries into one job that computes shared steps once."""
 
     outputs: tuple[tuple[str, Step], ...] = field(default=())
 
@@ -373,7 +378,7 @@ class Query:
             ValueError: Two steps have the same name.
         """
         steps: dict[str, Step] = {}
-        for name, step in (each for _, last_step in self.outputs for each in last_step.below()):
+        for name, step in (pair for _, last_step in self.outputs for pair in last_step.below()):
             if steps.setdefault(name, step) is not step:
                 raise ValueError(f"two steps are named {name}")
         bodies = ",\n".join(f"{_quoted(name)} AS (\n{step.text()}\n)" for name, step in steps.items())
@@ -387,7 +392,7 @@ def stream(name: str, *, timestamp_by: Expression = None, over: Expression = Non
 
     Args:
         name: The input, or the output of another query.
-        timestamp_by: Its event time, as its settings have it.
+        timestamp_by: Its event time, as in its settings.
         over: The key of its substreams.
     """
     by = f" TIMESTAMP BY {_expression(timestamp_by)}" if timestamp_by is not None else ""

@@ -1,11 +1,11 @@
 """
-Lint: what is allowed in a script and yet seldom meant.
+Lint: constructs that are allowed in a script and seldom meant.
 
-Each rule is one function over the bound plan (or the tree, where binding leaves nothing to see). Law: a finding depends on
-the script and the settings alone; a script without findings is not thereby right, one with warnings may be.
+Each rule is one function over the bound plan, or over the syntax tree if binding removes the construct. Law: findings depend on
+the script and the settings alone. A script without findings may still be wrong, one with warnings may be right.
 
 ======================  ================================================================================================
-``TG-LINT-STAR``        ``SELECT *`` in what others read: a new field of the input becomes theirs
+``TG-LINT-STAR``        ``SELECT *`` in rows that others read: they get new fields of the input too
 ``TG-LINT-FLOAT``       floats compared by ``=`` or ``<>``
 ``TG-LINT-KEY``         a grouping key that is not selected: rows of different groups look alike
 ``TG-LINT-ALIAS``       a column without a name of its own
@@ -50,20 +50,20 @@ from tidegate.expressions.tree import Analytic, Call, Expr, Key, Literal
 
 _UNNAMED = re.compile(r"Column\d+")
 _COMPARISONS = frozenset({"=", "<>", "<", "<=", ">", ">="})
+# Findings of a script that selects no rows at all or other rows than meant: reported wherever a script runs.
 MISTAKES = frozenset({"TG-LINT-NULL", "TG-LINT-QUOTES", "TG-LINT-PREFIX", "TG-LINT-WHERE"})
-"""What makes a script find nothing, and is told wherever one runs."""
 _WILDCARDS = re.compile(r"[%_\[]")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    One thing to look at.
+    One place in a script to look at.
 
     Args:
         code: Stable identifier: ``TG-LINT-...``, or the error's own.
         where: ``file:line:column``.
-        what: What is unusual, or wrong.
+        what: The problem.
         fix: What to write instead.
         is_error: Whether the script cannot be run.
     """
@@ -78,12 +78,12 @@ class Finding:
 @dataclass(frozen=True)
 class LintContext:
     """
-    What is known beside the script.
+    What a linter must know beside the script.
 
     Args:
-        schemas: The inputs that are configured; None: whatever FROM names may be read.
-        references: The names of tables of reference data among what FROM and JOIN name, where nothing is configured.
-        retentions_us: How long the topic of each input keeps its events, microseconds; those without an end are left out.
+        schemas: The configured inputs; None: FROM may name any input.
+        references: The names in FROM and JOIN that are tables of reference data, if no inputs are configured.
+        retentions_us: How long the topic of each input keeps its events, microseconds; topics that keep them for ever are left out.
         topics: The outputs that are topics, so that others may read them.
         settings: Further arguments of :func:`query.sql.bind.bind_outputs`.
     """
@@ -105,28 +105,28 @@ class _Bound:
     around: LintContext
     schemas: Sequence[InputSchema]
 
-    def warning(self, code: str, what: str, at: int, fix: str) -> Finding:
-        return Finding(code, self.script.source.location(at), what, fix)
+    def warning(self, code: str, message: str, offset: int, fix: str) -> Finding:
+        return Finding(code, self.script.source.location(offset), message, fix)
 
     def exprs(self) -> Iterator[Expr]:
         """Yield every expression of the plans, and every part of it."""
         for node in self.nodes:
-            for one in fields_of(node):  # type: ignore[arg-type]
-                for expr in _exprs_in(getattr(node, one.name)):
+            for node_field in fields_of(node):  # type: ignore[arg-type]
+                for expr in _exprs_in(getattr(node, node_field.name)):
                     yield from expr.walk()
 
 
 def lint(script: Script, context: LintContext) -> list[Finding]:
-    """Return what there is to say of a script, in the order of places; of one that cannot be run its first error alone."""
-    schemas = context.schemas if context.schemas is not None else _free(script, context.references)
+    """Return the findings of a script in the order of places; if it cannot be run, its first error alone."""
+    schemas = context.schemas if context.schemas is not None else _undeclared_inputs(script, context.references)
     try:
         plans = bind_outputs(script, schemas, **context.settings)
     except QueryError as error:
         return [error_finding(error)]
     nodes = tuple(dict.fromkeys(node for plan in plans for node in walk(plan.root)))
     bound = _Bound(script, plans, nodes, context, apply_declarations(script.source, script.declarations, schemas))
-    found = dict.fromkeys(finding for rule in RULES for finding in rule(bound))
-    return sorted(found, key=lambda finding: (*_numbers(finding.where), finding.code, finding.what))
+    findings = dict.fromkeys(finding for rule in RULES for finding in rule(bound))
+    return sorted(findings, key=lambda finding: (*_line_and_column(finding.where), finding.code, finding.what))
 
 
 def error_finding(error: QueryError) -> Finding:
@@ -134,8 +134,8 @@ def error_finding(error: QueryError) -> Finding:
     return Finding(error.code, error.where, error.what, " ".join(part for part in (error.fix, error.example) if part), is_error=True)
 
 
-def _free(script: Script, references: Sequence[str]) -> list[InputSchema]:
-    """Return whatever FROM and JOIN name and is no step."""
+def _undeclared_inputs(script: Script, references: Sequence[str]) -> list[InputSchema]:
+    """Return a schema for each name in FROM and JOIN that is no step."""
     trees = script.statements
     steps = {str(step.alias).lower() for tree in trees for step in tree.find_all(exp.CTE)}
     names = {name.lower(): name for tree in trees for table in tree.find_all(exp.Table) if (name := _source_name(table))}
@@ -154,29 +154,29 @@ def _exprs_in(value: object) -> Iterator[Expr]:
     elif isinstance(value, Column):
         yield value.expr
     elif isinstance(value, tuple):
-        for one in value:
-            yield from _exprs_in(one)
+        for element in value:
+            yield from _exprs_in(element)
 
 
-def _numbers(where: str) -> tuple[int, int]:
+def _line_and_column(where: str) -> tuple[int, int]:
     _, line, column = ("::" + where).rsplit(":", 2)
     return (int(line), int(column)) if line.isdigit() and column.isdigit() else (0, 0)
 
 
 def _star(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
-        read = [(step.this, f"step {step.alias}") for step in tree.find_all(exp.CTE)]
+        read_by_others = [(step.this, f"step {step.alias}") for step in tree.find_all(exp.CTE)]
         into = tree.find(exp.Into)
         if into is not None and into.this.name in bound.around.topics:
-            read.append((tree, f"output {into.this.name}"))
-        for query, name in read:
-            star = next((one for one in getattr(query, "expressions", []) if isinstance(one, exp.Star)), None)
+            read_by_others.append((tree, f"output {into.this.name}"))
+        for query, name in read_by_others:
+            star = next((expr for expr in getattr(query, "expressions", []) if isinstance(expr, exp.Star)), None)
             if star is not None:
-                what = f"{name} passes on whatever its input has"
-                yield bound.warning("TG-LINT-STAR", what, _at(star, query), "name the columns that others read")
+                message = f"{name} passes on whatever its input has"
+                yield bound.warning("TG-LINT-STAR", message, _offset_of_star(star, query), "name the columns that others read")
 
 
-def _at(star: exp.Expr, query: exp.Expr) -> int:
+def _offset_of_star(star: exp.Expr, query: exp.Expr) -> int:
     return offset_of(star) if offset_of(star) >= 0 else offset_of(query)
 
 
@@ -191,10 +191,10 @@ def _key(bound: _Bound) -> Iterator[Finding]:
     for node in bound.nodes:
         if isinstance(node, WindowedAggregate):
             selected = {part.index for column in node.columns for part in column.expr.walk() if isinstance(part, Key)}
-            for at, key in enumerate(node.keys):
-                if at not in selected:
-                    what = f"{key} is grouped by and not selected: rows of different groups look alike"
-                    yield bound.warning("TG-LINT-KEY", what, key.offset, f"select {key}, or leave it out of GROUP BY")
+            for number, key in enumerate(node.keys):
+                if number not in selected:
+                    message = f"{key} is grouped by and not selected: rows of different groups look alike"
+                    yield bound.warning("TG-LINT-KEY", message, key.offset, f"select {key}, or leave it out of GROUP BY")
 
 
 def _alias(bound: _Bound) -> Iterator[Finding]:
@@ -209,17 +209,17 @@ def _over(bound: _Bound) -> Iterator[Finding]:
         for table in tree.find_all(exp.Table):
             keys = table.args.get(OVER) or []
             if keys and not any(key.name.lower() == "partitionid" for key in keys):
-                what = "OVER without PartitionId: a key has a timeline of its own in each partition all the same"
+                message = "OVER without PartitionId: a key has a timeline of its own in each partition all the same"
                 fix = "add PartitionId, which Stream Analytics demands"
-                yield bound.warning("TG-LINT-OVER", what, offset_of(keys[0]), fix)
+                yield bound.warning("TG-LINT-OVER", message, offset_of(keys[0]), fix)
 
 
 def _partition(bound: _Bound) -> Iterator[Finding]:
     is_over = any(plan.over is not None for plan in bound.plans)
     for part in bound.exprs():
         if isinstance(part, Analytic) and not part.partition and not is_over:
-            what = f"{part} looks back on the events of all keys"
-            yield bound.warning("TG-LINT-PARTITION", what, part.offset, "add PARTITION BY, where each key is meant for itself")
+            message = f"{part} looks back on the events of all keys"
+            yield bound.warning("TG-LINT-PARTITION", message, part.offset, "add PARTITION BY, where each key is meant for itself")
 
 
 def _retention(bound: _Bound) -> Iterator[Finding]:
@@ -227,8 +227,8 @@ def _retention(bound: _Bound) -> Iterator[Finding]:
         for scan in plan.scans:
             kept_us = bound.around.retentions_us.get(scan.input)
             if kept_us is not None and kept_us < plan.lookback_us < UNBOUNDED:
-                what = f"{plan.output} looks {format_duration(plan.lookback_us)} back, {scan.input} keeps {format_duration(kept_us)}"
-                yield bound.warning("TG-LINT-RETENTION", what, _place(plan), "keep events longer (retention), or shorten the window")
+                message = f"{plan.output} looks {format_duration(plan.lookback_us)} back, {scan.input} keeps {format_duration(kept_us)}"
+                yield bound.warning("TG-LINT-RETENTION", message, _place(plan), "keep events longer (retention), or shorten the window")
 
 
 def _like(bound: _Bound) -> Iterator[Finding]:
@@ -243,7 +243,7 @@ def _null(bound: _Bound) -> Iterator[Finding]:
         if isinstance(part, Call) and part.name in _COMPARISONS and Kind.NULL in map(static_kind, part.args):
             yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL equals nothing", part.offset, "write IS NULL or IS NOT NULL")
         nots = part.args if isinstance(part, Call) and part.name == "not" else ()
-        for inside in (one for one in nots if isinstance(one, Call) and one.name == "in" and Kind.NULL in map(static_kind, one.args)):
+        for inside in (arg for arg in nots if isinstance(arg, Call) and arg.name == "in" and Kind.NULL in map(static_kind, arg.args)):
             fix = "leave NULL out of the list, and ask IS NOT NULL beside it"
             yield bound.warning("TG-LINT-NULL", f"{part} never holds: NULL may be equal to anything", inside.offset, fix)
 
@@ -258,34 +258,34 @@ def _quotes(bound: _Bound) -> Iterator[Finding]:
 
 def _prefix(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
-        for one in foreign_prefixes(tree, bound.schemas):
-            yield bound.warning("TG-LINT-PREFIX", one.what, one.at, one.fix)
+        for doubt in foreign_prefixes(tree, bound.schemas):
+            yield bound.warning("TG-LINT-PREFIX", doubt.message, doubt.offset, doubt.fix)
 
 
 def _where(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
-        for one in names_of_columns(tree, bound.schemas):
-            yield bound.warning("TG-LINT-WHERE", one.what, one.at, one.fix)
+        for doubt in names_of_columns(tree, bound.schemas):
+            yield bound.warning("TG-LINT-WHERE", doubt.message, doubt.offset, doubt.fix)
 
 
 def _hop(bound: _Bound) -> Iterator[Finding]:
     for tree in bound.script.statements:
         for call in tree.find_all(exp.Anonymous):
-            numbers = [int(one.name) for one in call.expressions[1:3] if isinstance(one, exp.Literal) and one.name.isdigit()]
+            numbers = [int(arg.name) for arg in call.expressions[1:3] if isinstance(arg, exp.Literal) and arg.name.isdigit()]
             if str(call.name).lower() in ("hopping", "hoppingwindow") and len(numbers) == 2 and numbers[1] > numbers[0]:
-                what = f"windows of {numbers[0]} every {numbers[1]}: what falls between them is in none"
-                yield bound.warning("TG-LINT-HOP", what, offset_of(call), "write the size first, then the hop")
+                message = f"windows of {numbers[0]} every {numbers[1]}: what falls between them is in none"
+                yield bound.warning("TG-LINT-HOP", message, offset_of(call), "write the size first, then the hop")
 
 
 def _lookback(bound: _Bound) -> Iterator[Finding]:
     for plan in bound.plans:
         if lookback_of(plan.root) == UNBOUNDED:
-            what = f"{plan.output} may need events however old: a restart reads from the beginning"
-            yield bound.warning("TG-LINT-LOOKBACK", what, _place(plan), "bound it, or keep the input for ever")
+            message = f"{plan.output} may need events however old: a restart reads from the beginning"
+            yield bound.warning("TG-LINT-LOOKBACK", message, _place(plan), "bound it, or keep the input for ever")
 
 
 def _place(plan: Plan) -> int:
-    """Return the offset of something that stands in the SELECT of a plan, -1 where nothing tells."""
+    """Return the offset of some expression in the SELECT of a plan, -1 if none has one."""
     exprs = [column.expr for column in plan.root.columns]
     exprs += [scan.timestamp_by for scan in plan.scans if scan.timestamp_by is not None]
     return next((expr.offset for expr in exprs if expr.offset >= 0), -1)

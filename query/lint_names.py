@@ -1,9 +1,10 @@
 """
-Lint of names: what stands for a field of the event and may have been meant for something else.
+Lint of names: names that stand for a field of the event and may have been meant for something else.
 
-A name may stand before a point that is no input's: then it is a record of the event. In WHERE a name is the input's, even where
-SELECT calls a column so. Both are right, both may be slips, and then nothing is found and nothing said. Law: a name that is
-declared, or written behind its input's, is never told of.
+A name before a point that is no input's is a record of the event. A name in WHERE is a field of the input, even if SELECT gives a
+column that name. Both are allowed, and if they are mistakes the query finds nothing and reports no error.
+
+Law: a name that is declared, or written after its input's name, is never reported.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ from tidegate.expressions.syntax.errors import nearest, offset_of
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """What a name means, where it stands, and what to write instead."""
+    """The meaning of a name, its offset in the script, and what to write instead."""
 
-    what: str
-    at: int
+    message: str
+    offset: int
     fix: str
 
 
@@ -46,16 +47,16 @@ def foreign_prefixes(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator
 
 
 def names_of_columns(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[Doubt]:
-    """Yield the names in WHERE by which SELECT calls a column."""
+    """Yield the names in WHERE that SELECT gives to a column."""
     for select, schema, _ in _over_one_input(tree, schemas):
         for column in named_by_select(select):
             if not _is_declared(schema, column.name):
-                what = f"{column.name} in WHERE is the event's, not what SELECT calls so"
-                yield Doubt(what, offset_of(column), "repeat the expression there, or name it in a step")
+                message = f"{column.name} in WHERE is the event's, not what SELECT calls so"
+                yield Doubt(message, offset_of(column), "repeat the expression there, or name it in a step")
 
 
 def _over_one_input(tree: exp.Expr, schemas: Sequence[InputSchema]) -> Iterator[tuple[exp.Select, InputSchema, list[str]]]:
-    """Yield each SELECT from an input alone, with the input and what may stand before its fields, the alias first."""
+    """Yield each SELECT from one input, with the input and the names that may stand before its fields, the alias first."""
     by_name = {schema.name.lower(): schema for schema in schemas}
     for select in tree.find_all(exp.Select):
         clause = select.args.get("from_")
@@ -74,5 +75,5 @@ def _is_declared(schema: InputSchema, name: str) -> bool:
 
 
 def _is_plural(name: str, other: str) -> bool:
-    """Tell whether one is the other with an s: a record ``sensor`` of an input ``sensors`` is no slip."""
+    """Tell whether one is the other with an s: a record ``sensor`` of an input ``sensors`` is no mistake."""
     return name in (f"{other}s", other.removesuffix("s"))

@@ -74,6 +74,7 @@ class Bounds:
     @property
     def after_us(self) -> int:
         """A matching right row comes less than this after the left one, microseconds; 0 or less: it comes before it."""
+        # n boundaries lie less than n + 1 units apart.
         return min((part.high + 1) * part.unit_us for part in self.parts if part.high is not None)
 
     @property
@@ -85,6 +86,7 @@ class Bounds:
     def width_us(self) -> int:
         """Length of the time in which all right rows lie that match one left row, microseconds."""
         lengths = [(part.high - part.low + 1) * part.unit_us for part in self.parts if part.low is not None and part.high is not None]
+        # Bounds of different units can leave less than each of them alone.
         return min([*lengths, self.after_us + self.before_us])
 
     def right_range(self, left_us: Ticks) -> Range:

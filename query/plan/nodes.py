@@ -360,6 +360,7 @@ class Custom(Node):
     name: str
     arguments: tuple[str, ...]
     columns: tuple[Column, ...]
+    # Two makings of one call are equal nodes and computed once, though their operators are different objects.
     operator: Operator = field(compare=False, repr=False)
 
     @property

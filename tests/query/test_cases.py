@@ -23,7 +23,7 @@ ONE_RECORD = 1
 """A block so small holds one record."""
 
 
-def told(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     """Return what a case gave in place of what it should."""
     return "\n".join(f"{name} line {one.line}: {one}" for name, each in verdict.comparisons.items() for one in each.differences)
 
@@ -34,7 +34,7 @@ def test_a_case_gives_what_was_worked_out_by_hand(folder: Path) -> None:
     case = read_case(folder, CASES)
     for block_bytes in (2**20, ONE_RECORD):
         verdict = run_case(case, block_bytes)
-        assert verdict.is_good, told(verdict)
+        assert verdict.is_good, verdict_text(verdict)
 
 
 @settings(max_examples=80, deadline=None)
@@ -42,4 +42,4 @@ def test_a_case_gives_what_was_worked_out_by_hand(folder: Path) -> None:
 def test_any_cut_gives_the_same_bytes(folder: Path, block_bytes: int) -> None:
     """Levels 2 and 3: where a file is cut, time is cut, and it shows in no result."""
     verdict = run_case(read_case(folder, CASES), block_bytes)
-    assert verdict.is_good, told(verdict)
+    assert verdict.is_good, verdict_text(verdict)

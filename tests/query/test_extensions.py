@@ -250,10 +250,10 @@ def test_active_is_the_same_however_time_is_cut(rows: list[Any], cuts: list[int]
     rows.sort(key=lambda row: row[1])
     expected: dict[int, list[Any]] = {}
     for sub in (0, 1):
-        mine = [row for row in rows if row[0] == sub]
+        own_rows = [row for row in rows if row[0] == sub]
         for at in range(60):
             for k in (1, "a", "b", None):
-                times = [row[1] for row in mine if row[2] == k]
+                times = [row[1] for row in own_rows if row[2] == k]
                 if any(at in (time, time + seconds) for time in times):
                     expected.setdefault(sub, []).append((at, k, sum(time <= at < time + seconds for time in times)))
     agree(f"SELECT k, active FROM active(arrivals, second, {seconds}, k)", rows, cuts, expected)

@@ -28,7 +28,7 @@ def compose_scripts(kinds: Iterable[str], *, over: bool, asked: Mapping[str, Que
     """
     steps, selects = [], []
     for kind in kinds:
-        own, left = _taken_apart(kind, KINDS[kind].replace("mcs", unit))
+        own, left = _split_script(kind, KINDS[kind].replace("mcs", unit))
         steps += own
         selects += left
     selects += [_into(name, question.sql) for name, question in (asked or {}).items()]
@@ -43,7 +43,7 @@ def outputs_of(kind: str) -> list[str]:
     return [f"{kind}_{name}" for name in re.findall(r"INTO (\w+)", KINDS[kind])] or [kind]
 
 
-def _taken_apart(kind: str, script: str) -> tuple[list[str], list[str]]:
+def _split_script(kind: str, script: str) -> tuple[list[str], list[str]]:
     """Return the steps of a script and its SELECTs with their outputs, both renamed after the kind."""
     for name in _STEP.findall(script):
         script = re.sub(rf"\b(FROM |JOIN |shift\(){name}\b", rf"\1{kind}_{name}", script)

@@ -56,7 +56,7 @@ def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: In
     found, failures = own.compute(
         [value.of_kind(kind) for value, kind in zip(values, own.argument_kinds, strict=True)], first[some], last[some]
     )
-    failed = [Failure(some[each.rows], f"{each.reason}: {aggregate}") for each in failures]
+    failed = [Failure(some[failure.rows], f"{failure.reason}: {aggregate}") for failure in failures]
     return gather(len(first), [(some, Variant.of(len(some), {own.result_kind: found}))]), failed
 
 

@@ -1,4 +1,4 @@
-"""Scripts whose plans print alike and compute something else are told apart where a checkpoint is bound."""
+"""Scripts whose plans print alike and compute something else have different fingerprints."""
 
 from __future__ import annotations
 

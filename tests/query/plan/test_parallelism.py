@@ -112,7 +112,7 @@ def test_what_keeps_keys_apart_is_spread(sql: str) -> None:
 
 @pytest.mark.parametrize(("sql", "keys"), EXCHANGED.items())
 def test_what_has_other_keys_in_common_is_exchanged(sql: str, keys: str) -> None:
-    """By all keys that are common to every place where rows meet, told from the events of each input."""
+    """By all keys that are common to every place where rows meet, traced back to the events of each input."""
     found = spread(sql, A, B)
     assert not found.is_by_partition
     assert keys_text(found.keys) == keys

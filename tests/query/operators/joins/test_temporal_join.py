@@ -27,7 +27,7 @@ def at(second: float, **payload: object) -> Event:
     return Event(0, int(second * SECOND), payload)
 
 
-def told(answers: Answers, output: str = "out", sub: int = 0) -> list[tuple[float, str]]:
+def timed_values(answers: Answers, output: str = "out", sub: int = 0) -> list[tuple[float, str]]:
     """The results with their times in seconds."""
     return [(system_us / SECOND, value.decode()) for system_us, _, value in answers.results[output].get(sub, [])]
 
@@ -40,7 +40,7 @@ def test_a_pair_comes_at_the_later_of_its_times() -> None:
     sql = "SELECT x.v AS x, y.v AS y INTO out FROM a x JOIN b y ON DATEDIFF(second, x, y) BETWEEN -1 AND 2 AND x.k = y.k"
     a = [at(1.5, k="p", v=1), at(4, k="p", v=2), at(4, k=None, v=3)]
     b = [at(0.2, k="p", v=10), at(3.9, k="p", v=11), at(4, k=None, v=12), at(4.0, k="q", v=13)]
-    assert told(answers_of(sql, {"a": a, "b": b})) == [(1.5, '{"x":1,"y":10}'), (3.9, '{"x":1,"y":11}'), (4, '{"x":2,"y":11}')]
+    assert timed_values(answers_of(sql, {"a": a, "b": b})) == [(1.5, '{"x":1,"y":10}'), (3.9, '{"x":1,"y":11}'), (4, '{"x":2,"y":11}')]
 
 
 def test_datediff_counts_crossed_boundaries() -> None:
@@ -64,7 +64,7 @@ def test_an_impression_without_a_click_comes_once_when_its_hour_is_over() -> Non
         (61 * 60 + 2, '{"ad":"z","clicked":"z"}'),
     ]
     whole = answers_of(sql, {"impressions": impressions, "clicks": clicks})
-    assert told(whole) == expected
+    assert timed_values(whole) == expected
     for cut in (59, 60, 61, 3600, 3659, 3660, 3661, 3662, 9000):
         assert answers_of(sql, {"impressions": impressions, "clicks": clicks}, [cut * SECOND, cut * SECOND + 1]) == whole
 
@@ -121,11 +121,11 @@ def test_three_inputs_are_joined_one_after_the_other() -> None:
     events = {"a": [at(1, v="a")], "b": [at(3, v="b")], "c": [at(4, v="near b"), at(2, v="near a")][::-1]}
     near_b = """SELECT a.v AS a, b.v AS b, c.v AS c INTO out FROM a LEFT JOIN b ON DATEDIFF(second, a, b) BETWEEN 0 AND 2
                 LEFT JOIN c ON DATEDIFF(second, b, c) = 1"""
-    assert told(answers_of(near_b, events)) == [(4, '{"a":"a","b":"b","c":"near b"}')]
+    assert timed_values(answers_of(near_b, events)) == [(4, '{"a":"a","b":"b","c":"near b"}')]
     near_a = near_b.replace("second, b, c", "second, a, c")
-    assert told(answers_of(near_a, events)) == [(3, '{"a":"a","b":"b","c":"near a"}')]
-    assert told(answers_of(near_a, {**events, "b": []})) == [(4, '{"a":"a","b":null,"c":"near a"}')]
-    assert told(answers_of(near_b, {**events, "b": []})) == [(4, '{"a":"a","b":null,"c":null}')]
+    assert timed_values(answers_of(near_a, events)) == [(3, '{"a":"a","b":"b","c":"near a"}')]
+    assert timed_values(answers_of(near_a, {**events, "b": []})) == [(4, '{"a":"a","b":null,"c":"near a"}')]
+    assert timed_values(answers_of(near_b, {**events, "b": []})) == [(4, '{"a":"a","b":null,"c":null}')]
 
 
 def test_windows_can_be_joined_with_events() -> None:
@@ -142,7 +142,7 @@ def test_windows_can_be_joined_with_events() -> None:
         '{"n":2,"v":"x","at":"1970-01-01T00:00:10Z"}',
         '{"n":1,"v":"y","at":"1970-01-01T00:00:20Z"}',
     ]
-    assert told(answers, "sums") == [(20, '{"s":3}')]
+    assert timed_values(answers, "sums") == [(20, '{"s":3}')]
 
 
 def test_everything_of_a_join_stands_under_the_names_of_its_sides() -> None:

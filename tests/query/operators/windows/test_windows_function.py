@@ -1,4 +1,4 @@
-"""Windows(...): several windows side by side, told apart by System.Window().Id."""
+"""Windows(...): several windows side by side, distinguished by System.Window().Id."""
 
 from __future__ import annotations
 
