@@ -13,8 +13,8 @@ from enum import StrEnum
 from ordering.errors import SettingError
 from ordering.ticks import DAY_US, DURATION_US_MAX, MINUTE_US, SECOND_US, format_duration
 
+# Largest late tolerance (spec section 2), in microseconds.
 LATE_US_MAX = 20 * DAY_US
-"""Largest late tolerance (spec section 2), in microseconds."""
 
 
 class Action(StrEnum):

@@ -1,10 +1,8 @@
 """
-Helpers for tests of anything that stands on the time model: a clock set by hand, logs written as plain lists, and
-transcripts that show event by event what the policies did. Public: whoever configures policies may try them here.
+Public helpers for tests and for trying policies: a clock set by hand, logs as plain lists, and transcripts that show event by
+event what the policies did. For checking another implementation of the ordered topic see :mod:`ordering.conformance`.
 
-For checking another implementation of the ordered topic, in any language, see :mod:`ordering.conformance`.
-
-Law: a transcript runs the very ``ordering.model.step.Model`` that the ingest job runs, one record at a time.
+Law: a transcript runs the ``ordering.model.step.Model`` that the ingest job runs, one record at a time.
 
 ::
 
@@ -28,7 +26,7 @@ from ordering.ticks import DAY_US, HOUR_US, MINUTE_US, NEVER, SECOND_US, format_
 
 
 class ManualClock:
-    """A clock that moves only when told. Call it for its time in microseconds."""
+    """A clock that moves only by :meth:`advance`. Call it for its time in microseconds."""
 
     def __init__(self, start: int | str = 0) -> None:
         self._now_us = tick(start)
@@ -81,12 +79,12 @@ def batch_of(
     finish: bool = False,
 ) -> Batch:
     """
-    Return *records* as one batch for ``Model.step``; which shape they have, the first event of them tells.
+    Return *records* as one batch for ``Model.step``; their shape is that of the first event.
 
     Args:
         records: A contiguous range of a raw log.
         over: Whether keys are substreams.
-        end_offset: The offset after the range; by default that after its last record. Needed where there is none.
+        end_offset: The offset after the range; by default that after its last record. Needed if there is none.
         estimates, imports, finish: See ``Batch``.
     """
     if end_offset is None:
@@ -113,7 +111,7 @@ def batch_of(
 @dataclass
 class Transcript:
     """
-    What became of a log. Events are named by their offset, times written by :func:`clock_text`.
+    The fate of a log's events, which are named by their offset; times are written by :func:`clock_text`.
 
     ``released`` stands in release order, ``held`` in the order in which it would be released; both have (offset, system
     time, policies that adjusted it). ``dropped`` has (offset, policy). ``str()`` shows it all, record by record.
@@ -132,7 +130,7 @@ def transcript(
     log: Sequence[Record], policies: Policies, *, over: bool = False, output_partitions: int = 1, finish: bool = False
 ) -> Transcript:
     """
-    Run the model over *log*, record by record, and tell what happened upon each.
+    Run the model over *log*, record by record, and write down what each record did.
 
     Args:
         log: See :func:`log_of`.
@@ -143,29 +141,31 @@ def transcript(
     """
     model = Model(policies, over, output_partitions)
     state = model.new_state()
-    told = Transcript()
+    result = Transcript()
     for record in log:
         step = model.step(state, batch_of([record], over=over))
         time = "unreadable" if record.event_time_us is None else clock_text(record.event_time_us)
         name = f"{record.offset:>4} {time} arriving {clock_text(record.arrival_us)} {record.key.decode(errors='replace')}".rstrip()
-        told.lines.append(f"{name}: {_describe(step, told)}; c = {clock_text(state.c)}")
+        result.lines.append(f"{name}: {_describe(step, result)}; c = {clock_text(state.c)}")
     if finish:
-        told.lines.append(f" end: {_describe(model.step(state, batch_of([], over=over, end_offset=state.next_offset, finish=True)), told)}")
+        result.lines.append(
+            f" end: {_describe(model.step(state, batch_of([], over=over, end_offset=state.next_offset, finish=True)), result)}"
+        )
     held = state.held
     held = held.take_rows(np.lexsort((held.offset, held.system_us)))
-    told.held = _name_events(held.offset.tolist(), held.system_us.tolist(), held.flags.tolist())
-    return told
+    result.held = _name_events(held.offset.tolist(), held.system_us.tolist(), held.flags.tolist())
+    return result
 
 
-def _describe(step: Step, told: Transcript) -> str:
+def _describe(step: Step, result: Transcript) -> str:
     left = step.released
     released = _name_events(left.offset.tolist(), left.system_us.tolist(), left.flags.tolist())
     dropped = [
         (offset, Reason(reason).name.lower())
         for offset, reason in zip(step.dropped.offset.tolist(), step.dropped.reason.tolist(), strict=True)
     ]
-    told.released += released
-    told.dropped += dropped
+    result.released += released
+    result.dropped += dropped
     return "; ".join([f"dropped as {reason}" for _, reason in dropped] + [f"releases {_join_events(released)}"])
 
 

@@ -20,13 +20,13 @@ DAY_US = 24 * HOUR_US
 
 TICK_MIN = 1_000
 TICK_MAX = 253_402_300_799_999_999
+# The time of the final CTI: nothing follows.
 INFINITY = 2**63 - 1
-"""The time of the final CTI: nothing follows."""
+# Below every valid time, far enough from the edge of int64 that a tolerance can be subtracted or added.
 NEVER = -(2**62)
-"""Below every valid time, far enough from the edge of int64 that a tolerance can be subtracted or added."""
 
+# The longest duration: from year 1 to year 9999. With it every sum of a time and durations stays within int64.
 DURATION_US_MAX = 3_652_059 * DAY_US
-"""The longest duration: from year 1 to year 9999. With it every sum of a time and durations stays within int64."""
 
 _UNITS_US = {"us": 1, "ms": MILLISECOND_US, "s": SECOND_US, "m": MINUTE_US, "h": HOUR_US, "d": DAY_US}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s|m|h|d)")

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 Ints = NDArray[np.int64]
 Objects = NDArray[np.object_]
+# A numpy array of objects (bytes or None), or an Arrow binary column.
 Payload = Any
-"""A numpy array of objects (bytes or None), or an Arrow binary column."""
 
 
+# So many bytes of payload an Arrow column with offsets of 32 bits can hold.
 BYTES_MAX = 2**31 - 1
-"""So many bytes of payload an Arrow column with offsets of 32 bits can hold."""
 
 
 def take_rows(column: Payload, rows: Ints) -> Payload:

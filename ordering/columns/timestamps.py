@@ -24,12 +24,12 @@ import pyarrow as pa
 from ordering.errors import SettingError
 from ordering.ticks import DAY_US, TICK_MAX, TICK_MIN
 
+# What may be declared. ``auto`` takes ISO text, and numbers by their size: below 1e11 seconds, 1e14 ms, 1e17 us, else ns.
 UNITS: Final = ("auto", "iso", "s", "ms", "us", "ns")
-"""What may be declared. ``auto`` takes ISO text, and numbers by their size: below 1e11 seconds, 1e14 ms, 1e17 us, else ns."""
 
 Ticks = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
+# Texts of one length, one row for each position in the text and one column for each value.
 Characters = npt.NDArray[np.uint8]
-"""Texts of one length, one row for each position in the text and one column for each value."""
 
 _INT64_MAX = 2**63 - 1
 _AUTO_BELOW = {"s": 10**11, "ms": 10**14, "us": 10**17, "ns": _INT64_MAX}

@@ -30,8 +30,8 @@ from ordering.protocol.wire import (
 from ordering.testing import batch_of
 from ordering.ticks import NEVER
 
-_CUT = 5
-"""Records in a batch of the model: any number must do."""
+# Records in a batch of the model: any number must give the same.
+_BATCH_RECORDS = 5
 
 
 def answer(operation: str, given: Json) -> Json:
@@ -111,7 +111,7 @@ def _read(given: Json) -> Json:
     log = _log_of(given["log"], partition)
     reader = PartitionReader(partition, partitions, given["start_us"])
     accepted = reader.accept(log)
-    told: Json = {
+    reply: Json = {
         "accepted": [
             [position, int(log.number[row]), int(log.seq[row])]
             for position, row in zip(accepted.position.tolist(), accepted.rows.tolist(), strict=True)
@@ -125,8 +125,8 @@ def _read(given: Json) -> Json:
     }
     if given["start_us"] is None:
         valid = last_promises(log, partition, partitions)
-        told["valid"] = [[number, cti.c, cti.n, cti.ahead] for number, cti in sorted(valid.items())]
-    return told
+        reply["valid"] = [[number, cti.c, cti.n, cti.ahead] for number, cti in sorted(valid.items())]
+    return reply
 
 
 def _log_of(lines: list[Json], partition: int) -> Log:
@@ -155,17 +155,17 @@ def _write(given: Json) -> Json:
         joined_us=NEVER if given["joined_us"] is None else given["joined_us"],
     )
     state = model.new_state()
-    told: Json = {"channels": {str(partition): [] for partition in range(given["output_partitions"])}, "dropped": [], "ctis": []}
+    reply: Json = {"channels": {str(partition): [] for partition in range(given["output_partitions"])}, "dropped": [], "ctis": []}
     for batch in _batches(given):
         step = model.step(state, batch)
         left = step.released
         columns = left.seq, left.system_us, left.event_time_us, left.arrival_us, left.offset, left.flags
         for partition, header in zip(left.output_partition.tolist(), encode_event_headers(*columns, left.number), strict=True):
-            told["channels"][str(partition)].append(header.hex())
+            reply["channels"][str(partition)].append(header.hex())
         reasons = [Reason(reason).name.lower() for reason in step.dropped.reason.tolist()]
-        told["dropped"] += [list(drop) for drop in zip(step.dropped.offset.tolist(), reasons, strict=True)]
-        told["ctis"] += [[cti.output_partition, cti.c, cti.n, cti.ahead] for cti in step.ctis]
-    return told
+        reply["dropped"] += [list(drop) for drop in zip(step.dropped.offset.tolist(), reasons, strict=True)]
+        reply["ctis"] += [[cti.output_partition, cti.c, cti.n, cti.ahead] for cti in step.ctis]
+    return reply
 
 
 def _policies_of(fields: Json) -> Policies:
@@ -176,7 +176,7 @@ def _policies_of(fields: Json) -> Policies:
 def _batches(given: Json) -> Iterator[Batch]:
     """Yield the log in batches of a few records, each journaled fact with the batch in which its position lies."""
     records = [_record_of(line) for line in given["log"]]
-    cuts = [records[at : at + _CUT] for at in range(0, len(records), _CUT)] or [[]]
+    cuts = [records[at : at + _BATCH_RECORDS] for at in range(0, len(records), _BATCH_RECORDS)] or [[]]
     facts = {name: [(position, us) for position, us in given[name]] for name in ("estimates", "imports")}
     end_offset = max(
         [record.offset + 1 for record in records[-1:]] + [position for each in facts.values() for position, _ in each], default=0

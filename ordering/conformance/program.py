@@ -17,8 +17,8 @@ from threading import Event, Timer
 from types import TracebackType
 from typing import IO, Any
 
+# How long a program may take for one answer by default.
 TIMEOUT_S = 60.0
-"""How long a program may take for one answer by default."""
 _GRACE_S = 1.0
 
 

@@ -1,13 +1,13 @@
 """
 Explanations: what happened to an event, and because of which other record.
 
-An :class:`Explainer` walks the log of one input partition once more, record by record, and tells of each event which
-watermark it met and which record had set that watermark, what each policy made of it, and what released it. The model
-itself keeps none of this: whoever asks replays the same batches, with the same estimates and imported CTIs.
+An :class:`Explainer` walks the log of one input partition once more, record by record. For each event it gives the watermark
+that the event met and the record that had set it, the action of each policy, and the record that released the event. The model
+keeps none of this: to ask, replay the same batches with the same estimates and imported CTIs.
 
-Law: an explanation agrees with :meth:`ordering.model.step.Model.step` on everything both tell. Whoever it names as having set a
-watermark is the first that brought the watermark to that value; and it depends on the log, the settings and the journal
-alone, not on where batches are cut.
+Law: an explanation agrees with :meth:`ordering.model.step.Model.step` in all that both say. The setter of a watermark is the
+first that brought the watermark to that value. An explanation depends on the log, the settings and the journal alone, not on
+where batches are cut.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from ordering.ticks import INFINITY, NEVER
 
 __all__ = ["Explainer", "Explanation", "Mover", "Policy", "PolicyStep", "Setter", "Verdict"]
 
+# Tables smaller than this are not searched for entries that may go.
 _TIDY_FROM = 1_024
-"""Tables smaller than this are not searched for entries that may go."""
 
 
 class _Mark(NamedTuple):
-    """A time that only rises, who brought it there first, and when: records, estimates and imports are counted from 1."""
+    """A time that only rises, who brought it there first, and at which turn: records, estimates and imports are counted from 1."""
 
     time_us: int = NEVER
     setter: Setter | None = None
     turn: int = 0
 
-    def raise_to(self, time_us: int, what: Mover, offset: int | None, when: int) -> _Mark:
-        """Return the mark after somebody brought *time_us*."""
-        return _Mark(time_us, Setter(what, offset, time_us), when) if time_us > self.time_us else self
+    def raise_to(self, time_us: int, mover: Mover, offset: int | None, turn: int) -> _Mark:
+        """Return the mark after *mover* brought *time_us* at *turn*."""
+        return _Mark(time_us, Setter(mover, offset, time_us), turn) if time_us > self.time_us else self
 
     def lower_by(self, by_us: int) -> _Mark:
         """Return the mark that stays so far behind this one."""
@@ -52,7 +52,7 @@ _UNSET = _Mark()
 
 
 class _Record(NamedTuple):
-    """One row of a batch; without an event time the arrival is it; ``start_us`` and ``end_us`` are None where the shape has none."""
+    """One row of a batch; without an event time its arrival is used; ``start_us`` and ``end_us`` are None if the shape has none."""
 
     offset: int
     stamped_us: int
@@ -67,7 +67,7 @@ class _Record(NamedTuple):
 
 @dataclass(slots=True)
 class _Fate:
-    """One event on its way through the policies: ``system_us`` is None once it is dropped; ``accepted_us`` moves its timeline."""
+    """One event on its way through the policies: ``system_us`` is None once dropped; ``accepted_us`` raises its timeline's watermark."""
 
     system_us: int | None
     accepted_us: int = NEVER
@@ -88,16 +88,16 @@ class _Fate:
         return self.system_us
 
 
+# Compares a record with one policy, given its event time and the watermark it met.
 _Test = Callable[[_Record, int, _Fate, _Mark], None]
-"""Holds a record with its event time against one policy, given the watermark it met."""
 
 
 class Explainer:
     """
     Explains the records of one input partition.
 
-    Its memory holds what the time model must know too - timelines not below the floor, start edges that may still be met -
-    and those explanations that wait for their event's release.
+    Its memory holds timelines not below the floor and start edges that may still be met, as the model's does, and the
+    explanations of held events.
 
     Args:
         policies: The input's time policies.
@@ -131,8 +131,8 @@ class Explainer:
 
     def walk(self, batch: Batch) -> Iterator[Explanation]:
         """
-        Walk a batch, which must follow the one before, and yield the explanations that became complete: of a dropped event
-        at its record, of a kept one when it is released.
+        Walk a batch, which must follow the one before; yield the explanations that it completes: of a dropped event at its
+        record, of a kept one when it is released.
         """
         facts = deque(_facts(batch))
         for record in _records(batch, self._over):
@@ -148,15 +148,15 @@ class Explainer:
             yield from self._release_by_floor()
 
     def held(self) -> list[Explanation]:
-        """Return the wanted explanations of events that are still held, in the order in which they would leave together."""
+        """Return the wanted explanations of events still held, in release order."""
         return self._waiting.all()
 
-    def _apply_fact(self, position: int, what: Mover, time_us: int) -> Iterator[Explanation]:
+    def _apply_fact(self, position: int, mover: Mover, time_us: int) -> Iterator[Explanation]:
         self._turn += 1
-        if what is Mover.IMPORT:
-            self._promise = self._promise.raise_to(time_us, what, position, self._turn)
+        if mover is Mover.IMPORT:
+            self._promise = self._promise.raise_to(time_us, mover, position, self._turn)
         else:
-            self._arrival = self._arrival.raise_to(time_us, what, position, self._turn)
+            self._arrival = self._arrival.raise_to(time_us, mover, position, self._turn)
         self._floor = self._current_floor()
         yield from self._release_by_floor()
 
@@ -166,33 +166,35 @@ class Explainer:
         self._arrival = self._arrival.raise_to(record.stamped_us, Mover.ARRIVAL, record.offset, self._turn)
         t = self._time_of(record)
         fate = self._judge(record, t, watermark)
-        told = self._explain(record, t, fate)
-        if told.system_us is not None and t is not None:
+        explanation = self._explain(record, t, fate)
+        if explanation.system_us is not None and t is not None:
             self._timelines.accept(record.timeline, fate.accepted_us, record.offset, self._turn)
             if record.start_us == NEVER:
-                self._starts.accept((record.timeline, record.identity, t), told.system_us, record.offset, self._turn)
-        elif told.verdict is Verdict.SOURCE_CTI:
+                self._starts.accept((record.timeline, record.identity, t), explanation.system_us, record.offset, self._turn)
+        elif explanation.verdict is Verdict.SOURCE_CTI:
             self._promise = self._promise.raise_to(record.source_cti_us, Mover.SOURCE_CTI, record.offset, self._turn)
-        if self._is_wanted(told):
-            if told.system_us is None:
-                yield told
+        if self._is_wanted(explanation):
+            if explanation.system_us is None:
+                yield explanation
             else:
-                self._waiting.add(record.timeline, told.system_us, told)
+                self._waiting.add(record.timeline, explanation.system_us, explanation)
         self._floor = self._current_floor()
         yield from self._release(record.timeline)
         self._timelines.prune(self._floor.time_us + self._policies.reorder_us)
         self._starts.prune(lambda timeline: self._watermark(timeline).time_us)
 
     def _time_of(self, record: _Record) -> int | None:
-        """Return the event time; of a source's CTI its ``c``; None where there is none."""
+        """Return the event time, or the ``c`` of a source's CTI; None if there is neither."""
         if record.source_cti_us > NEVER:
             return record.source_cti_us
         if not record.readable:
             return None
         return self._arrival.time_us if record.event_time_us is None else record.event_time_us
 
-    def _is_wanted(self, told: Explanation) -> bool:
-        return (self._offsets is None or told.offset in self._offsets) and (self._verdicts is None or told.verdict in self._verdicts)
+    def _is_wanted(self, explanation: Explanation) -> bool:
+        return (self._offsets is None or explanation.offset in self._offsets) and (
+            self._verdicts is None or explanation.verdict in self._verdicts
+        )
 
     def _explain(self, record: _Record, t: int | None, fate: _Fate) -> Explanation:
         is_event = record.source_cti_us <= NEVER
@@ -219,7 +221,7 @@ class Explainer:
         )
 
     def _judge(self, record: _Record, t: int | None, watermark: _Mark) -> _Fate:
-        """Hold a record against all policies in their order (spec section 2)."""
+        """Put a record through all policies in their order (spec section 2)."""
         fate = _Fate(t)
         if t is None:
             return fate
@@ -289,32 +291,32 @@ class Explainer:
         return _higher(own.lower_by(self._policies.reorder_us), self._floor) if own.time_us > NEVER else self._floor
 
     def _release(self, timeline: bytes) -> Iterator[Explanation]:
-        """Yield what the watermark of the timeline just heard and the floor let out, in the model's order."""
+        """Yield the events that the floor or the watermark of *timeline* releases, in the model's order."""
         if self._waiting:
             yield from sorted([*self._pop_timeline(timeline), *self._release_by_floor()], key=_release_key)
 
     def _pop_timeline(self, timeline: bytes) -> Iterator[Explanation]:
         watermark = self._watermark(timeline)
-        for told in self._waiting.pop_below(timeline, watermark.time_us):
-            yield replace(told, released_by=watermark.setter)
+        for explanation in self._waiting.pop_below(timeline, watermark.time_us):
+            yield replace(explanation, released_by=watermark.setter)
 
     def _release_by_floor(self) -> Iterator[Explanation]:
-        out = [self._pop_timeline(timeline) for timeline in self._waiting.timelines_below(self._floor.time_us)]
-        yield from sorted((told for left in out for told in left), key=_release_key)
+        due = [self._pop_timeline(timeline) for timeline in self._waiting.timelines_below(self._floor.time_us)]
+        yield from sorted((explanation for released in due for explanation in released), key=_release_key)
 
 
-def _release_key(told: Explanation) -> tuple[int, int]:
-    """Return what events that leave at one moment are sorted by."""
-    return (told.system_us if told.system_us is not None else NEVER, told.offset)
+def _release_key(explanation: Explanation) -> tuple[int, int]:
+    """Return the sort key of events that are released together."""
+    return (explanation.system_us if explanation.system_us is not None else NEVER, explanation.offset)
 
 
-def _higher(one: _Mark, other: _Mark) -> _Mark:
-    """Return the higher of two marks; of equals the one that was there first."""
-    return other if (other.time_us, -other.turn) > (one.time_us, -one.turn) else one
+def _higher(left: _Mark, right: _Mark) -> _Mark:
+    """Return the higher of two marks; of equal ones the earlier."""
+    return right if (right.time_us, -right.turn) > (left.time_us, -left.turn) else left
 
 
 class _Timelines:
-    """The largest system timestamp accepted on each timeline, forgotten once the floor is above what it still means."""
+    """The largest system timestamp accepted on each timeline, forgotten once its watermark is below the floor."""
 
     def __init__(self) -> None:
         self._largest: dict[bytes, _Mark] = {}
@@ -333,12 +335,12 @@ class _Timelines:
             self._tidy_at = max(_TIDY_FROM, 2 * len(self._largest))
 
 
+# Timeline, identity and event time of a start edge: by these its end edge finds it.
 _Start = tuple[bytes, bytes, int]
-"""Timeline, identity and event time of a start edge: by these its end edge finds it."""
 
 
 class _Starts:
-    """The largest adjusted system timestamp of each start edge that may still be held."""
+    """The largest system timestamp of each start edge that may still be held."""
 
     def __init__(self) -> None:
         self._marks: dict[_Start, _Mark] = {}
@@ -362,20 +364,20 @@ class _HeldExplanations:
 
     def __init__(self) -> None:
         self._heaps: dict[bytes, list[tuple[int, int, Explanation]]] = {}
-        # For every timeline with something held its least system timestamp, among others that are no longer true.
+        # For every timeline with something held its least system timestamp, among outdated entries.
         self._least: list[tuple[int, bytes]] = []
 
     def __bool__(self) -> bool:
         return bool(self._heaps)
 
-    def add(self, timeline: bytes, system_us: int, told: Explanation) -> None:
+    def add(self, timeline: bytes, system_us: int, explanation: Explanation) -> None:
         heap = self._heaps.setdefault(timeline, [])
-        heappush(heap, (system_us, told.offset, told))
-        if heap[0][2] is told:
+        heappush(heap, (system_us, explanation.offset, explanation))
+        if heap[0][2] is explanation:
             heappush(self._least, (system_us, timeline))
 
     def pop_below(self, timeline: bytes, bound_us: int) -> list[Explanation]:
-        """Take out what lies below *bound_us* on one timeline, in order."""
+        """Take out the explanations below *bound_us* of one timeline, in order."""
         heap, out = self._heaps.get(timeline, []), []
         while heap and heap[0][0] < bound_us:
             out.append(heappop(heap)[2])
@@ -386,19 +388,19 @@ class _HeldExplanations:
         return out
 
     def timelines_below(self, bound_us: int) -> list[bytes]:
-        """Return the timelines on which something lies below *bound_us*; all of that must be taken out."""
-        found = set()
+        """Return the timelines on which something lies below *bound_us*; the caller must take all of that out."""
+        timelines = set()
         while self._least and self._least[0][0] < bound_us:
             _, timeline = heappop(self._least)
             if timeline in self._heaps and self._heaps[timeline][0][0] < bound_us:
-                found.add(timeline)
+                timelines.add(timeline)
         if len(self._least) > _TIDY_FROM + 2 * len(self._heaps):
             self._least = [(heap[0][0], timeline) for timeline, heap in self._heaps.items()]
             heapify(self._least)
-        return list(found)
+        return list(timelines)
 
     def all(self) -> list[Explanation]:
-        return sorted((told for heap in self._heaps.values() for _, _, told in heap), key=_release_key)
+        return sorted((explanation for heap in self._heaps.values() for _, _, explanation in heap), key=_release_key)
 
 
 def _facts(batch: Batch) -> list[tuple[int, Mover, int]]:
@@ -430,7 +432,7 @@ def _numbers(column: NDArray[np.int64] | None, rows: int) -> list[int] | list[No
 
 
 def _octets(column: Any, rows: int) -> list[bytes]:
-    """Return the bytes of a key column, which is an Arrow column, an array of objects, or missing; null is zero bytes."""
+    """Return a key column (an Arrow column, an array of objects, or None) as bytes; null is zero bytes."""
     if column is None:
         return [b""] * rows
     values = column.tolist()

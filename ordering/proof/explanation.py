@@ -1,8 +1,8 @@
 """
-The explanation of one event: what each policy made of it, which watermark it met, who had set that, what released it.
+The explanation of one event: the action of each policy, the watermark it met and its setter, and the record that released it.
 
-Law: an explanation names times as they stood when the event came, and whoever it names stands in the same input
-partition as the event. :mod:`ordering.proof.explain` makes explanations from a log; :mod:`ordering.model.step` makes none.
+Law: an explanation has times as they were when the event came, and every record it names is of the event's input partition.
+:mod:`ordering.proof.explain` makes explanations from a log.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any
 from ordering.policies import Action
 from ordering.ticks import NEVER, format_tick
 
+# How a partition is called in explanations: its number, or what the user calls it.
 Label = str | int | float | bool | None
-"""How a partition is called in explanations: its number, or what the user calls it."""
 
 
 class Verdict(StrEnum):
@@ -59,8 +59,8 @@ class Setter:
     Who set a time.
 
     Args:
-        what: By which means.
-        offset: Offset of the record, in the partition of the event it is told of; of an estimate or an imported CTI its
+        mover: By which means.
+        offset: Offset of the record, in the input partition of the explained event; of an estimate or an imported CTI its
             position; None for joining and the end.
         time_us: The system timestamp, arrival, estimated arrival, or CTI it brought along, in microseconds.
     """
@@ -70,7 +70,7 @@ class Setter:
     time_us: int
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what, offset and time, the time as ISO-8601."""
+        """Return the mover (as ``what``), the offset and the time as ISO-8601."""
         return {"what": self.mover.value, "offset": self.offset, "time": _time(self.time_us)}
 
     def __str__(self) -> str:
@@ -132,20 +132,20 @@ class PolicyStep:
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """
-    What happened to one record. Times are microseconds.
+    The fate of one record. Times are microseconds.
 
     Args:
-        partition: The input partition. Every record named here stands in it: nothing in one reaches into another.
+        partition: The input partition, also of every record named here.
         offset: The record.
-        verdict: What became of it.
-        event_time_us: Its event time; of a source's CTI its ``c``; None where unreadable.
+        verdict: Its fate in one word.
+        event_time_us: Its event time; of a source's CTI its ``c``; None if unreadable.
         stamped_us: Its arrival as stamped.
-        arrival_us: Its arrival as it counts; above ``stamped_us`` where clamped.
-        clamped_by: Who had set the arrival it was clamped to; None where it was not.
-        watermark_us: The watermark its timeline had when it came; ``NEVER`` where none, None where it was not held against it.
-        watermark_set_by: Who brought the watermark there first; None where there was none.
+        arrival_us: Its arrival as it counts; above ``stamped_us`` if clamped.
+        clamped_by: Who had set the arrival it was clamped to; None if it was not.
+        watermark_us: The watermark its timeline had when it came; ``NEVER`` if none, None if the event was not compared with it.
+        watermark_set_by: Who brought the watermark there first; None if there was none.
         steps: Every policy that touched it, in order; the last one dropped it, if it was dropped.
-        system_us: The system timestamp it carries; None where it was not kept.
+        system_us: The system timestamp it carries; None if it was not kept.
         end_us: Of a kept interval its end, after its system timestamp.
         released_upon: Who brought its timeline's watermark past it; None: still held when the explanation was asked for, or not kept.
     """
@@ -170,7 +170,7 @@ class Explanation:
         return tuple(step.policy.value for step in self.steps)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it as JSON takes it: times as ISO-8601, None where there is none."""
+        """Return all of it fit for JSON: times as ISO-8601, None if there is none."""
         return {
             "partition": self.partition,
             "offset": self.offset,

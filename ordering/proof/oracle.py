@@ -58,7 +58,7 @@ def compute_story(
     finish: bool = False,
 ) -> Story:
     """
-    Walk one input partition in offset order and tell what becomes of every record.
+    Walk one input partition in offset order and return the fate of every record.
 
     Args:
         records: The log, offsets rising (gaps allowed).
@@ -77,16 +77,20 @@ def compute_story(
         raise SettingError("late may be off only without OVER", where="late", fix="give late a duration", example='late = "5s"')
     walk = _Walk(policies, over, output_partitions, roster, delay_us)
     walk.join(joined_us)
-    heard = [(at, 0, Setter(SetBy.ESTIMATE, at), us) for at, us in (estimates or {}).items()]
-    heard += [(at, 0, Setter(SetBy.IMPORT, at), us) for at, us in (imports or {}).items()]
-    log: list[tuple[int, int, Setter, int | Record]] = [*heard, *((one.offset, 1, Setter(SetBy.EVENT, one.offset), one) for one in records)]
-    for at, _, setter, what in sorted(log, key=lambda entry: entry[:2]):
-        if isinstance(what, Record):
-            walk.apply_record(what)
+    facts = [(position, 0, Setter(SetBy.ESTIMATE, position), us) for position, us in (estimates or {}).items()]
+    facts += [(position, 0, Setter(SetBy.IMPORT, position), us) for position, us in (imports or {}).items()]
+    log: list[tuple[int, int, Setter, int | Record]] = [
+        *facts,
+        *((record.offset, 1, Setter(SetBy.EVENT, record.offset), record) for record in records),
+    ]
+    # At one position facts come before the record.
+    for position, _, setter, entry in sorted(log, key=lambda row: row[:2]):
+        if isinstance(entry, Record):
+            walk.apply_record(entry)
         elif setter.by is SetBy.ESTIMATE:
-            walk.apply_estimate(at, what)
+            walk.apply_estimate(position, entry)
         else:
-            walk.apply_import(at, what)
+            walk.apply_import(position, entry)
     if finish:
         walk.apply_end()
     walk.story.held = sorted(walk.held)
@@ -126,18 +130,18 @@ class _Walk:
         arrived = self._raise(self.arrival, record.arrival_us, Setter(SetBy.ARRIVAL, record.offset))
         self.story.counts["arrival_clamps"] += arrived.time_us > record.arrival_us
         timeline = record.key if self.over else b""
-        heard, ends_a_span, accepted = SetBy.EVENT, False, False
+        trigger, is_end_edge, is_accepted = SetBy.EVENT, False, False
         if record.source_cti_us is not None:
-            heard = self._judge_source_cti(record.offset, record.source_cti_us, arrived)
+            trigger = self._judge_source_cti(record.offset, record.source_cti_us, arrived)
         elif record.event_time_us is None:
             self.story.counts["unreadable"] += 1
         else:
-            ends_a_span = record.is_end_edge
-            accepted = self._judge(record, record.event_time_us, arrived, timeline)
-        counted = accepted and not ends_a_span
-        self.accepted += counted
+            is_end_edge = record.is_end_edge
+            is_accepted = self._judge(record, record.event_time_us, arrived, timeline)
+        is_counted = is_accepted and not is_end_edge
+        self.accepted += is_counted
         self.next_offset, self.arrival = record.offset + 1, arrived
-        self._release(timeline, heard, counted, ends_a_span)
+        self._release(timeline, trigger, is_counted, is_end_edge)
 
     def apply_estimate(self, position: int, frontier_us: int) -> None:
         self.turn += 1
@@ -215,7 +219,7 @@ class _Walk:
         return True
 
     def _violation_action(self, record: Record) -> Action:
-        """What becomes of an event before a CTI: only what reaches past the CTI can be moved up to it."""
+        """Return the action for an event before a CTI: only what reaches past the CTI can be moved up to it."""
         reaches_past = record.shape is Shape.EDGE or (record.end_us is not None and record.end_us > self.punctuation.time_us)
         return self.policies.cti_violation_action if reaches_past else Action.DROP
 
@@ -240,7 +244,7 @@ class _Walk:
             return s, max(record.end_us, s + 1)
         if record.start_us is None or record.start_us == NEVER:
             return s, None
-        starts = [self.held[at] for at in self.starts[timeline, self._identity(record), record.start_us] if at in self.held]
+        starts = [self.held[offset] for offset in self.starts[timeline, self._identity(record), record.start_us] if offset in self.held]
         limit_us, by = max([(start.system_us, start.offset) for start in starts] + [(record.start_us, record.offset)])
         if s > limit_us:
             return s, None
@@ -271,8 +275,8 @@ class _Walk:
         if record.start_us == NEVER:
             self.starts[timeline, self._identity(record), t].append(record.offset)
 
-    def _release(self, timeline: bytes | None, heard: SetBy, counted: bool = False, ends_a_span: bool = False) -> None:
-        """Let out what the floor allows of all timelines, and what its watermark allows of the one just heard."""
+    def _release(self, timeline: bytes | None, trigger: SetBy, is_counted: bool = False, is_end_edge: bool = False) -> None:
+        """Release what the floor allows of all timelines, and what its watermark allows of the record's own."""
         due = self._pop_below(self.all_held, highest(*self._floors()).time_us)
         if timeline is not None:
             due += self._pop_below(self.heaps[timeline], self._watermark(timeline).time_us)
@@ -291,20 +295,20 @@ class _Walk:
                 watermark_us=watermark.time_us,
                 watermark_setter=watermark.setter,
                 tied_setters=frozenset(mark.setter.by for mark in marks if mark.time_us == watermark.time_us),
-                trigger=heard,
+                trigger=trigger,
                 accepted_count=self.accepted,
-                is_counted=counted,
-                is_end_edge=ends_a_span,
+                is_counted=is_counted,
+                is_end_edge=is_end_edge,
             )
         )
 
     def _pop_below(self, heap: list[tuple[int, int]], bound_us: int) -> list[OrderedEvent]:
-        found = []
+        popped = []
         while heap and heap[0][0] < bound_us:
             _, offset = heappop(heap)
             if offset in self.held:
-                found.append(self.held.pop(offset))
-        return found
+                popped.append(self.held.pop(offset))
+        return popped
 
 
 def partition_of(key: bytes, partitions: int) -> int:
@@ -315,12 +319,12 @@ def partition_of(key: bytes, partitions: int) -> int:
 def murmur2(data: bytes) -> int:
     """Return Kafka's 32-bit murmur2 hash, unsigned."""
     hashed = 0x9747B28C ^ len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        word = int.from_bytes(data[at : at + 4], "little") * 0x5BD1E995 & 0xFFFFFFFF
+    words_end = len(data) & ~3
+    for start in range(0, words_end, 4):
+        word = int.from_bytes(data[start : start + 4], "little") * 0x5BD1E995 & 0xFFFFFFFF
         word = (word ^ word >> 24) * 0x5BD1E995 & 0xFFFFFFFF
         hashed = hashed * 0x5BD1E995 & 0xFFFFFFFF ^ word
-    if whole < len(data):
-        hashed = (hashed ^ int.from_bytes(data[whole:], "little")) * 0x5BD1E995 & 0xFFFFFFFF
+    if words_end < len(data):
+        hashed = (hashed ^ int.from_bytes(data[words_end:], "little")) * 0x5BD1E995 & 0xFFFFFFFF
     hashed = (hashed ^ hashed >> 13) * 0x5BD1E995 & 0xFFFFFFFF
     return hashed ^ hashed >> 15

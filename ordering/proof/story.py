@@ -1,5 +1,5 @@
 """
-The story of one input partition's log: what becomes of each record, as the oracle tells it and tests compare it.
+The story of one input partition's log: the fate of each record, as the oracle computes it and tests compare it.
 
 Law: a story knows nothing of batches. Each *snapshot* is taken after one record, estimate, import or the end, so whatever way
 the log is cut, what holds at a batch's end is some snapshot.
@@ -77,9 +77,9 @@ class Setter:
 @dataclass(frozen=True, slots=True)
 class Ruling:
     """
-    One policy speaking of one event: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
+    One policy applied to one event: ``early``, ``cti_violation``, ``late``, ``out_of_order`` or ``lifted_end``.
 
-    ``limit_us`` is what the event's time was held against (the latest time not early; the CTI; the earliest time not late;
+    ``limit_us`` is the limit that the event's time was compared with (the latest time not early; the CTI; the earliest time not late;
     the watermark; the start edge's s), *setter* who set that limit, ``system_us`` the time after it; None: dropped.
     """
 
@@ -92,8 +92,8 @@ class Ruling:
 @dataclass(slots=True)
 class EventTrace:
     """
-    What one event met: its clamped arrival, its timeline's watermark as it stood before the record and who had set it,
-    every ruling in order, and its system timestamp in the end (None: dropped).
+    One event's way: its clamped arrival, its timeline's watermark before the record and who had set it, every ruling in order,
+    and its system timestamp in the end (None: dropped).
     """
 
     offset: int
@@ -107,9 +107,9 @@ class EventTrace:
 @dataclass(frozen=True, slots=True)
 class OrderedEvent:
     """
-    One event as the ordered topic carries it; ``arrival_us`` is clamped, *policies* names what changed a time of it.
+    One event as the ordered topic carries it; ``arrival_us`` is clamped, *policies* are those that changed a time of it.
 
-    ``end_us`` is an interval's end as readers compute it, *moment* the place in ``Story.moments`` at which it left.
+    ``end_us`` is an interval's end as readers compute it, *snapshot_index* the place in ``Story.snapshots`` at which it left.
     """
 
     output_partition: int
@@ -137,20 +137,20 @@ class Dropped:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """
-    What holds at the start, after a record, an estimate, an import or the end.
+    The state at the start, after a record, an estimate, an import or the end.
 
     Args:
         next_offset: The first offset not yet judged.
         frontier_us: A.
-        c: What a CTI there says: no event still to come lies below it.
-        released: How many events of the story are out.
+        c: The c of a CTI there: no event still to come lies below it.
+        released_count: How many events of the story are out.
         watermark_us: The one timeline's watermark, with OVER the floor; ``c`` is this minus the delay.
         watermark_setter: Who set that watermark first.
-        shared_by: What else stands just there.
-        heard: What was heard: a record is ``EVENT``, a CTI that its source enqueued ``SOURCE``.
-        accepted: How many events were accepted by then, end edges not counted.
-        counted: Whether what was heard is one of those.
-        ends_a_span: Whether it is an end edge, upon which application time is not looked at.
+        tied_setters: What set other marks to the same time.
+        trigger: What the snapshot follows: a record is ``EVENT``, a CTI that its source enqueued ``SOURCE``.
+        accepted_count: How many events were accepted by then, end edges not counted.
+        is_counted: Whether the snapshot follows one of those.
+        is_end_edge: Whether it follows an end edge, after which application time is not compared.
     """
 
     next_offset: int
@@ -166,24 +166,24 @@ class Snapshot:
     is_end_edge: bool
 
     def is_due(self, generation: Generation, last_us: int) -> bool:
-        """Return whether a CTI is generated at this record; ``last_us`` is the watermark at the CTI point before (else ``NEVER``)."""
+        """Return whether a CTI is due at this record; ``last_us`` is the watermark at the CTI point before (else ``NEVER``)."""
         if generation.is_per_batch or self.trigger not in (SetBy.EVENT, SetBy.SOURCE):
             return False
         by_count = generation.every_events is not None and self.is_counted and self.accepted_count % generation.every_events == 0
-        looked_at = generation.every_us is not None and not self.is_end_edge
-        by_time = looked_at and self.watermark_us - last_us >= (generation.every_us or 0)
+        is_compared = generation.every_us is not None and not self.is_end_edge
+        by_time = is_compared and self.watermark_us - last_us >= (generation.every_us or 0)
         return self.trigger is SetBy.SOURCE or by_count or by_time
 
 
 @dataclass(slots=True)
 class Story:
     """
-    Everything that came of one input partition's log.
+    All that becomes of one input partition's log.
 
-    ``ordered`` stands in release order; ``watermarks`` tells for each offset which watermark its event met (early and
-    unreadable records meet none), ``met`` the whole explanation of each event, early ones too; ``counts`` has
+    ``ordered`` stands in release order; ``watermarks`` has for each offset the watermark its event met (early and
+    unreadable records meet none), ``traces`` the whole way of each event, early ones too; ``counts`` has
     ``unreadable``, ``source_ctis``, ``early``, ``arrival_clamps`` and, each as ``_adjusted`` and ``_dropped``, ``cti_violation``,
-    ``late`` and ``out_of_order``. ``reached`` tells for each accepted event (timeline, how far it lifted the largest s).
+    ``late`` and ``out_of_order``. ``accepted_us`` has for each accepted event (timeline, the largest s that it brought).
     """
 
     ordered: list[OrderedEvent] = field(default_factory=list)
@@ -199,33 +199,33 @@ class Story:
         """Return one channel's sequence; its events are numbered 0, 1, 2, ..."""
         return [event for event in self.ordered if event.output_partition == output_partition]
 
-    def promise(self, moment: Snapshot, output_partition: int) -> tuple[int, int]:
-        """Return the channel's ``(n, ahead)`` at *moment*: events out by then, and how many of them are not below its ``c``."""
-        out = self._out(moment, output_partition)
-        return len(out), sum(event.system_us >= moment.c for event in out)
+    def promise(self, snapshot: Snapshot, output_partition: int) -> tuple[int, int]:
+        """Return the channel's ``(n, ahead)`` at *snapshot*: events out by then, and how many of them are not below its ``c``."""
+        out = self._out(snapshot, output_partition)
+        return len(out), sum(event.system_us >= snapshot.c for event in out)
 
-    def largest_us(self, moment: Snapshot, output_partition: int) -> int | None:
-        """Return the largest system timestamp released in the channel by *moment*; None: no event is out."""
-        return max((event.system_us for event in self._out(moment, output_partition)), default=None)
+    def largest_us(self, snapshot: Snapshot, output_partition: int) -> int | None:
+        """Return the largest system timestamp released in the channel by *snapshot*; None: no event is out."""
+        return max((event.system_us for event in self._out(snapshot, output_partition)), default=None)
 
-    def substreams(self, moment: Snapshot, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
+    def substreams(self, snapshot: Snapshot, reorder_us: int) -> dict[bytes, tuple[int, int | None]]:
         """
-        Return for each substream that has an accepted event by *moment* its watermark and the largest s released of it.
+        Return for each substream that has an accepted event by *snapshot* its watermark and the largest s released of it.
 
         A CTI there may list any whose watermark is above its ``c`` (spec section 4).
         """
         known: dict[bytes, int] = {}
-        for offset, (timeline, reached_us) in self.accepted_us.items():
-            if offset < moment.next_offset:
-                known[timeline] = max(reached_us - reorder_us, moment.watermark_us, known.get(timeline, NEVER))
+        for offset, (timeline, accepted_us) in self.accepted_us.items():
+            if offset < snapshot.next_offset:
+                known[timeline] = max(accepted_us - reorder_us, snapshot.watermark_us, known.get(timeline, NEVER))
         out: dict[bytes, int] = {}
-        for event in self.ordered[: moment.released_count]:
+        for event in self.ordered[: snapshot.released_count]:
             out[event.key] = max(event.system_us, out.get(event.key, NEVER))
         return {timeline: (watermark_us, out.get(timeline)) for timeline, watermark_us in known.items()}
 
     def starting_at(self, start_us: int) -> Story:
         """
-        Return what a run into an empty topic writes that starts from the output start time ``start_us`` (spec section 6).
+        Return the story of a run into an empty topic that starts from the output start time ``start_us`` (spec section 6).
 
         Released events below it are left out and not numbered; the CTIs that count are those with ``c >= start_us``.
         """
@@ -236,18 +236,18 @@ class Story:
             ordered.append(replace(event, seq=numbers[event.output_partition]))
             numbers[event.output_partition] += 1
         left_by = Counter(event.snapshot_index for event in kept)
-        moments, released = [], 0
-        for at, moment in enumerate(self.snapshots):
-            released += left_by[at]
-            moments.append(replace(moment, released_count=released))
-        return replace(self, ordered=ordered, snapshots=moments)
+        snapshots, released = [], 0
+        for index, snapshot in enumerate(self.snapshots):
+            released += left_by[index]
+            snapshots.append(replace(snapshot, released_count=released))
+        return replace(self, ordered=ordered, snapshots=snapshots)
 
     def continuation(self, output_partition: int, c: int, ahead: int) -> list[OrderedEvent]:
         """
-        Return what a run writes into a channel whose last CTI says ``(c, ahead)``: the events with s >= c, the first *ahead*
-        of them left out. Their seq shows that they go on where the channel ended.
+        Return the events that a run writes into a channel whose last CTI says ``(c, ahead)``: those with s >= c without the first
+        *ahead*. Their seq goes on where the channel ended.
         """
         return [event for event in self.channel(output_partition) if event.system_us >= c][ahead:]
 
-    def _out(self, moment: Snapshot, output_partition: int) -> list[OrderedEvent]:
-        return [event for event in self.ordered[: moment.released_count] if event.output_partition == output_partition]
+    def _out(self, snapshot: Snapshot, output_partition: int) -> list[OrderedEvent]:
+        return [event for event in self.ordered[: snapshot.released_count] if event.output_partition == output_partition]

@@ -21,11 +21,10 @@ import numpy as np
 from ordering.errors import ProtocolError
 
 FACTS_HEADER_NAME = "tf"
+# A kind that is no fact of the journal and goes with a channel's first CTI: the input partition is Kafka partition *position*
+# of the topic for whose name :func:`topic_mark` is *value*. Without it nobody could tell from the topic alone whose facts
+# these are.
 ORIGIN = 8
-"""
-A kind that is no fact of the journal and goes with a channel's first CTI: the input partition is Kafka partition *position*
-of the topic for whose name :func:`topic_mark` is *value*. Without it nobody could tell from the topic alone whose facts these are.
-"""
 _FACT_BYTES = 24
 
 

@@ -25,8 +25,8 @@ from ordering.protocol.punctuation import shift_cti
 from ordering.ticks import INFINITY, NEVER, format_duration
 
 Ints = NDArray[np.int64]
+# (log offset, c), both rising; at one offset there may be several.
 Rises = list[tuple[int, int]]
-"""(log offset, c), both rising; at one offset there may be several."""
 
 Name = TypeVar("Name", bound=Hashable)
 

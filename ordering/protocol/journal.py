@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from ordering.errors import TidegateError
 from ordering.protocol.facts import Fact, FactKind
 
+# The kinds of which a partition has many facts; of the others it has one.
 KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKind.VERDICT)
-"""The kinds of which a partition has many facts; of the others it has one."""
 
 
 class JournalKey(NamedTuple):

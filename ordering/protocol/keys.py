@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import math
 
+# Objects and arrays in a value that is put in canonical form: Python's reader recurses, and how deep it may is no fixed
+# number.
 _BRACKETS_MAX = 200
-"""Objects and arrays in a value that is put in canonical form: Python's reader recurses, and how deep it may is no fixed number."""
 
 
 def key_bytes(text: str) -> bytes:

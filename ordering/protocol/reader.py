@@ -132,8 +132,8 @@ class _EventRun:
 
 
 _List = tuple[tuple[bytes, int], ...]
+# What counts of a CTI in its channel: (log offset, n, c, listed substreams).
 _Promise = tuple[int, int, int, _List]
-"""What counts of a CTI in its channel: (log offset, n, c, listed substreams)."""
 
 
 @dataclass(slots=True)
