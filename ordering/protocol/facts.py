@@ -1,12 +1,12 @@
 """
 Facts of the journal, and how they travel in the ordered topic.
 
-A fact is what no log of the input holds and every replay must find again: three numbers, *kind*, *position* and *value*.
-The header ``tf`` of a CTI carries those that took effect since the channel's last CTI, so that the journal can be
-rebuilt from the topic made with it (PROTOCOL.md, "The header tf").
+A fact is an input of the time model that is not in the input's log and that every replay must find again: three numbers,
+*kind*, *position* and *value*. The header ``tf`` of a CTI carries the facts that took effect since the channel's last CTI,
+so that the journal can be rebuilt from the topic made with it (PROTOCOL.md, "The header tf").
 
-Law: what was encoded is decoded as it was, in the same order. A kind this version does not know is carried, not refused:
-readers of the ordered topic never look at it, and who rebuilds leaves it out.
+Law: facts are decoded as they were encoded, in the same order. A fact of an unknown kind is carried, not refused: readers of
+the ordered topic ignore facts, and a rebuild of the journal leaves it out.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from ordering.errors import ProtocolError
 
 FACTS_HEADER_NAME = "tf"
 # A kind that is no fact of the journal and goes with a channel's first CTI: the input partition is Kafka partition *position*
-# of the topic for whose name :func:`topic_mark` is *value*. Without it nobody could tell from the topic alone whose facts
+# of the topic for whose name :func:`topic_mark` is *value*. Without it the topic alone would not show whose facts
 # these are.
 ORIGIN = 8
 _FACT_BYTES = 24
 
 
 class FactKind(IntEnum):
-    """What a fact says; the numbers stand in topics and are never used for anything else."""
+    """The kinds of facts; the numbers are in topics and are never used for anything else."""
 
     ESTIMATE = 1
     """Just before the record at *position* is judged, the arrival frontier is *value* microseconds at least."""
@@ -56,7 +56,7 @@ _KNOWN = frozenset(map(int, FactKind))
 
 
 class Fact(NamedTuple):
-    """One fact about one input partition; *kind* is a :class:`FactKind` where this version knows it."""
+    """One fact about one input partition; *kind* is a :class:`FactKind` if it is known."""
 
     kind: int
     position: int
@@ -64,7 +64,7 @@ class Fact(NamedTuple):
 
 
 def topic_mark(topic: str) -> int:
-    """Return the number by which ORIGIN tells a topic: the first eight bytes of the SHA-256 of its name, little-endian, signed."""
+    """Return the number by which ORIGIN names a topic: the first eight bytes of the SHA-256 of its name, little-endian, signed."""
     return int.from_bytes(hashlib.sha256(topic.encode()).digest()[:8], "little", signed=True)
 
 
@@ -87,38 +87,31 @@ def decode_facts(value: bytes, where: str = "") -> list[Fact]:
 
 class FactMerger:
     """
-    What facts, met in the order in which they took effect, leave in force: one of each kind and position.
+    Merges facts, given in the order in which they took effect, to those in force: one of each kind and position.
 
-    Estimates and imports were only raised, so the largest counts; everything else was said once, and the first counts. Of
-    CLOSED only the highest position is left. Kinds unknown to this version are left out.
+    Estimates and imports are only ever raised, so the largest counts; of everything else the first counts. Of CLOSED only the
+    highest position is left. Unknown kinds are left out.
     """
 
     def __init__(self) -> None:
-        self._found: dict[tuple[int, int], int] = {}
+        self._in_force: dict[tuple[int, int], int] = {}
         self._closed = 0
 
     def add(self, facts: Iterable[Fact]) -> None:
-        """Meet some more."""
+        """Merge more facts."""
         for kind, position, value in facts:
             if kind == FactKind.CLOSED:
                 self._closed = max(self._closed, position)
             elif kind in (FactKind.ESTIMATE, FactKind.IMPORT):
-                self._found[kind, position] = max(value, self._found.get((kind, position), value))
+                self._in_force[kind, position] = max(value, self._in_force.get((kind, position), value))
             elif kind in _KNOWN:
-                self._found.setdefault((kind, position), value)
+                self._in_force.setdefault((kind, position), value)
 
     @property
     def facts(self) -> list[Fact]:
-        """Those in force, by position and kind."""
-        found = [Fact(kind, position, value) for (kind, position), value in self._found.items()]
-        return sort_facts([*found, Fact(FactKind.CLOSED, self._closed, 0)] if self._closed else found)
-
-
-def merge_facts(facts: Iterable[Fact]) -> list[Fact]:
-    """Return what *facts* leave in force: see :class:`Merged`."""
-    met = FactMerger()
-    met.add(facts)
-    return met.facts
+        """The facts in force, by position and kind."""
+        in_force = [Fact(kind, position, value) for (kind, position), value in self._in_force.items()]
+        return sort_facts([*in_force, Fact(FactKind.CLOSED, self._closed, 0)] if self._closed else in_force)
 
 
 def sort_facts(facts: Iterable[Fact]) -> list[Fact]:

@@ -1,14 +1,14 @@
 """
-Frontiers: how far several streams have come together, and how often that is said.
+Frontiers: the common progress of several streams, and how often a reader notices it.
 
-A *frontier* is a lower bound on what may still come over several members - channels of a partition, partitions of a
-topic, inputs of an operator: the minimum of their CTIs. Law: it never goes back; it is ``NEVER`` until each member has
-spoken and ``INFINITY`` once all have ended; a member that joins holds it where it is until that member has come as far.
+A *frontier* is a lower bound on what may still come over several members (channels of a partition, partitions of a topic,
+inputs of an operator): the minimum of their CTIs. Law: it never goes back; it is ``NEVER`` until each member has a CTI and
+``INFINITY`` once all have ended; it stands still while a member that joins is behind it.
 
-A :class:`Pace` thins the rises of a stream's CTIs, where one who reads it wants to hear of fewer than its writer sends
-(spec section 4: a query may override its inputs' settings). Law: which rises pass is a pure function of the stream's log
-as it stands; cuts into batches, and saving and restoring between them, change nothing. What passes is a promise that the
-stream has given; leaving some out, or saying less, breaks none.
+A :class:`Pace` thins the rises of a stream's CTIs if a reader asks for fewer than the writer sends (spec section 4: a query
+may override its inputs' settings). Law: which rises pass is a pure function of the stream's log; cuts into batches, and
+saving and restoring between them, change nothing. Every rise that passes is a promise that the stream has given, so leaving
+some out, or delaying them, breaks none.
 """
 
 from __future__ import annotations
@@ -45,23 +45,23 @@ class Frontier(Generic[Name]):
         self._is_current = True
 
     def join(self, *members: Name) -> None:
-        """Wait for these too from now on; those it waits for already stay as they are."""
+        """Wait for these members too; members it has already stay as they are."""
         for member in members:
             self._c.setdefault(member, NEVER)
 
     def rise(self, member: Name, c: int) -> None:
-        """Take the news that *member*, which joins if it is new, has come to *c* (microseconds); less than before is no news."""
+        """Raise *member*, which joins if it is new, to *c* (microseconds); a lower c than before changes nothing."""
         if c > self._c.get(member, NEVER):
             self._c[member] = c
             self._is_current = False
 
     def c(self, member: Name) -> int:
-        """Return how far one member has come, microseconds; ``NEVER`` before it has spoken."""
+        """Return the c of one member, microseconds; ``NEVER`` before its first."""
         return self._c.get(member, NEVER)
 
     @property
     def value(self) -> int:
-        """Nothing that still comes over any member lies below this, microseconds."""
+        """The frontier, microseconds: nothing still to come over any member lies below it."""
         if not self._is_current:
             self._value = max(self._value, min(self._c.values()))
             self._is_current = True
@@ -69,11 +69,11 @@ class Frontier(Generic[Name]):
 
     @property
     def members(self) -> Mapping[Name, int]:
-        """How far each member has come, microseconds."""
+        """The c of each member, microseconds."""
         return dict(self._c)
 
     def waiting_for(self) -> list[Name]:
-        """Return the members that have not spoken yet, in the order in which they joined: each holds everything back."""
+        """Return the members without a CTI, in the order in which they joined: each holds the frontier at ``NEVER``."""
         return [member for member, c in self._c.items() if c == NEVER]
 
     @classmethod
@@ -87,7 +87,7 @@ class Frontier(Generic[Name]):
 @dataclass(frozen=True, slots=True)
 class Pace:
     """
-    How often a reader takes notice of a stream's CTIs. Durations are microseconds.
+    How often a reader notices a stream's CTIs. Durations are microseconds.
 
     Without ``every_events`` and ``every_us`` each rise of c passes. With one or both of them only those that come after so
     many events, or into another span of time; the final CTI always passes.
@@ -98,7 +98,7 @@ class Pace:
         every_us: A rise passes when it is the first in its span ``(k * every, (k + 1) * every]`` of time. Spans are aligned
             to the Unix epoch like windows, so all streams read at one pace pass together, where a run begins does not
             matter, and windows that end with a span wait for nothing.
-        delay_us: How far what passes stays behind the stream: ``c - delay``. It is with this that spans are compared.
+        delay_us: How far each rise that passes stays behind the stream: ``c - delay``, which is compared with spans.
 
     Raises:
         SettingError: A number is not positive, or the delay is negative.
@@ -120,13 +120,13 @@ class Pace:
         """Whether each rise passes, though perhaps delayed."""
         return self.every_events is None and self.every_us is None
 
-    def passes(self, events: int, said: int, c: int) -> bool:
-        """Tell whether a rise to *c* passes, *events* events after the last that did, which said *said* (microseconds)."""
+    def passes(self, events: int, last_c: int, c: int) -> bool:
+        """Return whether a rise to *c* passes, *events* events after the last that did, to *last_c* (microseconds)."""
         if self.is_every_cti or c == INFINITY:
             return True
-        enough = self.every_events is not None and events >= self.every_events
-        # One below, because a span holds its end: a window is final once c is above its end.
-        return enough or (self.every_us is not None and (c - 1) // self.every_us > (said - 1) // self.every_us)
+        has_events = self.every_events is not None and events >= self.every_events
+        # Minus one tick: a span includes its end, as a window does, which is final once c is above its end.
+        return has_events or (self.every_us is not None and (c - 1) // self.every_us > (last_c - 1) // self.every_us)
 
     def __str__(self) -> str:
         events = [] if self.every_events is None else [f"{self.every_events} events"]
@@ -143,8 +143,8 @@ class PacedStream:
         pace: The pace.
 
     Attributes:
-        said: The last c that passed, microseconds; ``NEVER`` before the first.
-        events: How many events were accepted since then.
+        last_c: The last c that passed, microseconds; ``NEVER`` before the first.
+        events_since: How many events were accepted since then.
     """
 
     def __init__(self, pace: Pace) -> None:
@@ -153,7 +153,7 @@ class PacedStream:
 
     def thin(self, rises: Rises, accepted: Ints) -> Rises:
         """
-        Take the next range of the stream's log; return the rises that pass, each at its own log offset.
+        Return which rises of the next range of the stream's log pass, each at its own log offset.
 
         Args:
             rises: Every rise of the stream's c in that range.
@@ -161,20 +161,20 @@ class PacedStream:
                 comes before it. End edges do not count.
         """
         passed = []
-        taken = 0
+        counted = 0
         below = np.searchsorted(accepted, [offset for offset, _ in rises], side="right").tolist()
         for (offset, c), until in zip(rises, below, strict=True):
-            self.events_since, taken = self.events_since + until - taken, until
-            behind = shift_cti(c, -self._pace.delay_us)
-            if behind > self.last_c and self._pace.passes(self.events_since, self.last_c, behind):
-                passed.append((offset, behind))
-                self.last_c, self.events_since = behind, 0
-        self.events_since += len(accepted) - taken
+            self.events_since, counted = self.events_since + until - counted, until
+            delayed = shift_cti(c, -self._pace.delay_us)
+            if delayed > self.last_c and self._pace.passes(self.events_since, self.last_c, delayed):
+                passed.append((offset, delayed))
+                self.last_c, self.events_since = delayed, 0
+        self.events_since += len(accepted) - counted
         return passed
 
     @classmethod
-    def restore(cls, pace: Pace, said: int, events: int) -> PacedStream:
+    def restore(cls, pace: Pace, last_c: int, events_since: int) -> PacedStream:
         """Return the one whose attributes were saved."""
         paced = cls(pace)
-        paced.last_c, paced.events_since = said, events
+        paced.last_c, paced.events_since = last_c, events_since
         return paced

@@ -1,17 +1,17 @@
 """
 The journal: facts that no log holds, so that every replay of a log finds them again.
 
-While an input partition is silent its arrival frontier is estimated from a clock; nobody could compute that value a
-second time. So an estimate is a *fact of the journal* before it is used: (input partition, next offset, frontier), and
-replay applies it just before it judges the record at that offset (spec section 3). Where another input's CTIs drive a
-partition, each one *imported* is such a fact too: (input partition, next offset, c), and one more of its log (section 4).
-When a range of records was first planned is a fact as well: it is their arrival where ingest stamps them, and elsewhere
-what an absurd timestamp is told by (section 1).
+- While an input partition is silent, its arrival frontier is estimated from a clock, which gives another value at every try.
+  So an estimate is journaled before it is used: (input partition, next offset, frontier). A replay applies it just before it
+  judges the record at that offset (spec section 3).
+- If another input's CTIs drive a partition, each import is a fact too: (input partition, next offset, c) (section 4).
+- The time at which a range of records was first planned is a fact: the records' arrival if ingest stamps them, else the
+  clock that absurd timestamps are compared with (section 1).
 
-Law: at each position the estimate and the import in force only rise, and never again change once the position is closed;
-a closed position stays closed, and what was said when it was closed - the moment, which never falls along the partition -
-stays; a partition's base and its joining are what their first writer wrote. What a call returned is durable. Calls given
-together happen together: nobody sees some of them done.
+Law: at each position the estimate and the import in force only rise, and never change again once the position is closed. A
+closed position stays closed, with the planning time of its closing, which never falls along the partition. A partition's base
+and its joining are those of their first writer. The effect of an answered call is durable. Calls given together happen
+together: no reader sees some of them done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ordering.errors import TidegateError
 from ordering.protocol.facts import Fact, FactKind
 
-# The kinds of which a partition has many facts; of the others it has one.
+# The kinds of which a partition has many facts; of each other kind it has one.
 KINDS_BY_POSITION = (FactKind.ESTIMATE, FactKind.IMPORT, FactKind.STAMP, FactKind.VERDICT)
 
 
@@ -32,7 +32,7 @@ class JournalKey(NamedTuple):
     One input partition; its facts are shared by all jobs that read it, so that they agree.
 
     Args:
-        job: What the keys are grouped by: the input topic.
+        job: The group of the keys: the input topic.
         topic_id: Kafka's id of the input topic: a topic deleted and made again is another one.
         partition: The Kafka partition.
     """
@@ -44,7 +44,7 @@ class JournalKey(NamedTuple):
 
 class Silence(NamedTuple):
     """
-    Since when a partition is silent: no fact, but what lets elapsed time survive a restart of whoever measured it.
+    Since when a partition is silent. Not a fact: it only lets the measured elapsed time survive a restart of the job.
 
     Args:
         position: The end of the partition.
@@ -63,14 +63,14 @@ class JournalWipedError(TidegateError):
     """
     The journal has lost facts it had confirmed: it was emptied, or brought back from an older copy.
 
-    Nothing of the call was done. Who knows lost facts gives them back by :meth:`Journal.restore` and calls again.
+    Nothing of the call was done. A caller that knows lost facts gives them back by :meth:`Journal.restore` and calls again.
     """
 
     default_code = "TG-JOURNAL-WIPED"
 
 
 class Raise(NamedTuple):
-    """Raise the ESTIMATE or IMPORT at a position to *value_us* at least. Answer: what is in force, None if it is closed."""
+    """Raise the ESTIMATE or IMPORT at a position to *value_us* at least. Answer: the value in force, None if the position is closed."""
 
     kind: FactKind
     key: JournalKey
@@ -82,12 +82,12 @@ class PlanningTime(NamedTuple):
     """
     When a range is planned: a STAMP or VERDICT for the positions that a :class:`Close` closes, from the first of them on.
 
-    It is lifted to the last one and to the estimates at these positions: a clock that was set back says nothing.
+    It is lifted to the last one and to the estimates at these positions, as a clock may have been set back.
 
     Args:
         kind: STAMP or VERDICT.
         value_us: The wall clock, microseconds.
-        slack_us: A last moment that is no older than this holds on, instead of a new one.
+        slack_us: If the last planning time is no older than this, it holds on and no new one is added.
     """
 
     kind: FactKind
@@ -96,7 +96,7 @@ class PlanningTime(NamedTuple):
 
 
 class Close(NamedTuple):
-    """Close all positions < *below* for good: before the records below are judged. Answer: None."""
+    """Close all positions < *below* for good, before the records below are judged. Answer: None."""
 
     key: JournalKey
     below: int
@@ -126,16 +126,16 @@ class Propose(NamedTuple):
 
 
 class ReadClosed(NamedTuple):
-    """Answer: the first open position, 0 if none was ever closed. Lower than what was judged: the journal lost facts."""
+    """Answer: the first open position, 0 if none was ever closed. If lower than the position judged, the journal has lost facts."""
 
     key: JournalKey
 
 
 class RecordSilence(NamedTuple):
     """
-    Say since when a partition is silent. Answer: the :class:`Silence` in force.
+    Record since when a partition is silent. Answer: the :class:`Silence` in force.
 
-    That is the one known if its position is higher, or the same and it is of the same boot; else the new one.
+    The known one stays if its position is higher, or the same and of the same boot; else the new one replaces it.
     """
 
     key: JournalKey
@@ -143,7 +143,7 @@ class RecordSilence(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """Forget facts below a position which no log can need again; the span in force there stays. Answer: how many were forgotten."""
+    """Forget facts below a position that no replay can need; the span in force there stays. Answer: how many were forgotten."""
 
     key: JournalKey
     below: int
@@ -154,7 +154,7 @@ Call = Raise | Close | Read | Propose | ReadClosed | RecordSilence | Forget
 
 class Journal(ABC):
     """
-    What an ingest job may ask of its journal. Calls are atomic, also against another process that calls at the same time.
+    The journal of an ingest job. Calls are atomic, also against another process that calls at the same time.
 
     Every method raises :class:`~ordering.errors.UnreachableError` when the journal does not answer: the calls may or may not have
     been done, and may be repeated. It raises :class:`JournalWipedError` when it finds that it has lost facts.
@@ -170,15 +170,15 @@ class Journal(ABC):
         Give back facts that were in force once, closed positions included; CLOSED is applied last.
 
         Returns:
-            How many of them contradict what the journal holds now: that stays as it is.
+            How many of them contradict facts that the journal holds: those stay as they are.
         """
 
     @abstractmethod
     def dump(self, key: JournalKey) -> list[Fact]:
-        """Return all facts of a partition, by position and kind: what :meth:`restore` makes an empty journal equal to."""
+        """Return all facts of a partition, by position and kind; :meth:`restore` makes an empty journal equal to this one by them."""
 
     def first_open(self, key: JournalKey) -> int:
-        """Return the first open position, 0 if none was ever closed. Lower than what was judged: the journal lost facts."""
+        """Return the first open position, 0 if none was ever closed. If lower than the position judged, the journal has lost facts."""
         position: int = self.execute([ReadClosed(key)])[0]
         return position
 

@@ -1,5 +1,5 @@
 """
-Substream key bytes: what a JSON value is as a key (spec section 1).
+Substream key bytes: the bytes of a JSON value as a key (spec section 1).
 
 Text is its UTF-8, an integer its digits however many, true and false are themselves, null is zero bytes, and any other
 value is canonical JSON: a float as the shortest text that reads back as the same float, objects with sorted members.
@@ -35,7 +35,7 @@ def canonical(text: str) -> str:
     """
     Return an object or array, given as compact JSON text, with members sorted by name.
 
-    What Python's reader has no JSON for - NaN, infinities, an integer of thousands of digits, more than 200 objects and
+    A value that Python's reader cannot write as JSON - NaN, infinities, an integer of thousands of digits, more than 200 objects and
     arrays within each other or side by side - leaves the text as it is.
     """
     if text.count("[") + text.count("{") > _BRACKETS_MAX:

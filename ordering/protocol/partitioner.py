@@ -22,18 +22,18 @@ _M = np.uint32(0x5BD1E995)
 def murmur2(keys: Keys) -> NDArray[np.int32]:
     """Return Kafka's signed 32-bit murmur2 of every key, one numpy call for each step of the hash."""
     hashed = _SEED ^ keys.length.astype(np.uint32)
-    # Four bytes at a time: halves of the keys' words. The padding is zero, so the last incomplete half is just what
-    # Kafka gathers byte by byte.
+    # Four bytes at a time: halves of the keys' words. The padding is zero, so the last incomplete half has the
+    # value that Kafka gathers byte by byte.
     halves = keys.words.view("<u4")
-    whole = keys.length >> 2
-    rows = np.arange(len(whole))
-    for place in range(int(whole.max(initial=0))):
-        rows = rows[whole[rows] > place]
+    words = keys.length >> 2
+    rows = np.arange(len(words))
+    for place in range(int(words.max(initial=0))):
+        rows = rows[words[rows] > place]
         word = halves[2 * keys.first[rows] + place] * _M
         word = (word ^ (word >> np.uint32(24))) * _M
         hashed[rows] = (hashed[rows] * _M) ^ word
     rows = np.flatnonzero(keys.length & 3)
-    hashed[rows] = (hashed[rows] ^ halves[2 * keys.first[rows] + whole[rows]]) * _M
+    hashed[rows] = (hashed[rows] ^ halves[2 * keys.first[rows] + words[rows]]) * _M
     hashed = (hashed ^ (hashed >> np.uint32(13))) * _M
     return (hashed ^ (hashed >> np.uint32(15))).view(np.int32)
 

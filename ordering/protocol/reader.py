@@ -1,23 +1,23 @@
 """
-The reader's rule: which records of an ordered partition count, and how far its time has come.
+The reader's rule: which records of an ordered partition count, and what its frontier is.
 
 A log may hold a channel's events more than once (a writer died and wrote again from an earlier number) and CTIs of a
-writer that should be gone. The rule (spec section 4) takes each event once, in the order of ``seq``: it accepts
+writer that should be gone. The rule (spec section 4) accepts each event once, in the order of ``seq``: it accepts
 ``last + 1``, skips what is not above ``last`` and ignores what lies beyond a gap until the rewrite brings it. A CTI
 counts once the event ``n - 1`` was accepted, and of those that count the maximum. The substreams a CTI lists have come
 as far as it says when it counts; one in several parts counts with the last (:mod:`ordering.protocol.list_parts`).
 
-Law: what is accepted, and upon which record, depends on the log alone. Cuts of the log into batches, and saving and
-restoring between them, change nothing.
+Law: which events are accepted, and at which record, depends on the log alone. Cuts of the log into batches, and saving
+and restoring between them, change nothing.
 
 **Starting in the middle, at time X.** The caller starts at the first offset whose Kafka timestamp is not below X's
-millisecond, or anywhere before it. Every copy of an event with s >= X therefore lies ahead; copies of earlier events
-may be missing, also between two that are met, so ``last + 1`` cannot be asked for yet. What helps is that a CTI is
-written only after all events below its ``n`` are in the log:
+millisecond, or anywhere before it. Every copy of an event with s >= X therefore lies ahead. Copies of earlier events
+may be missing, also between two that are met, so the rule of ``last + 1`` cannot hold yet. But a CTI is written only
+after all events below its ``n`` are in the log:
 
 - At any CTI of the channel, all events with s >= X and seq < n have been met. So each CTI accepts the distinct events
   collected below its ``n``, in the order of seq, and ``last`` becomes ``n - 1``: also a CTI that finds none, or comes
-  before the first event. What it leaves out has s < X.
+  before the first event. An event it leaves out has s < X.
 - Its ``c`` counts at once: an event with X <= s < c has a number below ``n``, so it has been met.
 - Once some CTI has c >= X, every event above ``last`` has s >= X (an event with s < X <= c is numbered below n). All
   copies of those lie ahead, nothing can be missing for good, and the channel is *settled*: the normal rule holds, gaps
@@ -75,22 +75,22 @@ class Log:
 @dataclass(slots=True)
 class Accepted:
     """
-    What a range of the log brought. Rows are numbered through the events carried over, then those of this range.
+    The result of one range of the log. Rows are numbered through the events carried over, then those of this range.
 
     Args:
         rows: The accepted events, in the order of their acceptance.
-        position: For each of *rows* the log offset of the record upon which it was accepted, never falling: its own,
+        position: For each of *rows* the log offset of the record at which it was accepted, never falling: its own,
             or that of the CTI which vouched for it (start in the middle).
         carried: Rows to keep and to put, in this order, before the next range's events: collected after a start in
             the middle and not yet vouched for; else empty.
-        progress: (log offset, roster number, c): every rise of a channel's c, in log order. An event accepted upon the
+        progress: (log offset, roster number, c): every rise of a channel's c, in log order. An event accepted at the
             record at the same offset comes before it.
         frontier: (log offset, c): every rise of the partition's own frontier, the least c of all channels of the
             newest roster; none before each of them has a CTI.
         finished: Every channel of the roster has ended.
-        listed: (log offset, roster number, substream key, w): what the lists of CTIs say, in log order, each upon the record
+        listed: (log offset, roster number, substream key, w): what the lists of CTIs say, in log order, each at the record
             with which its CTI counts, after the event accepted there: no event of the substream in this channel that is still
-            to be accepted has s < w. Also what says no more than is known already.
+            to be accepted has s < w. Entries that say no more than is known already are among them.
         rosters: (log offset, roster): every rise of the roster's version, in log order.
     """
 
@@ -106,7 +106,7 @@ class Accepted:
 
 @dataclass(slots=True)
 class _EventRun:
-    """Some events of one channel: row numbers, seqs, and the log offsets upon which they may be accepted."""
+    """Some events of one channel: row numbers, seqs, and the log offsets at which they may be accepted."""
 
     row: Ints
     seq: Ints
@@ -127,18 +127,18 @@ class _EventRun:
         return _EventRun(*(np.concatenate([getattr(part, name) for part in filled]) for name in ("row", "seq", "position")))
 
     def at_offset(self, offset: int) -> _EventRun:
-        """Return the same events, accepted upon the record at *offset*."""
+        """Return the same events, accepted at the record at *offset*."""
         return _EventRun(self.row, self.seq, np.full(len(self), offset, dtype=np.int64))
 
 
 _List = tuple[tuple[bytes, int], ...]
-# What counts of a CTI in its channel: (log offset, n, c, listed substreams).
+# The promise of a CTI in its channel: (log offset, n, c, listed substreams).
 _Promise = tuple[int, int, int, _List]
 
 
 @dataclass(slots=True)
 class _Harvest:
-    """What one call of ``accept`` brings together: accepted events, CTIs that count as (log offset, number, c), lists, tallies."""
+    """The results of one call of ``accept``: accepted events, CTIs that count as (log offset, number, c), lists, tallies."""
 
     accepted: list[_EventRun] = field(default_factory=list)
     applied: list[tuple[int, int, int]] = field(default_factory=list)
@@ -243,7 +243,7 @@ class PartitionReader:
         return self._frontier == INFINITY
 
     def c(self, number: int) -> int:
-        """Return how far a channel's time has come, microseconds; ``NEVER`` before its first CTI."""
+        """Return the c of a channel, microseconds; ``NEVER`` before its first CTI."""
         return self._channels[number].c if number in self._channels else NEVER
 
     def last(self, number: int) -> int:
@@ -350,7 +350,7 @@ class PartitionReader:
             frontier.append((offset, least))
 
     def save(self) -> bytes:
-        """Return what :meth:`restore` needs: a small document, unless much is collected after a start in the middle."""
+        """Return the state for :meth:`restore`: a small document, unless much is collected after a start in the middle."""
         roster = self._roster
         fields = {
             "version": READER_STATE_VERSION,
@@ -395,7 +395,7 @@ class PartitionReader:
             reader._roster = Roster(version, inputs, Spread(spread), substreams)
         for number, settled, last, c, waiting, runs in fields["channels"]:
             seq = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(first, past, dtype=np.int64) for first, past in runs)])
-            # Rows and offsets of what is collected are given anew when it is used.
+            # Only the seqs of collected events are saved: rows and offsets are assigned again at the next call.
             collected = _EventRun(seq, seq, seq)
             reader._channels[number] = _Channel(number, settled, last, c, _restore_promises(waiting), collected)
         reader._list_assembler = ListAssembler.restore(fields["parts"], partition)
@@ -457,18 +457,18 @@ def _next_in_line_over_gaps(last: int, seq: Ints) -> tuple[Ints, int]:
 
 
 def _in_log_order(taken: list[_EventRun], plain: Log | None, first_row: int) -> tuple[Ints, Ints]:
-    """Return rows and positions in the order of acceptance; *plain* is the log if each event may only be accepted upon itself."""
+    """Return rows and positions in the order of acceptance; *plain* is the log if each event can only be accepted at its own record."""
     if plain is not None and sum(map(len, taken)) == len(plain):
         return np.arange(first_row, first_row + len(plain), dtype=np.int64), plain.log_offset
     together = _EventRun.join(taken)
-    # Upon one record only events of its own channel are accepted, and those stand in their order already.
+    # At one record only events of its own channel are accepted, and those are in order already: a stable sort keeps them so.
     order = np.argsort(together.position, kind="stable")
     return together.row[order], together.position[order]
 
 
 def _flatten_lists(listed: list[tuple[int, int, _List]]) -> list[tuple[int, int, bytes, int]]:
     """Return lists entry by entry, in the order in which their CTIs count."""
-    ordered = sorted(listed, key=lambda each: each[0])
+    ordered = sorted(listed, key=lambda entry: entry[0])
     return [(offset, number, key, w) for offset, number, entries in ordered for key, w in entries]
 
 

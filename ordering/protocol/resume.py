@@ -1,8 +1,8 @@
 """
-Where a writer goes on that has lost its state: the last valid CTI of each channel of an ordered partition.
+Where a writer goes on if its state is lost: the last valid CTI of each channel of an ordered partition.
 
 Law (spec section 6): a CTI is valid if it counts by the reader's rule (:mod:`ordering.protocol.reader`); the last one of a channel
-is that with the largest (c, n), wherever in the log it stands. A writer that replays its input with S = c, leaves out
+is that with the largest (c, n), wherever in the log it is. A writer that replays its input with S = c, leaves out
 events with s < c, skips the first ``ahead`` of the rest and numbers on from n writes every channel on as if it had never stopped.
 """
 
@@ -23,7 +23,7 @@ class LastPromises:
         partition: Partition of the ordered topic.
         output_partitions: How many partitions that topic has.
         from_beginning: Whether the walk begins with the partition's first record ever. If not, because retention has
-            deleted it or the walk begins further on, a channel's first CTI is believed: whoever wrote it had every event below
+            deleted it or the walk begins further on, a channel's first CTI is believed: its writer had every event below
             its n acknowledged.
     """
 
@@ -38,8 +38,8 @@ class LastPromises:
         waiting = self._waiting + [cti for _, cti in log.ctis if cti.part == cti.parts - 1]
         self._waiting = [cti for cti in waiting if cti.n > self._reader.last(cti.number) + 1]
         for cti in waiting:
-            standing = self._valid.get(cti.number)
-            if cti.n <= self._reader.last(cti.number) + 1 and (standing is None or (cti.c, cti.n) > (standing.c, standing.n)):
+            known = self._valid.get(cti.number)
+            if cti.n <= self._reader.last(cti.number) + 1 and (known is None or (cti.c, cti.n) > (known.c, known.n)):
                 self._valid[cti.number] = cti
 
     @property

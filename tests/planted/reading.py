@@ -76,8 +76,8 @@ READING = [
         "A list in parts counts only if its parts belong together.",
         4,
         "protocol/list_parts.py",
-        "return replace(begun, listed=(), part=begun.part + 1) == replace(cti, listed=())",
-        "return begun.parts == cti.parts",
+        "return replace(before, listed=(), part=before.part + 1) == replace(cti, listed=())",
+        "return before.parts == cti.parts",
         READER + "test_parts_out_of_turn_lose_the_list_and_nothing_else",
     ),
     Bug(
@@ -85,8 +85,8 @@ READING = [
         "The last valid CTI of a channel is the largest, wherever it stands.",
         6,
         "protocol/resume.py",
-        "(standing is None or (cti.c, cti.n) > (standing.c, standing.n))",
-        "(standing is None or cti.number >= 0)",
+        "(known is None or (cti.c, cti.n) > (known.c, known.n))",
+        "(known is None or cti.number >= 0)",
         "tests/ordering/protocol/test_resume.py::test_the_last_valid_cti_is_the_largest_that_counts",
     ),
     Bug(
@@ -139,8 +139,8 @@ READING = [
         "A span of a reader's pace holds its end: a window is final once c is above its end.",
         5,
         "protocol/frontier.py",
-        "(c - 1) // self.every_us > (said - 1) // self.every_us",
-        "c // self.every_us > said // self.every_us",
+        "(c - 1) // self.every_us > (last_c - 1) // self.every_us",
+        "c // self.every_us > last_c // self.every_us",
         "tests/ordering/protocol/test_frontier.py::test_spans_hold_their_end",
     ),
 ]

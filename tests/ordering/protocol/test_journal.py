@@ -11,11 +11,18 @@ from support.journals import MemoryJournal, close, close_many, estimate, estimat
 from support.repository import ROOT
 
 from ordering.errors import ProtocolError
-from ordering.protocol.facts import Fact, FactKind, decode_facts, encode_facts, merge_facts
+from ordering.protocol.facts import Fact, FactKind, FactMerger, decode_facts, encode_facts
 from ordering.protocol.journal import Close, Forget, JournalKey, PlanningTime, Propose, Raise, Read, RecordSilence, Silence
 
 KEY = JournalKey("flights.ordered", "id", 0)
 calls = st.lists(st.tuples(st.sampled_from(["estimate", "import", "close"]), st.integers(0, 5), st.integers(0, 9)), max_size=30)
+
+
+def merge_facts(facts: list[Fact]) -> list[Fact]:
+    """Return the facts in force after *facts*."""
+    merger = FactMerger()
+    merger.add(facts)
+    return merger.facts
 
 
 def call(journal: MemoryJournal, name: str, position: int, value_us: int) -> int | None:
