@@ -1,30 +1,99 @@
-"""The import arrows: ordering <- tidegate <- sinks <- ingest, query <- tidegate.cli; ordering stays pure."""
+"""
+The floors of the house: a room imports only rooms on lower floors, and nothing goes in circles; ordering stays pure.
+
+A room is a folder of a package, or a module that stands beside the folders. Lazy imports count like the others: what a function
+imports is needed all the same.
+"""
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 from support.repository import ROOT
 
-AREAS = ("ordering", "tidegate", "sinks", "ingest", "query", "tidegate.cli")
-"""From left to right; each may import itself and what stands further left."""
-COMMANDS = ("tidegate.cli", "tidegate.local", "tidegate.order", "tidegate.compare", "tidegate.__main__")
-"""The area ``tidegate.cli``: the command line and what commands on files and topics do; the rest of tidegate both jobs stand on."""
-NEVER = {("query", "ingest"), ("ingest", "query")}
+PACKAGES = ("ordering", "ingest", "query", "sinks", "tidegate")
+FLOORS = """
+ordering.errors
+ordering.ticks
+ordering.columns  ordering.policies
+ordering.protocol
+ordering.model
+ordering.proof
+ordering.testing
+ordering
+ordering.conformance
+
+tidegate
+tidegate.fault_points  tidegate.native_parts  tidegate.secret_masking  tidegate.provenance  tidegate.access_rights
+tidegate.json_columns  tidegate.stack
+tidegate.expressions
+tidegate.settings
+tidegate.redis_client
+tidegate.observe
+tidegate.payloads  tidegate.kafka
+tidegate.spark
+tidegate.checkpoint
+
+sinks  sinks.base
+sinks.console  sinks.files  sinks.plain_topic
+sinks.registry
+
+ingest  ingest.offsets
+ingest.progress
+ingest.cti_imports  ingest.fields  ingest.planned_range
+ingest.config
+ingest.journal
+ingest.planner
+ingest.running_input  ingest.stage  ingest.start
+ingest.job  ingest.explain
+ingest.__main__
+
+query  query.api
+query.columns  query.progress
+query.plan  query.reference
+query.operators
+query.engine  query.sql
+query.config  query.extensions  query.lint_names
+query.script  query.lint  query.extending  query.buckets
+query.stage
+query.start
+query.job
+query.preview
+query.__main__
+
+tidegate.order  tidegate.compare
+tidegate.local
+tidegate.cli
+tidegate.__main__
+"""
+"""From the lowest floor to the roof; rooms in one line do not know each other."""
+APART = {("query", "ingest"), ("ingest", "query")}
 """They meet on the wire format only."""
 PURE = {"numpy", "pyarrow", "fastavro"}
 CLOCKS = {"time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "now", "utcnow", "today"}
 
+LEVELS = {room: level for level, floor in enumerate(line for line in FLOORS.splitlines() if line) for room in floor.split()}
 
-def modules(area: str) -> Iterator[Path]:
-    """Yield the source files of one area."""
-    for source in sorted((ROOT / area.partition(".")[0]).rglob("*.py")):
-        if area_of(".".join(source.relative_to(ROOT).with_suffix("").parts)) == area:
-            yield source
+
+@cache
+def modules() -> Mapping[str, Path]:
+    """Return the source file of each module."""
+    found = {}
+    for package in PACKAGES:
+        for source in sorted((ROOT / package).rglob("*.py")):
+            found[".".join(source.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")] = source
+    return found
+
+
+def sources(package: str) -> Iterator[Path]:
+    """Yield the source files of one package."""
+    return (source for name, source in modules().items() if name.partition(".")[0] == package)
 
 
 def imported(source: Path) -> Iterator[tuple[int, str]]:
@@ -37,24 +106,65 @@ def imported(source: Path) -> Iterator[tuple[int, str]]:
             yield from ((node.lineno, f"{node.module}.{alias.name}") for alias in node.names)
 
 
-def area_of(name: str) -> str | None:
-    """Return the area a module name belongs to; None if it is nobody's of ours."""
-    if any(name == command or name.startswith(command + ".") for command in COMMANDS):
-        return "tidegate.cli"
-    return next((area for area in AREAS if name == area or name.startswith(area + ".")), None)
+def module_of(name: str) -> str | None:
+    """Return the module of ours that an imported name is, or is in; None if it is not ours."""
+    while name and name not in modules():
+        name = name.rpartition(".")[0]
+    return name or None
 
 
-@pytest.mark.parametrize("area", AREAS)
-def test_imports_point_to_the_left(area: str) -> None:
-    """No module imports from an area further right, nor does ingest import query or query ingest."""
-    allowed = {other for other in AREAS[: AREAS.index(area) + 1] if (area, other) not in NEVER}
+@cache
+def arrows() -> Iterable[tuple[str, str, int]]:
+    """Return (module, module it imports, line) of every import among our own modules."""
+    return [
+        (name, target, line)
+        for name, source in modules().items()
+        for line, what in imported(source)
+        if (target := module_of(what)) is not None and target != name
+    ]
+
+
+def room_of(module: str) -> str:
+    """Return the room that a module is in."""
+    return ".".join(module.split(".")[:2])
+
+
+def test_every_room_has_its_floor() -> None:
+    """A new room is drawn in FLOORS, and one that is gone is erased."""
+    rooms = {room_of(module) for module in modules()}
+    assert rooms == set(LEVELS), f"draw in FLOORS: {sorted(rooms - set(LEVELS))}; erase there: {sorted(set(LEVELS) - rooms)}"
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_imports_point_downwards(package: str) -> None:
+    """No room imports from a higher floor or from its own, nor does ingest import query or query ingest."""
     wrong = [
-        f"{source.relative_to(ROOT)}:{line} imports {name}"
-        for source in modules(area)
-        for line, name in imported(source)
-        if (target := area_of(name)) and target not in allowed
+        f"{module}:{line} imports {target}"
+        for module, target, line in arrows()
+        if module.partition(".")[0] == package
+        and room_of(module) != room_of(target)
+        and (LEVELS[room_of(target)] >= LEVELS[room_of(module)] or (package, target.partition(".")[0]) in APART)
     ]
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("folder", sorted(name for name, source in modules().items() if source.name == "__init__.py"))
+def test_nothing_goes_in_circles(folder: str) -> None:
+    """Neither the modules in a folder nor the folders in it, as wholes, import each other."""
+
+    def part_of(module: str) -> str | None:
+        inside = f"{module}.".startswith(f"{folder}.")
+        return module[len(folder) + 1 :].partition(".")[0] or folder if inside else None
+
+    needs: dict[str, set[str]] = {}
+    for module, target, _ in arrows():
+        part, needed = part_of(module), part_of(target)
+        if part is not None and needed is not None and part != needed:
+            needs.setdefault(part, set()).add(needed)
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        pytest.fail(f"in {folder}: {' <- '.join(error.args[1])}")
 
 
 def test_ordering_imports_only_what_needs_no_service() -> None:
@@ -62,7 +172,7 @@ def test_ordering_imports_only_what_needs_no_service() -> None:
     allowed = PURE | set(sys.stdlib_module_names) | {"ordering"}
     wrong = [
         f"{source.relative_to(ROOT)}:{line} imports {name}"
-        for source in modules("ordering")
+        for source in sources("ordering")
         for line, name in imported(source)
         if name.partition(".")[0] not in allowed
     ]
@@ -73,13 +183,13 @@ def test_ordering_reads_no_clock() -> None:
     """Time is a parameter: nothing in the model asks what time it is."""
     wrong = [
         f"{source.relative_to(ROOT)}:{node.lineno} calls {ast.unparse(node.func)}"
-        for source in modules("ordering")
+        for source in sources("ordering")
         for node in ast.walk(ast.parse(source.read_text("utf-8")))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CLOCKS
     ]
     wrong += [
         f"{source.relative_to(ROOT)}:{line} imports {name}"
-        for source in modules("ordering")
+        for source in sources("ordering")
         for line, name in imported(source)
         if name.partition(".")[0] == "time"
     ]
