@@ -1,1 +1,1 @@
-"""The ingest job: raw topics in, ordered topics out."""
+"""The ingest job: raw topics in, ordered topics out. Only the command line and tests come in."""

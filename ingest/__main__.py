@@ -105,7 +105,7 @@ def _run(
 
     with (
         stop_on_signal() as stop,
-        live_line(console, title, sum(each.progress.total or 0 for each in inputs)) as show,
+        live_line(console, title, sum(running_input.progress.total or 0 for running_input in inputs)) as show,
         ExitStack() as open_,
     ):
         for running_input in inputs:
@@ -116,13 +116,15 @@ def _run(
 
         def on_tick() -> None:
             worker_log.follow()
-            lines = [each.tick() for each in inputs]
-            for each in inputs:
-                metrics.set_ends(each.name, each.catching_up.ends)
-            told = lines if len(lines) == 1 else [f"{each.name}: {line}" for each, line in zip(inputs, lines, strict=True)]
-            show("  |  ".join(told), sum(each.progress.totals()["events_in"] for each in inputs))
+            lines = [running_input.tick() for running_input in inputs]
+            for running_input in inputs:
+                metrics.set_ends(running_input.name, running_input.catching_up.ends)
+            shown = (
+                lines if len(lines) == 1 else [f"{running_input.name}: {line}" for running_input, line in zip(inputs, lines, strict=True)]
+            )
+            show("  |  ".join(shown), sum(running_input.progress.totals()["events_in"] for running_input in inputs))
 
-        drive([driven(each) for each in inputs], stop, on_tick)
+        drive([driven(running_input) for running_input in inputs], stop, on_tick)
     for running_input in inputs:
         summary = running_input.summary()
         if as_json:

@@ -20,10 +20,10 @@ from tidegate.kafka.admin import Admin
 from tidegate.kafka.ranges import RangeReader
 from tidegate.kafka.tails import ctis_of
 
+# How far before the end a first look starts, and one that fell far behind.
 TAIL_RECORDS = 50_000
-"""How far before the end a first look starts, and one that fell far behind."""
+# How far behind the end that is.
 LEAP_RECORDS = 500_000
-"""How far behind the end that is."""
 _LOOK_S = 0.5
 _PREFETCH_BYTES = 2**20
 _NOTHING = np.empty(0, dtype=np.int64)
@@ -74,12 +74,7 @@ class ImportedFrontier:
         self._position: dict[int, int] = {}
 
     def read_frontier(self) -> int | None:
-        """
-        Return the other input's time, microseconds; None while it is not known.
-
-        Raises:
-            TidegateError: The topic is gone or holds a broken CTI, or no broker answers.
-        """
+        """Return the other input's time, microseconds, None while it is not known; TidegateError if the topic cannot be read."""
         topic, deadline_s = self._imported.topic, time.monotonic() + _LOOK_S
         ends = self._admin.ends([(topic, partition) for partition in range(self._imported.partitions)])
         for (_, partition), end in sorted(ends.items()):

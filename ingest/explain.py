@@ -56,7 +56,7 @@ class ExplainingWalk(RangeWalk):
                 "the journal does not know when the records arrived",
                 code="TG-JOURNAL-LOST",
                 where=f"{self._partition[0]}-{self._partition[1]}",
-                fix="tidegate journal rebuild brings back what the ordered topic tells",
+                fix="tidegate journal rebuild brings back what the ordered topic holds",
             )
         return Moments(settings.span_kind, spans, TICK_MAX // MILLISECOND_US, settings.arrival_max_ahead_us)
 

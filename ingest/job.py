@@ -40,12 +40,7 @@ _log = get_logger("ingest")
 
 
 def order_by_imports(settings: Settings, names: Sequence[str]) -> list[str]:
-    """
-    Return the inputs *names*, each once; an input stands behind the one whose CTIs it imports.
-
-    Raises:
-        SettingError: There is no such input.
-    """
+    """Return the inputs *names*, each once, behind the one whose CTIs it imports; SettingError if there is no such input."""
     ordered: dict[str, None] = {}
 
     def add(name: str) -> None:

@@ -60,7 +60,7 @@ class PlannedPosition:
 
     def to_json(self) -> dict[str, Any]:
         stored: dict[str, Any] = {"next_offset": self.next_offset}
-        for name in (each.name for each in fields(self)):
+        for name in (field_.name for field_ in fields(self)):
             value = getattr(self, name)
             if value:
                 stored[name] = [list(pair) for pair in value] if isinstance(value, tuple) else int(value)

@@ -24,7 +24,7 @@ class IngestProgress:
 
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
         self.batches += 1
-        # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
+        # One thread reports batches and another one reads: the dictionary it iterates over must not change under it.
         self._partitions = {**self._partitions, **{report["number"]: report for report in reports}}
         for report in reports:
             self._seconds.update(report["seconds"])

@@ -54,7 +54,7 @@ class RunningInput:
 
     def __exit__(self, *error: Any) -> None:
         self._watch.__exit__(*error)
-        # What nobody in particular has failed by, all have.
+        # If no input in particular made the process fail, all have failed.
         is_blameless = self._at_fault and self.name not in self._at_fault
         self._publisher.__exit__(*((None, None, None) if is_blameless else error))
 
@@ -87,12 +87,7 @@ class RunningInput:
         return self.summary()
 
     def tick(self) -> str:
-        """
-        Ask the brokers; return one line about the input. Called about once a second.
-
-        Raises:
-            RefusedError: A topic was deleted, or made again.
-        """
+        """Ask the brokers; return one line about the input. Called about once a second; RefusedError if a topic is no longer the same."""
         try:
             behind = self._watch.poll()
         except RefusedError:

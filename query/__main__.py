@@ -12,8 +12,8 @@ from ordering.errors import TickRangeError, TidegateError
 from ordering.ticks import INFINITY, parse_tick
 from tidegate.observe.console import Format, run_command
 
+# How long a plan waits for a broker that it could do without.
 GLANCE_S = 2.0
-"""How long a plan waits for a broker that it could do without."""
 
 Script = Annotated[Path, typer.Argument(help="The query: a .sql file, or the name of one that an installed package offers.")]
 Into = Annotated[str | None, typer.Option(help="Which [outputs.NAME] takes the results; may also stand in the script as INTO NAME.")]
@@ -77,7 +77,7 @@ def query(
     log.info("query starts", reads=topics, partitions=len(plan.logs), writes=written, files=files, **pacing)
 
     publisher = ProgressPublisher(
-        settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[each.name for each in plan.outputs]
+        settings.redis, plan.outputs[0].topic or name, query=name, reads=topics, outputs=[output.name for output in plan.outputs]
     )
     watch = RecoveryWatch(job.recovery(plan), job.make_end_lookup(plan), publisher, log)
     with stop_on_signal() as stop, live_line(console, f"query {name}") as show, publisher, watch:
@@ -161,12 +161,12 @@ def plan(
         admin.check_reachable()
         known_forecast = forecast(settings, plans, admin, requested)
     except TidegateError as error:
-        # All but what is to be read can be told without a broker.
+        # Without a start everything but the reading plan is known without a broker.
         if requested is not None:
             raise
         unknown = error.what
     warnings = known_forecast.warnings if known_forecast else retention_warnings(plans, settings.retentions_us())
-    references = [settings.references[name] for name in sorted({name for made in plans for name in made.references})]
+    references = [settings.references[name] for name in sorted({name for script_plan in plans for name in script_plan.references})]
     shown = PlanReport(plans, describe_parallelism(settings, plans), paces, known_forecast, unknown, warnings, references)
     if format is Format.JSON:
         print_json(shown.as_dict())

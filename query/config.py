@@ -57,7 +57,7 @@ class Promise:
 
     @classmethod
     def restore(cls, saved: Sequence[Any]) -> Promise:
-        by_key = [{bytes.fromhex(key): times for key, times in each.items()} for each in saved[4:]]
+        by_key = [{bytes.fromhex(key): times for key, times in times_by_key.items()} for times_by_key in saved[4:]]
         return cls(*saved[:4], *by_key)
 
 

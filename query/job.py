@@ -107,8 +107,8 @@ def recovery(plan: QueryPlan) -> Recovery:
         if plan.start_us is None
         else RecoveryKind.START
     )
-    here = {**plan.starts, **finished_positions(plan)}
-    return Recovery(how, here, ends, batch=done if planned >= 0 else None, repeats_batch=planned > done, start_us=plan.start_us)
+    positions = {**plan.starts, **finished_positions(plan)}
+    return Recovery(how, positions, ends, batch=done if planned >= 0 else None, repeats_batch=planned > done, start_us=plan.start_us)
 
 
 def make_end_lookup(plan: QueryPlan) -> Callable[[Sequence[Partition]], dict[Partition, int]]:

@@ -9,8 +9,8 @@ from typing import Any
 from ordering.protocol.reader import gap_error
 from ordering.ticks import INFINITY, NEVER, format_tick
 
+# How long a CTI may promise events that are not there (spec section 4).
 GAP_WAIT_S = 60.0
-"""How long a CTI may promise events that are not there (spec section 4)."""
 
 
 class QueryProgress:
@@ -26,7 +26,7 @@ class QueryProgress:
     def accept_reports(self, reports: list[dict[str, Any]]) -> None:
         self.batches += 1
         now_s = time.monotonic()
-        # Batches are told by one thread, and another one asks: what it goes through is never changed under it.
+        # One thread reports batches and another one reads: the dictionary it iterates over must not change under it.
         self._reports = {**self._reports, **{report["bucket"]: report for report in reports}}
         waiting = {tuple(entry) for report in self._reports.values() for entry in report["waiting"]}
         self._waiting = {entry: self._waiting.get(entry, now_s) for entry in waiting}

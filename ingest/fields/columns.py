@@ -22,11 +22,10 @@ class Fields:
     """
     What was read of a column of payloads.
 
-    ``readable`` is False where the times an event needs are not valid (they are then anything); ``well_formed`` tells
-    where the payload is of its format at all, ``timed`` where the field of the event time is valid. ``substream`` holds
-    key bytes as a dictionary column (None without OVER). ``end_us`` are intervals' ends, ``start_us`` edges' starts: the
-    time of its start edge for an end edge, whose event time is its end, and ``NEVER`` for a start edge (None for other
-    shapes). ``reasons`` tells of some payloads that are not well formed why, in a word; of the others it is "malformed".
+    ``well_formed``: the payload is of its format; ``timed``: its event time is valid; ``readable``: so are all times that an event
+    needs. ``substream`` holds key bytes as a dictionary column (None without OVER). ``end_us`` are the ends of intervals.
+    ``start_us`` is, for an end edge, the time of its start edge, and ``NEVER`` for a start edge; an end edge's event time is its end.
+    ``reasons`` says in a word why a payload is not well formed; the default is "malformed".
     """
 
     event_time_us: Ticks

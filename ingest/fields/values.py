@@ -28,8 +28,8 @@ from tidegate.expressions.variant import Variant
 from tidegate.payloads.formats import PayloadReader
 from tidegate.payloads.registry_reasons import UNKNOWN_ID, UNUSABLE
 
+# Reasons that are reported instead of "malformed".
 _REASON_WORDS = {UNKNOWN_ID: "schema_unknown", UNUSABLE: "schema_unusable"}
-"""Reasons that are told apart from a payload that is just malformed."""
 _TIME_KINDS = (Kind.NVARCHAR, Kind.BIGINT, Kind.FLOAT)
 
 

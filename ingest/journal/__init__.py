@@ -1,1 +1,1 @@
-"""The journal of ingest jobs: what must be written down before it is used, in Redis, and how it is made again."""
+"""The journal of ingest jobs in Redis: facts are written before they are used, and can be rebuilt. Planner, start and job may come in."""

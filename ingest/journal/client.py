@@ -69,12 +69,9 @@ class JournalClient:
 
     def close_ranges(self, starts: Mapping[Partition, int], ends: Mapping[Partition, int]) -> dict[Partition, RangeFacts]:
         """
-        Close the positions about to be judged; return the facts of each range.
+        Close the positions about to be judged; return the facts of each range, RefusedError if stamps of judged records are lost.
 
         A range whose facts cannot be known without the journal is missing: it must not be planned.
-
-        Raises:
-            RefusedError: The journal has lost the stamps of records that were judged before.
         """
         now_us = time.time_ns() // 1000
         calls: list[Call] = []

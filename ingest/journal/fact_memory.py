@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from ingest.offsets import Marks, PlannedPosition
 from ordering.protocol.facts import Fact, FactKind
 
+# Per partition and kind, some megabytes: idle estimates of hours at the default cadence, if a record follows each of them.
 FACTS_MAX = 20_000
-"""Per partition and kind, some megabytes: idle estimates of hours at the default cadence, if a record follows each of them."""
 
 
 class _FactTable:

@@ -36,12 +36,7 @@ class RangeClosing:
         return calls
 
     def accept_answers(self, partition: Partition, start: int, end: int, now_us: int, answers: Sequence[Any]) -> RangeFacts:
-        """
-        Remember the answers to :meth:`calls`; return the facts of the range.
-
-        Raises:
-            RefusedError: Ingest stamps arrivals, and the stamps of records that were judged before are gone.
-        """
+        """Remember the answers to :meth:`calls`; return the facts of the range, RefusedError if stamps of judged records are lost."""
         known, memory = self._known, self._known.memory(partition)
         estimates, spans = answers[1], answers[2]
         memory.remember(FactKind.ESTIMATE, estimates)

@@ -55,13 +55,7 @@ class TopicFacts:
 
 
 def read_topic_facts(plan: IngestPlan, admin: Admin) -> dict[int, TopicFacts]:
-    """
-    Walk the whole ordered topic; return its facts by roster number.
-
-    Raises:
-        ProtocolError: A CTI there cannot be read.
-        TidegateError: The brokers do not answer.
-    """
+    """Walk the whole ordered topic; return its facts by roster number."""
     topic = plan.settings.ordered_topic
     outputs = [(topic, number) for number in range(plan.output_partitions)]
     starts, ends = admin.starts(outputs), admin.ends(outputs)
@@ -124,12 +118,7 @@ def rebuild_journal(plan: IngestPlan, admin: Admin, journal: Journal) -> dict[in
 
 
 def check_complete(plan: IngestPlan, facts_by_number: Mapping[int, TopicFacts], needed: Mapping[Partition, int]) -> None:
-    """
-    Check that the rebuilt facts are all that judging from the positions *needed* on rests on.
-
-    Raises:
-        RefusedError: The topic does not have them (TG-JOURNAL-LOST).
-    """
+    """Raise RefusedError (TG-JOURNAL-LOST) if the rebuilt facts are not all that judging from the positions *needed* on rests on."""
     for number, partition in enumerate(plan.partitions):
         topic_facts = facts_by_number.get(number)
         if topic_facts is not None and topic_facts.complete_from > needed[partition]:

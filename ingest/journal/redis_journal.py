@@ -62,11 +62,11 @@ _NAMES = {
     FactKind.BASE: "base",
     FactKind.JOIN: "join",
 }
+# Era and count of writes of each partition's facts, as last seen.
 SeenWrites = dict[JournalKey, tuple[str, int]]
-"""Era and count of writes of each partition's facts, as last seen."""
 _LAST = 2**63 - 1
+# So many facts are given back or forgotten in one go: a script blocks the server.
 _AT_ONCE = 2_000
-"""So many facts are given back or forgotten in one go: a script lets nobody else in."""
 
 
 class _ScriptCall(NamedTuple):
@@ -265,8 +265,8 @@ def _parse_settled(text: str) -> tuple[int, int]:
 
 
 def _settled_within(call: Read, text: str) -> list[tuple[int, int]]:
-    found = [_parse_settled(text)] if text else []
-    return [fact for fact in found if call.start <= fact[0] <= call.end]
+    facts = [_parse_settled(text)] if text else []
+    return [fact for fact in facts if call.start <= fact[0] <= call.end]
 
 
 def _parse_silence(text: str) -> Silence:

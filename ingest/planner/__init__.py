@@ -1,1 +1,1 @@
-"""Planning a batch: ends and limits of ranges, idle estimates, partitions that join, stamps of arrival."""
+"""Planning a batch: limits of ranges, idle estimates, partitions that join, stamps of arrival. Stage, start and job may come in."""

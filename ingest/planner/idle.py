@@ -27,8 +27,8 @@ from ordering.ticks import INFINITY, SECOND_US
 
 Partition = tuple[str, int]
 
+# One part in a thousand of the silence is added to the margin: clocks drift.
 _MARGIN_SHARE = 1000
-"""One part in a thousand of the silence is added to the margin: clocks drift."""
 _STRETCH_MAX = 10
 _TICKS_MAX = 64
 _TICK_AGE_US = 60 * SECOND_US
@@ -104,7 +104,7 @@ class Silences:
         if seen_us is None:
             return
         tick = self._ticks.get(partition)
-        # The sooner it was seen, the more exact; an old one tells little, as clocks drift.
+        # The sooner it was seen, the more exact; an old one is worth little, as clocks drift.
         if tick is None or seen_us - tick[0] > _TICK_AGE_US or arrival_us - seen_us >= tick[1] - tick[0]:
             self._ticks[partition] = seen_us, arrival_us
 
@@ -118,9 +118,7 @@ class Silences:
 
     def select_due(self, positions: Mapping[Partition, int], now_us: int) -> list[Partition]:
         """
-        Return the partitions planned to their end for which there may be an estimate at *now_us*, once a cadence.
-
-        All of them at the same time: each move of time costs a batch.
+        Return the partitions planned to their end for which there may be an estimate at *now_us*: all at the same time, once a cadence.
         """
         if now_us < self._due_us:
             return []

@@ -65,7 +65,8 @@ class IdleEstimates:
         if self._late_us is None:
             return {}
         due = self._silences.select_due(
-            {partition: at.next_offset for partition, at in positions.items() if self._silence_counts_in(partition[0])}, asked_us
+            {partition: position.next_offset for partition, position in positions.items() if self._silence_counts_in(partition[0])},
+            asked_us,
         )
         if not due or not self._journal.is_available():
             return {}
@@ -77,13 +78,15 @@ class IdleEstimates:
         slowest_us = _slowest_arrival(positions, progress)
         unreported = self._set_last_arrivals(silent, progress, slowest_us, asked_us)
         # Below every time there is: such an estimate only makes the stage report.
-        wanted = {partition: at.frontier_us + 1 for partition, at in silent.items() if partition in unreported}
+        wanted = {partition: position.frontier_us + 1 for partition, position in silent.items() if partition in unreported}
         for partition, position in silent.items():
             raised_us = self._estimate(partition, position, progress.get(partition), slowest_us, asked_us)
             if raised_us is not None:
                 wanted[partition] = raised_us
         has_held_events = any(report.held for report in progress.values())
-        passed_us = min(self._promise_after(at, progress.get(partition), wanted.get(partition, 0)) for partition, at in positions.items())
+        passed_us = min(
+            self._promise_after(position, progress.get(partition), wanted.get(partition, 0)) for partition, position in positions.items()
+        )
         behind_us = self._newest_us + 1 - passed_us
         self._silences.schedule_next(asked_us, is_quiet=not has_held_events and len(silent) == len(positions), behind_us=behind_us)
         agreed = self._journal.journal_estimates(

@@ -44,7 +44,7 @@ def match_topics(chosen: InputSettings, names: Iterable[str], excluded: frozense
     """Return the topics of an input, sorted: those it lists, there or not, and those among *names* that its pattern matches."""
     pattern = chosen.topic_pattern
     matching = (name for name in names if pattern is not None and name not in excluded and re.fullmatch(pattern, name))
-    # Kafka's own topics are nobody's events.
+    # Kafka's own topics hold no events.
     return sorted({*chosen.topics, *(name for name in matching if not name.startswith("__"))})
 
 
@@ -87,10 +87,6 @@ class PartitionJoins:
         Return the offset at which new partitions have joined; None if there are none or it is too early to look again.
 
         No batch may run; *now_us* is a monotonic clock. Only *candidates* may join, if they are given.
-
-        Raises:
-            RefusedError: The ordered topic has ended.
-            TidegateError: The brokers do not answer.
         """
         self._journal_joins(offset)
         if now_us < self._due_us:
@@ -101,13 +97,9 @@ class PartitionJoins:
 
     def check_topics(self, now_us: int) -> None:
         """
-        Compare the topics that were made while the job runs with what they were; the driver watches those there before.
+        Raise RefusedError (TG-TOPIC-RECREATED) if a topic that was made while the job runs is no longer the same.
 
         *now_us* is a monotonic clock: a broker that has just started may for a moment know of no topic.
-
-        Raises:
-            RefusedError: One was deleted, or made again (TG-TOPIC-RECREATED).
-            TidegateError: The brokers do not answer.
         """
         expected_ids = {topic: topic_id for topic, topic_id in self._topic_ids.items() if topic_id and topic not in self._plan.topic_ids}
         present_ids = self._admin.topic_ids(expected_ids) if expected_ids else {}
@@ -146,7 +138,7 @@ class PartitionJoins:
 
     def _rejoin(self, offset: Offset, known_joins: Mapping[Partition, Join]) -> dict[Partition, Join]:
         """Return those that joined once already, by the journal; they get the next numbers."""
-        ordered_joins = sorted(known_joins.items(), key=lambda each: each[1].number)
+        ordered_joins = sorted(known_joins.items(), key=lambda item: item[1].number)
         expected = range(len(offset.partitions), len(offset.partitions) + len(ordered_joins))
         if [join.number for _, join in ordered_joins] != list(expected):
             raise RefusedError(

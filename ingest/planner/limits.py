@@ -24,13 +24,13 @@ from tidegate.checkpoint.binding import replace_text
 _FILE = "batch_cost.json"
 _FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
+# What a record is taken for before any was read.
 _RECORD_BYTES = 1024
-"""What a record is taken for before any was read."""
+# So many target batches behind, a batch may take so much longer than its target:
 _FAR_BEHIND = 10
-"""So many target batches behind, a batch may take so much longer than its target:"""
 _LONGER = 4
+# So many events of a partition are worth a range of their own: fewer only where no more are there, or to keep all tasks at work.
 _RANGE_EVENTS = 40_000
-"""So many events of a partition are worth a range of their own: fewer only where no more are there, or to keep all tasks at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ class Limits:
         if self._shared >= self._allowed and fitting > self._allowed:
             self._allowed = min(fitting, 2 * self._allowed, self._events_max)
         elif fitting < self._allowed and cost.events >= self._allowed // 2:
-            # A batch of few events that took long tells of something else: a cold start, a broker that was away.
+            # A batch of few events that took long had another reason: a cold start, a broker that was away.
             self._allowed = max(fitting, self._allowed // 2, min(_LEAST_EVENTS, self._events_max))
 
 

@@ -22,12 +22,7 @@ class TruncatedLogs:
         self._since_us: dict[Partition, int] = {}
 
     def check(self, positions: Mapping[Partition, PlannedPosition], ends: Mapping[Partition, int], now_us: int) -> None:
-        """
-        Compare where partitions are planned with where they end; *now_us* is a monotonic clock.
-
-        Raises:
-            RefusedError: One has ended below for more than a minute (TG-LOG-CUT).
-        """
+        """Raise RefusedError (TG-LOG-CUT) if a partition has ended below its position for a minute of *now_us*, a monotonic clock."""
         for partition, position in positions.items():
             if ends[partition] >= position.next_offset:
                 self._since_us.pop(partition, None)

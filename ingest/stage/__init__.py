@@ -1,1 +1,1 @@
-"""What Spark runs of an ingest job: read, judge, write, and tell how far it came."""
+"""What Spark runs of an ingest job: read, judge, order, write, report. Only the job and explanations come in."""

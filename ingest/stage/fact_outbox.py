@@ -18,8 +18,8 @@ from ordering.protocol.facts import ORIGIN, Fact, FactKind, topic_mark
 from ordering.protocol.punctuation import Cti
 from ordering.ticks import NEVER
 
+# So many go with one CTI, 192 kB: every topic takes a record of that size.
 FACTS_AT_ONCE = 8_000
-"""So many go with one CTI, 192 kB: every topic takes a record of that size."""
 
 
 class FactOutbox:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from ordering.policies import Generation
 from ordering.protocol.punctuation import Cti
 
+# So many are not kept waiting for the end of a range.
 PENDING_MAX = 10_000
-"""So many are not kept waiting for the end of a range."""
 
 
 class PendingCtis:

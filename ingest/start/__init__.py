@@ -1,1 +1,1 @@
-"""Where an ingest job starts: positions to read from, the outputs' last valid CTIs."""
+"""How an ingest job starts: survey, decide, apply; read positions and what a lost checkpoint is replaced by. Only the job comes in."""

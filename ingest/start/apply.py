@@ -29,14 +29,7 @@ DEAD_LETTER_BYTES_MAX = 100 * 2**20
 
 
 def apply(decision: Decision, survey: Survey, admin: Admin, journal: RedisJournal, requested: Start | None) -> tuple[IngestPlan, Recovery]:
-    """
-    Do what a start has decided; return the plan of the job and where it goes on.
-
-    Raises:
-        UnreachableError: Kafka or Redis does not answer.
-        RefusedError: A topic is not as it must be, a right is missing, what must be read is gone, or an ordered topic without
-            its checkpoint cannot be gone on with.
-    """
+    """Do what a start has decided; return the plan and where it goes on, RefusedError if something does not allow it after all."""
     ordered = _create_topics(decision.plan, admin)
     plan = replace(decision.plan, ordered_topic_id=ordered.topic_id)
     decision = replace(decision, plan=plan)

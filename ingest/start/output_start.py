@@ -13,12 +13,7 @@ from tidegate.checkpoint.output_start import Start, continues_run
 
 
 def refuse_other_start(requested: Start | None, known: Start | None, ordered_topic: str, folder: str) -> None:
-    """
-    Refuse to begin anew where a run has begun.
-
-    Raises:
-        RefusedError: *requested* is not the start that is *known* of the run (TG-START-BOUND).
-    """
+    """Raise RefusedError (TG-START-BOUND) if *requested* is not the start that is *known* of the run."""
     if continues_run(requested, known):
         return
     assert requested is not None, "no wish goes on"

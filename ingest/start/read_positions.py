@@ -74,16 +74,10 @@ def _largest_until(marks: list[tuple[int, int]], position: int) -> int:
 
 def check_retention(plan: IngestPlan, partition: Partition, needed: int, available: int, first_read: int, least_us: int | None) -> None:
     """
-    Check that retention has left what must be read.
+    Raise RefusedError (TG-RETENTION) if what must be read of a partition is gone.
 
-    Args:
-        needed: The first offset of the partition that must be read.
-        available: The first offset it still has.
-        first_read: The first offset that the ordered topic was ever made from.
-        least_us: The least time of an event that is to be written, microseconds; None: there is no least.
-
-    Raises:
-        RefusedError: Retention has deleted some of it (TG-RETENTION).
+    *needed* is its first offset that must be read, *available* the first it still has, *first_read* the first that the ordered topic was
+    ever made from; *least_us* the least time of an event that is to be written, None: there is no least.
     """
     # If the first record left is needed, deleted ones before it may have been needed as well.
     if available <= first_read or needed > available:
@@ -106,12 +100,7 @@ def check_retention(plan: IngestPlan, partition: Partition, needed: int, availab
 
 
 def check_still_available(available: Mapping[Partition, int], needed: Mapping[Partition, PlannedPosition]) -> None:
-    """
-    Check that what comes after a checkpoint can still be read: from *needed*, with the first offsets *available*.
-
-    Raises:
-        RefusedError: Retention has deleted some of it (TG-RETENTION).
-    """
+    """Raise RefusedError (TG-RETENTION) if what comes after a checkpoint, from *needed* on, is gone."""
     for partition, position in needed.items():
         first_offset = available.get(partition, position.next_offset)
         if first_offset > position.next_offset:

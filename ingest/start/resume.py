@@ -82,12 +82,7 @@ def _encode(cti: Cti) -> tuple[str, str]:
 
 
 def begin_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, start: Start) -> Resumption:
-    """
-    Return where a topic that holds nothing is begun, so that it holds the events from *start* on.
-
-    Raises:
-        RefusedError: What must be read is gone (TG-RETENTION).
-    """
+    """Return where a topic that holds nothing is begun, so that it holds the events from *start* on; RefusedError if they are gone."""
     available, ends = admin.starts(plan.partitions), admin.ends(plan.partitions)
     starts = {}
     for partition in plan.partitions:
@@ -124,7 +119,7 @@ def resume_topic(plan: IngestPlan, admin: Admin, journal: RedisJournal, origin: 
         check_retention(plan, partition, position.next_offset, available[partition], origin.starts.get(partition, 0), least_us)
         starts[partition] = replace(position, next_offset=max(position.next_offset, available[partition]))
         _log.info("resumes from the last CTI of each channel", topic=partition[0], partition=partition[1], offset=position.next_offset)
-    check_complete(plan, facts_by_number, {partition: at.next_offset for partition, at in starts.items()})
+    check_complete(plan, facts_by_number, {partition: position.next_offset for partition, position in starts.items()})
     return Resumption(starts, promises, start, plan.joins)
 
 

@@ -64,14 +64,7 @@ class Survey:
 
 
 def survey_start(settings: Settings, name: str, admin: Admin) -> Survey:
-    """
-    Survey everything that a start of the input *name* depends on.
-
-    Raises:
-        SettingError: A schema file, or what the event time is computed from, cannot be used.
-        UnreachableError: The brokers do not answer.
-        RefusedError: A topic is missing.
-    """
+    """Survey everything that a start of the input *name* depends on; RefusedError if a topic is missing."""
     chosen = settings.input(name)
     payloads = PayloadFormat.of(chosen, settings.schema_registry)
     FieldReader.of(chosen, payloads)  # what workers could not read by is found out here

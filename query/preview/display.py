@@ -23,11 +23,10 @@ class PlanReport:
     plans: Sequence[Plan]
     # Into how many buckets the work is split and why, in words.
     parallelism: str
-    # At which pace each output heeds CTIs.
+    # The CTI pacing of each output.
     paces: dict[str, str]
-    # What the brokers tell, None where they do not.
+    # None if the brokers do not answer; then why.
     forecast: Forecast | None
-    # Why they do not.
     unknown: str
     # Where retention may delete what a start needs.
     warnings: Sequence[str]

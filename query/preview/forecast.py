@@ -30,8 +30,8 @@ from tidegate.observe.recovery_report import Recovery, Replay, duration_in_words
 from tidegate.settings.load import Settings
 
 SAMPLE_RECORDS = 1_000
+# How fast a job catches up if no run of it was measured: 100,000 records a second, after ten seconds to start.
 ASSUMED_REPLAY = Replay(100_000, 1.0, 10.0)
-"""How fast a job catches up where no run of it has told: 100,000 records a second, after ten seconds to start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PlannedRead:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What the brokers tell."""
+    """What is known of a query before it runs."""
 
     # Into how many buckets the work is split.
     buckets: int
@@ -131,13 +131,7 @@ class Forecast:
 
 
 def forecast(settings: Settings, plans: tuple[Plan, ...], admin: Admin, start: Start | None) -> Forecast:
-    """
-    Ask the brokers about *plans*, and about a *start* if one is given.
-
-    Raises:
-        UnreachableError: Kafka does not answer, or Redis if it must be asked.
-        RefusedError: An ordered topic is missing, or a job that was started like this would be refused.
-    """
+    """Ask the brokers about *plans*, and about a *start* if one is given; RefusedError if a job started like this would be refused."""
     extensions.load()
     topics = survey_topics(settings, plans, admin)
     layout = plan_layout(settings, plans, topics)

@@ -1,1 +1,1 @@
-"""Reference data: tables, their files, looking them up and when older ones may go."""
+"""Reference data: tables, their files, looking rows up, and which versions may go. Engine, buckets, start and stage may come in."""

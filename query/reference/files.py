@@ -84,12 +84,7 @@ def load_reference(settings: ReferenceSettings, files: Sequence[tuple[int, Path]
 
 
 def versions_of(settings: ReferenceSettings) -> list[tuple[int, Path]]:
-    """
-    Return from when on each file is valid, microseconds, in that order.
-
-    Raises:
-        RefusedError: There is no file, or two begin at the same instant.
-    """
+    """Return from when on each file is valid, microseconds, in that order; RefusedError if there is none, or two begin together."""
     versions = [(parse_tick(text), Path(path)) for text, path in settings.effective.items()]
     if settings.path is not None:
         versions = _match_pattern(settings.path) if settings.has_pattern else [(NEVER, Path(settings.path))]

@@ -21,10 +21,10 @@ from query.reference.watch import FOLDER, LIST_FILE, TakenVersions
 from tidegate.checkpoint.binding import replace_text
 
 FILE = "looked_up_from.json"
+# In the reports of buckets: the instant, microseconds, and how many versions that came since the run was begun are known.
 LOOKS_UP_FROM = "looks_up_from"
-"""In the reports of buckets: the instant, microseconds, and how many versions that came since the run was begun are known."""
+# Least time between two writes: it is for later starts.
 WRITE_S = 60.0
-"""Least time between two writes: it is for later starts."""
 
 
 class LookupFloor:

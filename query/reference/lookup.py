@@ -19,8 +19,8 @@ from ordering.ticks import NEVER, format_tick
 from query.reference.tables import ReferenceTable
 from tidegate.observe.logs import get_logger
 
+# The count of versions that came too late.
 LATE = "late_reference_versions"
-"""The count of versions that came too late."""
 _log = get_logger("query.reference")
 
 

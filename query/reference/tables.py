@@ -61,7 +61,7 @@ class ReferenceTable:
         valid: list[tuple[int, int, Version]] = []
         for begin in begins:
             if not valid or begin[1] > valid[-1][1]:
-                valid = [*(each for each in valid if each[0] < begin[0]), begin]
+                valid = [*(version for version in valid if version[0] < begin[0]), begin]
         return ReferenceTable(self.schema, tuple(Version(since, version.values) for since, _, version in valid))
 
     @property

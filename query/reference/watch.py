@@ -28,10 +28,10 @@ from tidegate.observe.logs import get_logger
 from tidegate.settings.tables.references import ReferenceSettings
 
 FOLDER, LIST_FILE = "references", "versions.json"
+# Least time between two looks at the files.
 LOOK_S = 1.0
-"""Least time between two looks at the files."""
+# Most of the time that is spent on looking.
 _SHARE = 0.05
-"""Most of the time that is spent on looking."""
 ReferenceTables = Mapping[str, ReferenceSettings]
 
 _log = get_logger("query.reference")
@@ -75,7 +75,7 @@ class TakenVersions:
             return None
         fields = json.loads(file.read_text())
         return cls(
-            file.parent, tuple(ReferenceVersion(**each) for each in fields["versions"]), fields["initial_count"], fields["kept_from"]
+            file.parent, tuple(ReferenceVersion(**taken) for taken in fields["versions"]), fields["initial_count"], fields["kept_from"]
         )
 
     @property
@@ -85,7 +85,7 @@ class TakenVersions:
 
     def version(self, table: str, effective_us: int) -> ReferenceVersion | None:
         """Return the version of a table that is valid from this instant on, None if it has not been taken up."""
-        return next((each for each in self.versions if (each.table, each.effective_us) == (table, effective_us)), None)
+        return next((taken for taken in self.versions if (taken.table, taken.effective_us) == (table, effective_us)), None)
 
     def is_kept(self, version: ReferenceVersion) -> bool:
         """Return whether a version still has a copy."""
@@ -103,7 +103,7 @@ class TakenVersions:
         fields = {
             "initial_count": self.initial_count,
             "kept_from": dict(self.kept_from),
-            "versions": [asdict(each) for each in self.versions],
+            "versions": [asdict(taken) for taken in self.versions],
         }
         replace_text(self.folder / LIST_FILE, json.dumps(fields, indent=1))
 
@@ -113,15 +113,14 @@ class TakenVersions:
 
     def _files(self, table: str, added: int) -> list[tuple[int, Path]]:
         known_versions = self.versions[: self.initial_count + added]
-        return sorted((each.effective_us, self.folder / each.copy) for each in known_versions if each.table == table and self.is_kept(each))
+        return sorted(
+            (taken.effective_us, self.folder / taken.copy) for taken in known_versions if taken.table == table and self.is_kept(taken)
+        )
 
 
 def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersions:
     """
-    Take up the versions that there are when a job starts; return all that its run has taken up.
-
-    Raises:
-        RefusedError: A file cannot be read.
+    Take up the versions that there are when a job starts; return all that its run has taken up, RefusedError if a file cannot be read.
     """
     known_versions = TakenVersions.read(checkpoint)
     versions = known_versions or TakenVersions(checkpoint / FOLDER)
@@ -139,12 +138,7 @@ def take_up_versions(checkpoint: Path, settings: ReferenceTables) -> TakenVersio
 
 
 def check_unchanged(checkpoint: Path, settings: ReferenceTables) -> None:
-    """
-    Compare the files with what the run of a checkpoint has taken up; files that are gone do not count.
-
-    Raises:
-        RefusedError: One was changed (TG-REFERENCE-CHANGED).
-    """
+    """Raise RefusedError (TG-REFERENCE-CHANGED) if a file is no longer what a run has taken up; files that are gone do not count."""
     versions = TakenVersions.read(checkpoint)
     if versions is None:
         return
@@ -185,8 +179,8 @@ def _hash(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+# Size and time of last change of a file.
 Stamp = tuple[int, int]
-"""Size and time of last change of a file."""
 
 
 class ReferenceWatch:
@@ -235,7 +229,7 @@ class ReferenceWatch:
 
     def _take_up(self, table: str, effective_us: int, path: Path) -> None:
         versions = self._versions.with_file(table, effective_us, path)
-        # Read before it is in the list: what a record of it may be wrong with is told now, and the job goes on without it.
+        # Read before it is in the list: a wrong record in it is reported now, and the job goes on without the file.
         load_reference(self._settings[table], [(effective_us, path)])
         versions.save()
         self._versions = versions

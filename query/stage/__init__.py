@@ -1,1 +1,1 @@
-"""What Spark runs of a query: plan ranges, read them, work on buckets."""
+"""What Spark runs of a query: plan ranges, read them, work on buckets. Only start and job come in."""

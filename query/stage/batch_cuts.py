@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+# Log -> offset.
 Positions = Mapping[int, int]
-"""Log -> offset."""
 
+# A batch this full is not filled further.
 FULL = 0.8
-"""A batch this full is not filled further."""
+# The first step into a topic of which nothing is known.
 _STEP_MS = 1_000
-"""The first step into a topic of which nothing is known."""
 _LATEST_MS = 2**53
 
 

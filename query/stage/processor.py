@@ -135,7 +135,7 @@ def _known_references(plan: QueryPlan, added: int) -> KnownReferences:
     if count != added or references is None:
         versions_taken = TakenVersions.read(Path(plan.checkpoint))
         assert versions_taken is not None, "a run with reference data begins with some"
-        versions = [(each.table, each.effective_us) for each in versions_taken.added[:added]]
+        versions = [(version.table, version.effective_us) for version in versions_taken.added[:added]]
         references = KnownReferences(versions, versions_taken.tables(plan.reference_settings, added))
         _REFERENCES[plan.checkpoint] = added, references
     return references

@@ -1,1 +1,1 @@
-"""Where a query starts: bucket layout, read positions, what the outputs already have."""
+"""How a query starts: survey, decide, apply; bucket layout, read positions, earlier promises. Job and preview may come in."""

@@ -24,25 +24,14 @@ _RECORD_BYTES = 1_048_588
 
 
 def locate(decision: Decision, admin: Admin) -> QueryPlan:
-    """
-    Return the plan of a job with where it is read from; nothing is created or written.
-
-    Raises:
-        RefusedError: A file of reference data was changed, or what must be read is gone.
-    """
+    """Return the plan with where it is read from, writing nothing; RefusedError if that is gone, or reference data was changed."""
     plan = decision.plan
     check_unchanged(Path(plan.checkpoint), plan.reference_settings)
     return replace(plan, starts=read_positions(admin, plan))
 
 
 def apply(decision: Decision, topics: TopicSurvey, admin: Admin) -> QueryPlan:
-    """
-    Do what a start has decided; return the plan of the job.
-
-    Raises:
-        UnreachableError: Kafka does not answer.
-        RefusedError: A topic is not as it must be, a right is missing, or what must be read is gone.
-    """
+    """Do what a start has decided; return the plan, RefusedError if something does not allow it after all."""
     plan = locate(decision, admin)
     _create_topics(plan, topics, admin)
     folder = topics.folder

@@ -21,12 +21,7 @@ _TOPIC_IDS = "topic_ids"
 
 
 def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, shuffle_partitions: int) -> dict[str, str]:
-    """
-    Return what the checkpoint of a job is bound to; *topic_ids* are those of the ordered topics it reads.
-
-    Raises:
-        SettingError: The outputs of one script have different paces.
-    """
+    """Return what the checkpoint of a job is bound to; SettingError if the outputs of one script have different paces."""
     outputs = plan.outputs
     if len({str(output.pace()) for output in outputs}) > 1:
         raise SettingError(
@@ -36,7 +31,7 @@ def make_binding(plan: QueryPlan, topic_ids: Mapping[str, str], start: Start, sh
             fix="give them the same cti_every_events, cti_every and cti_delay, or run each SELECT as its own query",
         )
     return {
-        "plan": "\n".join(each.explain() for each in plan.plans),
+        "plan": "\n".join(output_plan.explain() for output_plan in plan.plans),
         **types_and_case(plan.plans),
         **start_binding(start),
         # A bounded recount leaves out what lies beyond: nothing can go on from it in the order of the log.

@@ -45,12 +45,7 @@ def plan_split(
     feeds: Sequence[Feed],
     results: Mapping[str, Topic],
 ) -> Split:
-    """
-    Return how the work of a job is split; *results* are the result topics that are there, by name.
-
-    Raises:
-        RefusedError: The query has OVER, and the ordered topics have different numbers of partitions.
-    """
+    """Return how the work of a job is split; *results* are the result topics that are there. RefusedError if OVER cannot be split."""
     partitions = {feed.input: feed.partitions for feed in feeds}
     if plans[0].over is not None:
         if len(set(partitions.values())) > 1:
@@ -76,12 +71,7 @@ def plan_split(
 
 
 def check_over(plans: Sequence[Plan], where: str) -> None:
-    """
-    Check that all inputs of a script (*where*) advance in one way: with OVER or without.
-
-    Raises:
-        QueryError: They do not.
-    """
+    """Raise QueryError if some inputs of a script (*where*) advance with OVER and others without."""
     scans = list(dict.fromkeys(scan for plan in plans for scan in plan.scans))
     over = next((scan for scan in scans if scan.over is not None), None)
     without = next((scan for scan in scans if scan.over is None), None)

@@ -38,12 +38,7 @@ class Decision:
 
 
 def plan_layout(settings: Settings, plans: tuple[Plan, ...], topics: TopicSurvey) -> QueryPlan:
-    """
-    Return what a job reads and writes and how its work is split, as a run from the beginning.
-
-    Raises:
-        RefusedError: The query has OVER, and the ordered topics have different numbers of partitions.
-    """
+    """Return what a job reads and writes and how its work is split, as a run from the beginning; RefusedError if it cannot be split."""
     feeds = tuple(
         Feed(name, topic.name, topic.partitions, topics.payloads[name], name not in settings.inputs)
         for name, topic in topics.ordered.items()

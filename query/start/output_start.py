@@ -35,12 +35,7 @@ Promises = tuple[Mapping[int, Promise], ...]
 
 
 def refuse_other_start(requested: Start | None, known: Start, output: str, folder: str) -> None:
-    """
-    Refuse to begin anew where a run has begun.
-
-    Raises:
-        RefusedError: *requested* is not the start that is *known* of the run (TG-START-BOUND).
-    """
+    """Raise RefusedError (TG-START-BOUND) if *requested* is not the start that is *known* of the run."""
     if continues_run(requested, known):
         return
     assert requested is not None, "without a request a run goes on"
@@ -85,12 +80,9 @@ def read_promises(folder: Path, outputs: int) -> Promises:
 
 def read_result_promises(kafka: Mapping[str, str], admin: Admin, output: OutputSettings, *, by_key: bool) -> dict[int, Promise]:
     """
-    Return what the last CTI of each channel of a result topic says, by bucket.
+    Return what the last CTI of each channel of a result topic says, by bucket; RefusedError if the topic has ended or grown.
 
     *by_key*: the order of results between keys depends on where a run begins, so what each key has is read as well.
-
-    Raises:
-        RefusedError: The topic has ended, or has been given partitions since.
     """
     if output.topic is None or (topic := admin.find(output.topic)) is None:
         return {}

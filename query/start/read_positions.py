@@ -44,30 +44,28 @@ def finished_positions(plan: QueryPlan) -> dict[Partition, int]:
 
 
 def read_positions(admin: Admin, plan: QueryPlan) -> dict[Partition, int]:
-    """
-    Return where the job begins to read each partition, or goes on.
-
-    Raises:
-        RefusedError: What it must read is gone (TG-RETENTION): which input, what is needed, what is there.
-        UnreachableError: Kafka does not answer.
-    """
+    """Return where the job begins to read each partition, or goes on; RefusedError (TG-RETENTION) if that is gone."""
     available, progress = admin.starts(plan.partitions), finished_positions(plan)
     if progress:
-        _refuse_if_gone(plan, available, {partition: f"offset {at:,}" for partition, at in progress.items() if available[partition] > at})
+        _refuse_if_gone(
+            plan, available, {partition: f"offset {offset:,}" for partition, offset in progress.items() if available[partition] > offset}
+        )
         return {**available, **progress}
     if plan.read_from_us is None:
-        _refuse_if_gone(plan, available, {partition: "offset 0" for partition, at in available.items() if at > 0})
+        _refuse_if_gone(plan, available, {partition: "offset 0" for partition, offset in available.items() if offset > 0})
         return available
     first_offsets, ends = admin.offsets_from(plan.partitions, plan.read_from_us), admin.ends(plan.partitions)
     needed = f"everything from {format_tick(max(plan.read_from_us, 0))} on"
     uncertain = [
         partition
-        for partition, at in available.items()
-        if at > 0 and not _is_vouched(plan, partition, at, first_offsets[partition], ends[partition])
+        for partition, offset in available.items()
+        if offset > 0 and not _is_vouched(plan, partition, offset, first_offsets[partition], ends[partition])
     ]
     _refuse_if_gone(plan, available, dict.fromkeys(uncertain, needed))
     if plan.over:
-        first_offsets = {partition: settled_position(plan, partition, available[partition], at) for partition, at in first_offsets.items()}
+        first_offsets = {
+            partition: settled_position(plan, partition, available[partition], offset) for partition, offset in first_offsets.items()
+        }
     # Starting earlier is sound, and the last records hold the final CTIs of a topic that has ended before that time.
     return {
         partition: min(first_offsets[partition], max(available[partition], ends[partition] - TAIL_RECORDS)) for partition in plan.partitions
@@ -79,9 +77,6 @@ def settled_position(plan: QueryPlan, partition: Partition, available: int, firs
     Return from where on each channel is read with its last CTI of c >= X before *first_needed*, if it has one.
 
     *first_needed* is where the first record of X stands, *available* the first offset that is there.
-
-    Raises:
-        ProtocolError: A CTI cannot be read.
     """
     topic, number = partition
     assert plan.read_from_us is not None, "the job begins at an instant"

@@ -67,15 +67,7 @@ class RunSurvey:
 
 
 def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> TopicSurvey:
-    """
-    Survey what *plans* read and write.
-
-    Raises:
-        SettingError: A schema file cannot be used.
-        UnreachableError: Kafka does not answer.
-        RefusedError: An ordered topic is missing, or reference data cannot be read.
-        QueryError: The query would hand on as results what no later query could read.
-    """
+    """Survey what *plans* read and write; RefusedError if an ordered topic or reference data is missing."""
     outputs = tuple(_output(settings, plan.output) for plan in plans)
     inputs = tuple(dict.fromkeys(scan.input for scan in all_scans(plans)))
     payloads = {name: payload_format(settings, plans, name) for name in inputs}
@@ -93,13 +85,7 @@ def survey_topics(settings: Settings, plans: Sequence[Plan], admin: Admin) -> To
 
 
 def survey_run(settings: Settings, layout: QueryPlan, topics: TopicSurvey, admin: Admin, requested: Start | None) -> RunSurvey:
-    """
-    Survey the run of a job that is started with *requested*.
-
-    Raises:
-        UnreachableError: Kafka does not answer, or Redis if it must be asked.
-        RefusedError: It is not known where the run stopped, or a result topic has ended or was given partitions.
-    """
+    """Survey the run of a job that is started with *requested*; RefusedError if where it stopped is not known."""
     folder, binding, state = topics.folder, read_binding(topics.folder), checkpoint_state(topics.folder)
     ends_by_output = {}
     for output in layout.outputs:
@@ -131,13 +117,7 @@ def all_scans(plans: Sequence[Plan]) -> tuple[Scan, ...]:
 
 
 def payload_format(settings: Settings, plans: Sequence[Plan], name: str) -> PayloadFormat:
-    """
-    Return how the payloads of the events of an input are written.
-
-    Raises:
-        SettingError: A schema file cannot be used.
-        QueryError: The query would hand on as results what no later query could read.
-    """
+    """Return how payloads of an input are written; QueryError if the query would hand on as results what no query could read."""
     if name not in settings.inputs:
         return JSON
     payloads = PayloadFormat.of(settings.input(name), settings.schema_registry)
