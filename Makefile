@@ -33,9 +33,10 @@ check: install lint  ## style, types and all tests that need no service (3 minut
 test: install  ## all that a change must pass (10 minutes); services in containers if Docker answers, else the embedded ones
 	@$(PYTEST) $(ARGS)
 
-test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, a round of every kind of query (an hour)
+test-deep: install  ## the laws with many more examples, every case through Kafka and Spark, half an hour of faults (two hours)
 	@TIDEGATE_TEST_ALL_CASES=1 $(PYTEST) tests/ordering tests/query tests/integration/query/test_cases_on_kafka.py \
 	  tests/integration/query/test_query_faults.py --hypothesis-profile=deep $(ARGS)
+	@$(BIN)/python tests/faults/run.py --kills $(KILLS) --minutes 30
 
 simulate: install  ## run whole channels through seeded faults; SEEDS=0-9999, SEEDS=17, SEEDS=5,9,100-200
 	@$(BIN)/python tests/simulation/run.py $(SEEDS)

@@ -26,7 +26,7 @@ from support.stack.warm_jobs import HOST, SPARK_TABLE
 
 JOB_TIMEOUT_S = 240.0
 """How long a job, or a wait for one, may take on a busy machine."""
-_POLL_S = 0.1
+_POLL_S, _END_S = 0.1, 30.0
 _CHECKPOINTS = ".tidegate/checkpoints"
 
 
@@ -134,13 +134,26 @@ class Job:
         self._process.wait()
         self._follower.join(10)
 
+    def end(self) -> None:
+        """End it if it still runs; one that shares a JVM is asked first, because killing it takes the JVM along."""
+        if self.running and not self._alone:
+            self._process.terminate()
+            with contextlib.suppress(AssertionError):
+                self.wait(_END_S)
+        if self.running:
+            self.kill()
+
     def until(self, holds: Callable[[], bool], what: str, timeout_s: float = JOB_TIMEOUT_S) -> None:
         """Return once *holds* says yes; fail if the command ends before, or if it takes too long."""
         deadline_s = time.monotonic() + timeout_s
-        while not holds():
+        while True:
+            asked_s = time.monotonic()
+            if holds():
+                return
             assert self.running, f"ended ({self.wait()}) before {what}: {self.errors[-3000:]}"
             assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {what}: {self.last} {self.errors[-3000:]}"
-            time.sleep(_POLL_S)
+            # What is asked may read whole topics: that long the job has the machine for itself.
+            time.sleep(max(_POLL_S, time.monotonic() - asked_s))
 
 
 def _start_alone(folder: Path, environment: dict[str, str], command: list[str], output: int, errors: int) -> subprocess.Popen[bytes]:
@@ -195,8 +208,7 @@ class Workspace:
     def clear(self) -> None:
         """End the jobs that still run."""
         for job in self._jobs:
-            if job.running:
-                job.kill()
+            job.end()
 
 
 @contextlib.contextmanager
