@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from support.stack.drawn_logs import draw, expected, logs_of
-from support.stack.jobs import Job, error_code, settings_of, workspace
+from support.stack.jobs import error_code, settings_of, workspace
 from support.stack.topics import check_promises, create, delete, fresh, produce, read_ordered
 
 from ordering.policies import Policies
@@ -45,14 +45,9 @@ def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack,
     topic = create(stack.bootstrap, fresh("killed"), PARTITIONS)
     produce(stack.bootstrap, topic, raws)
     with workspace(tmp_path, stack, TABLES.format(topic=topic)) as space:
-
-        def start() -> Job:
-            return space.start_alone(
-                "ingest", "events", "--until-end", *settings_of(inputs__events__max_events_per_batch=EVENTS // BATCHES)
-            )
-
+        arguments = "ingest", "events", "--until-end", *settings_of(inputs__events__max_events_per_batch=EVENTS // BATCHES)
         for batches in (2, 3):
-            job = start()
+            job = space.start_alone(*arguments)
             job.until(lambda job=job, batches=batches: job.batches >= batches, f"{batches} batches")  # type: ignore[misc]
             time.sleep(dice.uniform(0, 1.5))
             assert job.running, "it was to be killed in the middle"
@@ -60,7 +55,7 @@ def test_killed_twice_ingest_writes_what_an_undisturbed_run_writes(stack: Stack,
             half_way = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
             assert not half_way.ended
             check_promises(half_way)
-        summary = start().finish()
+        summary = space.start(*arguments).finish()
     found = read_ordered(stack.bootstrap, f"{topic}.ordered", PARTITIONS)
     assert found.events == expected(logs_of(raws, PARTITIONS), POLICIES, PARTITIONS, over=True)
     check_promises(found)
