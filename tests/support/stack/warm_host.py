@@ -42,7 +42,7 @@ SOCKET, KEEPER_SOCKET, SHIM = "host", "keeper", "python"
 JOB, FOLDER, LOG = "WARM_JOB", "WARM_FOLDER", "WARM_LOG"
 """What a job's workers have in their environment: its driver's process id and folder, and the file for their standard error."""
 _MESSAGE_BYTES_MAX, _FILES_MAX = 2**17, 2**12
-_IMPORTED = (
+IMPORTED = (
     "pyspark.daemon",
     "pyspark.sql.streaming",
     "pyspark.testing.utils",
@@ -303,7 +303,7 @@ def _keep_jvm(folder: Path) -> None:
 
 def main(folder: Path) -> None:
     """Import all that jobs import, then serve."""
-    for name in _IMPORTED:
+    for name in IMPORTED:
         importlib.import_module(name)
     shim = folder / SHIM
     shim.write_text(_SHIM.format(python=sys.executable, path=str(folder / SOCKET)))

@@ -89,7 +89,8 @@ class WarmHost:
         self.end()
         # Paths of sockets are short.
         self._folder = Path(tempfile.mkdtemp(prefix="warm-", dir="/tmp"))
-        (self._folder / "tidegate.toml").write_text(SPARK_TABLE)
+        # One JVM keeps what several jobs retain.
+        (self._folder / "tidegate.toml").write_text(SPARK_TABLE.replace("512m", "1g"))
         environment = {name: value for name, value in os.environ.items() if not name.startswith("TIDEGATE_")}
         # What a job sets for its children before it starts them; the host's are forked.
         environment |= {"PYTHONPATH": f"{ROOT / 'tests'}:{ROOT}", "MALLOC_ARENA_MAX": "2"}
