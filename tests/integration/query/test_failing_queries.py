@@ -107,7 +107,7 @@ def side(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sid
         writer.write()
         before = log_of(stack, name)
         small = settings_of(query__max_events_per_batch=20, spark__trigger="0s")
-        fine, sour = space.start("query", "fine.sql", *small), space.start_alone("query", "sour.sql", *small, **environment)
+        fine, sour = space.start("query", "fine.sql", *small), space.start("query", "sour.sql", *small, **environment)
         deaths = [_died(space, small, environment)]
         writer.write()
         fine.until(lambda: fine.batches > 0, "a batch of the fine query")
@@ -130,7 +130,7 @@ def side(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sid
 
 def _died(space: Workspace, flags: list[str], environment: dict[str, str]) -> Job:
     """Start the query whose workers die; return it when it has ended."""
-    job = space.start_alone("query", "dying.sql", *flags, **environment)
+    job = space.start("query", "dying.sql", *flags, **environment)
     job.wait()
     return job
 

@@ -137,6 +137,9 @@ class Host:
                 os.dup2(stream, number)
             os.environ.clear()
             os.environ.update(environment)
+            # Python has read it when the host started; Spark's own archives would only be slower.
+            paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+            sys.path[1:1] = [path for path in paths if Path(path).is_dir() and path not in sys.path]
             os.chdir(environment.get(FOLDER, asked["folder"]))
             os.closerange(3, _FILES_MAX)
             if is_job:
@@ -254,6 +257,7 @@ def _borrow_jvm(keeper: Path) -> None:
             # Spark starts with its standard error in the job's own log: there the workers write too.
             log = Path("/proc/self/fd/2").readlink()
             worn.update({JOB: str(os.getpid()), FOLDER: str(Path.cwd()), LOG: str(log)})
+            worn.update({"PYTHONPATH": os.environ["PYTHONPATH"]} if "PYTHONPATH" in os.environ else {})
         begin(cls, instance, gateway, conf)
 
     def initialize(self: Any, jconf: Any) -> Any:
