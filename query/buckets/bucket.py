@@ -253,6 +253,10 @@ class Bucket(ABC):
         """Return the result files of an output that no later result can belong to, and forget their rows."""
         return self._channels[output].pop_full_spans(self.output_frontier_us(output), self._retention)
 
+    def pop_file_rows(self, output: int) -> pa.Table | None:
+        """Return the rows of those files in one table, and forget them; see :meth:`ResultChannel.pop_file_rows`."""
+        return self._channels[output].pop_file_rows(self.output_frontier_us(output), self._retention)
+
     def pop_bad_rows(self) -> list[BadRow]:
         """Return the rows that could not be evaluated since the last call."""
         bad_rows, self._bad_rows = self._bad_rows, []

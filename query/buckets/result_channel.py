@@ -176,21 +176,27 @@ class ResultChannel:
 
     def pop_full_spans(self, c: int, retention: Retention) -> list[FullSpan]:
         """Return the result files that no result at or above *c* belongs to, and forget their rows."""
-        rows = retention.rows(self._rows_name) if self._span_us else None
+        rows = self.pop_file_rows(c, retention)
         if rows is None or self._span_us is None:
             return []
+        spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
+        for system_us, key, value in zip(*(rows[column].to_pylist() for column in ("system_us", "key", "value")), strict=True):
+            spans.setdefault(system_us // self._span_us * self._span_us, []).append((system_us, key, value))
+        return [FullSpan(start_us, rows) for start_us, rows in sorted(spans.items())]
+
+    def pop_file_rows(self, c: int, retention: Retention) -> pa.Table | None:
+        """Return the rows of those files (``system_us``, ``key``, ``value``) in their order, None if there are none; forget them."""
+        rows = retention.rows(self._rows_name) if self._span_us else None
+        if rows is None or self._span_us is None:
+            return None
         until_us = _first_open_span(c, self._span_us)
         if until_us <= int(pc.min(rows["system_us"]).as_py()):
-            return []
+            return None
         due = rows.filter(pc.less(rows["system_us"], until_us))
+        _drop_below(retention, self._rows_name, until_us)
         # Among equals of several input partitions the log's order is chance; a file depends on the events alone.
         order = pc.sort_indices(due, [("system_us", "ascending"), ("key", "ascending"), ("number", "ascending")])
-        due = take_rows(due, order.to_numpy())
-        spans: dict[int, list[tuple[int, bytes, bytes]]] = {}
-        for system_us, key, value in zip(*(due[column].to_pylist() for column in ("system_us", "key", "value")), strict=True):
-            spans.setdefault(system_us // self._span_us * self._span_us, []).append((system_us, key, value))
-        _drop_below(retention, self._rows_name, until_us)
-        return [FullSpan(start_us, rows) for start_us, rows in sorted(spans.items())]
+        return take_rows(due, order.to_numpy())
 
     def restore(self, saved: dict[str, Any], retention: Retention) -> None:
         """Become the channel that was saved with *retention*; drop its rows that are needed no more."""

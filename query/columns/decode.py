@@ -7,6 +7,7 @@ This is the only conversion that events go through; :mod:`query.columns.events` 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,9 @@ from ordering.errors import ProtocolError
 from ordering.protocol.reader import Log
 from ordering.protocol.wire import CTI_HEADER_BYTES, EVENT_HEADER_BYTES, decode_cti, decode_event_headers
 from query.columns.events import DECODED_SCHEMA
-from tidegate.kafka.ranges import Records
+
+if TYPE_CHECKING:  # buckets run without Kafka too, on files
+    from tidegate.kafka.ranges import Records
 
 
 @dataclass(frozen=True, slots=True)

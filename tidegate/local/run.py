@@ -112,9 +112,9 @@ class LocalRun:
         until_us = min(map(self._bucket.output_frontier_us, range(len(self._pending))))
         if self._has_over:
             for output, pending in enumerate(self._pending):
-                for _, rows in self._bucket.pop_full_spans(output):
-                    pending.system_us += [system_us for system_us, _, _ in rows]
-                    pending.values += [value for _, _, value in rows]
+                if (rows := self._bucket.pop_file_rows(output)) is not None:
+                    pending.system_us += rows["system_us"].to_pylist()
+                    pending.values += rows["value"].to_pylist()
             until_us = until_us if until_us == INFINITY else until_us // _SPAN_US * _SPAN_US
         return [pending.pop_before(until_us) for pending in self._pending]
 

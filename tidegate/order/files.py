@@ -19,7 +19,6 @@ from tidegate.order.blocks import Format, OrderFileError, Records
 from tidegate.order.csv_records import CsvRecords
 from tidegate.order.json_arrays import detect_array
 from tidegate.order.json_records import JsonArrayRecords, NdjsonRecords
-from tidegate.order.parquet_records import ParquetRecords
 
 # About how much of a file is read at a time. Results do not depend on it.
 BLOCK_BYTES = 4 * 2**20
@@ -54,6 +53,8 @@ def open_records(path: str, format: Format, source: BinaryIO, delimiter: str, bl
         return (JsonArrayRecords if is_json_array else NdjsonRecords)(source, total, block_bytes, peeked)
     if format is Format.CSV:
         return CsvRecords(path, source, total, delimiter, block_bytes)
+    from tidegate.order.parquet_records import ParquetRecords  # slow to import, and few files need it
+
     return ParquetRecords(path, source, block_bytes)
 
 
