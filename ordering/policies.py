@@ -45,7 +45,7 @@ class Generation:
 
     Without ``every_events`` and ``every_us``: at the end of each batch that changed something. With one or both of them
     instead: at each record that completes so many accepted events, or carries the watermark so far past the last CTI; and
-    always upon an idle estimate, a CTI of the source, an imported one and the end. End edges count for neither.
+    always after an idle estimate, a CTI of the source, an imported one and the end. End edges count for neither.
 
     Args:
         every_events: A CTI after this many accepted events of the input partition.

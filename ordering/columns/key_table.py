@@ -172,25 +172,26 @@ class KeyTable:
         sought = np.arange(len(keys))
         while len(sought):
             entry = self._slots[slot]
-            taken = entry != _EMPTY
-            likely = np.flatnonzero(taken & ((entry & ~_ROW_BITS) == tags))
-            found = (entry[likely] & _ROW_BITS).astype(np.int64)
-            same = self._are_equal(keys, sought[likely], found)
-            rows[sought[likely[same]]] = found[same]
-            taken[likely[same]] = False
-            # Whoever met a free slot is new; whoever met another key looks into the next slot.
-            sought, tags = sought[taken], tags[taken]
-            slot = (slot[taken] + 1) & int(mask)
+            is_open = entry != _EMPTY
+            likely = np.flatnonzero(is_open & ((entry & ~_ROW_BITS) == tags))
+            candidates = (entry[likely] & _ROW_BITS).astype(np.int64)
+            same = self._are_equal(keys, sought[likely], candidates)
+            rows[sought[likely[same]]] = candidates[same]
+            is_open[likely[same]] = False
+            # A key that met a free slot is new; one that met another key looks into the next slot.
+            sought, tags = sought[is_open], tags[is_open]
+            slot = (slot[is_open] + 1) & int(mask)
         return rows
 
     def _are_equal(self, keys: Keys, places: Ints, rows: Ints) -> NDArray[np.bool_]:
         length = keys.length[places]
         same: NDArray[np.bool_] = self._length[rows] == length
         words = (length + 7) >> 3
-        at = np.arange(len(same))
+        undecided = np.arange(len(same))
         for place in range(int(words.max(initial=0))):
-            at = at[same[at] & (words[at] > place)]
-            same[at] = self._words[self._first[rows[at]] + place] == keys.words[keys.first[places[at]] + place]
+            undecided = undecided[same[undecided] & (words[undecided] > place)]
+            own = self._words[self._first[rows[undecided]] + place]
+            same[undecided] = own == keys.words[keys.first[places[undecided]] + place]
         return same
 
     def _append(self, keys: Keys) -> None:
@@ -225,7 +226,7 @@ class KeyTable:
 
 
 def with_room(column: NDArray[Entry], room: int) -> NDArray[Entry]:
-    """Return the column with room for *room* entries; what is there stays, what is new is undefined."""
+    """Return the column with room for *room* entries; existing entries stay, new ones are undefined."""
     if room <= len(column):
         return column
     wider = np.empty(max(room, len(column) + (len(column) >> 2), 256), dtype=column.dtype)

@@ -6,8 +6,8 @@ column's shape; so no cut of the input can change an event time. Nothing here ra
 
 Text is ``YYYY-MM-DD``, then perhaps ``T`` or a space and ``hh:mm``, ``hh:mm:ss`` or ``hh:mm:ss.`` with 1 to 9 digits,
 then perhaps a zone: ``Z``, ``+hh:mm``, ``+hhmm`` or ``+hh`` (none: UTC). All else is read as a decimal number. A float
-stands for the shortest decimal that reads back as it, so 1700000000.123 is exactly that. What is finer than a
-microsecond is rounded down.
+stands for the shortest decimal that reads back as it, so 1700000000.123 is exactly that. Fractions of a
+microsecond are rounded down.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow as pa
 from ordering.errors import SettingError
 from ordering.ticks import DAY_US, TICK_MAX, TICK_MIN
 
-# What may be declared. ``auto`` takes ISO text, and numbers by their size: below 1e11 seconds, 1e14 ms, 1e17 us, else ns.
+# The units that may be declared. ``auto`` takes ISO text, and numbers by their size: below 1e11 seconds, 1e14 ms, 1e17 us, else ns.
 UNITS: Final = ("auto", "iso", "s", "ms", "us", "ns")
 
 Ticks = tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]
@@ -35,7 +35,7 @@ _INT64_MAX = 2**63 - 1
 _AUTO_BELOW = {"s": 10**11, "ms": 10**14, "us": 10**17, "ns": _INT64_MAX}
 _MULTIPLY = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
 _DIVIDE = {"s": 1, "ms": 1, "us": 1, "ns": 1_000}
-# From here on neighbouring floats lie more than a microsecond apart, and only the shortest decimal tells what was meant.
+# From here on neighbouring floats lie more than a microsecond apart, and only the shortest decimal shows the value meant.
 _FLOAT_COARSE_FROM = {"s": 2.0**33, "ms": 2.0**43, "us": 2.0**53, "ns": 2.0**63}
 _NUMBER = re.compile(rb"\+?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?")
 _TEXT_LENGTH_MAX = 64
@@ -76,8 +76,9 @@ def _read(values: pa.Array, unit: str) -> Ticks:
     kind = values.type
     if pa.types.is_dictionary(kind):
         ticks, valid = _read(values.dictionary, unit)
-        at = np.asarray(values.indices.fill_null(len(ticks)))
-        return np.append(ticks, 0)[at], np.append(valid, False)[at]
+        # Null reads one entry behind the dictionary: an invalid value.
+        index = np.asarray(values.indices.fill_null(len(ticks)))
+        return np.append(ticks, 0)[index], np.append(valid, False)[index]
     if pa.types.is_timestamp(kind):
         return _scale(_numbers(values.cast(pa.int64())), kind.unit)
     if pa.types.is_date32(kind):

@@ -1,8 +1,8 @@
 """
 A program under test: another process that answers the questions of the conformance kit, in whatever language.
 
-Law: no program keeps the kit waiting for ever. One that ends, or takes longer than it may, is told from one that answers
-wrongly (:class:`EndedError`); afterwards nothing is left running of it, nor of what it started.
+Law: no program keeps the kit waiting for ever. One that ends, or takes longer than it may, raises
+:class:`EndedError`; afterwards neither it nor any process it started is left running.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-What one input partition's model is made with, and the states and batches that follow from it alone.
+The settings of one input partition's model, and the states, batches and checks that follow from them alone.
 
 Law: a state depends on :attr:`ModelSettings.fingerprint`; how CTIs are generated may change between two runs over one state.
 """
