@@ -20,7 +20,7 @@ numbers and booleans stand for themselves. Streams that are built on others beco
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import gcd
 
@@ -29,53 +29,29 @@ from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US
 _UNITS = (("day", DAY_US), ("hour", HOUR_US), ("minute", MINUTE_US), ("second", SECOND_US), ("millisecond", MILLISECOND_US))
 
 
+def _operator(symbol: str) -> Callable[[Value, Operand], Value]:
+    return lambda left, right: Value(f"({left.sql} {symbol} {_operand(right)})")
+
+
 @dataclass(frozen=True, eq=False)
 class Value:
     """An expression: its text in the language."""
 
     sql: str
 
-    def _binary(self, operator: str, other: Operand) -> Value:
-        return Value(f"({self.sql} {operator} {_operand(other)})")
-
-    def __add__(self, other: Operand) -> Value:
-        return self._binary("+", other)
-
-    def __sub__(self, other: Operand) -> Value:
-        return self._binary("-", other)
-
-    def __mul__(self, other: Operand) -> Value:
-        return self._binary("*", other)
-
-    def __truediv__(self, other: Operand) -> Value:
-        return self._binary("/", other)
-
-    def __mod__(self, other: Operand) -> Value:
-        return self._binary("%", other)
-
-    def __eq__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._binary("=", other)
-
-    def __ne__(self, other: Operand) -> Value:  # type: ignore[override]
-        return self._binary("<>", other)
-
-    def __lt__(self, other: Operand) -> Value:
-        return self._binary("<", other)
-
-    def __le__(self, other: Operand) -> Value:
-        return self._binary("<=", other)
-
-    def __gt__(self, other: Operand) -> Value:
-        return self._binary(">", other)
-
-    def __ge__(self, other: Operand) -> Value:
-        return self._binary(">=", other)
-
-    def __and__(self, other: Value) -> Value:
-        return self._binary("AND", other)
-
-    def __or__(self, other: Value) -> Value:
-        return self._binary("OR", other)
+    __add__ = _operator("+")
+    __sub__ = _operator("-")
+    __mul__ = _operator("*")
+    __truediv__ = _operator("/")
+    __mod__ = _operator("%")
+    __eq__ = _operator("=")  # type: ignore[assignment]
+    __ne__ = _operator("<>")  # type: ignore[assignment]
+    __lt__ = _operator("<")
+    __le__ = _operator("<=")
+    __gt__ = _operator(">")
+    __ge__ = _operator(">=")
+    __and__ = _operator("AND")
+    __or__ = _operator("OR")
 
     def __invert__(self) -> Value:
         return Value(f"(NOT {self.sql})")
@@ -97,7 +73,7 @@ class Value:
 
     def like(self, pattern: str) -> Value:
         """Return whether it matches a pattern of ``%``, ``_`` and ``[...]``."""
-        return self._binary("LIKE", literal(pattern))
+        return Value(f"({self.sql} LIKE {literal(pattern).sql})")
 
     def cast(self, to: str, *, lenient: bool = False) -> Value:
         """Convert it to an ASA type; with *lenient* a value that cannot be converted becomes NULL instead of a dead letter."""
@@ -346,7 +322,6 @@ class Step:
         return Query(((output, self),))
 
     def text(self, into: str = "") -> str:
-        """Return the SELECT."""
         where = f"\nWHERE {self.stream.condition.sql}" if self.stream.condition is not None else ""
         target = f"\nINTO {_quoted(into)}" if into else ""
         own = f"SELECT {self.columns}{target}\nFROM {self.stream.source}{self.stream.reading}{where}{self.grouping}"

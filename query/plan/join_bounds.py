@@ -50,7 +50,6 @@ class Bound:
         return units * self.unit_us - self.offset_us
 
     def units(self, system_us: Ticks) -> Ticks:
-        """Return the unit each instant lies in."""
         return (system_us + self.offset_us) // self.unit_us
 
     def __str__(self) -> str:

@@ -60,6 +60,18 @@ class Node(Protocol):
         ...
 
 
+class SingleInputNode(Node, Protocol):
+    """A node with one input: ``child``."""
+
+    __slots__ = ()
+    child: Node
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """The node below."""
+        return (self.child,)
+
+
 class Rows(Node, Protocol):
     """A node that gives rows of named columns."""
 
@@ -90,37 +102,29 @@ class Scan(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Filter(Node):
+class Filter(SingleInputNode):
     """Passes on the rows whose predicate is true."""
 
     child: Scan | Filter | Rows
     predicate: Expr
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.child,)
 
     def describe(self) -> str:
         return f"Filter {self.predicate}"
 
 
 @dataclass(frozen=True, slots=True)
-class Project(Node):
+class Project(SingleInputNode):
     """One result per row, at the row's own system timestamp; without columns (``SELECT *`` from an input) the payload itself."""
 
     child: Scan | Filter | Rows
     columns: tuple[Column, ...]
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.child,)
 
     def describe(self) -> str:
         return f"Project {', '.join(map(str, self.columns)) or 'the payload as it is'}"
 
 
 @dataclass(frozen=True, slots=True)
-class WindowedAggregate(Node):
+class WindowedAggregate(SingleInputNode):
     """
     One result per window and group that has rows, at the window's end.
 
@@ -141,10 +145,6 @@ class WindowedAggregate(Node):
     having: Expr | None
     columns: tuple[Column, ...]
     over_key: int | None = None
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.child,)
 
     @property
     def reach_us(self) -> int:
@@ -178,7 +178,7 @@ class Union(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Apply(Node):
+class Apply(SingleInputNode):
     """
     Each row below with each element of an array, or each member of a record, that it holds, in their order.
 
@@ -201,10 +201,6 @@ class Apply(Node):
         added = (Column(f"{self.name}.{name}", Slot(width + i, name, kind)) for i, (name, kind) in enumerate(element_columns(self.value)))
         return (*self.child.columns, *added)
 
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.child,)
-
     def describe(self) -> str:
         return f"{'OuterApply' if self.outer else 'CrossApply'} {self.value} AS {self.name}"
 
@@ -217,7 +213,7 @@ def element_columns(value: Call) -> tuple[tuple[str, Kind | None], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Analyze(Node):
+class Analyze(SingleInputNode):
     """
     The rows below, each with one more column for each analytic function.
 
@@ -235,12 +231,7 @@ class Analyze(Node):
         return (*self.child.columns, *(Column(str(analytic), analytic) for analytic in self.analytics))
 
     @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.child,)
-
-    @property
     def reach_us(self) -> int:
-        """How far back the functions look."""
         return max(analytic.limit_us for analytic in self.analytics)
 
     def describe(self) -> str:
@@ -332,7 +323,6 @@ class ReferenceJoin(Node):
 
     @property
     def name(self) -> str:
-        """The name of the table."""
         table = source_of(self.reference)
         assert isinstance(table, Reference)
         return table.name
@@ -344,7 +334,7 @@ class ReferenceJoin(Node):
 
 
 @dataclass(frozen=True, slots=True)
-class Custom(Node):
+class Custom(SingleInputNode):
     """
     The rows of an operator that the script calls by name; see :mod:`query.plan.operator_extensions`.
 
@@ -362,10 +352,6 @@ class Custom(Node):
     columns: tuple[Column, ...]
     # Two makings of one call are equal nodes and computed once, though their operators are different objects.
     operator: Operator = field(compare=False, repr=False)
-
-    @property
-    def children(self) -> tuple[Node, ...]:
-        return (self.child,)
 
     @property
     def reach_us(self) -> int:
@@ -420,18 +406,7 @@ class Plan:
         return tuple(dict.fromkeys(node for node in walk(self.root) if isinstance(node, Scan)))
 
     @property
-    def scan(self) -> Scan:
-        """The first input."""
-        return self.scans[0]
-
-    @property
-    def input(self) -> str:
-        """The first input's name as it is configured."""
-        return self.scan.input
-
-    @property
     def inputs(self) -> tuple[str, ...]:
-        """The names of all inputs."""
         return tuple(dict.fromkeys(scan.input for scan in self.scans))
 
     @property
@@ -442,12 +417,7 @@ class Plan:
     @property
     def over(self) -> Expr | None:
         """The substream key of OVER, or None."""
-        return self.scan.over
-
-    @property
-    def is_windowed(self) -> bool:
-        """Whether results are stamped at window ends rather than at their events."""
-        return any(isinstance(node, WindowedAggregate) for node in walk(self.root))
+        return self.scans[0].over
 
     @property
     def lookback_us(self) -> int:

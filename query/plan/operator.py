@@ -18,9 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from query.plan.row_tables import Retained
-
-Mask = npt.NDArray[np.bool_]
+from query.plan.row_tables import Mask, Retained
 
 
 class Operator(ABC):

@@ -20,7 +20,9 @@ from query.columns.large_tables import AT_ONCE_BYTES, split_by_bytes
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.variant import Variant, from_columns
 
-Ticks = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Ticks = Ints
+Mask = npt.NDArray[np.bool_]
 # The retained rows of each side; None for a side without rows. At least one side has some.
 Retained = Sequence[pa.Table | None]
 
@@ -108,9 +110,9 @@ def by_substream(subs: Ticks, table: pa.Table, column: str) -> Ticks:
     return values[subs]
 
 
-def in_slice(subs: Ticks, system_us: Ticks, closing: pa.Table) -> npt.NDArray[np.bool_]:
+def in_slice(subs: Ticks, system_us: Ticks, closing: pa.Table) -> Mask:
     """Tell which instants lie in the slice of their substream: ``from_us <= system_us < to_us``."""
-    mask: npt.NDArray[np.bool_] = system_us >= by_substream(subs, closing, "from_us")
+    mask: Mask = system_us >= by_substream(subs, closing, "from_us")
     mask &= system_us < by_substream(subs, closing, "to_us")
     return mask
 

@@ -52,7 +52,6 @@ class Window:
 
     @property
     def reach_us(self) -> int:
-        """How long after an event a result can depend on it, microseconds."""
         return self.size_us if self.size_us > 1 else 0
 
     def span(self, system_us: Ticks) -> Span:
@@ -66,7 +65,6 @@ class Window:
 
     @property
     def pane_us(self) -> int:
-        """Length of a pane."""
         return gcd(self.size_us, self.hop_us)
 
     @property
@@ -84,7 +82,6 @@ class Window:
         return _next(system_us, self.offset_us - self.size_us, self.hop_us) + (self.size_us - self.hop_us)
 
     def pane_end(self, system_us: Ticks) -> Ticks:
-        """Return the end of the pane that contains each event."""
         return _next(system_us, self.offset_us, self.pane_us)
 
     def __str__(self) -> str:
@@ -115,16 +112,11 @@ class Sliding:
 
     @property
     def reach_us(self) -> int:
-        """How long after an event a result can depend on it, microseconds."""
         return self.size_us
 
     def span(self, system_us: Ticks) -> Span:
         """Return the instants at which events enter and leave the window."""
         return system_us, system_us + self.size_us
-
-    def can_end_within(self, from_us: int, to_us: int) -> bool:
-        """Tell whether a window can end in [from_us, to_us): always."""
-        return True
 
     def __str__(self) -> str:
         return f"sliding {format_duration(self.size_us)}"
@@ -156,10 +148,6 @@ class Session:
         """Return the instants at which a session can end that depends on an event."""
         return system_us, system_us + (self.reach_us - 1)
 
-    def can_end_within(self, from_us: int, to_us: int) -> bool:
-        """Tell whether a window can end in [from_us, to_us): always."""
-        return True
-
     def __str__(self) -> str:
         partition = f" of each {', '.join(self.titles)}" if self.titles else ""
         return f"session, timeout {format_duration(self.timeout_us)}, maximum {format_duration(self.duration_max_us)}{partition}"
@@ -183,7 +171,6 @@ class WindowSet:
 
     @property
     def reach_us(self) -> int:
-        """How long after an event a result can depend on it, microseconds."""
         return max(window.reach_us for window in self.windows)
 
     def __str__(self) -> str:

@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from query.operators.analytic.function_columns import ROW_COUNT, AnalyticColumns, state_name
-from query.operators.rows.row_groups import Candidates, Groups, Ints, Mask, group_numbers, interval_ends, take_or_null
+from query.operators.rows.row_groups import Candidates, Groups, group_numbers, interval_ends, take_or_null
 from query.operators.windows import compacting
 from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.operators.windows.running_totals import aggregate_runs, choose_states, row_states, sum_groups
 from query.plan.nodes import Analyze
 from query.plan.operator import Operator
-from query.plan.row_tables import Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
+from query.plan.row_tables import Ints, Mask, Retained, append_values, by_substream, concat_rows, only_side, ticks, with_reasons
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Expr
@@ -132,7 +132,6 @@ class Analysis(Operator):
         return self._lag_or_last(analytic, rows, candidates, asked, fresh), []
 
     def _lag_or_last(self, analytic: Analytic, rows: pa.Table, candidates: Candidates, asked: Ints, fresh: Ints) -> Variant:
-        """Return the values of LAG or LAST."""
         numbers, exists = candidates.look_back(asked, analytic.rows_back, analytic.limit_us)
         assert analytic.arg is not None
         source = np.zeros(len(asked), dtype=np.int64)
@@ -148,7 +147,6 @@ class Analysis(Operator):
     def _aggregate(
         self, analytic: Analytic, total: Aggregate, rows: pa.Table, candidates: Candidates, asked: Ints
     ) -> tuple[Variant, Sequence[Failure]]:
-        """Return the aggregate over the candidates that each place sees."""
         first, last = candidates.range_within(asked, analytic.limit_us)
         values = [self._columns.value(rows, part, analytic.when).take_rows(candidates.rows) for part in total.parts]
         if is_holistic(total):

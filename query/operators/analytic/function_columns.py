@@ -10,18 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Analyze, predicates_of
-from query.plan.row_tables import append_values, first_reasons, ticks
+from query.plan.row_tables import Mask, append_values, first_reasons, ticks
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.tree import Expr, Literal, Slot
 from tidegate.expressions.variant import Variant, from_columns, gather
 
-Mask = npt.NDArray[np.bool_]
 # The column with the number of rows for which a row of states stands; null in a row that stands for itself.
 ROW_COUNT = "n"
 # An expression, and the condition under which it is computed; None: always.

@@ -13,19 +13,17 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ordering.columns.segments import stable_order
+from query.plan.row_tables import Ints, Mask
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.functions.conversions import TypedSql, unify
 from tidegate.expressions.kinds import Kind, KindMismatch
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, valid_mask
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 # Row numbers, one of each side.
 Pairs = tuple[Ints, Ints]
 
@@ -53,7 +51,6 @@ class KeyedRows:
     keys: Sequence[Variant]
 
     def select(self, places: Ints) -> KeyedRows:
-        """Return the rows at some places."""
         if len(places) == len(self.rows):
             return self
         return KeyedRows(self.rows[places], self.sub[places], self.time_us[places], [key.take_rows(places) for key in self.keys])

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -24,7 +23,7 @@ from query.operators.joins.joined_rows import add_keys, filter_pairs, have_all_k
 from query.operators.joins.matching import KeyedRows, Matches, Pairs, find_matches
 from query.plan.nodes import Join
 from query.plan.operator import Operator
-from query.plan.row_tables import Retained, Ticks, by_substream, no_rows, ticks
+from query.plan.row_tables import Mask, Retained, Ticks, by_substream, no_rows, ticks
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Expr
 from tidegate.expressions.variant import from_columns
@@ -32,7 +31,6 @@ from tidegate.expressions.variant import from_columns
 LEFT, RIGHT = 0, 1
 _NO_TIME = np.iinfo(np.int64).min
 _PACKED_MAX = 2**63
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,6 @@ class TemporalJoin(Operator):
 
     @property
     def sides(self) -> int:
-        """The left and the right one."""
         return 2
 
     @property
@@ -143,7 +140,6 @@ class TemporalJoin(Operator):
 
     @property
     def can_look_up(self) -> bool:
-        """Whether rows meet by key: always."""
         return True
 
     def lookup_keys(self, retained: pa.Table, side: int) -> pa.Table:
@@ -223,7 +219,6 @@ class TemporalJoin(Operator):
         return _Pairs(lefts, rights, np.maximum(left.system_us[lefts], right.system_us[rights]))
 
     def _filter_pairs(self, left: _Side, right: _Side, pairs: Pairs) -> Pairs:
-        """Return the pairs that meet the conditions of ON."""
         return filter_pairs(self.node.residual, left.table, right.table, pairs, self._width)
 
     @property
@@ -246,7 +241,6 @@ class TemporalJoin(Operator):
         return _Pairs(rows, np.full(len(rows), -1, dtype=np.int64), certain_us[rows])
 
     def _matched_rows(self, left: _Side, right: _Side, matches: Matches) -> Ticks:
-        """Return the rows that had a match."""
         if self.node.residual is None:
             return matches.asking[matches.count > 0]
         lefts = [self._filter_pairs(left, right, pairs)[LEFT] for pairs in matches.pairs()]

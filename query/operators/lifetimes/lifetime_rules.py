@@ -65,11 +65,9 @@ class ForLength:
     longest_us: int
 
     def mark_rows(self, below: pa.Table) -> tuple[pa.Table, Marks, pa.Table]:
-        """Return the rows as they are."""
         return below, {}, BAD_SCHEMA.empty_table()
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
-        """Return n after each row's time."""
         return None, ticks(rows, "system_us") + self.longest_us
 
 
@@ -92,7 +90,6 @@ class UntilColumn:
         return kept.filter(pa.array(lives)), {"until_us": until.filter(pa.array(lives))}, bad
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
-        """Return the column kept beside the rows."""
         return None, ticks(rows, "until_us")
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from query.operators.rows.instant_rows import InstantRows, due_rows
+from query.operators.rows.instant_rows import InstantRows
 from query.plan.operator_extensions import Argument, Length, OperatorExtension, RowColumn
-from query.plan.row_tables import BAD_SCHEMA, Retained, only_side
+from query.plan.row_tables import BAD_SCHEMA
 
 
 @dataclass(frozen=True)
@@ -26,32 +26,23 @@ class Shift(InstantRows):
 
     @property
     def reach_us(self) -> int:
-        """The shift."""
         return self.shift_us
 
     @property
     def ahead_us(self) -> int:
-        """The shift."""
         return self.shift_us
 
     @property
     def key_columns(self) -> None:
-        """No two rows meet."""
         return None
 
     @property
     def keeps_columns(self) -> bool:
-        """Its columns are those of the input rows."""
         return True
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return the rows at their new times."""
         place = below.schema.get_field_index("system_us")
         return below.set_column(place, "system_us", pc.add(below["system_us"], self.shift_us)), BAD_SCHEMA.empty_table()
-
-    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        return due_rows(only_side(retained), closing).drop_columns(["position"])
 
 
 def make_shift(columns: Sequence[RowColumn], arguments: Sequence[Argument]) -> tuple[Sequence[RowColumn], Shift]:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from query.operators.rows.instant_rows import InstantRows, due_rows
+from query.operators.rows.instant_rows import InstantRows
 from query.operators.rows.row_stage import RowStage
 from query.plan.nodes import Apply, predicates_of
-from query.plan.row_tables import Retained, append_values, only_side
+from query.plan.row_tables import append_values
 from tidegate.expressions.functions.column_functions import RowNumbers
 from tidegate.expressions.functions.records import elements, properties
 from tidegate.expressions.kinds import Kind
@@ -29,7 +29,6 @@ class Expansion(InstantRows):
     node: Apply
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return the rows with their elements, and the bad rows."""
         kept, (values,), bad = RowStage(predicates_of(self.node), (self.node.value,)).apply(below)
         owner, added = self._elements(values)
         rows = kept.take(pa.array(owner))
@@ -52,7 +51,3 @@ class Expansion(InstantRows):
         # Where the elements stand among all rows that come out; at other places their columns are NULL.
         places = np.argsort(order, kind="stable")[: len(owner)]
         return owners[order], (gather(len(owners), [(places, names)]), gather(len(owners), [(places, contents)]))
-
-    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, row, element)."""
-        return due_rows(only_side(retained), closing).drop_columns(["position"])

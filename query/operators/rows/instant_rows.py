@@ -7,15 +7,18 @@ import pyarrow as pa
 
 from query.columns.large_tables import take_rows
 from query.plan.operator import Operator
-from query.plan.row_tables import Ticks, by_substream, in_slice, ticks
+from query.plan.row_tables import Retained, Ticks, by_substream, in_slice, only_side, ticks
 
 
 class InstantRows(Operator):
     """The part that operators over such rows share."""
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return the row's own instant twice."""
         return instant_us, instant_us
+
+    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
+        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
+        return due_rows(only_side(retained), closing).drop_columns(["position"])
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows with system_us >= to_us of their substream."""

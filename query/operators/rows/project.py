@@ -34,10 +34,6 @@ class Projection(InstantRows):
         rows = rows_table(kept["sub"], kept["system_us"], key, columns)
         return rows.append_column("position", kept["position"]), bad
 
-    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Return the rows with from_us <= system_us < to_us, ordered by (system_us, position)."""
-        return due_rows(only_side(retained), closing).drop_columns(["position"])
-
 
 @dataclass(frozen=True)
 class EncodedProjection(InstantRows):
@@ -57,10 +53,6 @@ class EncodedProjection(InstantRows):
         value = encode_objects(names, columns, count) if names else kept["value"].cast(pa.binary())
         retained = {name: kept[name] for name in ("position", "sub", "system_us")}
         return pa.table({**retained, "key": encode_keys(over, count), "value": value}), bad
-
-    def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Never called: its results leave the query encoded."""
-        raise AssertionError("an encoded projection is the last operator")
 
     def encoded(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the results with from_us <= system_us < to_us, ordered by (system_us, position)."""

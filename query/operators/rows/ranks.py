@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.columns.encode import canonicalize
+from query.plan.row_tables import Ints
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.variant import Variant, valid_mask
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 # Larger than any row's number.

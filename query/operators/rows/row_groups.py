@@ -14,15 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.columns.segments import first_above, group_order
 from query.columns.encode import canonicalize
+from query.plan.row_tables import Ints, Mask
 from tidegate.expressions.variant import Variant, valid_mask
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 # Group numbers above this are renumbered densely, so that their product with the next key's codes fits 64 bits.
 _NUMBERS_MAX = 2**40

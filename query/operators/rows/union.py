@@ -20,11 +20,9 @@ class UnionOfRows(InstantRows):
 
     @property
     def sides(self) -> int:
-        """One for each part."""
         return len(self.node.parts)
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return the rows as they are."""
         return below, BAD_SCHEMA.empty_table()
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:

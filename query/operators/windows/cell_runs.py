@@ -10,14 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.columns.segments import first_above
-from query.plan.row_tables import by_substream, ticks
+from query.plan.row_tables import Ints, by_substream, ticks
 from query.plan.windows import Sliding, Window
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from query.plan.row_tables import Ints
+
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 
 # Three pieces of 18 bits cover the 53 bits of a float.
 PIECES = 3

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from ordering.columns.segments import sort_places
@@ -21,13 +20,11 @@ from query.operators.windows.aggregate_states import AggregateStates, State, add
 from query.operators.windows.cell_runs import Cells, hopping_runs, sliding_runs
 from query.operators.windows.merged_cells import add_row_numbers, merge_cells
 from query.operators.windows.sessions import session_ends
-from query.plan.row_tables import Ticks, by_substream, ticks
+from query.plan.row_tables import Mask, Ticks, by_substream, ticks
 from query.plan.windows import AnyWindow, Session, Sliding, Span, Window
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import from_columns
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -25,13 +25,12 @@ import pyarrow.compute as pc
 from query.columns.encode import json_values
 from query.operators.rows.ranks import nearest_floats, order_places, previous_equals
 from query.operators.windows.variance import variances
+from query.plan.row_tables import Ints
 from tidegate.expressions.functions import extension_aggregates
 from tidegate.expressions.functions.column_functions import Failure
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, finite, gather
-
-Ints = npt.NDArray[np.int64]
 
 # Most rows expanded at once, unless one window has more.
 ROWS_MAX = 4_000_000
@@ -98,7 +97,6 @@ class _Runs:
 
     @classmethod
     def of(cls, first: Ints, last: Ints) -> _Runs:
-        """Expand runs."""
         starts = _starts(last - first + 1)
         return cls(first, starts, np.repeat(first - starts[:-1], np.diff(starts)) + np.arange(starts[-1]))
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from query.operators.windows.aggregate_states import State
 from query.operators.windows.cell_runs import Runs
-from query.plan.row_tables import ticks
+from query.plan.row_tables import Ints, ticks
 from tidegate.expressions.variant import valid_mask
-
-Ints = npt.NDArray[np.int64]
 
 
 def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State], runs: Runs) -> pa.Table:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -19,12 +18,11 @@ from query.operators.windows.aggregate_states import State, finish_aggregate
 from query.operators.windows.cell_runs import Runs
 from query.operators.windows.exact_sum import split_floats
 from query.operators.windows.merged_cells import merge_states
+from query.plan.row_tables import Ints, Mask
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate
 from tidegate.expressions.variant import Variant, valid_mask
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 # The name of each state -> the states of rows.
 Cells = Mapping[str, pa.Array]
 
@@ -93,7 +91,6 @@ def _states(total: Aggregate, cells: Cells) -> list[State]:
 
 
 def _cells(function: str, values: Variant | None, count: int) -> Iterator[tuple[str, pa.Array]]:
-    """Yield the name of each state and its column."""
     if values is None:
         yield "n", pa.array(np.ones(count, dtype=np.int64))
     elif function == "count":

@@ -19,12 +19,10 @@ show that none precedes b within the timeout.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from ordering.columns.segments import sort_places
+from query.plan.row_tables import Ints
 from query.plan.windows import Session
-
-Ints = npt.NDArray[np.int64]
 
 
 def session_ends(group: Ints, system_us: Ints, session: Session) -> Ints:
@@ -43,7 +41,6 @@ def session_ends(group: Ints, system_us: Ints, session: Session) -> Ints:
 
 
 def _ends(group: Ints, instants: Ints, session: Session) -> Ints:
-    """Return the ends for rows sorted by group, then instant."""
     begins = np.ones(len(instants), dtype=np.bool_)
     begins[1:] = (group[1:] != group[:-1]) | (np.diff(instants) > session.timeout_us)
     duration = session.duration_max_us

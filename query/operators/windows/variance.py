@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from query.operators.rows.ranks import Floats, Ints, nearest_floats, remainders
+from query.operators.rows.ranks import Floats, nearest_floats, remainders
 from query.operators.windows.exact_sum import LIMB_BITS, SCALE, divide_exactly, split_floats
+from query.plan.row_tables import Ints
 from tidegate.expressions.variant import Variant
 
 # Splits the 53 bits of a float into two halves (Veltkamp).

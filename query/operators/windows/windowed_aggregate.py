@@ -33,7 +33,7 @@ from query.operators.windows.holistic import compute_aggregate, is_holistic
 from query.plan.nodes import WindowedAggregate, predicates_of
 from query.plan.operator import Operator
 from query.plan.row_tables import Retained, concat_rows, no_rows, only_side, rows_table, ticks, with_reasons
-from query.plan.windows import AnyWindow, Session, Sliding, WindowSet, window_id, windows_of
+from query.plan.windows import AnyWindow, Session, Sliding, Window, WindowSet, window_id, windows_of
 from tidegate.expressions.duckdb_pool import run
 from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.functions.column_functions import Failure
@@ -63,7 +63,6 @@ class WindowAggregation(Operator):
 
     @property
     def reach_us(self) -> int:
-        """How long after a row a result can depend on it, microseconds."""
         return self.node.window.reach_us
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
@@ -97,7 +96,6 @@ class WindowAggregation(Operator):
 
     @property
     def can_take_portions(self) -> bool:
-        """Whether groups can be divided by their keys: always."""
         return True
 
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
@@ -119,8 +117,9 @@ class WindowAggregation(Operator):
         return min(int(first[0]) for first, _ in spans), max(int(last[0]) for _, last in spans)
 
     def may_have_results(self, from_us: int, to_us: int) -> bool:
-        """Tell whether a window can end there."""
-        return any(window.can_end_within(from_us, to_us) for window in windows_of(self.node.window))
+        # Sliding windows and sessions can end at any instant.
+        windows = windows_of(self.node.window)
+        return any(not isinstance(window, Window) or window.can_end_within(from_us, to_us) for window in windows)
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
         """Return the rows that a result at or after to_us can depend on."""

@@ -74,7 +74,8 @@ def test_a_plan_prints_itself() -> None:
         "look-back: 1h\n"
         "columns: Origin any, n bigint, half bigint, most any, at datetime"
     )
-    assert (plan.input, str(plan.over), plan.is_windowed, plan.lookback_us) == ("flights", "origin", True, HOUR_US)
+    assert (plan.inputs, str(plan.over), plan.lookback_us) == (("flights",), "origin", HOUR_US)
+    assert isinstance(plan.root, WindowedAggregate)
 
 
 def test_columns_without_a_name_get_one() -> None:
