@@ -135,14 +135,14 @@ def test_partition_id_in_over_is_implied() -> None:
 def test_a_result_is_read_at_its_system_timestamp() -> None:
     """TIMESTAMP BY is absent or System.Timestamp(); OVER works on it."""
     assert bound("SELECT origin FROM departures").over is None
-    assert bound("SELECT origin FROM departures TIMESTAMP BY System.Timestamp()").scan.timestamp_by is None
+    assert bound("SELECT origin FROM departures TIMESTAMP BY System.Timestamp()").scans[0].timestamp_by is None
     assert str(bound("SELECT origin FROM departures TIMESTAMP BY System.Timestamp() OVER Origin").over) == "Origin"
 
 
 def test_timestamp_by_may_be_an_expression() -> None:
     """It must be the input's, spelled in any case."""
     schema = InputSchema("i", timestamp_by="COALESCE(sent, [made at])")
-    assert bound("SELECT a FROM i TIMESTAMP BY coalesce(Sent, [Made At])", schema).scan.timestamp_by is not None
+    assert bound("SELECT a FROM i TIMESTAMP BY coalesce(Sent, [Made At])", schema).scans[0].timestamp_by is not None
 
 
 def test_equal_aggregates_are_computed_once() -> None:
