@@ -20,11 +20,9 @@ class IngestRange:
     # First offset, and the one after the last.
     start: int
     end: int
-    # Estimates in force: (position, arrival frontier in microseconds).
+    # From here on as in PlannedPosition; estimates and imports with those at the end of the range.
     marks: Pairs = ()
-    # Imported CTIs in force: (position, c in microseconds).
     imports: Pairs = ()
-    # Wall clock when the range was first planned.
     planned_ms: int = 0
     is_final: bool = False
     # The roster's version, and how many input partitions it has.
@@ -32,13 +30,9 @@ class IngestRange:
     inputs: int = 1
     # J of a partition that joined the ordered topic later, else ``NEVER``.
     joined_us: int = NEVER
-    # When records were first planned: (first position, microseconds).
     spans: Pairs = ()
-    # The base settled before the range, 0 for none.
     base_us: int = 0
-    # How many facts the journal held where records had been judged without them.
     conflicts: int = 0
-    # How many moments were lifted because a clock had gone back.
     clamped: int = 0
 
 
