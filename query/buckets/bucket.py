@@ -68,64 +68,49 @@ EACH_CTI = Pace()
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """
-    An ordered topic as a bucket reads it.
+    """An ordered topic as a bucket reads it."""
 
-    Args:
-        input: The name the script gives it.
-        partitions: How many partitions it has.
-        logs: Number of each log of it that the bucket reads, and the partition it is.
-    """
-
+    # The name the script gives it.
     input: str
     partitions: int
+    # Number of each log of it that the bucket reads, and the partition it is.
     logs: Mapping[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class BucketConfig:
-    """
-    What a bucket is set to do.
+    """What a bucket is set to do."""
 
-    Args:
-        sources: What it reads, in the order of the script.
-        number: The bucket's number, which is its roster number and partition in the result topics.
-        roster: The result topics' roster.
-        start_us: S: results from here on, None for all.
-        read_from_us: X: events from here on count, None for all.
-        spans_us: For each output the span of System.Timestamp of a result file, None without files; empty: no output has files.
-        pace: How often the bucket follows a channel's CTIs.
-        promises: For each output what another run has promised in its channel; empty: all channels are new.
-        until_us: E: no result from here on, and nothing to do once the frontier has reached it.
-    """
-
+    # What it reads, in the order of the script.
     sources: Sequence[Source]
+    # The bucket's number, which is its roster number and partition in the result topics.
     number: int
     roster: Roster
+    # S: results from here on, None for all.
     start_us: int | None = None
+    # X: events from here on count, None for all.
     read_from_us: int | None = None
+    # For each output the span of System.Timestamp of a result file, None without files; empty: no output has files.
     spans_us: Sequence[int | None] = ()
+    # How often the bucket follows a channel's CTIs.
     pace: Pace = EACH_CTI
+    # For each output what another run has promised in its channel; empty: all channels are new.
     promises: Sequence[Promise | None] = ()
+    # E: no result from here on, and nothing to do once the frontier has reached it.
     until_us: int = INFINITY
 
 
 @dataclass(frozen=True, slots=True)
 class BadRow:
-    """
-    A row that the query could not evaluate.
-
-    Args:
-        reason: Why.
-        key, value: Key and payload of the event; of a row between two operators its columns as JSON.
-        source: Number of the event's source; None for a row between two operators.
-        partition_id, offset: Roster number of the event's input partition, and its offset there.
-    """
+    """A row that the query could not evaluate."""
 
     reason: str
+    # Key and payload of the event; of a row between two operators its columns as JSON.
     key: bytes | None
     value: bytes | None
+    # Number of the event's source; None for a row between two operators.
     source: int | None = None
+    # Roster number of the event's input partition, and its offset there.
     partition_id: int = -1
     offset: int = -1
 
@@ -222,6 +207,7 @@ class Bucket(ABC):
         events = pa.concat_tables([carried, decoded.events]) if carried.num_rows else decoded.events
         self._carried[log] = take_events(events, accepted.carried)
         events = take_events(events, accepted.rows)
+        # Pacing sees all accepted events, also those of other buckets of an exchange: all of them follow the same CTIs.
         partition = self._sources[source_index].logs[log]
         progress = self._pacing[source_index].accept_progress(partition, reader.roster, events, accepted)
         self._count("withheld_ctis", len(accepted.progress) - len(progress))
@@ -282,7 +268,7 @@ class Bucket(ABC):
 
     @abstractmethod
     def _head_fields(self) -> dict[str, Any]:
-        """Return the kind's own part of the head."""
+        """Return the kind's part of the head."""
 
     @abstractmethod
     def _restore_own(self, fields: dict[str, Any]) -> None:
@@ -342,6 +328,7 @@ class Bucket(ABC):
         """Return what must be written to make the last saved bucket this one. Call once after each batch."""
         self._save_progress()
         changes = self._retention.save(self._program.compact_rows)
+        # Small parts as JSON; rows are in the chunks. Carried events are few: only a start in the middle collects any.
         head = {
             "version": BUCKET_STATE_VERSION,
             "readers": {str(log): reader.save().decode() for log, reader in self.readers.items()},

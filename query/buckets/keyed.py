@@ -72,17 +72,13 @@ class _Moves:
 
 @dataclass(slots=True)
 class _Stretch:
-    """
-    A part of the walk in which the same channels take part.
+    """A part of the walk in which the same channels take part."""
 
-    Args:
-        first: Its first place.
-        events: For each source its events, and their places.
-        entries: For each source what its CTIs said, and the places.
-    """
-
+    # Its first place.
     first: int
+    # For each source its events, and their places.
     events: list[tuple[pa.Table, Ints]]
+    # For each source what its CTIs said, and the places.
     entries: list[list[tuple[CtiEntry, int]]]
 
     def cut(self, first: int, until: int) -> _Stretch:
@@ -152,6 +148,7 @@ class KeyedBucket(Bucket):
         for row in np.flatnonzero(~is_fine).tolist():
             self._add_bad_row(events, row, source_index, f"the result's key is not {over}, which OVER names")
         self._count("bad_rows", int(np.count_nonzero(~is_fine)))
+        # Almost always all are: then nothing is copied.
         if not is_fine.all():
             events = events.filter(pa.array(is_fine))
         return events, replace(accepted, rows=accepted.rows[is_fine], position=accepted.position[is_fine])
@@ -169,6 +166,7 @@ class KeyedBucket(Bucket):
     def _pop_stretches(self) -> list[_Stretch]:
         """Return what counts by now, cut where channels join; it is pending no more."""
         is_alone = len(self._walked) == 1
+        # One log alone has nothing to wait for; at the end there is nothing more to come.
         until = INFINITY if self._ended or is_alone else min(log.clock for log in self._walked)
         tables = [self._pop_due(index, until) for index in range(len(self._sources))]
         entries = [log.pop_due(until) for log in self._walked]
@@ -212,7 +210,9 @@ class KeyedBucket(Bucket):
         rises = [(self._member((source_index, entry.number)), entry.us, place) for source_index, entry, place in entries if entry.is_rise]
         for source_index, ((events, _), sub) in enumerate(zip(stretch.events, subs, strict=True)):
             if events.num_rows:
-                self._retention.add(Retained.WAITING.of(source_index), _without_walk(events).append_column("sub", pa.array(sub)))
+                # Clock and position have done their work: from here on the substream's order counts.
+                waiting = events.select(NO_EVENTS.column_names).append_column("sub", pa.array(sub))
+                self._retention.add(Retained.WAITING.of(source_index), waiting)
         state = _Before(self._timelines_us.copy(), self._channels_us.copy())
         before = self._subs.progress_us.copy()
         np.maximum.at(self._timelines_us, (moves.sub, moves.member), moves.to_us)
@@ -251,7 +251,6 @@ class KeyedBucket(Bucket):
         self._subs.touch(np.arange(len(self._subs)))
 
     def _member(self, member: Member) -> int:
-        """Return the number of a channel, adding it if it is new."""
         if member not in self._members:
             self._members[member] = len(self._members)
             self._is_joined = np.append(self._is_joined, False)
@@ -260,7 +259,6 @@ class KeyedBucket(Bucket):
         return self._members[member]
 
     def _find(self, events: pa.Table) -> Ints:
-        """Return the dense number of each event's substream, adding those not yet known."""
         coded = pc.fill_null(combine_column(events["key"]), b"").dictionary_encode()
         subs: Ints = self._number_keys(coded.dictionary.to_pylist())[coded.indices.to_numpy()]
         return subs
@@ -394,8 +392,3 @@ class KeyedBucket(Bucket):
 
 _NO_PENDING = NO_EVENTS.append_column("clock", pa.array([], pa.int64())).append_column("position", pa.array([], pa.int64()))
 _NO_WAITING = NO_EVENTS.append_column("sub", pa.array([], pa.int64()))
-
-
-def _without_walk(events: pa.Table) -> pa.Table:
-    """Return walked events without their places in the walk."""
-    return events.select(NO_EVENTS.column_names)

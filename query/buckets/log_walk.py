@@ -28,23 +28,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class CtiEntry:
-    """
-    One thing that a CTI says: the c of its channel, with a *key* the watermark of one substream of it, or a roster.
+    """One thing that a CTI says: the c of its channel, with a *key* the watermark of one substream of it, or a roster."""
 
-    Args:
-        clock: The clock of its record, microseconds.
-        offset: The log offset of the record with which it counts.
-        number: The input partition, -1 for a roster.
-        us: The c or the watermark, microseconds.
-        key: The substream's key, None for a channel.
-        roster: Who writes into the topic from this record on.
-    """
-
+    # The clock of its record, microseconds.
     clock: int
+    # The log offset of the record with which it counts.
     offset: int
+    # The input partition, -1 for a roster.
     number: int
+    # The c or the watermark, microseconds.
     us: int
+    # The substream's key, None for a channel.
     key: bytes | None = None
+    # Who writes into the topic from this record on.
     roster: Roster | None = None
 
     @property
@@ -67,17 +63,13 @@ class CtiEntry:
 
 @dataclass(slots=True)
 class WalkedLog:
-    """
-    One log of a walk.
+    """One log of a walk."""
 
-    Args:
-        clock: The clock of its last record, microseconds.
-        pending: What its CTIs said and does not count yet.
-        walked_offset: Up to this offset all has counted.
-    """
-
+    # The clock of its last record, microseconds.
     clock: int = NEVER
+    # What its CTIs said and does not count yet.
     pending: list[CtiEntry] = field(default_factory=list)
+    # Up to this offset all has counted.
     walked_offset: int = -1
 
     def accept_range(self, events: pa.Table, accepted: Accepted) -> Ints:

@@ -42,6 +42,7 @@ class MergedBucket(Bucket):
         frontier_us = self.frontier_us
         pending = [piece for index in range(len(self._sources)) for piece in self._retention.pieces(Retained.PENDING.of(index))]
         due_us = find_pending_step_end([piece.rows() for piece in pending if piece.low_us < frontier_us], frontier_us)
+        # Two bounds of one step: what the pending events, and what the retained rows would take of memory.
         until_us = self._program.find_step_end(self._retention, self._closed_us, due_us)
         for source_index in range(len(self._sources)):
             self._prepare_until(source_index, until_us)

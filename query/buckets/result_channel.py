@@ -36,24 +36,20 @@ class FullSpan(NamedTuple):
 
 @dataclass(slots=True)
 class ChannelNumbering:
-    """
-    The next number, and what the channel's CTIs have promised.
+    """The next number, and what the channel's CTIs have promised."""
 
-    Args:
-        seq: Number of the next result.
-        c, largest_us: What the last CTI promised, and the largest System.Timestamp so far; microseconds.
-        written: c and n of the last CTI; None before the first.
-        resumed_us: Results below this are in the channel already, if another run began it; else ``NEVER``.
-        skipped: How many of the later results are, too, and this run has not computed yet.
-        keys: The same by key, if the order between keys may be another in this run.
-    """
-
+    # Number of the next result.
     seq: int = 0
+    # What the last CTI promised, and the largest System.Timestamp so far; microseconds.
     c: int = NEVER
     largest_us: int = TICK_MIN
+    # c and n of the last CTI; None before the first.
     written: tuple[int, int] | None = None
+    # Results below this are in the channel already, if another run began it; else ``NEVER``.
     resumed_us: int = NEVER
+    # How many of the later results are, too, and this run has not computed yet.
     skipped: int = 0
+    # The same by key, if the order between keys may be another in this run.
     keys: dict[bytes, int] = field(default_factory=dict)
 
     @classmethod
@@ -207,7 +203,7 @@ class ResultChannel:
                 _drop_below(retention, self._rows_name, _first_open_span(self.numbering.c, self._span_us))
 
     def _keep_ahead(self, system_us: Ints | pa.ChunkedArray | list[int], retention: Retention) -> None:
-        """Keep the times of results: the next CTI counts those that it does not pass."""
+        # The next CTI counts those that it does not pass.
         if len(system_us):
             retention.add(self._ahead_name, pa.table({"system_us": system_us}, schema=_AHEAD_SCHEMA))
 

@@ -126,6 +126,7 @@ class SubstreamTable(Generic[Name]):
     @property
     def may_prune(self) -> bool:
         """Whether there are so many more substreams than were needed last time that a look at them pays."""
+        # Twice as many as last time: the passes over all rows cost a constant share of the work that added them.
         return len(self.names) >= max(2 * self._needed_last, SUBS_MIN)
 
     def prune(self, needed: Bools, retention: Retention, retained_names: Sequence[str]) -> Bools | None:

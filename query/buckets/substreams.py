@@ -61,15 +61,16 @@ class SubstreamBucket(Bucket):
         before = self._subs.progress_us.copy()
         np.maximum.at(self._subs.progress_us, moves.sub, moves.to_us)
         self._subs.touch(np.flatnonzero(np.bincount(moves.sub)))
+        # Only a substream that is new has its first event here; of others it is not asked for.
         first_us = np.full(len(before), INFINITY, dtype=np.int64)
         np.minimum.at(first_us, sub, system_us)
-        found = self._close_from(before, first_us)
-        if found is None:
+        results_by_output = self._close_from(before, first_us)
+        if results_by_output is None:
             return None
-        ahead = map(self._program.ahead_us, range(len(found)))
+        ahead = map(self._program.ahead_us, range(len(results_by_output)))
         return [
             self._sort(results, self._final_by(results, ahead_us, moves, accepted.progress)) if results.num_rows else results
-            for results, ahead_us in zip(found, ahead, strict=True)
+            for results, ahead_us in zip(results_by_output, ahead, strict=True)
         ]
 
     def _moves(self, sub: Ints, system_us: Ints, accepted: Accepted) -> _Moves:
@@ -90,13 +91,13 @@ class SubstreamBucket(Bucket):
 
     def _close_due(self) -> list[pa.Table] | None:
         before = self._subs.progress_us.copy()
-        found = self._close_from(before, before) if self._ended else None
-        return found and [
-            self._sort(results, np.zeros(results.num_rows, dtype=np.int64)) if results.num_rows else results for results in found
+        results_by_output = self._close_from(before, before) if self._ended else None
+        return results_by_output and [
+            self._sort(results, np.zeros(results.num_rows, dtype=np.int64)) if results.num_rows else results
+            for results in results_by_output
         ]
 
     def _find(self, events: pa.Table) -> Ints:
-        """Return the dense number of each event's substream, adding those not yet known."""
         names, place = _distinct_names(events["partition_id"].to_numpy(), combine_column(events["key"]))
         subs, fresh = self._subs.number(names)
         self._number_of = np.concatenate([self._number_of, np.array([number for number, _ in fresh], dtype=np.int64)])
@@ -107,7 +108,6 @@ class SubstreamBucket(Bucket):
         return partition_ids
 
     def _floors(self) -> Ints:
-        """Return the c of the channel of each substream."""
         if self._ended:
             return np.full(len(self._number_of), INFINITY, dtype=np.int64)
         ((_, partition),) = self._sources[0].logs.items()

@@ -25,19 +25,15 @@ if TYPE_CHECKING:  # buckets run without Kafka too, on files
 
 @dataclass(frozen=True, slots=True)
 class DecodedRange:
-    """
-    A range of one ordered partition, decoded.
+    """A range of one ordered partition, decoded."""
 
-    Args:
-        log: Numbers of its events and its CTIs, for the reader's rule.
-        events: The events themselves (``DECODED_SCHEMA``), row by row as in *log*.
-        next_offset: The first offset beyond the range; 0 if it has no records.
-        buckets: The bucket of each event; None if rows are not exchanged, or not routed yet.
-    """
-
+    # Numbers of its events and its CTIs, for the reader's rule.
     log: Log
+    # The events themselves (``DECODED_SCHEMA``), row by row as in *log*.
     events: pa.Table
+    # The first offset beyond the range; 0 if it has no records.
     next_offset: int
+    # The bucket of each event; None if rows are not exchanged, or not routed yet.
     buckets: NDArray[np.int32] | None = None
 
 
@@ -74,7 +70,6 @@ def decode(records: Records, topic: str, partition: int) -> DecodedRange:
 
 
 def _join_event_headers(header: pa.Array, other_rows: list[int]) -> pa.FixedSizeBinaryArray:
-    """Return the headers of all rows but *other_rows*."""
     # Event headers have one length, so those between two CTIs are one piece of the buffer; no header is looked at by itself.
     _, ends, octets = header.buffers()
     edges = np.frombuffer(ends, dtype=np.int32)[header.offset : header.offset + len(header) + 1]
@@ -84,7 +79,6 @@ def _join_event_headers(header: pa.Array, other_rows: list[int]) -> pa.FixedSize
 
 
 def _drop_rows(column: pa.Array, other_rows: list[int]) -> pa.Array:
-    """Return the entries of all rows but *other_rows*."""
     parts = [column.slice(first, last - first) for first, last in _stretches(other_rows, len(column))]
     return parts[0] if len(parts) == 1 else pa.concat_arrays(parts) if parts else column[:0]
 

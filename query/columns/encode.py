@@ -86,8 +86,10 @@ def _join_rows(prefixes: Sequence[str], columns: Sequence[Variant], suffix: str,
     """Return rows of values, each behind its prefix, with the suffix at the end."""
     native = json_rows.library()
     if native is not None and columns:
-        given = [json_rows.JsonColumn(text.encode(), *_cheapest_form(column)) for text, column in zip(prefixes, columns, strict=True)]
-        written = json_rows.write_rows(native, given, suffix.encode(), length, lambda at: json_values(columns[at]))
+        json_columns = [
+            json_rows.JsonColumn(text.encode(), *_cheapest_form(column)) for text, column in zip(prefixes, columns, strict=True)
+        ]
+        written = json_rows.write_rows(native, json_columns, suffix.encode(), length, lambda at: json_values(columns[at]))
         if written is not None:
             return written
     pieces: list[pa.Array | pa.Scalar] = []
@@ -139,8 +141,8 @@ def _utf8_bytes(part: pa.Array) -> NDArray[np.uint8]:
     _, ends, octets = part.buffers()
     if octets is None or not len(part):
         return np.empty(0, dtype=np.uint8)
-    at = np.frombuffer(ends, dtype=np.int64 if wide else np.int32)[part.offset : part.offset + len(part) + 1]
-    return np.frombuffer(octets, dtype=np.uint8)[at[0] : at[-1]]
+    edges = np.frombuffer(ends, dtype=np.int64 if wide else np.int32)[part.offset : part.offset + len(part) + 1]
+    return np.frombuffer(octets, dtype=np.uint8)[edges[0] : edges[-1]]
 
 
 def _json_string(text: str) -> str:

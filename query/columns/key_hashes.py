@@ -18,17 +18,13 @@ from tidegate.expressions.duckdb_pool import run
 
 @dataclass(frozen=True)
 class KeyHashes:
-    """
-    The hashes of a table's keys.
+    """The hashes of a table's keys."""
 
-    Args:
-        columns: Names of the key columns.
-        sorted_hashes: The hashes, rising.
-        rows: The row of each.
-    """
-
+    # Names of the key columns.
     columns: tuple[str, ...]
+    # The hashes, rising.
     sorted_hashes: npt.NDArray[np.uint32]
+    # The row of each.
     rows: npt.NDArray[np.int32]
 
     @classmethod

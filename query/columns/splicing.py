@@ -40,15 +40,15 @@ def splice_objects(
         write: Encodes objects without stars.
         quote: Writes texts as JSON strings.
     """
-    stars = _resolve_names([columns[at] for at, name in enumerate(names) if name == STAR], [n for n in names if n != STAR], quote)
+    stars = _resolve_names([columns[index] for index, name in enumerate(names) if name == STAR], [n for n in names if n != STAR], quote)
     segments: Segments = []
     start = 0
-    for at in [*(at for at, name in enumerate(names) if name == STAR), len(names)]:
-        if at > start:
-            segments.append(_members_of(write(names[start:at], columns[start:at], length).cast(pa.string())))
-        if at < len(names):
+    for index in [*(index for index, name in enumerate(names) if name == STAR), len(names)]:
+        if index > start:
+            segments.append(_members_of(write(names[start:index], columns[start:index], length).cast(pa.string())))
+        if index < len(names):
             segments.append(stars.pop(0))
-        start = at + 1
+        start = index + 1
     inside = pc.binary_join_element_wise(*segments, pa.scalar(","), null_handling="skip")
     return pc.binary_join_element_wise(pa.scalar("{"), inside, pa.scalar("}"), pa.scalar("")).cast(pa.binary())
 
@@ -68,9 +68,9 @@ def _resolve_names(stars: Sequence[Variant], names: Sequence[str], quote: Callab
     members = [_Members(text, rows, quote) for text, rows in zip(texts, conflicting_rows, strict=True)]
     column_names = pc.utf8_lower(pa.array(names, pa.string()))
     segments: Segments = []
-    for at, (text, own) in enumerate(zip(texts, members, strict=True)):
+    for index, (text, own) in enumerate(zip(texts, members, strict=True)):
         is_overridden = pc.is_in(own.folded, value_set=column_names).to_numpy(zero_copy_only=False)
-        for later in members[at + 1 :]:
+        for later in members[index + 1 :]:
             is_overridden |= own.is_named_in(later)
         segments.append(own.replace_in(_members_of(text), is_overridden))
     return segments
@@ -115,9 +115,9 @@ class _Members:
 
     def replace_in(self, inside: pa.Array, is_overridden: npt.NDArray[np.bool_]) -> pa.Array:
         """Return *inside* without the overridden members in these rows."""
-        left = self._written.filter(pa.array(~is_overridden))
+        kept = self._written.filter(pa.array(~is_overridden))
         counts = np.bincount(self._owner[~is_overridden], minlength=len(self._rows))
-        lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()), left)
+        lists = pa.ListArray.from_arrays(pa.array(np.concatenate([[0], np.cumsum(counts)]), pa.int32()), kept)
         joined = pc.binary_join(lists, ",")
         where = np.zeros(len(inside), dtype=np.bool_)
         where[self._rows] = True

@@ -36,15 +36,13 @@ Ints = NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """
-    Args:
-        keys: The keys of each input whose rows meet, in one order; none for others.
-        buckets: N: how many buckets there are; results depend on it.
-        tasks: How many of Spark's tasks share them; no result depends on it.
-    """
+    """How rows are routed to buckets by their keys."""
 
+    # The keys of each input whose rows meet, in one order; none for others.
     keys: Keys
+    # N: how many buckets there are; results depend on it.
     buckets: int
+    # How many of Spark's tasks share them; no result depends on it.
     tasks: int = 1
 
     def buckets_of_task(self, bucket: int) -> range:

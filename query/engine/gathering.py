@@ -120,6 +120,7 @@ def _select_by_keys(operator: Operator, pieces: Sequence[Sequence[Piece]], closi
     parts: list[dict[Piece, pa.Table]] = []
     asked = []
     for side, of_side in enumerate(pieces):
+        # Small pieces, and those with rows that may ask, are read whole.
         near = [piece for piece in of_side if piece.num_rows < INDEXED_FROM or operator.may_ask(piece.ends_us, from_us, to_us, side)]
         parts.append({piece: piece.rows() for piece in near})
         asking = [rows.filter(pa.array(operator.asking_rows(rows, closing, side))) for rows in parts[side].values()]

@@ -37,43 +37,32 @@ Prepared = list[tuple[str, pa.Table]]
 
 @dataclass(frozen=True)
 class Step:
-    """
-    One operator of a program.
-
-    Args:
-        node: What it computes.
-        operator: What computes it.
-        below: The numbers of the steps whose rows it takes; none if it takes events.
-        input: The input whose events it takes.
-        names: For each side the name under which its retained rows are kept.
-        ahead_us: How far ahead of its inputs it knows its rows, microseconds.
-    """
+    """One operator of a program."""
 
     node: Rows
     operator: Operator
+    # The numbers of the steps whose rows it takes; none if it takes events.
     below: tuple[int, ...]
     input: str | None
+    # For each side the name under which its retained rows are kept.
     names: tuple[str, ...]
+    # How far ahead of its inputs it knows its rows, microseconds.
     ahead_us: int
 
 
 @dataclass
 class Program:
-    """
-    A query ready to run.
+    """A query ready to run."""
 
-    Args:
-        plans: What it computes, a plan for each output.
-        payloads: How the payloads of each input are written; JSON for others.
-        start_us: S: no result below this leaves the query; ``NEVER`` for all of them.
-        until_us: E: nor one from here on; ``INFINITY`` for all of them.
-        references: The tables of reference data that are looked up, by name.
-    """
-
+    # What it computes, a plan for each output.
     plans: tuple[Plan, ...]
+    # How the payloads of each input are written; JSON for others.
     payloads: Mapping[str, PayloadFormat] = field(default_factory=dict)
+    # S: no result below this leaves the query; ``NEVER`` for all of them.
     start_us: int = NEVER
+    # E: nor one from here on; ``INFINITY`` for all of them.
     until_us: int = INFINITY
+    # The tables of reference data that are looked up, by name.
     references: Mapping[str, ReferenceTable] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -204,25 +193,25 @@ class Program:
     ) -> tuple[pa.Table | None, pa.Table | None]:
         """Return the step's rows if other steps take them, and its encoded results if it is an output."""
         from_us, to_us = int(pc.min(closing["from_us"]).as_py()), int(pc.max(closing["to_us"]).as_py())
-        found = select_pieces(step.operator, retention, step.names, from_us, to_us)
-        if not any(found):
+        pieces_by_side = select_pieces(step.operator, retention, step.names, from_us, to_us)
+        if not any(pieces_by_side):
             return None, None
         # Results beyond the last row's reach are none; an end at infinity must not be counted up to.
-        latest_us = max(piece.high_us for pieces in found for piece in pieces)
+        latest_us = max(piece.high_us for pieces in pieces_by_side for piece in pieces)
         last_us = pa.scalar(latest_us + step.operator.reach_us + 1, pa.int64())
         clipped = closing.set_column(2, "to_us", pc.min_element_wise(closing["to_us"], last_us))
         from_start = clipped.set_column(1, "from_us", pc.max_element_wise(closing["from_us"], pa.scalar(self.start_us, pa.int64())))
         if isinstance(step.operator, EncodedProjection):
-            return None, step.operator.encoded([combine_pieces(pieces) for pieces in found], from_start)
+            return None, step.operator.encoded([combine_pieces(pieces) for pieces in pieces_by_side], from_start)
         # Other steps need rows from before the first instant that leaves the query.
         asked = clipped if is_taken else from_start
-        rows, failed = split_failed(compute_rows(step.operator, found, asked))
+        rows, failed = split_failed(compute_rows(step.operator, pieces_by_side, asked))
         if isinstance(step.node, Custom):
             check_rows_in_slice(step.node.name, rows, asked)
-        leaving, failed = (self._drop_before_start(each) if is_taken else each for each in (rows, failed))
+        results, failed = (self._drop_before_start(each) if is_taken else each for each in (rows, failed))
         if failed.num_rows:
             self._record_failures(step.node, failed, failed["reason"])
-        return rows, encode_rows(leaving, [column.name for column in step.node.columns]) if is_output else None
+        return rows, encode_rows(results, [column.name for column in step.node.columns]) if is_output else None
 
     def _drop_before_start(self, rows: pa.Table) -> pa.Table:
         return rows if self.start_us == NEVER else rows.filter(pc.greater_equal(rows["system_us"], self.start_us))

@@ -151,11 +151,11 @@ class Piece:
             self._waiting_us = early_us + self._patience_us
         return to_us >= self._waiting_us
 
-    def pass_patience_to(self, left: Piece, to_us: int) -> None:
-        """Pass on to the piece that is left of this one how long to wait before the next look."""
-        in_vain = 2 * left.num_rows > self.num_rows
-        left._patience_us = self._patience_us * (2 if in_vain else 1)
-        left._waiting_us = to_us + left._patience_us
+    def pass_patience_to(self, remaining: Piece, to_us: int) -> None:
+        """Pass on to the piece that is remaining of this one how long to wait before the next look."""
+        in_vain = 2 * remaining.num_rows > self.num_rows
+        remaining._patience_us = self._patience_us * (2 if in_vain else 1)
+        remaining._waiting_us = to_us + remaining._patience_us
 
     def _end_spans(self, span: SpanOf) -> tuple[Span, Span]:
         if self._spans is None:
@@ -206,9 +206,9 @@ class Retention:
 
     def pieces(self, name: str) -> Iterator[Piece]:
         """Yield the pieces of *name*, oldest first."""
-        for holder in self._piece_maps():
-            if name in holder:
-                yield holder[name]
+        for piece_map in self._piece_maps():
+            if name in piece_map:
+                yield piece_map[name]
 
     def tables(self, name: str) -> Iterator[pa.Table]:
         """Yield the rows of *name*, piece by piece, oldest first."""
@@ -221,9 +221,9 @@ class Retention:
 
     def reduce(self, name: str, keep: Callable[[pa.Table], pa.Table]) -> None:
         """Replace each piece of *name* by the rows that *keep* returns of it."""
-        for holder in self._piece_maps():
-            if name in holder:
-                _replace(holder, name, keep)
+        for piece_map in self._piece_maps():
+            if name in piece_map:
+                _replace(piece_map, name, keep)
 
     def expire(self, name: str, keep: Callable[[pa.Table], pa.Table], span: SpanOf, to_us: int, *, is_one_timeline: bool) -> None:
         """
@@ -236,17 +236,17 @@ class Retention:
             to_us: The latest instant up to which any substream is finished.
             is_one_timeline: Whether there is one substream, so that *to_us* holds for all rows.
         """
-        for holder in self._piece_maps():
-            piece = holder.get(name)
+        for piece_map in self._piece_maps():
+            piece = piece_map.get(name)
             if piece is None or not piece.can_shrink(span, to_us):
                 continue
             if is_one_timeline and piece.has_passed(span, to_us):
-                del holder[name]
+                del piece_map[name]
             # Rows that are not saved yet are always looked at: they are few, and each that is left is written.
-            elif holder is self._open or piece.is_worth_expiring(span, to_us):
-                _replace(holder, name, keep)
-                if name in holder:
-                    piece.pass_patience_to(holder[name], to_us)
+            elif piece_map is self._open or piece.is_worth_expiring(span, to_us):
+                _replace(piece_map, name, keep)
+                if name in piece_map:
+                    piece.pass_patience_to(piece_map[name], to_us)
 
     def save(self, compact: Compact = lambda _, rows: rows) -> Changes:
         """
@@ -257,6 +257,7 @@ class Retention:
         """
         changes = Changes(delete=self._stale + [chunk.number for chunk in self._chunks if not chunk.pieces and chunk.number >= 0])
         self._stale = []
+        # A rewritten chunk gets a new number: the bytes under a number never change.
         chunks, self._chunks = [chunk for chunk in self._chunks if chunk.pieces], []
         for chunk in chunks:
             if chunk.number < 0:
@@ -272,9 +273,9 @@ class Retention:
 
     def rewrite(self, names: Sequence[str], changed: Callable[[pa.Table], pa.Table]) -> None:
         """Replace every piece of *names* by what *changed* makes of it; the next :meth:`save` writes all chunks."""
-        for holder in self._piece_maps():
-            for name in holder.keys() & set(names):
-                holder[name] = Piece(_pack_like(holder[name].stored, changed(holder[name].rows())))
+        for piece_map in self._piece_maps():
+            for name in piece_map.keys() & set(names):
+                piece_map[name] = Piece(_pack_like(piece_map[name].stored, changed(piece_map[name].rows())))
         self._stale += [chunk.number for chunk in self._chunks if chunk.number >= 0]
         for chunk in self._chunks:
             chunk.number = -1
@@ -302,10 +303,12 @@ class Retention:
             for chunk in newest:
                 chunk.level = _FINAL_LEVEL
             return False
+        # A dictionary, not a set: the order of names must not depend on hashes.
         names = {name: None for chunk in newest for name in chunk.pieces}
         tables = {name: _concat([chunk.pieces[name].rows() for chunk in newest if name in chunk.pieces]) for name in names}
         del self._chunks[-FANOUT:]
         for chunk in newest:
+            # A chunk of this very save was never in the store.
             if changes.put.pop(chunk.number, None) is None:
                 changes.delete.append(chunk.number)
         self._put(changes, level + 1, {name: compact(name, rows) for name, rows in tables.items()})
@@ -343,13 +346,13 @@ def _split_large(tables: Tables) -> Iterator[Tables]:
         yield from ({name: part} for name, table in tables.items() for part in split_by_bytes(table, BYTES_MAX))
 
 
-def _replace(holder: dict[str, Piece], name: str, kept: Callable[[pa.Table], pa.Table]) -> None:
-    piece = holder[name]
-    left = kept(piece.rows())
-    if not left.num_rows:
-        del holder[name]
-    elif left.num_rows < piece.num_rows:
-        holder[name] = Piece(_pack_like(piece.stored, left))
+def _replace(piece_map: dict[str, Piece], name: str, keep: Callable[[pa.Table], pa.Table]) -> None:
+    piece = piece_map[name]
+    remaining = keep(piece.rows())
+    if not remaining.num_rows:
+        del piece_map[name]
+    elif remaining.num_rows < piece.num_rows:
+        piece_map[name] = Piece(_pack_like(piece.stored, remaining))
 
 
 def _pack_like(before: pa.Table, rows: pa.Table) -> pa.Table:
@@ -391,12 +394,12 @@ def _decode_tables(octets: bytes) -> Tables:
     if octets[: len(_MAGIC)] != _MAGIC:
         raise ProtocolError("a saved chunk of retained rows begins with bytes of no known version", fix="run the version that saved it")
     tables: Tables = {}
-    at = len(_MAGIC)
-    while at < len(octets):
-        name_bytes, body_bytes = _FRAME.unpack_from(octets, at)
-        at += _FRAME.size
-        name = octets[at : at + name_bytes].decode()
-        body = pa.py_buffer(octets)[at + name_bytes : at + name_bytes + body_bytes]
+    offset = len(_MAGIC)
+    while offset < len(octets):
+        name_bytes, body_bytes = _FRAME.unpack_from(octets, offset)
+        offset += _FRAME.size
+        name = octets[offset : offset + name_bytes].decode()
+        body = pa.py_buffer(octets)[offset + name_bytes : offset + name_bytes + body_bytes]
         tables[name] = pa.ipc.open_stream(body).read_all()
-        at += name_bytes + body_bytes
+        offset += name_bytes + body_bytes
     return tables

@@ -224,7 +224,7 @@ class Walk:
 
 
 def sorted_results(final: list[tuple[int, Result]]) -> list[Result]:
-    """Order what became final upon one record: s, key, input partition; rows of equals stay in their order."""
+    """Order what one record made final: s, key, input partition; rows of equals stay in their order."""
     return [result for _, result in sorted(final, key=lambda each: (each[1][0], each[1][1], each[0]))]
 
 

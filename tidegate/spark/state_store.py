@@ -68,7 +68,6 @@ class StateStore(Generic[Value]):
         return restore(head[_NONCE_BYTES:], self._chunks())
 
     def _chunks(self) -> dict[int, bytes]:
-        """Read all chunks."""
         # Cell by cell: Spark's iterator over values would bring hundreds of them in one message.
         cells: dict[int, list[int]] = {}
         for cell in sorted(int(name[0]) for name in self._cells.keys()):  # noqa: SIM118 - it is no dictionary

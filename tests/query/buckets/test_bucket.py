@@ -1,5 +1,5 @@
 """
-Buckets against a plain walk of the log: what becomes final, upon which record, in which order, numbered how.
+Buckets against a plain walk of the log: what becomes final, by which record, in which order, with which numbers.
 
 A bucket reads its ordered partitions in random batches, is saved and restored between them, and at times runs a batch
 twice, as after a crash.

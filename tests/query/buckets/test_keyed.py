@@ -1,5 +1,5 @@
 """
-OVER over several inputs and over results, against a plain walk: what became final, upon which record, in which order.
+OVER over several inputs and over results, against a plain walk: what became final, by which record, in which order.
 
 The oracle hears the records of all logs one by one in the order of their clocks, keeps every timeline in a dictionary, and
 answers its question by looking at every window and every event of a key. It shares no code with readers, buckets or the engine.
@@ -226,13 +226,13 @@ def by_key(every: Sequence[BucketOutput], output: int) -> dict[bytes, list[Resul
 def test_the_events_of_a_substream_alone_decide(sql: str, data: st.DataObject) -> None:
     """Level 3: whoever wrote the topics, into however many partitions: the same rows of each substream, in the same order."""
     drawn, plans = [data.draw(raws(True, 2)) for _ in "ab"], bound(sql, A, B)
-    told = []
+    runs = []
     for _ in range(2):
         partitions = data.draw(st.integers(1, 3))
         topics = {name: raw.topic(data.draw(SEEDS), partitions, over=True) for name, raw in zip("ab", drawn, strict=True)}
-        told.append([run_bucket(lambda at=at, topics=topics: made(plans, topics, at), lines_of(topics, at)) for at in range(partitions)])
+        runs.append([run_bucket(lambda at=at, topics=topics: made(plans, topics, at), lines_of(topics, at)) for at in range(partitions)])
     for output in range(len(plans)):
-        assert by_key(told[0], output) == by_key(told[1], output)
+        assert by_key(runs[0], output) == by_key(runs[1], output)
 
 
 RESULTS = InputSchema("b", is_result=True)

@@ -119,11 +119,11 @@ def test_the_events_of_a_substream_alone_decide(kind: str, data: Drawn) -> None:
     query = Query(kind, True, data.draw(st.booleans()))
     raw, topic = drawn_topic(data, over=True)
     other = raw.topic(data.draw(SEEDS), data.draw(st.integers(1, 3)), over=True)
-    told: list[list[list[Row]]] = []
+    runs: list[list[list[Row]]] = []
     for each in (topic, other):
         works = [run_bucket(lambda each=each, work=work: query.bucket(each, work), logs_of(each, work)) for work in query.works(each)]
-        told.append([[row for work in works for row in work.rows[output]] for output in range(len(works[0].rows))])
-    for rows, again in zip(*told, strict=True):
+        runs.append([[row for work in works for row in work.rows[output]] for output in range(len(works[0].rows))])
+    for rows, again in zip(*runs, strict=True):
         assert Counter(rows) == Counter(again)
         if topic.inputs == 1:
             assert by_key(rows) == by_key(again)
@@ -197,9 +197,9 @@ def check_going_on(query: Query, topic: Topic, data: Drawn, back: int) -> None:
 
 def test_a_run_goes_on_upon_the_records_of_the_lost_one() -> None:
     """
-    Level 2: the CTI that let events count upon their own records stands before all that the time index leads to.
+    Level 2: the CTI that let events count with their own records comes before all that the time index leads to.
 
-    A reader that did not meet it would accept everything upon the next CTI, in another order than what is written already.
+    A reader that did not meet it would accept everything with the next CTI, in another order than what is written already.
     """
     start_us = 10**9
     after_us = [-9_000, 1_000_000, 990_000, 1_001_000, 991_000, 1_002_000, 992_000]

@@ -193,7 +193,7 @@ def test_a_bucket_goes_on_after_its_last_promise(kind: str, data: st.DataObject,
 
 
 def test_counts_of_all_buckets_add_up() -> None:
-    """Each event is worked on once; what all buckets see alike is told by one."""
+    """Each event is worked on once; what all buckets see alike is counted by one."""
     lines: list[Line] = [(at, Event(0, at, 5 + at, at, b"", text_of({"k": at, "g": 1}))) for at in range(20)]
     twice = [*lines, *((20 + at, record) for at, record in lines)]
     topic = Topic([twice], [], 1, False, False)

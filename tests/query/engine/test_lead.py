@@ -107,7 +107,7 @@ def test_with_over_it_leaves_upon_the_record_that_moves_its_substream() -> None:
 @SOME
 @given(st.data(), st.booleans())
 def test_shifted_rows_leave_as_their_events_do(data: st.DataObject, over: bool) -> None:
-    """Law: upon the same records, in the same order, with the same numbers, each d later; and so are the CTIs after them."""
+    """Law: by the same records, in the same order, with the same numbers, each d later; and so are the CTIs after them."""
     topic = data.draw(raws(True)).topic(data.draw(SEEDS), data.draw(st.integers(1, 2)), over=True)
     seed = data.draw(SEEDS)
     for work in works_of(topic, over=over):
