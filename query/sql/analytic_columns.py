@@ -1,8 +1,7 @@
 """
-Analytic functions in a SELECT: they become columns of the rows below, before WHERE and GROUP BY see those rows.
+Analytic functions in a SELECT: they become columns of the rows below, before WHERE and GROUP BY.
 
-Law: an expression over rows with these columns equals the expression with the functions in it; each distinct function is
-computed once.
+Law: an expression over these columns equals the expression with the functions in it. Each distinct function is computed once.
 """
 
 from __future__ import annotations
@@ -37,12 +36,7 @@ def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: in
 
 @dataclass(frozen=True)
 class AnalyticColumns:
-    """
-    Rows with a column for each analytic function.
-
-    Args:
-        rows: The node that gives them.
-    """
+    """The rows that a node gives, with a column for each analytic function."""
 
     rows: Analyze
 

@@ -1,9 +1,8 @@
 """
 Binding: trees -> plans. Every name finds its meaning here, or its error.
 
-A script holds steps (WITH) and one or more SELECT ... INTO; each becomes a plan of its own. Plans that name the same step
-hold the same nodes, so what they share is computed once. What Stream Analytics knows and this engine does not yet is
-refused by name as "not supported yet".
+A script has steps (WITH) and one or more SELECT ... INTO; each SELECT becomes a plan. Plans that name the same step share its nodes,
+so the step is computed once. A construct that Stream Analytics has and this engine has not yet is refused as "not supported yet".
 """
 
 from __future__ import annotations
@@ -52,21 +51,15 @@ def bind_outputs(
     script: Script, inputs: Sequence[InputSchema], *, into: str | None = None, window_us_max: int = WINDOW_US_MAX
 ) -> tuple[Plan, ...]:
     """
-    Bind a script to the configured inputs; return a plan for each of its outputs, in the order of the script.
-
-    Args and raises as :func:`bind_script`.
+    Bind a script to the configured inputs; return a plan for each of its outputs, in the order of the script. See :func:`bind_script`.
     """
     inputs = apply_declarations(script.source, script.declarations, inputs)
     binding = _ScriptBinder(script.source, inputs, into, window_us_max)
     plans = tuple(binding.statement(statement) for statement in script.statements)
     for number, plan in enumerate(plans):
         if plan.output in [previous.output for previous in plans[:number]]:
-            raise script.source.error(
-                "OUTPUT",
-                script.statements[number],
-                f"two statements write INTO {plan.output}",
-                fix="name another output, or join the two by UNION",
-            )
+            message = f"two statements write INTO {plan.output}"
+            raise script.source.error("OUTPUT", script.statements[number], message, fix="name another output, or join the two by UNION")
     return plans
 
 
@@ -132,9 +125,8 @@ class _ScriptBinder:
             raise self.source.error("OUTPUT", second, "INTO in a later SELECT of a UNION", fix=fix)
         name = ".".join(part.name for part in into.this.parts) if into is not None else None
         if name is None and self.into is None:
-            raise self.source.error(
-                "OUTPUT", statement, "the query has no output", fix="write INTO name after SELECT, or give --into", example="INTO out"
-            )
+            message = "the query has no output"
+            raise self.source.error("OUTPUT", statement, message, fix="write INTO name after SELECT, or give --into", example="INTO out")
         if into is not None and self.into is not None and name != self.into:
             raise self.source.error("OUTPUT", into, f"INTO {name} contradicts --into {self.into}", fix="give the name once")
         return name or self.into or ""

@@ -1,9 +1,8 @@
 """
-Layout: what a SELECT's expressions are computed over, once it is known which columns of its relations they name.
+Layout: where the expressions of a SELECT find their values.
 
-Over one input alone they read its payload. Over anything else - a step, a join, rows that analytic functions have been
-added to - they read the columns of the rows below by number: of an input those columns that are named, of a step all of
-them; the columns of joined relations stand one after the other, in the order of the script.
+Over one input alone they read its payload. Over a step, a join or rows with analytic columns they read columns by number: the named
+columns of an input, all columns of a step. The columns of joined relations follow each other in the order of the script.
 """
 
 from __future__ import annotations
@@ -18,11 +17,7 @@ from tidegate.expressions.tree import Cast, Expr, Slot, SystemTimestamp, replace
 
 @dataclass(frozen=True)
 class Layout:
-    """
-    Args:
-        rows: For each relation the node that gives its rows.
-        places: The number of each column that is named, by the expression that names it.
-    """
+    """For each relation the node that gives its rows, and the number of each named column by the expression that names it."""
 
     rows: tuple[Scan | Filter | Rows, ...]
     places: dict[Expr, Slot]
@@ -80,7 +75,7 @@ def _relation_of(named: Expr) -> int:
 
 
 def _over_own_rows(named: Expr) -> Expr:
-    """Return the column over its relation's own rows."""
+    """Return the column over the rows of its own relation."""
     return replace_parts(named, lambda part: part.leaf if isinstance(part, RelationLeaf) else None)
 
 

@@ -1,9 +1,9 @@
 """
-Binding of CROSS APPLY and OUTER APPLY: each row with each element of an array, or each member of a record, of its own.
+Binding of CROSS APPLY and OUTER APPLY: each row with each element of its array, or with each member of its record.
 
 ``FROM x CROSS APPLY GetArrayElements(x.a) AS e`` brings the relation ``e`` with the columns ArrayIndex and ArrayValue,
-``GetRecordProperties(x.r) AS p`` one with PropertyName and PropertyValue. What is applied may name everything before it, so
-arrays in arrays are applied one after the other.
+``GetRecordProperties(x.r) AS p`` one with PropertyName and PropertyValue. An APPLY may name everything before it: arrays in arrays are
+applied one after the other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ _EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"
 
 @dataclass(frozen=True)
 class ApplyClause:
-    """
-    One APPLY.
-
-    Args:
-        name: What its columns are called by.
-        value: The array or record, over what stands before.
-        outer: Whether a row without elements is kept, with NULL.
-    """
+    """One APPLY: the name of its columns, the array or record over what stands before, and whether a row without elements is kept."""
 
     name: str
     value: Call
@@ -74,12 +67,7 @@ class ApplyClauses:
 
 
 def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Source) -> ApplyClauses:
-    """
-    Bind the APPLYs of a SELECT over what stands before them.
-
-    Raises:
-        QueryError: One applies what it cannot, has no name or another's, or stands before a JOIN.
-    """
+    """Bind the APPLYs of a SELECT over what stands before them."""
     clause = select.args.get("from_")
     table = clause.this if clause else None
     joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]

@@ -1,4 +1,4 @@
-"""Binding of GROUP BY: its keys and its window; and what may stand in SELECT and HAVING beside it."""
+"""Binding of GROUP BY: its keys, its window, and the expressions over groups in SELECT and HAVING."""
 
 from __future__ import annotations
 
@@ -31,11 +31,7 @@ WINDOW_EXAMPLE = "GROUP BY origin, TumblingWindow(hour, 1)"
 
 @dataclass(frozen=True)
 class GroupByBinder:
-    """
-    Args:
-        source: The script, for error places.
-        window_us_max: Longest window accepted, in microseconds.
-    """
+    """Binds the keys and the window of one GROUP BY."""
 
     source: Source
     window_us_max: int = WINDOW_US_MAX
@@ -62,9 +58,8 @@ class GroupByBinder:
 
     def _key(self, node: exp.Expr, binder: ScalarBinder) -> Expr:
         if isinstance(node, exp.Literal):
-            raise self.source.error(
-                "GROUP", node, "GROUP BY takes expressions, not positions", fix="name the field", example=WINDOW_EXAMPLE
-            )
+            message = "GROUP BY takes expressions, not positions"
+            raise self.source.error("GROUP", node, message, fix="name the field", example=WINDOW_EXAMPLE)
         if isinstance(node, exp.Anonymous) and (name := str(node.name).lower()).endswith("window"):
             raise self.source.error("WINDOW", node, f"there is no window {node.name}", fix=suggest(name, NAMES), example=WINDOW_EXAMPLE)
         return binder.bind(node, aggregates="GROUP BY")
@@ -79,16 +74,7 @@ class GroupedExpressions:
     totals: tuple[Aggregate, ...]
 
     def over_groups(self, expr: Expr, alias: str = "") -> Expr:
-        """
-        Return *expr* over keys, totals, the window's end and its id.
-
-        Args:
-            expr: The expression.
-            alias: The name that SELECT gives it, for the message.
-
-        Raises:
-            QueryError: It names something that a group has many of.
-        """
+        """Return *expr* over keys, totals, the window's end and its id; *alias* is the name that SELECT gives it, for the message."""
         return replace_parts(expr, lambda part: self._of_group(part, alias))
 
     def _of_group(self, expr: Expr, alias: str) -> Expr | None:

@@ -1,8 +1,8 @@
 """
-Binding of what FROM says of an input: its name, TIMESTAMP BY and OVER.
+Binding of an input after FROM: its name, TIMESTAMP BY and OVER.
 
-An input that is ordered in Kafka has its event time and its substreams from its configuration; a script must agree with
-them. Where an input is *free* (files, on which the script alone decides), the script's word counts.
+The event time and the substreams of an input in Kafka are configured, and a script must agree with them. For a *free* input (files)
+the script decides.
 """
 
 from __future__ import annotations
@@ -22,32 +22,19 @@ from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.syntax.parse import Script
 from tidegate.expressions.tree import Expr, PartitionId, SystemTimestamp
 
-# In the meta of a table that a call takes: what the script has in its place, shortened.
+# Key in the meta of the table that stands for an operator call: the call as the script spells it, shortened.
 _SPELLED_CALL = "called"
 
 
 @dataclass(frozen=True)
 class InputBinder:
-    """
-    Args:
-        source: The script, for error places.
-        inputs: The inputs it may read.
-    """
+    """Binds the names of inputs after FROM, with their TIMESTAMP BY and OVER."""
 
     source: Source
     inputs: Sequence[InputSchema]
 
     def find_schema(self, table: exp.Table, steps: Sequence[str] = ()) -> InputSchema:
-        """
-        Return the input that FROM names.
-
-        Args:
-            table: The name.
-            steps: What else it could have meant, for the message.
-
-        Raises:
-            QueryError: There is none.
-        """
+        """Return the input that FROM names; *steps* are the names that could have been meant, for the message."""
         spelled = spelled_name(table)
         schema = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
         if schema is None:

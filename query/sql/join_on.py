@@ -1,13 +1,12 @@
 """
 Binding of JOIN ... ON: which rows match.
 
-The condition of ON is taken apart into what a join works with: how far apart in time two rows may be (DATEDIFF of two
-inputs, compared with constants), what must be equal on both sides, and what else must be true. Law: a pair matches exactly
-when the condition as it was written is true of it. Conditions on the new input alone are asked before the join, so rows that
-cannot match are not kept.
+The condition of ON is split into the distance in time of two rows (DATEDIFF of two inputs, compared with constants), the keys that
+must be equal on both sides, and all other conditions. Law: a pair matches exactly if the condition as written is true of it.
+Conditions on the new input alone are checked before the join, so that rows which cannot match are not kept.
 
-In ON the bare name of an input is the System.Timestamp of its row: in DATEDIFF, and on a side of <, <=, > or >=; nowhere else
-does it stand for anything. So ``a < b.ends AND b < a.ends`` says that two lifetimes overlap.
+In ON the name of an input alone means the System.Timestamp of its row, but only in DATEDIFF and on a side of <, <=, > or >=. So
+``a < b.ends AND b < a.ends`` says that two lifetimes overlap.
 """
 
 from __future__ import annotations
@@ -41,12 +40,7 @@ _MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def joins_of(select: exp.Select, source: Source) -> list[exp.Join]:
-    """
-    Return the JOINs of a SELECT in the order of the script.
-
-    Raises:
-        QueryError: One is of a kind that is not there; with what to write instead.
-    """
+    """Return the JOINs of a SELECT in the order of the script, without APPLYs. Raises QueryError: one is of an unknown kind."""
     clause = select.args.get("from_")
     table = clause.this if clause else None
     joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]
@@ -64,18 +58,7 @@ def joins_of(select: exp.Select, source: Source) -> list[exp.Join]:
 
 
 def name_sides(relations: Sequence[Relation], joins: Sequence[exp.Join], source: Source, offset: int) -> list[Relation]:
-    """
-    Return what is joined, each with one name of its own.
-
-    Args:
-        relations: What FROM and JOIN name.
-        joins: The joins.
-        source: The script, for error places.
-        offset: Where FROM stands in it.
-
-    Raises:
-        QueryError: Two have the same, or the first is no stream.
-    """
+    """Return the relations of FROM and JOIN, each with one name of its own; *offset* is the place of FROM."""
     if _is_reference(relations[0]):
         name = relations[0].schema.name if relations[0].schema else ""
         message, fix = f"{name} is reference data, and FROM needs a stream", "name the stream in FROM and the reference data in JOIN"
@@ -96,12 +79,12 @@ class OnCondition:
     What ON says of the relation it brings in.
 
     Args:
-        is_outer: Whether rows before it without any match are kept.
-        bounds: The distance in time to the row of another relation; None of reference data.
-        time_of: Which one that is; the first of reference data.
-        keys: What must be equal: over the relations before, and over the new one.
-        other_conditions: What else must be true.
-        conditions_before: Conditions on one relation alone that are asked before the join, by its number.
+        is_outer: Whether rows before it without a match are kept.
+        bounds: The distance in time to the row of relation *time_of*; None for reference data.
+        time_of: 0 for reference data.
+        keys: Pairs that must be equal: over the relations before, and over the new one.
+        other_conditions: The other conditions on pairs of rows.
+        conditions_before: Conditions on one relation alone, by its number; they are asked before the join.
     """
 
     is_outer: bool
@@ -119,13 +102,7 @@ class OnCondition:
 
 @dataclass(frozen=True)
 class Joins:
-    """
-    The joins of one SELECT.
-
-    Args:
-        relations: What is joined, with what is asked of each alone.
-        on_conditions: What ON says of each but the first.
-    """
+    """The joins of one SELECT: the relations, filtered by the conditions on each alone, and ON of each but the first."""
 
     relations: tuple[Relation, ...]
     on_conditions: tuple[OnCondition, ...]
@@ -161,26 +138,13 @@ class Joins:
 
 @dataclass(frozen=True)
 class OnBinder:
-    """
-    Args:
-        source: The script, for error places.
-        window_us_max: Longest distance in time accepted, in microseconds.
-    """
+    """Binds the conditions of JOIN ... ON."""
 
     source: Source
     window_us_max: int
 
     def bind(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> Joins:
-        """
-        Bind the conditions of all joins of a SELECT.
-
-        Args:
-            joins: The joins.
-            relations: What they join, one more than there are joins.
-
-        Raises:
-            QueryError: A condition is wrong, or leaves the time between two rows without limit.
-        """
+        """Bind the conditions of all joins of a SELECT; *relations* are one more than *joins*."""
         self._check_over(joins, relations)
         ons = []
         for number, join in enumerate(joins, start=1):
@@ -201,11 +165,11 @@ class OnBinder:
         keys = [(part, key) for part in rest if (key := _key(part, new)) is not None]
         rest = [part for part in rest if not any(part is other for other, _ in keys)]
         before = {index: tuple(part for part in rest if _relations_of(part) == {index}) for index in may_filter}
-        residual = tuple(part for part in rest if not any(part is other for those in before.values() for other in those))
+        residual = tuple(part for part in rest if not any(part is other for conditions in before.values() for other in conditions))
         return OnCondition(join.args.get("side") == "LEFT", merged, time_of, tuple(key for _, key in keys), residual, before)
 
     def _conditions(self, node: exp.Expr, relations: Sequence[Relation]) -> list[Expr]:
-        """Return what ON asks for, condition by condition."""
+        """Return the conditions of ON that must all be true."""
         times = _times(node, relations)
         names = _OnNames(self.source, relations, {offset: index for offset, index in times.items() if index is not None}, frozenset(times))
         bound = ScalarBinder(self.source, names).bind_condition(node, "ON")
@@ -215,13 +179,8 @@ class OnBinder:
                 raise self.source.error("JOIN", offset, message, fix=fix, example=f"ON a.k = {relations[index].name}.k")
         loose = next((part for part in bound.walk() if isinstance(part, SystemTimestamp)), None)
         if loose is not None:
-            raise self.source.error(
-                "JOIN",
-                loose.offset,
-                "in ON there are several rows, each with a System.Timestamp() of its own",
-                fix="name an input in DATEDIFF",
-                example=_between(relations[0], relations[-1]),
-            )
+            message, fix = "in ON there are several rows, each with a System.Timestamp() of its own", "name an input in DATEDIFF"
+            raise self.source.error("JOIN", loose.offset, message, fix=fix, example=_between(relations[0], relations[-1]))
         return list(_conjuncts(bound))
 
     # Time
@@ -232,7 +191,7 @@ class OnBinder:
         for part in parts:
             if (bound_to := self._bound(part, len(relations) - 1)) is not None:
                 bounds.setdefault(bound_to[0], []).append((part, bound_to[1]))
-        time_of = next((other for other, those in bounds.items() if _limits_both_directions([bound for _, bound in those])), None)
+        time_of = next((other for other, limits in bounds.items() if _limits_both_directions([bound for _, bound in limits])), None)
         if time_of is None:
             of_fields = any(_ends(part) is not None for part in parts)
             raise self._without_bounds(missing, bounds, relations, offset, of_fields=of_fields)
@@ -252,9 +211,8 @@ class OnBinder:
             return None
         length = fixed_unit(unit.unit)
         if length is None:
-            raise self.source.error(
-                "JOIN", unit.offset, f"a {unit.unit} has no fixed length", fix="say it in days", example="BETWEEN 0 AND 7"
-            )
+            message = f"a {unit.unit} has no fixed length"
+            raise self.source.error("JOIN", unit.offset, message, fix="say it in days", example="BETWEEN 0 AND 7")
         bound = Bound(unit.unit, *length, low, high)
         return (sides[0] or 0, bound) if sides[1] == new else (sides[1] or 0, bound.swap_sides())
 
@@ -293,7 +251,7 @@ class OnBinder:
     # OVER
 
     def _check_over(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> None:
-        """Refuse to join what advances in different ways."""
+        """Refuse to join relations that have their watermarks by different keys."""
         if not joins:
             return
         overs = [_overs(relation.rows) for relation in relations]
@@ -330,9 +288,9 @@ class _OnNames(ScopeNames):
 
 def _times(node: exp.Expr, relations: Sequence[Relation]) -> dict[int, int | None]:
     """
-    Return the places in ON where a name alone may be an input's time, and which input that is, None for none of them.
+    Return the places in ON where a name alone may be the time of an input, with the input, or None.
 
-    In DATEDIFF it must be one; in a comparison it is one where no side knows a column of that name.
+    In DATEDIFF the name must be an input's; in a comparison it is one if no side has a column of that name.
     """
     relation_by_offset: dict[int, int | None] = {}
     known = {name.lower() for relation in relations for name in relation.known_columns}
@@ -390,12 +348,11 @@ def _add(value: object, more: int = 0) -> int | None:
 
 
 def _limits_both_directions(bounds: Sequence[Bound]) -> bool:
-    """Return whether both directions are limited."""
     return any(bound.low is not None for bound in bounds) and any(bound.high is not None for bound in bounds)
 
 
 def _key(part: Expr, new: int) -> tuple[Expr, Expr] | None:
-    """Return what *part* says must be equal on the relations before and on the new one, None if it says no such thing."""
+    """Return the expressions on the relations before and on the new one that *part* says are equal, or None."""
     if not isinstance(part, Call) or part.name != "=":
         return None
     left, right = part.args

@@ -1,8 +1,8 @@
 """
-Names taken for what they are not: a text in double quotes, which is a name here; what SELECT calls a column, in WHERE.
+Names that mean something else than their author thinks: a text in double quotes, which is a name here; an alias of SELECT in WHERE.
 
-Law: a name that a relation is known to have is never refused. Where a relation may have any field, what stands on the right
-of a comparison in double quotes is refused, since there a text is meant; ``[name]`` always means the field.
+Law: a name that a relation is known to have is never refused. If a relation may have any field, a name in double quotes on the right
+of a comparison is refused, because a text is meant there; ``[name]`` always means the field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 
 
 def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], source: Source) -> None:
-    """Refuse them in one SELECT. Raises QueryError: one stands in it; with its place, and how to write what was meant."""
+    """Refuse such names in one SELECT. Raises QueryError: one stands in it; with its place, and how to write what was meant."""
     known = {name.lower() for relation in relations for name in relation.known_columns}
     for name in _right_sides(select):
         if is_quoted(name, source) and name.name.lower() not in known:
@@ -50,7 +50,7 @@ def named_by_select(select: exp.Select) -> Iterator[exp.Column]:
 
 
 def _right_sides(select: exp.Select) -> Iterator[exp.Column]:
-    """Yield what stands on the right of comparisons."""
+    """Yield the names on the right of comparisons."""
     for name in ("expressions", "where", "having", "group", "joins"):
         value = select.args.get(name)
         for node in value if isinstance(value, list) else [value] if value else []:

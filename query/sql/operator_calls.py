@@ -1,10 +1,9 @@
 """
 Binding of operators that FROM and JOIN call by name: ``FROM shift(flights, minute, 5) AS later``.
 
-First stands the step or the input whose rows it takes, by name; of an input TIMESTAMP BY and OVER follow the call. After it come
-columns of these rows, by a word where the operator has words for them (``ends = lands``), constants, and lengths of time
-(a unit and a number). Over an input the rows are the events as
-records - a column ``*``, whose members can be asked for by name - and the columns that the call names.
+The first argument is the name of a step or an input; TIMESTAMP BY and OVER of an input follow the call. The others are columns of its
+rows, by a word if the operator has words for them (``ends = lands``), constants, and lengths of time (a unit and a number). Over an
+input the rows are the events as records - a column ``*``, whose members have names - and the columns that the call names.
 """
 
 from __future__ import annotations
@@ -48,14 +47,7 @@ _BoundArgument = Expr | Length
 
 @dataclass(frozen=True)
 class OperatorCallBinder:
-    """
-    Binds the calls of operators in one SELECT.
-
-    Args:
-        source: The script, for error places.
-        bind_relation: Binds a name after FROM.
-        length_us_max: Longest time that may be named, or looked back on, microseconds.
-    """
+    """Binds the calls of operators in one SELECT; *length_us_max* limits the times that a call names or looks back on."""
 
     source: Source
     bind_relation: Callable[[exp.Table], Relation]
@@ -115,7 +107,7 @@ class _OperatorCall:
         return relation
 
     def _separate_words(self, nodes: Sequence[exp.Expr]) -> tuple[list[exp.Expr], list[str]]:
-        """Return the arguments, columns that are given by words last, and these words."""
+        """Return the arguments, those with a word last, and the words."""
         words: dict[str, exp.Expr] = {}
         others = []
         for node in nodes:
@@ -205,7 +197,6 @@ class _OperatorCall:
         return columns_out, operator
 
     def _columns(self, columns_out: Sequence[RowColumn], operator: Operator, input_columns: Sequence[RowColumn]) -> tuple[Column, ...]:
-        """Return what it gives as columns of a plan."""
         spelled = [column.name.lower() for column in columns_out]
         unknown = [column.kind for column in columns_out if column.kind != ANY and column.kind.lower() not in DECLARABLE]
         if not columns_out or len(set(spelled)) < len(spelled) or unknown:
@@ -239,7 +230,6 @@ def _is_number(node: exp.Expr) -> bool:
 
 
 def _argument_text(argument: Argument, columns: Sequence[RowColumn]) -> str:
-    """Write an argument as a script does."""
     if isinstance(argument, Length):
         return format_duration(argument.us)
     if isinstance(argument, ColumnArgument):

@@ -22,7 +22,7 @@ from tidegate.expressions.tree import Cast, Expr, Leaf, Numbered, Payload, Prope
 
 @dataclass(frozen=True, slots=True)
 class RelationLeaf(Numbered):
-    """A leaf of relation number ``index``; stands while a SELECT is being bound, in no plan."""
+    """A leaf of relation number ``index``, while a SELECT is being bound; no plan has one."""
 
     leaf: Expr
 
@@ -36,9 +36,9 @@ class Relation:
         name: Its alias, else its own name.
         names: What may stand before a column of it, in lower case.
         rows: The input's events, or the step's rows.
-        schema: What is known of an input's fields; None for a step.
+        schema: The fields of an input; None for a step.
         is_applied: Whether APPLY brings it.
-        star: What is known of the members that a step's column ``*`` brings; None where it has none.
+        star: The members that a step's column ``*`` may have; None without such a column.
     """
 
     name: str
@@ -77,13 +77,7 @@ class Relation:
 
 @dataclass(frozen=True)
 class ScopeNames:
-    """
-    Names of the rows of several relations.
-
-    Args:
-        source: The script, for error places.
-        relations: The relations, in the order of the script.
-    """
+    """Names of the rows of several relations, which stand in the order of the script."""
 
     source: Source
     relations: Sequence[Relation]
@@ -101,13 +95,8 @@ class ScopeNames:
             self._refuse_hidden(path, offset)
             self._refuse_unknown(path, offset)
             names = [self.relations[index].name for index in candidates]
-            raise self.source.error(
-                "FIELD",
-                offset,
-                f"{'.'.join(path)} may be a column of {' or of '.join(names)}",
-                fix="say which",
-                example=f"{names[0]}.{'.'.join(path)}",
-            )
+            message = f"{'.'.join(path)} may be a column of {' or of '.join(names)}"
+            raise self.source.error("FIELD", offset, message, fix="say which", example=f"{names[0]}.{'.'.join(path)}")
         if not candidates and len(self.relations) > 1:
             known_names = [
                 name for relation in self.relations for name in (*relation.known_columns, *([relation.name] if len(path) > 1 else []))
@@ -133,7 +122,7 @@ class ScopeNames:
         return Payload(tuple(relation.name for relation in self.relations), records, offset=offset)
 
     def _refuse_hidden(self, path: tuple[str, ...], offset: int) -> None:
-        """Refuse the name of an input that goes by another one here."""
+        """Refuse the name of an input that has an alias."""
         name = path[0].lower() if len(path) > 1 else None
         hidden = next((relation for relation in self.relations if relation.schema and relation.schema.name.lower() == name), None)
         if hidden is not None:
@@ -157,13 +146,9 @@ class ScopeNames:
     def _refuse_relation(self, name: str, offset: int) -> None:
         relation = next((relation for relation in self.relations if name.lower() in relation.names), None)
         if relation is not None and not any(name.lower() in map(str.lower, other.known_columns) for other in self.relations):
-            raise self.source.error(
-                "FIELD",
-                offset,
-                f"{name} is what a side of the join is called, and no column",
-                fix="name a column of it; only DATEDIFF, < and > in ON take the name alone",
-                example=f"{name}.{(*relation.known_columns, 'k')[0]}",
-            )
+            message = f"{name} is what a side of the join is called, and no column"
+            fix = "name a column of it; only DATEDIFF, < and > in ON take the name alone"
+            raise self.source.error("FIELD", offset, message, fix=fix, example=f"{name}.{(*relation.known_columns, 'k')[0]}")
 
     def _resolve_in(self, index: int, path: tuple[str, ...], offset: int) -> Expr:
         relation = self.relations[index]

@@ -27,12 +27,7 @@ COLUMNS_MAX = 1_000
 
 @dataclass(frozen=True)
 class SelectListBinder:
-    """
-    Args:
-        source: The script, for error places.
-        binder: Binds the expressions.
-        relations: What a star can stand for.
-    """
+    """Binds the list after SELECT; *relations* are what a star can stand for."""
 
     source: Source
     binder: ScalarBinder

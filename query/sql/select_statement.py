@@ -1,7 +1,7 @@
 """
 Binding of one SELECT, or of several joined by UNION -> the node of the plan that gives its rows.
 
-Expressions are bound over the names of all relations first; only then is it settled what is computed below them
+First all expressions are bound over the names of the relations. Only then is it known which columns the rows below must have
 (:mod:`query.sql.column_layout`).
 """
 
@@ -50,13 +50,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class SelectBinder:
-    """
-    Args:
-        source: The script, for error places.
-        inputs: The inputs it may read.
-        steps: The steps it may read, by name in lower case.
-        window_us_max: Longest window accepted, in microseconds.
-    """
+    """Binds SELECTs; *steps* are the steps they may read, by name in lower case."""
 
     source: Source
     inputs: Sequence[InputSchema]
@@ -81,12 +75,8 @@ class SelectBinder:
         first = parts[0].columns
         for part, side in zip(parts, _sides(union), strict=True):
             if len(part.columns) != len(first):
-                raise self.source.error(
-                    "TYPE",
-                    side,
-                    f"UNION of {len(first) or 'all'} and {len(part.columns) or 'all'} columns",
-                    fix="select as many columns on each side, in the same order",
-                )
+                message = f"UNION of {len(first) or 'all'} and {len(part.columns) or 'all'} columns"
+                raise self.source.error("TYPE", side, message, fix="select as many columns on each side, in the same order")
         columns = []
         for place, column in enumerate(first):
             kinds = {static_kind(part.columns[place].expr) for part in parts}
@@ -156,7 +146,6 @@ class SelectBinder:
                 raise self.source.not_yet(offset, f"{clause} is", fix=fix, example=example)
 
     def _clause(self, name: str, value: object, offset: int) -> str:
-        """Return what the script calls a clause."""
         if isinstance(value, exp.Fetch):
             return "FETCH"
         if name == "limit" and re.search(r"\bTOP[\s(]*$", self.source.text[: max(offset, 0)], re.IGNORECASE):
@@ -195,7 +184,7 @@ class SelectBinder:
         return Relation(table.alias or schema.name, names, reading.bind_rows(table, schema, names), schema)
 
     def _operator_call(self, table: exp.Table) -> Relation:
-        """Bind a call of an operator that packages offer, or we do."""
+        """Bind a call of an operator, built in or of an extension."""
         custom = OperatorCallBinder(self.source, self._relation, self.window_us_max).bind(table)
         names = frozenset(name.lower() for name in (custom.name, table.alias) if name)
         return Relation(table.alias or custom.name, names, custom, star=self._star(custom))
@@ -203,12 +192,8 @@ class SelectBinder:
     def _step(self, table: exp.Table, names: frozenset[str]) -> Relation:
         for clause in (TIMESTAMP_BY, OVER):
             if table.args.get(clause):
-                raise self.source.error(
-                    "TIMESTAMP",
-                    table,
-                    f"{table.name} is a step: its time and substreams are those of its inputs",
-                    fix="write TIMESTAMP BY and OVER where the step names the input",
-                )
+                message = f"{table.name} is a step: its time and substreams are those of its inputs"
+                raise self.source.error("TIMESTAMP", table, message, fix="write TIMESTAMP BY and OVER where the step names the input")
         name, step = self.steps[table.name.lower()]
         scan = scan_of(step) if isinstance(step, Project) and not step.columns else None
         if scan is None or not isinstance(step, Project):
@@ -218,7 +203,7 @@ class SelectBinder:
         return Relation(table.alias or name, names, step.child, schema)
 
     def _star(self, step: Rows) -> InputSchema | None:
-        """Return what is known of the members that a step's column ``*`` brings."""
+        """Return what is known of the members of a step's column ``*``."""
         star = next((column for column in step.columns if column.name == STAR), None)
         if star is None:
             return None
@@ -240,13 +225,8 @@ class SelectBinder:
         chosen = SelectListBinder(self.source, binder, relations).bind(select)
         group_part = next((part for column in chosen for part in column.expr.walk() if isinstance(part, (Aggregate, WindowId))), None)
         if group_part:
-            raise self.source.error(
-                "GROUP",
-                group_part.offset,
-                f"{group_part} needs a window: a stream has no end",
-                fix="add GROUP BY with a window",
-                example=WINDOW_EXAMPLE,
-            )
+            message = f"{group_part} needs a window: a stream has no end"
+            raise self.source.error("GROUP", group_part.offset, message, fix="add GROUP BY with a window", example=WINDOW_EXAMPLE)
         return chosen
 
     def _over(self, relations: Sequence[Relation], layout: Layout) -> Expr | None:
@@ -279,13 +259,8 @@ class SelectBinder:
         if over is None:
             return None
         if over not in keys:
-            raise self.source.error(
-                "OVER",
-                group,
-                f"with OVER {over} the grouping keys must include {over}",
-                fix=f"add {over} to GROUP BY, or leave OVER out",
-                example=f"GROUP BY {over}, TumblingWindow(hour, 1)",
-            )
+            message, fix = f"with OVER {over} the grouping keys must include {over}", f"add {over} to GROUP BY, or leave OVER out"
+            raise self.source.error("OVER", group, message, fix=fix, example=f"GROUP BY {over}, TumblingWindow(hour, 1)")
         return keys.index(over)
 
 
@@ -324,7 +299,7 @@ def _aliases(columns: Sequence[Column], keys: Sequence[Expr]) -> dict[str, Expr]
 
 
 def _sides(union: exp.Union) -> list[exp.Expr]:
-    """Return what a chain of UNIONs puts together, in the order of the script."""
+    """Return the queries that a chain of UNIONs combines, in the order of the script."""
     sides: list[exp.Expr] = []
     node: exp.Expr = union
     while isinstance(node, exp.Union):

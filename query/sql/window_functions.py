@@ -43,15 +43,7 @@ def is_window(node: exp.Expr) -> bool:
 
 @dataclass(frozen=True)
 class WindowBinder:
-    """
-    Binds the window of one GROUP BY.
-
-    Args:
-        source: The script, for error places.
-        window_us_max: Longest window accepted, in microseconds.
-        bind_key: Binds a grouping key.
-        keys: The grouping keys.
-    """
+    """Binds the window of one GROUP BY; *keys* are its grouping keys, as *bind_key* binds them."""
 
     source: Source
     window_us_max: int
@@ -80,9 +72,8 @@ class WindowBinder:
 
     def _fixed(self, call: exp.Expr, size: int, hop: int, offset: int) -> Window:
         if size // hop > HOPS_MAX:
-            raise self.source.error(
-                "WINDOW", call, f"each event would belong to {size // hop} windows, more than {HOPS_MAX}", fix="hop less often"
-            )
+            message = f"each event would belong to {size // hop} windows, more than {HOPS_MAX}"
+            raise self.source.error("WINDOW", call, message, fix="hop less often")
         return Window(size, hop, offset % hop)
 
     def _session(self, call: exp.Expr, over: exp.Expr | None) -> Session:
@@ -95,24 +86,15 @@ class WindowBinder:
         nodes = over.args.get("partition_by") or []
         other = any(value for name, value in over.args.items() if name not in ("this", "over", "partition_by"))
         if other or not nodes:
-            raise self.source.error(
-                "WINDOW",
-                over,
-                "OVER of a session takes PARTITION BY and nothing else",
-                fix="name the keys that have sessions of their own",
-                example=_SESSION,
-            )
+            message = "OVER of a session takes PARTITION BY and nothing else"
+            raise self.source.error("WINDOW", over, message, fix="name the keys that have sessions of their own", example=_SESSION)
         numbers = set()
         for node in nodes:
             key = self.bind_key(node)
             if key not in self.keys:
-                raise self.source.error(
-                    "GROUP",
-                    node,
-                    f"sessions of each {key} need {key} among the grouping keys",
-                    fix=f"add {key} to GROUP BY",
-                    example=f"GROUP BY {key}, SessionWindow(minute, 5, 60) OVER (PARTITION BY {key})",
-                )
+                message = f"sessions of each {key} need {key} among the grouping keys"
+                example = f"GROUP BY {key}, SessionWindow(minute, 5, 60) OVER (PARTITION BY {key})"
+                raise self.source.error("GROUP", node, message, fix=f"add {key} to GROUP BY", example=example)
             numbers.add(self.keys.index(key))
         return tuple(sorted(numbers))
 

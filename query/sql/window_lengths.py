@@ -8,17 +8,13 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from ordering.ticks import DAY_US, HOUR_US, MILLISECOND_US, MINUTE_US, SECOND_US, format_duration
+from ordering.ticks import format_duration
+from tidegate.expressions.functions.dates import DATE_PARTS
 from tidegate.expressions.syntax.errors import Source, suggest
+from tidegate.expressions.tree import UNITS_US as FIXED_UNITS_US
 
-UNITS_US = {
-    **dict.fromkeys(("day", "dd", "d"), DAY_US),
-    **dict.fromkeys(("hour", "hh"), HOUR_US),
-    **dict.fromkeys(("minute", "mi", "n"), MINUTE_US),
-    **dict.fromkeys(("second", "ss", "s"), SECOND_US),
-    **dict.fromkeys(("millisecond", "ms"), MILLISECOND_US),
-    **dict.fromkeys(("microsecond", "mcs"), 1),
-}
+# Weeks, months and years are no lengths: a window's is fixed.
+UNITS_US = {word: FIXED_UNITS_US[unit] for word, unit in DATE_PARTS.items() if unit in FIXED_UNITS_US}
 EXAMPLES = {
     "tumbling": "TumblingWindow(hour, 1)",
     "hopping": "HoppingWindow(minute, 60, 15)",
@@ -46,22 +42,13 @@ _PART_NAMES = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
 
 @dataclass(frozen=True)
 class WindowLengths:
-    """
-    Args:
-        source: The script, for error places.
-        window_us_max: Longest window accepted, in microseconds.
-    """
+    """Binds the lengths of windows."""
 
     source: Source
     window_us_max: int
 
     def bind(self, call: exp.Expr, kind: str) -> dict[str, int]:
-        """
-        Return the lengths of a window of this kind, in microseconds by the name of the part.
-
-        Raises:
-            QueryError: An argument is wrong, or a length too long.
-        """
+        """Return the lengths of a window of this kind, in microseconds by the name of the part."""
         args = call.expressions
         named = bool(args) and all(isinstance(arg, exp.Anonymous) for arg in args)
         lengths = self._named(call, kind) if named else self._positional(call, kind)
@@ -87,13 +74,8 @@ class WindowLengths:
             part = str(arg.name).lower()
             if part not in spelled or spelled[part] in lengths or len(arg.expressions) != 2:
                 takes = ", ".join(f"{part}(unit, n)" for part in _PARTS[kind])
-                raise self.source.error(
-                    "WINDOW",
-                    arg,
-                    f"{call.name} takes {takes}, each once" if takes else f"{call.name} takes nothing",
-                    fix=suggest(part, _PARTS[kind]),
-                    example=EXAMPLES[kind],
-                )
+                message = f"{call.name} takes {takes}, each once" if takes else f"{call.name} takes nothing"
+                raise self.source.error("WINDOW", arg, message, fix=suggest(part, _PARTS[kind]), example=EXAMPLES[kind])
             lengths[spelled[part]] = self._unit(arg.expressions[0]) * self._number(arg.expressions[1])
         if not set(_required(kind)) <= set(lengths):
             raise self._wrong_arguments(call, kind)
@@ -101,9 +83,8 @@ class WindowLengths:
 
     def _check(self, call: exp.Expr, kind: str, part: str, length: int) -> None:
         if length <= 0:
-            raise self.source.error(
-                "WINDOW", call, f"{call.name} needs lengths above 0", fix="give positive numbers", example=EXAMPLES[kind]
-            )
+            message = f"{call.name} needs lengths above 0"
+            raise self.source.error("WINDOW", call, message, fix="give positive numbers", example=EXAMPLES[kind])
         if length > self.window_us_max and part != "Hop":
             raise self.source.error(
                 "WINDOW",

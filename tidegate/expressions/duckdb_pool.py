@@ -1,9 +1,8 @@
 """
-DuckDB as a calculator: one in-memory database per process and thread, one thread inside, nothing of the outside.
+DuckDB as a calculator: one in-memory database per process and thread, with one thread and no access to files or the network.
 
-Why one thread: results must be the same bytes whatever machine computes them, and the order of rows within a
-projection is kept only without parallel scans. Every aggregate computed here is one whose value cannot depend on the
-order of its rows (counts, exact integer sums, minima, maxima).
+Why one thread: results must be the same bytes on every machine, and DuckDB keeps the order of rows only without parallel scans. Only
+aggregates that do not depend on the order of rows are computed here (counts, exact integer sums, minima, maxima).
 """
 
 from __future__ import annotations
@@ -73,12 +72,7 @@ def register_tables(**tables: pa.Table) -> Iterator[None]:
 
 
 def run(sql: str, **tables: pa.Table) -> pa.Table:
-    """
-    Run one SELECT over Arrow tables given by name; return its rows as one Arrow table.
-
-    Raises:
-        duckdb.Error: The statement failed on some row.
-    """
+    """Run one SELECT over Arrow tables given by name; return its rows. Raises duckdb.Error: the statement failed on some row."""
     with register_tables(**tables):
         return connection().sql(sql).to_arrow_table()
 
@@ -87,7 +81,7 @@ def run_row_by_row(sql: str, **tables: pa.Table) -> pa.Table:
     """
     Run one SELECT whose expressions stand in TRY, so that what fails in a row fails in that row alone.
 
-    What an expression says twice would be computed once, outside of its TRY, where failing ends the statement.
+    DuckDB would compute a repeated part once and outside of TRY, where a failure ends the statement.
     """
     con = connection()
     con.execute("SET disabled_optimizers = 'common_subexpressions'")

@@ -28,33 +28,24 @@ class Kind(StrEnum):
     @property
     def asa_name(self) -> str:
         """The kind as ASA spells it."""
-        return _TITLES[self]
+        return _FORMS[self][0]
 
     @property
     def arrow(self) -> pa.DataType:
         """The Arrow type of its columns; a datetime is microseconds since 1970, a record or array its JSON text."""
-        return _ARROW[self]
+        return _FORMS[self][1]
 
 
-_TITLES = {
-    Kind.NULL: "NULL",
-    Kind.BIT: "bit",
-    Kind.BIGINT: "bigint",
-    Kind.FLOAT: "float",
-    Kind.DATETIME: "datetime",
-    Kind.NVARCHAR: "nvarchar(max)",
-    Kind.RECORD: "record",
-    Kind.ARRAY: "array",
-}
-_ARROW = {
-    Kind.NULL: pa.null(),
-    Kind.BIT: pa.bool_(),
-    Kind.BIGINT: pa.int64(),
-    Kind.FLOAT: pa.float64(),
-    Kind.DATETIME: pa.int64(),
-    Kind.NVARCHAR: pa.string(),
-    Kind.RECORD: pa.string(),
-    Kind.ARRAY: pa.string(),
+# The name in ASA and the Arrow type of each kind.
+_FORMS: dict[Kind, tuple[str, pa.DataType]] = {
+    Kind.NULL: ("NULL", pa.null()),
+    Kind.BIT: ("bit", pa.bool_()),
+    Kind.BIGINT: ("bigint", pa.int64()),
+    Kind.FLOAT: ("float", pa.float64()),
+    Kind.DATETIME: ("datetime", pa.int64()),
+    Kind.NVARCHAR: ("nvarchar(max)", pa.string()),
+    Kind.RECORD: ("record", pa.string()),
+    Kind.ARRAY: ("array", pa.string()),
 }
 
 # Every kind a value that is not NULL can have, in the order in which values of different kinds are sorted.
@@ -65,4 +56,4 @@ DECLARABLE = {kind.asa_name: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.N
 
 
 class KindMismatch(Exception):
-    """An operation met a kind of value it cannot work on; inside the engine only: callers turn it into a verdict."""
+    """An operation met a kind of value it cannot work on; callers turn it into an error of the script or a failed row."""

@@ -1,9 +1,9 @@
 """
-Expressions: what a query computes from one row, as frozen values that print themselves.
+Expression trees: what a query computes from one row, as frozen values that print themselves.
 
-Two expressions are equal when they mean the same: names are compared ignoring case, places in the script do not count.
-A *leaf* is a value that comes from outside the expression; before aggregation that is a payload field, a column of a step's
-rows, the event's system timestamp or its partition; after it, a grouping key, an aggregate or the window's end.
+Two expressions are equal if they mean the same: names are compared ignoring case, and places in the script do not count. A *leaf* is a
+value from outside the expression: before aggregation a payload field, a column of a step's rows, the event's system timestamp or its
+partition; after it a grouping key, an aggregate or the window's end.
 """
 
 from __future__ import annotations
@@ -88,13 +88,7 @@ class Arrival(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Payload(Leaf):
-    """
-    A whole row as a record.
-
-    Args:
-        names: What the members are called; none of an event, which is its payload.
-        columns: The values of the members.
-    """
+    """A whole row as a record: the names and values of its members; without names an event, which is its payload."""
 
     names: tuple[str, ...] = ()
     columns: tuple[Expr, ...] = ()
@@ -112,7 +106,7 @@ class Payload(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Leaf):
-    """What a row or a group has under number ``index``; prints as the expression it comes from; no ``kind`` where values differ in it."""
+    """Value number ``index`` of a row or group; prints as the expression it comes from; ``kind`` is None if its values differ in kind."""
 
     index: int
     title: str = field(compare=False)
@@ -147,7 +141,7 @@ class WindowEnd(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class ComputedCall(Leaf):
-    """What has been computed of ``expr`` before the expression around it; stands while rows are evaluated, in no plan."""
+    """The value of ``expr``, computed before the expression around it, while rows are evaluated; no plan has one."""
 
     expr: Expr
 
@@ -302,14 +296,12 @@ class Aggregate(Expr):
     An aggregate over the rows of a group.
 
     Args:
-        function: ``count``, ``sum``, ``avg``, ``min``, ``max``, ``stdev``, ``stdevp``, ``var``, ``varp``, ``collect``,
-            ``collecttop``, ``topone``, ``percentile_cont`` or ``percentile_disc``, or the name of
-            an aggregate of another package.
-        arg: What is taken of each row; None for COUNT(*) and percentiles, which take what they are ordered by.
+        function: A name of :data:`tidegate.expressions.functions.catalog.AGGREGATES` or of an extension's aggregate.
+        arg: Its value in each row; None for COUNT(*) and for percentiles, whose value is in *order*.
         distinct: Whether equal values count once.
-        order: By what rows are ordered, and whether the largest come first.
-        parameter: Of CollectTop how many rows, of percentiles which part of them.
-        more_args: What else is taken of each row, by an aggregate of another package (``uda.name``).
+        order: The keys that rows are ordered by, and whether the largest come first.
+        parameter: For CollectTop the number of rows, for percentiles the fraction.
+        more_args: Further arguments of an extension's aggregate (``uda.name``).
     """
 
     function: str
@@ -354,19 +346,15 @@ class Aggregate(Expr):
 @dataclass(frozen=True, slots=True)
 class Analytic(Expr):
     """
-    What a row sees of itself and of rows before it.
-
-    Only rows of the same *partition* count that meet *when* and are at most *limit_us* older than the row.
+    What a row sees of itself and of rows before it: those of its *partition* that meet *when* and are at most *limit_us* older.
 
     Args:
         function: ``lag``, ``last``, ``isfirst`` or that of an aggregate.
-        arg: What LAG and LAST take of a row; None for all others.
-        partition: What a row must have in common with those it sees.
-        limit_us: How much older they may be, microseconds; of ISFIRST the length of its intervals.
-        when: What they must meet; None: nothing.
-        rows_back: Of LAG, how many rows back.
-        default: Of LAG and LAST, the value where there is no such row; None: NULL.
-        aggregate: The aggregate, of all rows that count; None for LAG, LAST and ISFIRST.
+        arg: The value of LAG and LAST.
+        limit_us: Microseconds; for ISFIRST the length of its intervals.
+        rows_back: For LAG, how many rows back.
+        default: For LAG and LAST, the value if there is no such row; None: NULL.
+        aggregate: The aggregate over the rows; None for LAG, LAST and ISFIRST.
     """
 
     function: str

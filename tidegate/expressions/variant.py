@@ -2,7 +2,7 @@
 Variants: columns whose values may differ in kind from row to row.
 
 A variant has one Arrow array per kind that occurs; in every row at most one of them is not null. A row in which all are
-null is NULL. A kind that no row has is left out, so an ordinary column costs what an ordinary column costs.
+null is NULL. A kind that no row has is left out, so a column of one kind costs no more than a plain Arrow array.
 """
 
 from __future__ import annotations

@@ -28,12 +28,7 @@ NOT_AVRO = "payload is not one value of the Avro schema"
 
 
 class AvroReader:
-    """
-    Reads payloads that are values of one schema.
-
-    Args:
-        schema: As :func:`~tidegate.payloads.avro_schema.parse_avro_schema` returns it.
-    """
+    """Reads payloads that are values of one schema, as :func:`~tidegate.payloads.avro_schema.parse_avro_schema` returns it."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
@@ -116,7 +111,6 @@ _KINDS: dict[type, tuple[Kind, Callable[[Any], Any] | None]] = {
 
 
 def _variant(values: Sequence[Any]) -> Variant:
-    """Turn Python values, None among them, into a column."""
     parts: dict[Kind, pa.Array] = {}
     present = set(map(type, values)) - {type(None)}
     for kind in dict.fromkeys(_KINDS[python][0] for python in present):

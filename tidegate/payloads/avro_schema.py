@@ -43,13 +43,7 @@ class Moment(int):
 
 
 class UnusableSchema(ValueError):
-    """
-    A schema is none, or one that is refused; the text says why.
-
-    Args:
-        why: The reason.
-        place: ``:line:column`` if it is known, else empty.
-    """
+    """A text is no schema, or one that is refused; *place* is ``:line:column`` if it is known."""
 
     def __init__(self, why: str, place: str = "") -> None:
         super().__init__(why)
@@ -86,16 +80,7 @@ fastavro.read.LOGICAL_READERS.update({f"{written}-{_OWN}{logical}": reader for (
 
 
 def parse_avro_schema(text: str, named: Mapping[str, str] | None = None) -> Any:
-    """
-    Check a schema and return it as :func:`fastavro.schemaless_reader` takes it.
-
-    Args:
-        text: The schema, as JSON.
-        named: Schemas that it refers to, each after those it refers to itself.
-
-    Raises:
-        UnusableSchema: It is none, or is refused.
-    """
+    """Check a schema (JSON) and return it for fastavro; *named* are schemas it refers to, each after those it refers to itself."""
     named_types: dict[str, Any] = {}
     for other in (named or {}).values():
         _parse(other, named_types)

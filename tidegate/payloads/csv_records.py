@@ -29,13 +29,7 @@ WRONG_COUNT = "payload has not as many values as there are columns"
 
 
 class CsvReader:
-    """
-    Reads payloads that are CSV records.
-
-    Args:
-        columns: The names of the values, in their order.
-        delimiter: One character that is neither quote nor line end.
-    """
+    """Reads payloads that are CSV records; *columns* are the names of the values in their order."""
 
     def __init__(self, columns: Sequence[str], delimiter: str = ",") -> None:
         self._columns, self._delimiter = tuple(columns), delimiter

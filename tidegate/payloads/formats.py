@@ -54,12 +54,7 @@ class PayloadFormat:
 
     @classmethod
     def of(cls, settings: InputSettings, registry: SchemaRegistrySettings | None = None) -> PayloadFormat:
-        """
-        Return the format of an input, its schema file read and checked. Asks no registry anything.
-
-        Raises:
-            SettingError: The schema file is missing, or no schema that can be used; or the registry's client is missing.
-        """
+        """Return the format of an input, its schema file read and checked; no registry is asked. Raises SettingError."""
         if settings.format == "avro":
             return cls("avro", avro_schema=_read_schema(settings))
         if settings.format == "avro_registry":

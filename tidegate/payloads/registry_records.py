@@ -23,12 +23,7 @@ FRAME_BYTES = 5
 
 
 class RegistryReader:
-    """
-    Reads framed payloads.
-
-    Args:
-        registry: Where schemas are asked for.
-    """
+    """Reads framed payloads with the schemas of a registry."""
 
     def __init__(self, registry: SchemaRegistry) -> None:
         self._registry = registry

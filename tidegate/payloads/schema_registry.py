@@ -47,14 +47,7 @@ class NoSchema:
 
 @dataclass
 class SchemaRegistry:
-    """
-    The schemas of one registry, as one worker has met them.
-
-    Args:
-        settings: Where it is.
-        clock: Seconds of a monotonic clock.
-        pause: Waits for so many seconds.
-    """
+    """The schemas of one registry that one worker has asked for; *clock* and *pause* count seconds."""
 
     settings: SchemaRegistrySettings
     clock: Callable[[], float] = time.monotonic
@@ -84,7 +77,6 @@ class SchemaRegistry:
             self._unknown_since_s[schema_id] = self.clock()
 
     def _ask_until_answered(self, schema_id: int) -> Any:
-        """Ask until there is an answer."""
         wait_s, since_s, warned_s = _WAIT_FIRST_S, self.clock(), -_WARN_AGAIN_AFTER_S
         while True:
             try:
@@ -154,12 +146,7 @@ class _NoAnswer(Exception):
 
 
 def connect(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
-    """
-    Return a client of the registry; nothing is asked yet.
-
-    Raises:
-        SettingError: The packages it needs are missing, or it does not take the settings.
-    """
+    """Return a client of the registry; nothing is asked yet. Raises SettingError: packages are missing, or settings are refused."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:

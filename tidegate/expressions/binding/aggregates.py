@@ -55,15 +55,7 @@ class WholeRows(Protocol):
 
 @dataclass(frozen=True)
 class AggregateBinder:
-    """
-    Binds one aggregate.
-
-    Args:
-        source: The script, for error places.
-        bind: Binds an expression.
-        check_kinds: Checks the kinds of an expression that stands at a node.
-        rows: What whole rows are called, and are as records.
-    """
+    """Binds one aggregate: *bind* binds an expression, *check_kinds* checks it, *rows* says what a whole row is."""
 
     source: Source
     bind: Callable[[exp.Expr], Expr]
@@ -71,17 +63,7 @@ class AggregateBinder:
     rows: WholeRows
 
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
-        """
-        Bind a call.
-
-        Args:
-            name: The function, in lower case.
-            call: The call.
-            over: OVER with what stands in it; None where it is left out.
-
-        Raises:
-            QueryError: An argument or a clause is wrong or missing.
-        """
+        """Bind a call; *name* is in lower case, *over* is None without OVER."""
         offset, args = offset_of(call), call.expressions
         if (extension := extension_aggregates.find(name)) is not None:
             return self._extension(name, extension, call)
@@ -193,7 +175,7 @@ class AggregateBinder:
 
 
 def _number(node: exp.Expr) -> Decimal | None:
-    """Return the number that a literal of a sensible length is, None for anything else."""
+    """Return the number that a literal of at most 18 characters is, else None."""
     if not isinstance(node, exp.Literal) or node.is_string or len(str(node.this)) > 18:
         return None
     return Decimal(str(node.this))

@@ -43,11 +43,10 @@ class AnalyticBinder:
     Binds one analytic function.
 
     Args:
-        source: The script, for error places.
         bind: Binds an expression.
-        bind_condition: Binds a condition; takes the name of its clause.
+        bind_condition: Binds the condition of the clause with this name.
         bind_aggregate: Binds an aggregate with its ORDER BY: the name, the call, OVER.
-        whole_row: Returns a whole row as a record, for the offset of a word in the script.
+        whole_row: Returns a whole row as a record, for an offset in the script.
     """
 
     source: Source
@@ -57,17 +56,7 @@ class AnalyticBinder:
     whole_row: Callable[[int], Expr]
 
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
-        """
-        Bind a call and its OVER.
-
-        Args:
-            name: The function, in lower case.
-            call: The call.
-            over: OVER with what stands in it; None where it is left out.
-
-        Raises:
-            QueryError: An argument or a clause is wrong or missing.
-        """
+        """Bind a call; *name* is in lower case, *over* is None without OVER."""
         clauses = over.args if over is not None else {}
         self._refuse_other_clauses(name, clauses, call)
         total = None
@@ -134,13 +123,8 @@ class AnalyticBinder:
         offset = _whole_number(call.expressions[1])
         if offset is None or offset < 1:
             fix = "LAST gives the row itself" if offset == 0 else "write a number"
-            raise self.source.error(
-                "FUNCTION",
-                call.expressions[1],
-                "LAG goes back a whole number of rows, 1 or more",
-                fix=fix,
-                example="LAG(delay, 2) OVER (LIMIT DURATION(hour, 1))",
-            )
+            message, example = "LAG goes back a whole number of rows, 1 or more", "LAG(delay, 2) OVER (LIMIT DURATION(hour, 1))"
+            raise self.source.error("FUNCTION", call.expressions[1], message, fix=fix, example=example)
         return offset
 
     def _default(self, name: str, call: exp.Expr, arg: Expr) -> Expr | None:
@@ -151,12 +135,8 @@ class AnalyticBinder:
         kinds = static_kind(arg), static_kind(default)
         if None not in kinds and Kind.NULL not in kinds and kinds[0] is not kinds[1]:
             expected_type, given_type = (kind.asa_name for kind in kinds if kind is not None)
-            raise self.source.error(
-                "TYPE",
-                call.expressions[place],
-                f"the default of {name.upper()} is {given_type}, but {arg} is {expected_type}",
-                fix=f"write a default of type {expected_type}",
-            )
+            message = f"the default of {name.upper()} is {given_type}, but {arg} is {expected_type}"
+            raise self.source.error("TYPE", call.expressions[place], message, fix=f"write a default of type {expected_type}")
         return default
 
     # Durations
@@ -169,7 +149,6 @@ class AnalyticBinder:
         return self._duration_us(limit.expressions, limit, name)
 
     def _duration_us(self, args: list[exp.Expr], node: exp.Expr, name: str) -> int:
-        """Return the duration of a unit and a number, in microseconds."""
         if len(args) != 2:
             raise self._error(name, "DURATION takes a unit and a number", node, fix="write it as shown")
         spelled = args[0].name
@@ -188,6 +167,6 @@ class AnalyticBinder:
 
 
 def _whole_number(node: exp.Expr) -> int | None:
-    """Return the number that a literal is, None where it is no whole number that anybody would mean."""
+    """Return the whole number that a literal of at most 18 digits is, else None."""
     text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
     return int(text) if text.isdigit() and len(text) <= 18 else None

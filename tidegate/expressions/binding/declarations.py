@@ -12,12 +12,7 @@ from tidegate.expressions.syntax.statements import Declaration
 
 
 def apply_declarations(source: Source, declarations: Sequence[Declaration], inputs: Sequence[InputSchema]) -> list[InputSchema]:
-    """
-    Return *inputs* with the types that the script declares.
-
-    Raises:
-        QueryError: A declaration names no input, one that has been declared, or contradicts its configuration.
-    """
+    """Return *inputs* with the types that the script declares. Raises QueryError: a declaration does not fit the inputs."""
     schemas = {schema.name.lower(): schema for schema in inputs}
     declared: set[str] = set()
     for declaration in declarations:

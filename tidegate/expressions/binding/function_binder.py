@@ -35,13 +35,11 @@ from tidegate.expressions.tree import (
 
 class FunctionBinder(ABC):
     """
-    Binds the calls in expressions; what stands in their arguments is bound by a subclass.
+    Binds the calls in expressions; a subclass binds what stands in their arguments.
 
     Args:
-        source: The script, for error places.
-        names: What the names in them mean.
-        aliases: Expressions by the names that the script gave them, in lower case; outside of aggregates and of functions
-            that look back these count before *names*.
+        aliases: Expressions by the names that the script gave them, in lower case. Outside of aggregates and of functions that look
+            back these count before *names*.
     """
 
     def __init__(self, source: Source, names: Names, aliases: Mapping[str, Expr] | None = None) -> None:
@@ -83,9 +81,8 @@ class FunctionBinder(ABC):
             if name in KNOWN_LATER:
                 raise self.source.not_yet(offset, f"{spelled} is")
             known = [known.upper() for known in (*CALLABLE, *column_functions.names(), *AGGREGATES, *ANALYTICS) if " " not in known]
-            raise self.source.error(
-                "FUNCTION", offset, f"there is no function {spelled}", fix=suggest(spelled, known, "see the list of functions")
-            )
+            message = f"there is no function {spelled}"
+            raise self.source.error("FUNCTION", offset, message, fix=suggest(spelled, known, "see the list of functions"))
         self._refuse_count(FUNCTIONS[name], node)
         if name in DATE_PART_FUNCTIONS:
             return self._date_function(name, node)
@@ -129,13 +126,9 @@ class FunctionBinder(ABC):
         spelled = first.name if isinstance(first, (exp.Column, exp.Identifier)) else ""
         unit = DATE_PARTS.get(spelled.lower())
         if unit is None:
-            raise self.source.error(
-                "FUNCTION",
-                first,
-                f"{name.upper()} has no unit {spelled or self._spelled(first)}",
-                fix=suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}"),
-                example="DATEADD(second, 5, scheduled)",
-            )
+            message = f"{name.upper()} has no unit {spelled or self._spelled(first)}"
+            fix = suggest(spelled, DATE_PARTS, f"units are {', '.join(dict.fromkeys(DATE_PARTS.values()))}")
+            raise self.source.error("FUNCTION", first, message, fix=fix, example="DATEADD(second, 5, scheduled)")
         args = (DatePart(unit, offset=offset_of(first)), *(self._bind(arg) for arg in others))
         return self._check_kinds(Call(name, args, offset=offset_of(node)), node)
 
@@ -151,13 +144,8 @@ class FunctionBinder(ABC):
             example = PATTERN_EXAMPLES[name]
             raise self.source.error("TYPE", pattern.offset, f"the pattern of {name.upper()} is text", fix="quote it", example=example)
         if pattern.value is not None and (problem := pattern_problem(name, str(pattern.value))):
-            raise self.source.error(
-                "TYPE",
-                pattern.offset,
-                f"the pattern of {name.upper()} {problem}",
-                fix="write another pattern",
-                example=PATTERN_EXAMPLES[name],
-            )
+            message = f"the pattern of {name.upper()} {problem}"
+            raise self.source.error("TYPE", pattern.offset, message, fix="write another pattern", example=PATTERN_EXAMPLES[name])
         return pattern
 
     # Aggregates and functions that look back
@@ -185,25 +173,15 @@ class FunctionBinder(ABC):
             looks_back = name not in ORDERED_AGGREGATES or any(node.args.get(clause) for clause in LOOK_BACK_CLAUSES)
             return (self._analytic if looks_back else self._aggregate)(name, call, node)
         self._bind(node.this)
-        raise self.source.error(
-            "FUNCTION",
-            node,
-            f"{node.this.name or self._spelled(node.this)} takes no OVER",
-            fix="leave it out, or take a function that looks back",
-            example="LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))",
-        )
+        message, fix = f"{node.this.name or self._spelled(node.this)} takes no OVER", "leave it out, or take a function that looks back"
+        raise self.source.error("FUNCTION", node, message, fix=fix, example="LAG(delay) OVER (PARTITION BY origin LIMIT DURATION(hour, 1))")
 
     def _filter(self, node: exp.Expr) -> Expr:
         raise self.source.not_yet(node, "FILTER is", fix="write CASE in the aggregate: SUM(CASE WHEN delay > 0 THEN delay END)")
 
     def _within_group(self, node: exp.Expr) -> Expr:
-        raise self.source.error(
-            "FUNCTION",
-            node,
-            "WITHIN GROUP is not written here",
-            fix="write OVER (ORDER BY ...) in its place",
-            example="PERCENTILE_CONT(0.95) OVER (ORDER BY delay)",
-        )
+        message, fix = "WITHIN GROUP is not written here", "write OVER (ORDER BY ...) in its place"
+        raise self.source.error("FUNCTION", node, message, fix=fix, example="PERCENTILE_CONT(0.95) OVER (ORDER BY delay)")
 
     # Checks
 
@@ -222,9 +200,8 @@ class FunctionBinder(ABC):
         try:
             check_kinds(expr)
         except KindMismatch as problem:
-            raise self.source.error(
-                "TYPE", node, f"{problem}: {expr}", fix="convert with CAST or TRY_CAST", example="CAST(delay AS bigint)"
-            ) from None
+            message = f"{problem}: {expr}"
+            raise self.source.error("TYPE", node, message, fix="convert with CAST or TRY_CAST", example="CAST(delay AS bigint)") from None
         return expr
 
     def _not_yet(self, node: exp.Expr, message: str) -> Exception:

@@ -31,12 +31,7 @@ class Names(Protocol):
         ...
 
     def whole_row(self, offset: int) -> Expr:
-        """
-        Return a whole row as a record; *offset* is the place of the word that takes it.
-
-        Raises:
-            QueryError: There is more than one row to take.
-        """
+        """Return a whole row as a record; *offset* is the place of the word that takes it. Raises QueryError: there are several rows."""
         ...
 
 
@@ -46,8 +41,6 @@ class InputNames:
     Names of the events of one input.
 
     Args:
-        source: The script, for error places.
-        schema: The input.
         aliases: Names that may stand before a field's (``f.origin``), in lower case.
         reads_json_texts: Whether a declared record that is a text with JSON in it is read, too; a plain path reads records alone.
     """

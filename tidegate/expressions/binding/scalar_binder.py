@@ -71,16 +71,7 @@ class ScalarBinder(FunctionBinder):
     """Binds expressions: names, constants and operators here, functions as its base class does."""
 
     def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
-        """
-        Bind one expression.
-
-        Args:
-            node: The tree.
-            aggregates: Empty where aggregates may stand; else the clause that forbids them, for the message.
-
-        Raises:
-            QueryError: A name, a function or a type is wrong; with its place.
-        """
+        """Bind one expression; *aggregates* names the clause that forbids aggregates, empty if they may stand."""
         bound = self._bind(node)
         self._refuse_long(bound, node)
         refused_types = (Aggregate, WindowId) if aggregates in _ROW_CLAUSES else (Aggregate, WindowId, Analytic)
@@ -88,9 +79,8 @@ class ScalarBinder(FunctionBinder):
         if aggregates and refused_part is not None:
             fix = "put the condition on groups into HAVING" if aggregates == "WHERE" else "name the aggregate in SELECT"
             fix = "compute it in a step" if isinstance(refused_part, Analytic) else fix
-            raise self.source.error(
-                "GROUP", refused_part.offset, f"{aggregates} works on single events, so {refused_part} cannot stand there", fix=fix
-            )
+            message = f"{aggregates} works on single events, so {refused_part} cannot stand there"
+            raise self.source.error("GROUP", refused_part.offset, message, fix=fix)
         return bound
 
     def _refuse_long(self, bound: Expr, node: exp.Expr) -> None:
@@ -145,9 +135,8 @@ class ScalarBinder(FunctionBinder):
             return SystemTimestamp(offset=offset_of(node))
         if name.lower() in ("window", *KNOWN_LATER):
             raise self._not_yet(node, f"{owner.name}.{name}() is")
-        raise self.source.error(
-            "FUNCTION", node, f"there is no function {owner.name}.{name}()", fix=self._suggest_dotted(function_name, name)
-        )
+        message = f"there is no function {owner.name}.{name}()"
+        raise self.source.error("FUNCTION", node, message, fix=self._suggest_dotted(function_name, name))
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
         """Return what to write instead of a dotted function that there is not."""

@@ -1,9 +1,9 @@
 """
 Expressions that stand in settings: the ``timestamp_by`` of an input.
 
-A plain path (:mod:`tidegate.expressions.syntax.plain_path`) is a field whatever SQL thinks of its words. All
-else is read as a query would read it: ``[event time]`` is a field too, ``DATEADD(second, delay, base)`` an expression.
-Law: ingest and queries bind the same tree from the same text, so they evaluate alike and can be compared.
+A plain path (:mod:`tidegate.expressions.syntax.plain_path`) is a field, even if its words are keywords of SQL. Anything else is read
+as in a query: ``[event time]`` is a field too, ``DATEADD(second, delay, base)`` an expression. Law: ingest and queries bind the same
+tree from the same text, so they evaluate alike and can be compared.
 """
 
 from __future__ import annotations
@@ -19,18 +19,7 @@ from tidegate.expressions.tree import Aggregate, Cast, Expr, Field, Leaf
 
 
 def bind_setting(text: str, where: str, schema: InputSchema, aliases: frozenset[str] = frozenset()) -> Expr:
-    """
-    Bind what a setting holds: a plain path or an expression over the payload.
-
-    Args:
-        text: The setting's value.
-        where: Its key, for error places.
-        schema: The input it belongs to.
-        aliases: Names that may stand before a field's, in lower case.
-
-    Raises:
-        QueryError: It is neither, or names what there is not; with its column.
-    """
+    """Bind the value of setting *where*, a plain path or an expression over the payload; *aliases* may stand before a field's name."""
     path = plain_path(text)
     if path:
         return InputNames(Source(text, where), schema, aliases).field(path)
@@ -39,12 +28,7 @@ def bind_setting(text: str, where: str, schema: InputSchema, aliases: frozenset[
 
 
 def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:
-    """
-    Bind the event time of an input as ingest computes it, from the payload alone.
-
-    Raises:
-        QueryError: As :func:`bind_setting`; or it needs what is known only once events are ordered, or no field.
-    """
+    """Bind the event time of an input as ingest computes it, from the payload alone. Raises QueryError: it needs more, or no field."""
     path = plain_path(text)
     if path:
         return Field(path)
@@ -70,12 +54,7 @@ def field_paths(bound: Expr) -> tuple[tuple[str, ...], ...]:
 
 
 def canonical_text(text: str, where: str, schema: InputSchema) -> str:
-    """
-    Return one text for all spellings of an event time that mean the same: a dotted path, or ``=`` and the expression.
-
-    Raises:
-        QueryError: As :func:`bind_event_time`.
-    """
+    """Return one text for all spellings of an event time that mean the same: a dotted path, or ``=`` and the expression."""
     bound = bind_event_time(text, where, schema)
     path = path_of(bound)
     if path and not any("." in name for name in path):

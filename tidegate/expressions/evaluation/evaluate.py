@@ -39,15 +39,9 @@ _CODES_IN_INT64 = 10
 
 def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:
     """
-    Evaluate expressions over columns of *length* rows.
+    Evaluate expressions over columns of *length* rows, given the column of every leaf in them.
 
-    Args:
-        exprs: What to compute.
-        leaves: The column of every leaf that occurs in them.
-        length: Number of rows.
-
-    Returns:
-        One column per expression, NULL where it failed, and the failures.
+    Returns one column per expression, NULL where it failed, and the failures.
     """
     columns: list[Variant] = []
     failures: list[Failure] = []

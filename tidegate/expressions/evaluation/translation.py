@@ -14,11 +14,7 @@ from tidegate.expressions.tree import Call, Case, Cast, DatePart, Expr, Literal
 
 def translate(expr: Expr, known: Mapping[Expr, TypedSql]) -> TypedSql:
     """
-    Translate *expr*, with what is *known* in the places of its leaves.
-
-    Raises:
-        KindMismatch: An operation in it cannot work on the kinds of its arguments.
-        TooLong: It becomes too long a text.
+    Translate *expr*, with what is *known* in the places of its leaves. Raises KindMismatch: an operation cannot work on its arguments.
     """
     if expr in known:
         return known[expr]

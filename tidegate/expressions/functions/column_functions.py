@@ -39,11 +39,8 @@ class ColumnFunction:
     One column function.
 
     Args:
-        args_min: Fewest arguments.
-        args_max: Most arguments.
-        compute: What computes it.
-        result_kind: The kind of its values where they have one.
-        argument_kinds: The kind that each argument must have where it is not NULL; None, or beyond the last: any.
+        result_kind: The kind of its values if they have one.
+        argument_kinds: The kind that each argument must have if it is not NULL; None, or beyond the last: any.
     """
 
     args_min: int

@@ -100,10 +100,8 @@ def refuse_long(sql: str) -> None:
 
 def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
     """
-    Return the DuckDB expression that converts *value* to kind *to*; one value that cannot be converted makes it fail.
-
-    Args:
-        lenient: A value that cannot be converted gives NULL instead.
+    Return the DuckDB expression that converts *value* to kind *to*. One value that cannot be converted makes it fail, or is NULL if it is
+    *lenient*.
 
     Raises:
         KindMismatch: No value of this kind can be converted to *to*.
@@ -126,12 +124,7 @@ def can_fail(sql: str) -> bool:
 
 
 def unify(values: Sequence[TypedSql]) -> tuple[tuple[str, ...], Kind]:
-    """
-    Convert values that meet (in a comparison, in CASE) to the highest of their kinds.
-
-    Raises:
-        KindMismatch: A record or array meets another kind, or a datetime meets a number.
-    """
+    """Convert values that meet (in a comparison, in CASE) to the highest of their kinds. Raises KindMismatch: they cannot be mixed."""
     kinds = {value.kind for value in values} - {Kind.NULL}
     if not kinds:
         return tuple("NULL" for _ in values), Kind.NULL

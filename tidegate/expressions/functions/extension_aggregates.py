@@ -29,14 +29,7 @@ AggregateRule = Callable[[Sequence[pa.Array], RowNumbers, RowNumbers], tuple[pa.
 
 @dataclass(frozen=True, slots=True)
 class ExtensionAggregate:
-    """
-    One aggregate.
-
-    Args:
-        argument_kinds: The kind of each argument.
-        result_kind: The kind of its values.
-        compute: What computes it.
-    """
+    """One aggregate."""
 
     argument_kinds: tuple[Kind, ...]
     result_kind: Kind

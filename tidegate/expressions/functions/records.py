@@ -1,10 +1,9 @@
 """
 Records and arrays: their members and elements.
 
-A record is the text of a JSON object, an array that of a JSON array. Law: a member is found in a record as a field is in a
-payload (:mod:`tidegate.expressions.json_members`): by its exact name first, then ignoring case, and it has the kind that its
-own text shows. A member that is missing, and one of a value that is no record, is NULL; so is an element that an array does
-not have. Elements are counted from 0.
+A record is the text of a JSON object, an array that of a JSON array. Law: a member of a record is read as a field of a payload is
+(:mod:`tidegate.expressions.json_members`): by its exact name, else ignoring case, with the kind that its own text shows. A missing
+member or element, and a member of a value that is no record, is NULL. Elements are counted from 0.
 """
 
 from __future__ import annotations

@@ -40,11 +40,9 @@ if TYPE_CHECKING:  # suggestions are made in processes that do not need sqlglot
 @dataclass(frozen=True, slots=True)
 class Source:
     """
-    A script's text and the name it goes by in messages.
+    A script's text and its name in messages.
 
     Args:
-        text: The script.
-        file: Its name.
         prefix_length: How many characters at its beginning are not the author's; columns are counted after them.
         ignores_case: Whether it asks for comparisons of texts that ignore case.
     """

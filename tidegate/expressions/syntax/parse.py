@@ -63,27 +63,13 @@ class Script:
 
 
 def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -> Script:
-    """
-    Parse a script.
-
-    Args:
-        text: The script.
-        file: The name errors give it.
-        prefix_length: How many characters at its beginning are not the author's.
-
-    Raises:
-        QueryError: The text is too long, nested too deeply, or no SQL of this dialect; with line and column.
-    """
+    """Parse a script; errors name *file* and count columns after the first *prefix_length* characters, which are not the author's."""
     # Some editors begin a file with a mark of its encoding.
     text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
     source = Source(text, file, prefix_length)
     if len(text) > SCRIPT_CHARACTERS_MAX:
-        raise source.error(
-            "SIZE",
-            -1,
-            f"the script has {len(text)} characters, more than {SCRIPT_CHARACTERS_MAX}",
-            fix="split it into several queries; each runs as its own job",
-        )
+        message = f"the script has {len(text)} characters, more than {SCRIPT_CHARACTERS_MAX}"
+        raise source.error("SIZE", -1, message, fix="split it into several queries; each runs as its own job")
     tokens = _tokens(source)
     _refuse_oversized(tokens, source)
     refuse_common_mistakes(tokens, source)
@@ -105,15 +91,7 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
 
 
 def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
-    """
-    Parse one expression, such as the ``timestamp_by`` of an input's configuration, called *where* in errors.
-
-    Returns:
-        The tree, and the source whose offsets it holds.
-
-    Raises:
-        QueryError: The text is no expression.
-    """
+    """Parse one expression, such as ``timestamp_by`` of an input, called *where* in errors; return also the source of its offsets."""
     script = parse_script(f"{_SELECT_PREFIX}{text}", where, prefix_length=len(_SELECT_PREFIX))
     statement = script.statements[0]
     chosen = statement.expressions
@@ -159,12 +137,8 @@ def _refuse_deep_tree(statement: exp.Expr, source: Source) -> None:
     while pending:
         node, depth = pending.pop()
         if depth > TREE_DEPTH_MAX:
-            raise source.error(
-                "SIZE",
-                node,
-                f"more than {TREE_DEPTH_MAX} operators in one chain",
-                fix="write shorter expressions; IN takes long lists of values",
-            )
+            message = f"more than {TREE_DEPTH_MAX} operators in one chain"
+            raise source.error("SIZE", node, message, fix="write shorter expressions; IN takes long lists of values")
         pending.extend((child, depth + 1) for child in node.iter_expressions())
 
 
@@ -190,13 +164,7 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
 
 
 def _suggest_keyword(before: str, word: str) -> str:
-    """
-    Return which keyword was meant: by *word*, at which the parser stopped, or by the one before it, which it took for a name.
-
-    Args:
-        before: The script up to the word.
-        word: The word.
-    """
+    """Return which keyword was meant: by *word*, at which the parser stopped, or by the last word *before* it, read as a name."""
     if word.upper() == "INTO":
         first_word = re.search(r"(\w{3,})[^;]*$", before)
         if first_word and _nearest_keyword(first_word[1]) == "SELECT":

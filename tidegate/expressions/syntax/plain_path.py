@@ -1,7 +1,7 @@
 """
 PlainTexts paths: names joined by dots, such as ``payload.at``.
 
-A plain path is known at a glance, whatever SQL thinks of its words, and without anything that reads SQL.
+A plain path is recognized without a parser of SQL, even if its words are keywords.
 """
 
 from __future__ import annotations

@@ -32,14 +32,7 @@ _NO_NAMES = {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.DO
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """
-    One CREATE TABLE.
-
-    Args:
-        name: The input.
-        offset: The offset of its name.
-        fields: Path, name of the type, and offset of each field.
-    """
+    """One CREATE TABLE: the input, the offset of its name, and path, type and offset of each field."""
 
     name: str
     offset: int
