@@ -1,8 +1,8 @@
 """
-Compiles the native parts - Kafka by whole columns, fields of plain JSON, rows into JSON - when the project is built or installed.
+Compiles the native parts when the project is built or installed: Kafka by whole columns, fields of plain JSON, rows into JSON.
 
-Law: a build never fails for want of them. Without a C compiler the wheel is pure Python and everything works, slower.
-``python hatch_build.py`` compiles them in place; an editable install does so too.
+Law: a build never fails because of them. Without a C compiler the wheel is pure Python: everything works, only slower.
+``python hatch_build.py`` and an editable install compile them in place.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ PARTS = {
 FLAGS = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-fPIC", "-shared"]
 
 
-def compiled(source: Path, target: Path) -> bool:
-    """Compile *source* to *target*; return whether there is a compiler and it did."""
+def compile_part(source: Path, target: Path) -> bool:
+    """Compile *source* to *target*; return whether that succeeded."""
     compiler = os.environ.get("CC") or next(filter(shutil.which, ("cc", "gcc", "clang")), None)
     if compiler is None:
         print(f"no C compiler for {source}: everything works, but slower", file=sys.stderr)
         return False
     target.parent.mkdir(parents=True, exist_ok=True)
-    # A job may be using the old one: it keeps it, since this is another file under the same name.
+    # A running job keeps the file that it has mapped: the new one replaces the name, never the contents.
     fresh = target.with_name(f"{target.name}.{os.getpid()}")
     try:
         subprocess.run([*compiler.split(), *FLAGS, str(ROOT / source), "-o", str(fresh), "-ldl", "-lm"], check=True)
@@ -49,19 +49,19 @@ def compiled(source: Path, target: Path) -> bool:
 
 
 class CustomBuildHook(Hook):  # type: ignore[type-arg]
-    """Puts the compiled part into a wheel, or beside its source for an editable install."""
+    """Puts the compiled parts into a wheel, or beside their sources for an editable install."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and say for which machines the wheel is."""
+        """Compile, and tag the wheel with the machines it is for."""
         if self.target_name != "wheel":
             return
         editable = version == "editable"
         for source, place in PARTS.items():
             target = ROOT / place if editable else Path(self.directory) / "native" / place.name
-            if not compiled(source, target) or editable:
+            if not compile_part(source, target) or editable:
                 continue
             build_data["force_include"][str(target)] = str(place)
-            # Called through ctypes, it knows nothing of Python: one wheel serves every version.
+            # Called through ctypes, the parts know nothing of Python: one wheel serves every version.
             build_data["pure_python"] = False
             build_data["tag"] = f"py3-none-{sysconfig.get_platform().replace('-', '_').replace('.', '_')}"
 
@@ -71,5 +71,5 @@ class CustomBuildHook(Hook):  # type: ignore[type-arg]
 
 
 if __name__ == "__main__":
-    done = [compiled(source, ROOT / place) for source, place in PARTS.items()]
+    done = [compile_part(source, ROOT / place) for source, place in PARTS.items()]
     sys.exit(0 if all(done) else 1)

@@ -7,8 +7,8 @@ To add a scalar function:
    :mod:`~.patterns`) and add one entry to the table at its end: the name in lower case, the least and greatest number of
    arguments, the rule that writes the DuckDB expression, and the kind of the result if it is fixed.
    ``"cbrt": Function(1, 1, float_rule("cbrt({})"), Kind.FLOAT)`` is a complete function.
-2. Add rows of calls with their values to ``tests/tidegate/expressions/functions/test_functions.py``, and the name to the list
-   in ``docs/expressions.md``.
+2. Add calls with their values to ``tests/tidegate/expressions/functions/test_functions.py``, a case to ``tests/cases/scalars``, and
+   the name to ``docs/expressions.md``.
 
 A function whose result has no fixed kind, or that is written in Python, is a column function: see :mod:`~.column_functions`.
 
