@@ -21,6 +21,7 @@ import pyarrow.parquet
 from ordering.ticks import MILLISECOND_US, SECOND_US, format_tick
 from sinks.base import Row, SinkError, sort_rows
 
+# Columns of a Parquet file without a declared schema: the value stays JSON text, because a type is never guessed from rows.
 RAW_SCHEMA = pa.schema(
     [
         pa.field("system_timestamp", pa.timestamp("us", tz="UTC"), nullable=False),
@@ -28,7 +29,6 @@ RAW_SCHEMA = pa.schema(
         pa.field("value", pa.string(), nullable=False),
     ]
 )
-"""Columns of a Parquet file without a declared schema: the value stays JSON text, because a type is never guessed from rows."""
 
 _RENAME_ATTEMPTS = 20
 _ROW_GROUP_ROWS = 1 << 20

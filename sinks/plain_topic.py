@@ -39,7 +39,7 @@ class PlainTopicSink:
 
     @property
     def group(self) -> str:
-        """The consumer group whose offsets tell which spans are published."""
+        """The consumer group whose offsets say which spans are published."""
         return f"{self._topic}.published"
 
     @cached_property

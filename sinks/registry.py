@@ -25,7 +25,7 @@ ENTRY_POINT_GROUP = "tidegate.sinks"
 @dataclass(frozen=True)
 class SinkContext:
     """
-    What a sink is told of its output.
+    What a sink learns about its output.
 
     Args:
         output: The output's name.
@@ -45,7 +45,7 @@ def make_sinks(output: OutputSettings, kafka: Mapping[str, str]) -> list[Sink]:
     Return the sinks of an output beside its ordered topic.
 
     Raises:
-        SinkError: It names one that nobody offers (TG-SINK-UNKNOWN).
+        SinkError: No installed package has a sink of that name (TG-SINK-UNKNOWN).
     """
     sinks: list[Sink] = []
     if output.files is not None:

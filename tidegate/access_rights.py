@@ -2,7 +2,7 @@
 The least rights each stage needs, at the brokers and in Redis; how they are given is written once, here.
 
 Law: with these and no others a stage runs to its end; tests/integration/operations/test_security.py runs them with just these, and
-docs/security.md shows these. What is denied is told with the command that gives it.
+docs/security.md shows these. A denial is reported with the command that grants the right.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _JOURNAL = (
 _PROGRESS = ("get", "hset")
 _WATCHING = ("hgetall", "scan", "set")
 
+# Commands of Redis that a job uses, those of its scripts included.
 REDIS_COMMANDS = tuple(sorted({*_CONNECTING, *_JOURNAL, *_PROGRESS}))
-"""Commands of Redis that a job uses, those of its scripts included."""
 
+# Commands of Redis that `tidegate status` and `tidegate watermarks` use.
 REDIS_WATCHING = tuple(sorted({*_CONNECTING, *_WATCHING}))
-"""Commands of Redis that `tidegate status` and `tidegate watermarks` use."""
 
 
 class Right(NamedTuple):
@@ -67,7 +67,7 @@ def topic_rights(topic: str, *operations: str) -> Iterator[Right]:
 
 
 def kafka_principal(properties: Mapping[str, str]) -> str:
-    """Return whom the brokers take this client for, as far as its properties tell: a certificate's name is not among them."""
+    """Return this client's principal as far as its properties show it: a certificate's name is not among them."""
     return f"User:{properties.get('sasl.username') or 'PRINCIPAL'}"
 
 

@@ -1,10 +1,9 @@
 """
-Points between two steps that a crash must not tear apart, at which the fault campaign can hold a process still.
+Points between two steps that a crash must not tear apart, where the fault campaign can stop a process.
 
-A crash in the middle of a write cannot be timed from outside: by the time one looks, the write is over. So a few steps of
-a job say that they have been reached. Law: unless ``TIDEGATE_FAULT_POINT`` is set when the process starts, saying so does
-nothing; if it is, the process stops itself (SIGSTOP) there, once, and what becomes of it is decided by whoever set it; and
-records are sent as soon as they are handed to the writer.
+A crash in the middle of a write cannot be timed from outside: by the time one looks, the write is over. So a job calls
+:func:`pause_at` between such steps. Law: unless ``TIDEGATE_FAULT_POINT`` is set when the process starts, the call does nothing.
+If it is set, the process stops itself there once (SIGSTOP), and records are sent as soon as the writer gets them.
 
 ``TIDEGATE_FAULT_POINT=POINT:PASS:FILE``: stop when POINT is reached for the PASSth time in a process, unless FILE exists;
 FILE is made with the process's id in it, so that one process of a job stops and no other does after it.
@@ -17,24 +16,22 @@ import signal
 import time
 
 VARIABLE = "TIDEGATE_FAULT_POINT"
+# In the order in which a walk over a range passes them: some of the range's records were read; what these released was handed to
+# the writer; the broker has acknowledged the events, CTIs are still to come; the CTIs were handed over, not acknowledged; all is
+# acknowledged, the state not yet saved.
 POINTS = ("piece read", "piece written", "events acknowledged", "ctis sent", "walked")
-"""
-In the order in which a walk over a range passes them: some of the range's records were read; what these released was handed
-to the writer; the broker has acknowledged the events, CTIs are still to come; the CTIs were handed over, not acknowledged;
-all is acknowledged, the state not yet saved.
-"""
 
+# Between a point and the stop: some of what was handed to the writer has left by then, so that a write is torn.
 _TEAR_S = 0.03
-"""Between a point and the stop: some of what was handed to the writer has left by then, so that a write is torn."""
 
 _point, _pass, _file = [*os.environ.get(VARIABLE, "").split(":", 2), "", ""][:3]
 _passes = 0
+# Whether the campaign waits for a point in this process.
 is_armed = bool(_point)
-"""Whether the campaign waits for a point in this process."""
 
 
 def pause_at(point: str) -> None:
-    """Say that *point* was reached: nothing, unless the campaign waits for it."""
+    """Stop the process here if the campaign waits for *point*."""
     if point == _point:
         _stop_at_pass()
 

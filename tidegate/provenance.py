@@ -16,7 +16,7 @@ PACKAGES = ("ordering", "ingest", "query", "sinks")
 
 
 class ShadowedError(TidegateError):
-    """Somebody else's module stands where one of this distribution's packages should be."""
+    """A foreign module is imported under the name of one of this distribution's packages."""
 
     exit_code = 2
     default_code = "TG-SHADOWED"

@@ -64,7 +64,7 @@ def connect(settings: RedisSettings) -> redis.Redis:
 
 
 def _is_about_certificates(error: BaseException | None) -> bool:
-    """Tell whether TLS failed for a reason that the next try will meet again."""
+    """Return whether TLS failed for a reason that the next try will meet again."""
     while error is not None:
         if isinstance(error, ssl.SSLError) or (isinstance(error, OSError) and error.filename is not None):
             return not isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError)
@@ -139,7 +139,7 @@ def _tls_error(address: str, error: Exception) -> UnreachableError:
 
 
 def is_denial(error: redis.RedisError) -> bool:
-    """Tell whether this user's ACL forbids a command or a key; a denial inside a script or a pipeline has no class of its own."""
+    """Return whether this user's ACL forbids a command or a key; a denial inside a script or a pipeline has no class of its own."""
     return isinstance(error, redis.exceptions.NoPermissionError) or "ACL failure in script" in str(error)
 
 

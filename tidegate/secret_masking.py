@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from urllib.parse import unquote
 
 MASK = "***"
+# Shorter secrets are hidden where they stand but not searched for elsewhere: masking every `a` would hide the log.
 SECRET_LENGTH_MIN = 4
-"""Shorter secrets are hidden where they stand but not searched for elsewhere: masking every ``a`` would hide the log."""
 _LINE_LENGTH_MIN = 16
 
 _SECRET_KEY = re.compile(
@@ -63,7 +63,7 @@ def _remember_text(secret: str) -> None:
 
 
 def has_password(text: str) -> bool:
-    """Tell whether *text* holds a URL with a password in it."""
+    """Return whether *text* holds a URL with a password in it."""
     return bool(_URL_USER.search(text))
 
 

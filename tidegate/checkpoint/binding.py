@@ -34,7 +34,7 @@ def bind(folder: Path, settings: Mapping[str, str], may_grow: Collection[str] = 
     check_binding(read_binding(folder), settings, str(folder), may_grow)
     if read_binding(folder) == dict(settings):
         return
-    # Nobody else's: what stands in here tells what events hold, and Spark's logs may tell anything.
+    # For this user only: the files in here show what events hold, and Spark's logs may show anything.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     replace_text(folder / _FILE, json.dumps(dict(settings), indent=1, sort_keys=True))
 

@@ -13,8 +13,8 @@ from ordering.errors import UnreachableError
 from tidegate.checkpoint.binding import check_same_topics
 from tidegate.kafka.admin import Admin
 
+# A topic counts as deleted after so many looks in a row without it.
 LOOKS_UNTIL_DELETED = 5
-"""So many looks in a row must not find a topic until it counts as deleted."""
 
 
 class KnownTopics:

@@ -53,20 +53,20 @@ def parse_start(text: str | None, now_us: int) -> Start | None:
 
 
 def continues_run(asked: Start | None, began: Start | None) -> bool:
-    """Return whether a run that *began* so (None: nobody knows) is gone on with by a start that *asked* so."""
+    """Return whether a start that *asked* so continues a run that *began* so (None: unknown)."""
     return asked is None or asked.text == LAST_STOPPED or (began is not None and asked.text == began.text)
 
 
 def read_last_stop(redis: RedisSettings, ordered_topic: str) -> Start:
     """
-    Return the start at which what is new follows on what the last run under the same name has promised.
+    Return the start that continues where the last run under the same name stopped: what it has promised is not repeated.
 
     Args:
         redis: Where jobs publish how far they are.
         ordered_topic: The name: the topic that the run wrote.
 
     Raises:
-        RefusedError: Nobody knows how far that was (TG-START-UNKNOWN).
+        RefusedError: Its progress is unknown (TG-START-UNKNOWN).
         UnreachableError: Redis does not answer.
     """
     store = ProgressStore(redis)

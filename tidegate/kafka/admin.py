@@ -1,8 +1,8 @@
 """
-Asking and telling the brokers: which topics there are, how they are set up, where they end.
+Topics and their offsets: questions to the brokers, and topics created.
 
-Every call has a time limit and raises :class:`UnreachableError` with the address when nobody answers, and why, as far as the
-client knows. What the brokers deny is told by :mod:`tidegate.kafka.failures`.
+Law: every call has a time limit. If no broker answers it raises :class:`UnreachableError` with the address and, if the client
+knows it, the reason; :mod:`tidegate.kafka.failures` explains denials.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ _T = TypeVar("_T")
 _spec: Any = OffsetSpec  # its constructors carry no types
 LATEST, EARLIEST, MAX_TIMESTAMP = _spec.latest(), _spec.earliest(), _spec.max_timestamp()
 
+# What an ordered topic must be set to (spec section 4): its record timestamps are event times of any age.
 ORDERED_TOPIC_CONFIG = {
     "message.timestamp.type": "CreateTime",
     "message.timestamp.after.max.ms": str(2**63 - 1),
@@ -48,10 +49,9 @@ ORDERED_TOPIC_CONFIG = {
     "cleanup.policy": "delete",
     "unclean.leader.election.enable": "false",
 }
-"""What an ordered topic must be set to (spec section 4): its record timestamps are event times of any age."""
 
+# How much larger than the raw topic's a record of the ordered topic may be.
 HEADER_ROOM_BYTES = 4096
-"""How much larger than the raw topic's a record of the ordered topic may be."""
 
 _NO_LEADER = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -118,7 +118,7 @@ class Admin:
 
         Raises:
             UnreachableError: None did within the time limit (TG-KAFKA-UNREACHABLE), they do not let us in (TG-KAFKA-AUTH), or
-                one side does not accept the other's certificate (TG-KAFKA-TLS); the last two are told at once.
+                one side does not accept the other's certificate (TG-KAFKA-TLS); the last two are raised at once.
         """
         deadline_s = time.monotonic() + self._timeout_s
         while (left_s := deadline_s - time.monotonic()) > _TRY_S:
@@ -186,7 +186,7 @@ class Admin:
         """
         Ask the brokers whether this client has *rights* on topics that exist; the right to create them is no longer needed then.
 
-        Otherwise nobody learns that Read and Write are missing before something is read or written, and some not even then.
+        Without this a missing right shows only when something is read or written, and some not even then.
 
         Raises:
             RefusedError: One is missing (TG-KAFKA-DENIED): topic, operation, and the command that gives it.
@@ -197,7 +197,7 @@ class Admin:
             allowed = self._await_answer(futures[topic], "Describe", topic).authorized_operations
             names = {str(operation.name).replace("_", "").lower() for operation in allowed or ()}
             for right in wanted:
-                # Some brokers do not tell; then the operation itself will.
+                # Some brokers do not list the operations; then the operation itself fails.
                 if names and right.topic == topic and right.operation.lower() not in names:
                     raise kafka_denial(right, self._properties)
 
@@ -294,12 +294,8 @@ class Admin:
         return retry_until_led(ask) if wanted else {}
 
     def _learn_leaders(self) -> None:
-        """
-        Ask who leads what.
-
-        librdkafka asks partitions for offsets in the name of the leadership it knows of, and where a broker has meanwhile lost
-        and won it back it goes on asking so, and is refused, for minutes.
-        """
+        # librdkafka asks for offsets under the leader epoch it knows. If a broker has lost a partition and won it back since, the
+        # requests are refused for minutes, until something asks for the leaders again.
         with suppress(KafkaException):
             self._client.list_topics(timeout=_TRY_S)
 

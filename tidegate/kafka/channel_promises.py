@@ -24,10 +24,10 @@ from ordering.ticks import INFINITY
 from tidegate.kafka.ranges import RangeReader, Records
 from tidegate.kafka.tails import ctis_of
 
+# How ingest writes elsewhere, for messages.
 OTHER_TOPIC_FIX = "set ordered_topic to a topic that is not there yet"
-"""How ingest writes elsewhere, for messages."""
+# The last CTI of each channel that has one: by roster number, then by output partition.
 Promises = dict[int, dict[int, Cti]]
-"""The last CTI of each channel that has one: by roster number, then by output partition."""
 
 _FIRST_TAIL = 5_000
 _GROWTH = 8
@@ -70,7 +70,7 @@ def last_promises(
                 fix=f"bring the checkpoint back, or {other_topic_fix}, and give it a longer retention",
             )
         for number, cti in last_ctis.items():
-            # What it lists tells nobody how far the events go.
+            # The substreams that it lists say nothing about how far the events go.
             promises.setdefault(number, {})[partition] = replace(cti, listed=(), part=0, parts=1)
     return promises
 
@@ -113,7 +113,7 @@ def log_of(records: Records, topic: str, partition: int) -> Log:
     Raises:
         ProtocolError: One cannot be read.
     """
-    assert records.header is not None, "events are told by their headers"
+    assert records.header is not None, "events are known by their headers"
     rows = np.flatnonzero(pc.binary_length(records.header).fill_null(0).to_numpy() == EVENT_HEADER_BYTES)
     table = decode_event_headers(records.header.take(pa.array(rows)).cast(pa.binary(EVENT_HEADER_BYTES)))
     columns = [table[name].astype(np.int64) for name in ("number", "seq", "system_us")]

@@ -1,8 +1,8 @@
 """
 What Kafka refuses, in words a user can act on: a right that is missing, a password or a certificate that is not accepted.
 
-Law: what waiting cannot mend is told apart from what it can (:func:`is_hopeless`), so that nothing waits for it for ever;
-and a denial names the topic, the operation and the command that allows it. No text of librdkafka leaves with a secret in it.
+Law: :func:`is_hopeless` separates what only a person can mend from what waiting may mend, so that nothing waits for ever;
+a denial names the topic, the operation and the command that allows it. No text of librdkafka leaves with a secret in it.
 """
 
 from __future__ import annotations
@@ -23,21 +23,19 @@ _DENIALS = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _LOGIN_ERRORS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError.UNSUPPORTED_SASL_MECHANISM}
+# That one side does not accept the other's certificate. The brokers' alert librdkafka takes for a broken connection, and now and
+# then also its own refusal.
 _TLS_REFUSAL = re.compile(r"SSL routines:.*(\balert\b|certificate verify failed)")
-"""
-That one side does not accept the other's certificate. The brokers' alert librdkafka takes for a broken connection, and now and
-then also its own refusal.
-"""
 HOPELESS_CODES = frozenset({"TG-KAFKA-DENIED", "TG-KAFKA-AUTH", "TG-KAFKA-TLS"})
 
 
 def is_hopeless(error: Exception) -> bool:
-    """Tell whether *error* says what only a person can mend: a right, a password, a certificate."""
+    """Return whether *error* says what only a person can mend: a right, a password, a certificate."""
     return isinstance(error, TidegateError) and error.code in HOPELESS_CODES
 
 
 def is_denial(error: KafkaError | None) -> bool:
-    """Tell whether the brokers forbid something to this client."""
+    """Return whether the brokers forbid something to this client."""
     return error is not None and error.code() in _DENIALS
 
 
@@ -117,7 +115,7 @@ def _tls_failure(error: KafkaError, properties: Mapping[str, str]) -> Unreachabl
 
 class LastError:
     """
-    What a client said last about its connections, through ``error_cb``: why nobody answers is told there and nowhere else.
+    The last error of a client's connections, as ``error_cb`` got it: librdkafka says nowhere else why no broker answers.
 
     Args:
         properties: The client's.
@@ -128,12 +126,12 @@ class LastError:
         self.error: KafkaError | None = None
 
     def record(self, error: KafkaError) -> None:
-        """Take one error; that all brokers are down says less than why."""
+        """Keep one error, unless it only says that all brokers are down."""
         if error.code() != KafkaError._ALL_BROKERS_DOWN:
             self.error = error
 
     def clear(self) -> None:
-        """A broker has answered: what was said before no longer counts."""
+        """Forget the error: a broker has answered."""
         self.error = None
 
     def hopeless_failure(self) -> TidegateError | None:

@@ -20,8 +20,8 @@ from ordering.protocol.wire import HEADER_NAME
 from tidegate.kafka.records import Records
 
 _UNASSIGNED = -1
+# Records, if any; whether one at or beyond the end has come; the error that came next, and its offset.
 Fetched = tuple[Records | None, bool, KafkaError | None, int]
-"""Records, if any; whether one at or beyond the end has come; the error that came next, and the offset it tells."""
 
 
 class MessageConsumer:
@@ -150,7 +150,7 @@ class MessageProducer:
         return True
 
     def poll(self, wait_ms: int) -> None:
-        """Hear what failed, waiting up to *wait_ms*."""
+        """Serve callbacks, waiting up to *wait_ms*."""
         self._serve(lambda: self._producer.poll(wait_ms / 1000))
 
     def flush(self, wait_ms: int) -> int:
@@ -163,9 +163,9 @@ class MessageProducer:
 
     def _serve(self, serve: Callable[[], int]) -> int:
         """
-        Return what *serve* returns; a fatal error is raised there instead of being told to ``error_cb``.
+        Return what *serve* returns; a fatal error is raised there and does not reach ``error_cb``.
 
-        confluent-kafka raises it before it tells what failed with it, and Python calls :meth:`_on_failure` with that exception
+        confluent-kafka raises it before it reports what failed with it, and Python calls :meth:`_on_failure` with that exception
         pending: what comes out is a ``SystemError`` that has it for its cause, or none where several records failed and the last
         call's exception took its place. No callback here raises by itself, so such an error says that the client has failed, and
         :meth:`_on_failure` has heard with what.

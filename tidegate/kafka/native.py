@@ -91,7 +91,7 @@ def load_library() -> ctypes.CDLL | None:
 
 
 def usable_library() -> ctypes.CDLL | None:
-    """Return the native part if it is wanted and there."""
+    """Return the native part if it may be used and is there."""
     return load_library() if native_parts.is_enabled() else None
 
 
@@ -217,7 +217,7 @@ class NativeSource(_Client):
         return consumer
 
     def has_consumer(self, consumer: int | None) -> bool:
-        """Tell whether the consumer of this handle is open."""
+        """Return whether the consumer of this handle is open."""
         return consumer in self._consumers
 
     def close_consumer(self, consumer: int) -> None:
@@ -276,7 +276,7 @@ class NativeConsumer(_Client):
             more_ms: How long to wait for more, each time.
 
         Returns:
-            The records if any; whether one at or beyond *end* has come; the error that came next, and the offset it tells.
+            The records if any; whether one at or beyond *end* has come; the error that came next, and its offset.
         """
         piece = self._piece
         if self._native.tg_take(self._open, end, rows_max, bytes_max, wait_ms, more_ms, ctypes.byref(piece)):
@@ -392,7 +392,7 @@ class NativeProducer(_Client):
         return queued <= 0
 
     def poll(self, wait_ms: int) -> None:
-        """Hear what failed, waiting up to *wait_ms*."""
+        """Serve callbacks, waiting up to *wait_ms*."""
         self._native.tg_poll(self._open, wait_ms)
 
     def flush(self, wait_ms: int) -> int:

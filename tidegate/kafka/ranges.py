@@ -31,18 +31,19 @@ __all__ = ["CHUNK_BYTES", "CHUNK_EVENTS", "RangeReader", "Records", "cached_read
 CHUNK_EVENTS = 50_000
 CHUNK_BYTES = 16 * 2**20
 PREFETCH_BYTES = 16 * 2**20
+# Most bytes fetched ahead in one worker, however many partitions it reads.
 PREFETCH_BYTES_ALL = 128 * 2**20
-"""Most bytes fetched ahead in one worker, however many partitions it reads."""
+# So many with PREFETCH_BYTES, with less as many fewer: a record occupies some 300 bytes beside its own.
 _PREFETCH_EVENTS = 50_000
-"""So many with PREFETCH_BYTES, with less as many fewer: a record occupies some 300 bytes beside its own."""
 _CHUNK_EVENTS_MAX = 100_000
+# A range that begins at most so many offsets ahead is reached by reading on.
 _NEAR = 50_000
-"""So far ahead, the next range is reached by reading on."""
 _WAIT_MS = 500
 _MORE_MS = 50
 _WARN_AFTER_S = 10.0
+# Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come
+# through.
 _RECONNECT_AFTER_S, _RECONNECT_AFTER_MAX_S = 20.0, 120.0
-"""Silence after which a reader connects anew; each time it lasts on, twice as long, so that large records on slow lines come through."""
 
 _log = get_logger("kafka.reader")
 
@@ -150,12 +151,8 @@ class RangeReader:
                 warned_s = time.monotonic()
 
     def _reconnect(self) -> None:
-        """
-        Read on from here through new connections.
-
-        Every record of a range was there when it was planned. Where a broker lost its partitions and won them back, librdkafka at
-        times fetches nothing more of them, and nobody can tell that from a broker which is slow.
-        """
+        # Every record of a range was there when the range was planned. If a broker lost its partitions and won them back, librdkafka
+        # at times fetches nothing more of them, which looks like a slow broker: so after a long silence the reader connects anew.
         _log.warning("connecting anew", topic=self._topic, partition=self._partition, offset=self._position)
         self.close()
         if isinstance(self._consumer, NativeConsumer):

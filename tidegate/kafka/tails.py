@@ -1,4 +1,4 @@
-"""Looking at the end of an ordered topic: has its run ended?"""
+"""The end of an ordered topic: its last CTIs, and whether its run has ended."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def ctis_of(records: Records, topic: str, partition: int) -> Iterator[tuple[int,
     Raises:
         ProtocolError: A CTI cannot be read; ``where`` names its record.
     """
-    assert records.header is not None, "CTIs are told by their headers"
+    assert records.header is not None, "CTIs are known by their headers"
     lengths = pc.binary_length(records.header).fill_null(0).to_numpy()
     for row in np.flatnonzero(lengths == CTI_HEADER_BYTES).tolist():
         offset = int(records.offset[row])

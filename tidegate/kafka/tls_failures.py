@@ -1,7 +1,7 @@
 """
-Why TLS fails: librdkafka says only that it did, and names every reason alike.
+Why TLS fails: librdkafka reports every reason alike, so the same handshake is made once more with Python's own TLS.
 
-The same handshake is made once more with Python's own TLS, which tells them apart. Nothing but a handshake is sent.
+Nothing but a handshake is sent.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def certificate_problem(properties: Mapping[str, str]) -> str:
 
 
 def speaks_tls(properties: Mapping[str, str]) -> bool:
-    """Tell whether the first broker asked speaks TLS, whoever it is."""
+    """Return whether the first broker asked speaks TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

@@ -33,15 +33,15 @@ from tidegate.kafka.messages import MessageProducer
 from tidegate.kafka.native import NativeProducer
 from tidegate.observe.logs import get_logger
 
+# What records meet once the producer has failed for another reason.
 _CONSEQUENCES = {KafkaError._FATAL, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._GAPLESS_GUARANTEE}
-"""What records meet once the producer has failed for another reason."""
 _WARN_AFTER_S = 10.0
 _FLUSH_MS = 1_000
 _ROOM_MS = 20
 
 Headers = list[tuple[str, bytes | None]]
+# Value, key, partition, Kafka timestamp in milliseconds, headers.
 Row = tuple[bytes | None, bytes | None, int, int, Headers]
-"""Value, key, partition, Kafka timestamp in milliseconds, headers."""
 
 _log = get_logger("kafka.writer")
 

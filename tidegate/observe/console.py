@@ -1,5 +1,5 @@
 """
-How a command meets the person who typed it: wrong use and broken services are told in words, with an exit code.
+How a command answers the person who typed it: errors in words with an exit code, tables, a live line, JSON.
 
 Law: a :class:`~ordering.errors.TidegateError` never reaches the terminal as a traceback. It is written on standard
 error, for people or, if the command was given ``--format json``, as one JSON object; standard output stays the data's.
@@ -84,7 +84,7 @@ def table_console() -> Console:
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Tell whether a command line asks for JSON: ``--format json`` or ``--format=json``."""
+    """Return whether a command line asks for JSON: ``--format json`` or ``--format=json``."""
     pairs = itertools.pairwise(arguments)
     return "--format=json" in arguments or ("--format", "json") in pairs
 

@@ -1,9 +1,9 @@
 """
-A question to a running job: somebody who watches wants to know more than its reports say.
+A question to a running job: a watching command wants more than the job's reports say.
 
-Whoever watches puts the question into Redis (:meth:`~tidegate.observe.progress_store.ProgressStore.ask`); the driver, which
-talks to Redis anyway, leaves it as a small file in the checkpoint folder, which the workers share; and a stage looks for that
-file once a range. So an answer costs something only while somebody asks, and asking again is what keeps it coming.
+The command puts the question into Redis (:meth:`~tidegate.observe.progress_store.ProgressStore.ask`); the driver, which
+talks to Redis anyway, leaves it as a small file in the checkpoint folder, which the workers share, and a stage looks for that
+file once a range. Expensive figures are computed only while questions keep coming.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 QUESTION_FILE = "asked.json"
+# A question counts for so long.
 QUESTION_VALID_S = 10
-"""A question counts for so long."""
 
 
 def leave_question(folder: Path, text: str) -> None:

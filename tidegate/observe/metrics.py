@@ -45,9 +45,10 @@ _COUNTERS: tuple[tuple[str, str, str, Mapping[str, str]], ...] = (
     ("arrival_clamps", "Records whose arrival was raised to that of an earlier record, or to an estimate.", "", {"arrival_clamps": ""}),
     ("estimates_used", "Idle estimates that moved the arrival frontier.", "", {"estimates_used": ""}),
     ("source_ctis", "CTIs that the source wrote among its records.", "", {"source_ctis": ""}),
-    ("journal_conflicts", "Facts of the journal that came too late to be heeded.", "", {"journal_conflicts": ""}),
+    ("journal_conflicts", "Facts of the journal that came too late to count.", "", {"journal_conflicts": ""}),
     ("moments_clamped", "Arrival stamps lifted because the clock had gone back.", "", {"moments_clamped": ""}),
 )
+# Why ingest cannot use a record.
 REASONS = (
     "no_payload",
     "malformed",
@@ -60,7 +61,6 @@ REASONS = (
     "arrival_missing",
     "arrival_ahead",
 )
-"""Why ingest cannot use a record."""
 _DEAD_LETTER = "dead_letter_"
 _QUERY_COUNTERS = (
     ("query_events", "Events of the ordered topic accepted by the query.", "events"),
@@ -136,7 +136,7 @@ class Metrics(Collector):
         self._inputs[name].accept_reports(reports)
 
     def set_ends(self, name: str, ends: Mapping[Partition, int]) -> None:
-        """Take the ends of an input's partitions as the brokers told them."""
+        """Set the ends of an input's partitions."""
         self._inputs[name].ends = dict(ends)
 
     def accept_query_reports(self, name: str, reports: Iterable[Mapping[str, Any]]) -> None:
@@ -145,11 +145,11 @@ class Metrics(Collector):
         query.reports = {**query.reports, **{int(report["bucket"]): report for report in reports}}
 
     def set_query_lags(self, name: str, lags: Mapping[Partition, int]) -> None:
-        """Take how many records of each partition a query has still to read, as the brokers told it."""
+        """Set how many records of each partition a query has still to read."""
         self._queries.setdefault(name, _Query(name)).lags = dict(lags)
 
     def collect(self) -> Iterator[Metric]:
-        """Return everything known now; called when somebody fetches the metrics."""
+        """Return everything known now; called when Prometheus fetches the metrics."""
         yield from self._counters()
         yield from self._gauges()
         yield from self._query_metrics()

@@ -30,12 +30,12 @@ from tidegate.observe.recovery_report import Replay
 from tidegate.redis_client import connect, translate_errors
 from tidegate.settings.tables.redis import RedisSettings
 
+# Least time between two writes of one job.
 WRITE_EVERY_S = 1.0
-"""Least time between two writes of one job."""
+# A job without news writes its field `job` this often, and reads then what is asked.
 HEARTBEAT_S = 2.0
-"""A job that has nothing new to tell writes its field ``job`` this often, and hears then what is asked."""
+# A job that has not written for longer is gone, or cannot reach Redis.
 SILENT_AFTER_S = 15.0
-"""A job that has not written for longer is gone, or cannot reach Redis."""
 
 _JOB, _REPLAY = "job", "replay"
 _CLOSE_WAIT_S = 2.0
@@ -61,7 +61,7 @@ class JobProgress:
         ordered_topic: The topic it writes.
         job: About the job: ``input``, ``state`` (starting, replaying, live, stopped), ``started_ms``, ``at_ms``, and more.
         partitions: The last report of each input partition, by (topic, partition). Of a query: by ("bucket", number).
-        replay: How fast this run or one before it has caught up; None where none had enough to tell.
+        replay: How fast this run or one before it has caught up; None if none had enough records.
     """
 
     ordered_topic: str
@@ -166,7 +166,7 @@ class ProgressPublisher:
         settings: Where Redis is.
         ordered_topic: The topic that the job writes, or the name of an output that is no topic.
         job: What is known about the job at its start, such as ``input="flights"``.
-        folder: The job's checkpoint folder, where questions to its stages are left; None: nobody can ask.
+        folder: The job's checkpoint folder, where questions to its stages are left; None: questions are not read.
         every_s: Least time between two writes, seconds.
         wall_ms: The wall clock, milliseconds.
     """

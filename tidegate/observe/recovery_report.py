@@ -21,31 +21,31 @@ from confluent_kafka import KafkaException
 from ordering.errors import RefusedError, TidegateError
 from ordering.ticks import SECOND_US, format_duration, format_tick
 
+# How often the driver asks the brokers for the ends.
 POLL_EVERY_S = 2.0
-"""How often the driver asks the brokers for the ends."""
+# The span of the past that a rate is measured over.
 _RATE_WINDOW_S = 30.0
-"""Over how much of the past a rate is told."""
+# A rate over a shorter span is not reported.
 _RATE_SPAN_MIN_S = 0.5
-"""Over less than this no rate is told."""
+# A replay of fewer records says nothing about the next one.
 _REPLAY_RECORDS_MIN = 10_000
-"""A replay of fewer records says nothing about the next one."""
 
+# An offset for each (topic, partition).
 Positions = Mapping[tuple[str, int], int]
-"""An offset for each (topic, partition)."""
 Answer = TypeVar("Answer")
 
 
 class RecoveryKind(StrEnum):
     """How a job goes on."""
 
+    # Nothing was there: it begins at the beginning.
     NEW = "new"
-    """Nothing was there: it begins at the beginning."""
+    # Nothing was there: it begins at an output start time.
     START = "start"
-    """Nothing was there: it begins at an output start time."""
+    # From the last batch that Spark has finished.
     CHECKPOINT = "checkpoint"
-    """From the last batch that Spark has finished."""
+    # The checkpoint was lost: from the last CTI of each channel of the topic it writes.
     CTIS = "ctis"
-    """The checkpoint was lost: from the last CTI of each channel of the topic it writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,14 +155,14 @@ class CatchUp:
         self._read_rate, self._arrival_rate = _Rate(), _Rate()
         self._arrival_rate.record(self._began_s, sum(self._ends.values()))
         self._first_batch: tuple[float, int] | None = None
+        # How fast it has replayed so far; None if that was too little.
         self.replay: Replay | None = None
-        """How fast it has replayed so far; None where that was too little to tell."""
+        # Seconds from the start until the job had caught up; None while it has not.
         self.caught_up_s: float | None = 0.0 if recovery.ahead == 0 else None
-        """Seconds from the start until the job had caught up; None while it has not."""
 
     def advance(self, positions: Positions) -> None:
-        """Take the next offsets that a batch has come to."""
-        # Batches are told by one thread, looks by another: what one of them goes through is never changed under it.
+        """Record the next offsets that a batch has come to."""
+        # One thread reports batches, another polls: each replaces mappings whole, so that neither iterates over a changing one.
         self._positions = {**self._positions, **positions}
         # The first batch pays for cold workers: the rate counts from its end.
         now_s, read = self._clock_s(), sum(self._positions.values())
@@ -174,7 +174,7 @@ class CatchUp:
         self._note_caught_up()
 
     def set_ends(self, ends: Positions) -> None:
-        """Take the ends that the brokers have told."""
+        """Set the ends that the brokers have reported."""
         self._note_caught_up()
         self._ends = {**self._ends, **ends}
         self._arrival_rate.record(self._clock_s(), sum(self._ends.values()))
@@ -244,7 +244,7 @@ def duration_in_words(seconds: float) -> str:
 
 class Poller(Generic[Answer]):
     """
-    Asks a question again and again in a thread of its own, so that nobody waits for a broker that does not answer.
+    Repeats a question in a thread of its own, so that the job does not wait for a broker that does not answer.
 
     Args:
         look: The question. A :class:`~ordering.errors.RefusedError` is an answer that ends the watch; other failures are asked
@@ -285,5 +285,5 @@ class Poller(Generic[Answer]):
                 self._refusal = refusal
                 return
             except (KafkaException, TidegateError):
-                # A broker that does not answer is not news: the job itself waits for it too.
+                # A broker that does not answer changes nothing: the job itself waits for it too.
                 continue

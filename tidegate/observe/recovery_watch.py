@@ -1,5 +1,5 @@
 """
-A running job's recovery, told to its log and to Redis until it has caught up, and its lag from then on.
+A running job's recovery, reported to its log and to Redis until the job has caught up, and its lag after that.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from structlog.typing import FilteringBoundLogger
 from tidegate.observe.progress_store import ProgressPublisher
 from tidegate.observe.recovery_report import CatchUp, Poller, Positions, Recovery, duration_in_words
 
+# Asks where partitions end.
 AskEnds = Callable[[Sequence[tuple[str, int]]], Positions]
-"""Asks where partitions end."""
 
 
 class RecoveryWatch:
@@ -45,14 +45,14 @@ class RecoveryWatch:
         self._poller.__exit__(*error)
 
     def advance(self, positions: Positions) -> None:
-        """Take the next offsets that a batch has come to."""
+        """Record the next offsets that a batch has come to."""
         self._batches += 1
         self.catch_up.advance(positions)
         self._publish()
 
     def poll(self) -> str:
         """
-        Look what the brokers say; return in a few words how far behind the job is. Called about once a second.
+        Take the newest ends; return in a few words how far behind the job is. Called about once a second.
 
         Raises:
             RefusedError: A topic was deleted, or made again.

@@ -66,7 +66,7 @@ def choice_fix(word: str, allowed: Iterable[str]) -> str:
 
 
 def unknown_setting(key: str, value: str, where: str, allowed: Iterable[str]) -> SettingError:
-    """Describe a setting nobody knows."""
+    """Describe an unknown setting."""
     fix = choice_fix(key.rpartition(".")[2], allowed)
     return SettingError(scrub(f"unknown setting {key} = {value}"), code="TG-SETTING-UNKNOWN", where=where, fix=fix)
 

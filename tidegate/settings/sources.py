@@ -2,7 +2,7 @@
 Where settings come from: the embedded stack, ``tidegate.toml``, ``TIDEGATE_*`` variables, flags; the later wins.
 
 Each source is read into a :class:`Layer`: values by key path, each with its origin in words a user can find again
-(``tidegate.toml:12``). Law: reading a source judges no value, only whether it can be read and whom it addresses.
+(``tidegate.toml:12``). Law: reading a source judges no value, only whether it can be read and which setting it names.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ordering.errors import SettingError
 from tidegate.secret_masking import has_password, is_secret_key, remember
 from tidegate.settings.problems import choice_fix, exposed_secret, unknown_setting, wrong_value
 
+# A setting's name, step by step; what stands below a free table is one step: ("kafka", "client", "sasl.password").
 Key = tuple[str, ...]
-"""A setting's name, step by step; what stands below a free table is one step: ("kafka", "client", "sasl.password")."""
 
 ENV_PREFIX = "TIDEGATE_"
 CONFIG_VARIABLE = "TIDEGATE_CONFIG"
@@ -315,7 +315,7 @@ def resolve_secrets(layer: Layer, env: Mapping[str, str], *, private: bool) -> N
 
 
 def _exposes_secret(key: Key, value: object) -> bool:
-    """Tell whether *value*, as written, holds a secret."""
+    """Return whether *value*, as written, holds a secret."""
     if is_secret_key(dotted(key)):
         return isinstance(value, str | int | float) and not isinstance(value, bool) and value != ""
     return isinstance(value, str) and has_password(value)

@@ -3,7 +3,7 @@ Which memory allocator the workers run on: jemalloc where the machine has it.
 
 Records are allocated by the thread that works and freed by librdkafka's, or the other way round, four pieces of memory an
 event. The C library's allocator takes a lock and sweeps its lists for each; jemalloc takes a third of the job's CPU less,
-and the C library a sixth less once it is told to keep no lists of small pieces (docs/performance.md).
+and the C library a sixth less without lists of small pieces (docs/performance.md).
 
 Law: results do not depend on it, what a user has preloaded or tuned stays, and nothing fails where there is no jemalloc.
 """
@@ -14,10 +14,10 @@ import ctypes.util
 from collections.abc import Mapping
 
 _ALLOCATORS = "jemalloc", "tcmalloc", "mimalloc"
+# As many heaps as a worker has busy threads: one for each of librdkafka's threads would cost memory.
 _JEMALLOC = "narenas:4"
-"""As many heaps as a worker has busy threads: one for each of librdkafka's threads would cost memory."""
+# Largest piece that is kept in lists which the frees of other threads must sweep up.
 _C_LIBRARY = "glibc.malloc.mxfast=0"
-"""Largest piece that is kept in lists which the frees of other threads must sweep up."""
 
 
 def allocator_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,5 +1,5 @@
 """
-What the planners of both jobs have in common with Spark's data source interface.
+Planners as Spark's data sources.
 
 A planner hands out ranges, a few tiny rows a batch, so one task is enough for all of them; and it carries its plan
 inside the class it is registered as, because Spark shows a source's options in query plans and the plan holds secrets.
@@ -21,10 +21,10 @@ from pyspark.sql.types import StructType
 from ordering.ticks import SECOND_US
 
 SOURCE_NAME = "tidegate_ranges"
+# Spark asks again that often while it is too early: it must be able to stop meanwhile.
 _NAP_S = 0.1
-"""Spark asks again that often while it is too early: it must be able to stop meanwhile."""
+# Where nothing has come for so long, so much of it may pass until the next look: each look asks the brokers.
 _NAP_GROWTH = 0.05
-"""Where nothing has come for so long, so much of it may pass until the next look: each look asks the brokers."""
 
 
 class Ranges(InputPartition):
@@ -56,7 +56,7 @@ class RangePlanner(ABC):
 
     @abstractmethod
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the present end as the end."""
+        """Fix the present end as the job's end."""
 
     @abstractmethod
     def plan_end(self, start: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
     """
     A planner as Spark knows it. It is made when it is first asked for anything: where only reading is planned, never.
 
-    It also keeps the time between batches, by a clock that nobody sets: Spark's own trigger stands still for as long as
+    It also keeps the time between batches, by the monotonic clock: Spark's own trigger stands still for as long as
     the wall clock is set back.
 
     Args:
@@ -92,7 +92,7 @@ class PacedPlanner(RangeHandOut, SupportsTriggerAvailableNow):
         return self._planner.initialOffset()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Take the present end as the end."""
+        """Fix the present end as the job's end."""
         self._planner.prepareForTriggerAvailableNow()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:

@@ -25,8 +25,8 @@ _CODE = re.compile(r"(?:(\w+): )?(TG-[A-Z-]+): (.*?)(?:\n|$)((?:  (?:where|fix|e
 FAILURE_FILE = "failure.log"
 _STARTS_MAX = 12
 _NO_SPACE = "No space left on device"
+# What a call of a JVM that has ended raises.
 _JVM_GONE = (Py4JNetworkError, ConnectionError)
-"""What a call of a JVM that has ended raises."""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*$", re.MULTILINE)
 _PART = re.compile(r"  (where|fix|example): (.*)")
 
@@ -78,7 +78,7 @@ class DrivenQuery:
         name: What it is called where several are driven.
         start: Starts the query from its checkpoint.
         folder: The job's checkpoint folder; if the query fails, Spark's whole report is left there.
-        on_failure: Told if it is this query that fails.
+        on_failure: Called if this query fails.
     """
 
     name: str
@@ -133,7 +133,7 @@ class _RunningQuery:
             return bool((wait or not self._query.isActive) and self._query.awaitTermination(timeout=1))
         except (PySparkException, Py4JError, *_JVM_GONE) as error:
             if self._stop.is_asked:
-                # Who manages services asks all processes of a job to end, the JVM and the workers too.
+                # A service manager signals all processes of a job, the JVM and the workers too.
                 get_logger("spark").info("the batch under way was cut off: the next start runs it again", job=self._job.name)
                 return True
             self._restart_or_raise(error)
@@ -146,7 +146,7 @@ class _RunningQuery:
             self._query.stop()
 
     def _restart_or_raise(self, error: Exception) -> None:
-        """Return where starting again is safe and may help; else raise what the job has to say."""
+        """Return if starting again is safe and may help; else raise the job's error."""
         text = str(error)
         # Spark gives a Python process ten seconds to start, which a busy machine may not keep.
         if SLOW_START not in text or self._starts == _STARTS_MAX or self._stop.is_asked:
@@ -158,7 +158,7 @@ class _RunningQuery:
         )
 
     def _job_error(self, error: Exception, text: str) -> TidegateError:
-        """Leave the report where there is room for it; return what the job has to say."""
+        """Write Spark's report if there is room for it; return the error to raise."""
         report = self._job.folder / FAILURE_FILE
         try:
             report.write_text(scrub(text))

@@ -1,8 +1,8 @@
 """
 Spark started beside everything else: its JVM takes seconds, in which a job that comes back can look at its topics.
 
-Law: what the job itself says goes to the terminal all the while. Where the job is refused meanwhile nobody waits for Spark:
-its JVM ends with the process.
+Law: the job's own output still goes to the terminal. If the job is refused meanwhile, nothing waits for Spark: its JVM ends with
+the process.
 """
 
 from __future__ import annotations

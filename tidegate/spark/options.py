@@ -46,7 +46,7 @@ FIXED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.python.worker.reuse": "true",
     # On a TCP port the JVM takes whoever connects for its own worker: the first four bytes of a scraper's request are then a
-    # length of a gigabyte, which ends the job. The server of the state authenticates nobody either.
+    # length of a gigabyte, which ends the job. The server of the state does not authenticate either.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.unix.domain.socket.dir": SOCKETS,
     # Only some kinds of worker get this option, and those that do would need a daemon of their own.

@@ -1,5 +1,5 @@
 """
-The Spark session both jobs run in, and what Spark must be told so that results do not depend on it.
+The Spark session both jobs run in, set up so that results do not depend on Spark.
 
 Spark schedules, keeps state and checkpoints; it never sees a single event. Its own watermark is not used (it is a
 maximum over all partitions and moves per batch), nor its timers: the source's offset is the only clock.
@@ -106,7 +106,7 @@ def start_session(settings: Settings, job: str, folder: Path) -> SparkSession:
 
 def _warm_worker(spark: SparkSession) -> None:
     """Have Spark start a Python worker: that imports for a second, in which the first batch is planned."""
-    with suppress(Exception):  # the job itself tells what is wrong
+    with suppress(Exception):  # the job itself reports what is wrong
         spark.sparkContext.parallelize([0], 1).count()
 
 

@@ -1,7 +1,7 @@
 """
 A real Apache Kafka (KRaft, one node) and a real Valkey on this machine, without containers: the embedded stack.
 
-Everything of one stack lives in one folder: data, logs, and ``stack.json``, which tells ports and processes. The
+Everything of one stack lives in one folder: data, logs, and ``stack.json`` with ports and processes. The
 servers outlive the program that started them. Law: one folder has at most one Kafka and one Valkey running; starting
 it again finds them, and nothing that is not ours is ever stopped.
 
@@ -111,7 +111,7 @@ class EmbeddedStack:
         """
         Return the stack that runs in *directory*, or None; asks the system for processes, not the servers for health.
 
-        One server is enough: where the other has died, nobody is to be sent to a stranger at a default port instead.
+        One server is enough: if the other has died, its default port may belong to a stranger.
         """
         stack = cls(directory)
         names = ("kafka", "redis")
@@ -145,7 +145,7 @@ class EmbeddedStack:
 
     def start(self, progress: Progress = lambda step: None) -> None:
         """
-        Start what is not running and return once both answer; *progress* is told each step in a few words.
+        Start what is not running and return once both answer; *progress* gets each step in a few words.
 
         Raises:
             StackError: No Java, a wrong checksum, a taken port, or a server that does not come up.
@@ -351,7 +351,7 @@ class EmbeddedStack:
 
 def free_port(other_than: Collection[int] = ()) -> int:
     """
-    Return a loopback port that nobody has, below those that connections are given: so a server that ends finds it free again.
+    Return a free loopback port, below those that the system gives to connections: so a server that restarts finds it free again.
 
     Args:
         other_than: Ports that are spoken for.

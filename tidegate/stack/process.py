@@ -1,7 +1,7 @@
 """
 A server that outlives the program that started it, and is found again by whoever comes later.
 
-A pid alone proves nothing: it may have been given to somebody else since. A recorded process is ours only if the pid
+A pid alone proves nothing: the system may have given it to another process since. A recorded process is ours only if the pid
 exists, started when we recorded it, and has our configuration file on its command line; nothing else is ever signalled.
 """
 
@@ -18,8 +18,8 @@ import psutil
 
 from tidegate.stack.jars import StackError
 
+# The kernel's start times follow the wall clock, which may have been set since.
 _START_TOLERANCE_S = 5.0
-"""The start time the kernel tells follows the wall clock, which may have been set since."""
 _POLL_S = 0.05
 _SETTLE_S = 1.0
 _FEW_LINES = 5
@@ -34,7 +34,7 @@ class ServerProcess:
     marker: str
 
     def process(self) -> psutil.Process | None:
-        """Return the running process, or None if it has ended or the pid belongs to somebody else."""
+        """Return the running process, or None if it has ended or the pid belongs to another process."""
         try:
             process = psutil.Process(self.pid)
             is_ours = abs(process.create_time() - self.started_s) < _START_TOLERANCE_S and self.marker in process.cmdline()
@@ -66,7 +66,7 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerP
 
     Args:
         command: The program and its arguments, *marker* among them.
-        marker: The configuration file that tells this server from every other process.
+        marker: The configuration file by which this server is recognized.
         output: The file that takes what the program prints.
     """
     with output.open("ab") as sink:
@@ -79,7 +79,7 @@ def launch(command: Sequence[str | Path], marker: Path, output: Path) -> ServerP
             start_new_session=True,
         )
     started_s = psutil.Process(child.pid).create_time()
-    child.returncode = 0  # the child is nobody's to wait for; psutil reaps it if we are still here when it ends
+    child.returncode = 0  # Popen must not wait for it: psutil reaps the child if this program still runs when it ends
     server = ServerProcess(child.pid, started_s, str(marker))
     # The system says that the program was loaded a moment before it shows the new command line.
     deadline_s = time.monotonic() + _SETTLE_S
@@ -110,7 +110,7 @@ def wait_healthy(name: str, server: ServerProcess, is_healthy: Callable[[], bool
 
 
 def is_listening(port: int) -> bool:
-    """Tell whether somebody accepts connections on the loopback *port*."""
+    """Return whether a server accepts connections on the loopback *port*."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=1).close()
     except OSError:
@@ -119,7 +119,7 @@ def is_listening(port: int) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether the loopback *port* can be bound by a server now."""
+    """Return whether the loopback *port* can be bound by a server now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,8 +1,8 @@
 """
 The embedded stack behind locks: SCRAM and client certificates at Kafka, its authorizer on, users of an ACL in Valkey.
 
-It is for trying out what a cluster with security needs, and for the tests that do. Law: nobody gets in without a password
-or a certificate, the brokers' own connections included; passwords reach neither a configuration file nor a command line.
+It is for trials and tests of a secured cluster. Law: no connection without a password or a certificate, not even the brokers'
+own; passwords reach neither a configuration file nor a command line.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from tidegate.secret_masking import Secrets
 
+# May do everything at Kafka; needs a password in :attr:`StackSecurity.users`.
 SUPER_USER = "admin"
-"""May do everything at Kafka; needs a password in :attr:`StackSecurity.users`."""
 _ITERATIONS = 4096
 
 _KAFKA_PROPERTIES = """\
@@ -76,7 +76,7 @@ class StackSecurity:
         )
 
     def scram_arguments(self) -> list[str]:
-        """Return the arguments by which Kafka's storage tool learns the users: salted passwords, which do not tell the password."""
+        """Return the arguments by which Kafka's storage tool learns the users: salted hashes of passwords."""
         arguments = []
         for name, password in self.users.items():
             salt = secrets.token_bytes(16)
@@ -104,7 +104,7 @@ class StackSecurity:
 
 
 def redis_password(password: str) -> str:
-    """Return the rule that lets a Valkey user in with *password*, without telling it."""
+    """Return the rule that lets a Valkey user in with *password*, which it does not show."""
     return f"#{hashlib.sha256(password.encode()).hexdigest()}"
 
 

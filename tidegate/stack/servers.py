@@ -15,8 +15,8 @@ from pathlib import Path
 from tidegate.stack.jars import StackError
 from tidegate.stack.security import SUPER_USER, StackSecurity
 
+# Measured over 8 M records of 60 bytes: 0.85 s of CPU per million, against 1.06 with the second compiler; G1 takes 130 MB more.
 _JVM = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
-"""Measured over 8 M records of 60 bytes: 0.85 s of CPU per million, against 1.06 with the second compiler; G1 takes 130 MB more."""
 
 _KAFKA_LISTENERS = """\
 process.roles=broker,controller
@@ -131,7 +131,7 @@ def kafka_command(java: Path, jars: Path, properties: Path, heap: str) -> list[s
 
 
 def kafka_answers(bootstrap: str, security: StackSecurity | None = None) -> bool:
-    """Tell whether a broker at *bootstrap* serves metadata."""
+    """Return whether a broker at *bootstrap* serves metadata."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -173,7 +173,7 @@ def valkey_binary() -> Path:
 
 
 def redis_answers(url: str) -> bool:
-    """Tell whether a server at *url* has loaded its data and answers; that it wants a password is an answer."""
+    """Return whether a server at *url* has loaded its data and answers; that it wants a password is an answer."""
     import redis
 
     try:

@@ -16,8 +16,8 @@ from tidegate.settings.kinds import Kind, NotAllowed
 
 FieldType = Literal["bigint", "float", "nvarchar(max)", "datetime", "bit", "record", "array"]
 Count = Annotated[int, Field(ge=1), Kind("count")]
+# The setting at fault, what is wrong, the fix.
 Conflict = tuple[str, str, str]
-"""The setting at fault, what is wrong, the fix."""
 
 
 class Contradiction(ValueError):
@@ -40,8 +40,8 @@ def _check_name(name: str) -> str:
     return name
 
 
+# The name of an input or output, as queries say it.
 Name = Annotated[str, AfterValidator(_check_name)]
-"""The name of an input or output, as queries say it."""
 
 
 class _CertificateFiles(Protocol):

@@ -111,7 +111,7 @@ class InputSettings(Table):
         description="Field with the event time, or an expression over the payload; absent: events are taken in arrival order.",
     )
     timestamp_format: Literal["auto", "iso", "s", "ms", "us", "ns"] = Field(
-        default="auto", description="How event time is written: ISO-8601 text, or a number since 1970; auto: told from each value."
+        default="auto", description="How event time is written: ISO-8601 text, or a number since 1970; auto: recognized from each value."
     )
     shape: Literal["point", "interval", "edge"] = Field(
         default="point", description="What an event is in time: an instant, a span with both ends, or one end of a span."
@@ -130,7 +130,7 @@ class InputSettings(Table):
     late_action: Literal["adjust", "drop"] = Field(
         default="adjust", description="What happens to a late event: lifted to arrival - late, or dropped."
     )
-    reorder_us: Duration = Field(default=0, description="How long events are held to be put in order; adds this much delay.")
+    reorder_us: Duration = Field(default=0, description="How long events are held so that they can be put in order; adds this much delay.")
     out_of_order_action: Literal["adjust", "drop"] = Field(
         default="adjust", description="What happens to an event below the watermark: lifted to it, or dropped."
     )
@@ -152,7 +152,8 @@ class InputSettings(Table):
     )
     cti_delay_us: DelayOrTick = Field(
         default=0,
-        description="How far CTIs stay behind the watermark; -1us changes events: each is final by itself, its equals are out of order.",
+        description="How far CTIs stay behind the watermark. -1us also changes events: each is final at once, so "
+        "a later event with the same time is out of order.",
     )
     cti_list_substreams: Switch = Field(
         default=False, description="Whether CTIs list the substreams whose watermark is ahead of what their events show."
@@ -165,7 +166,7 @@ class InputSettings(Table):
         default=500 * MILLISECOND_US, description="How far an estimate stays behind the elapsed time (plus 0.1 % of the silence)."
     )
     discovery_cadence_us: Duration = Field(
-        default=10 * SECOND_US, description="How often is looked for new partitions, and for new topics that topic_pattern matches."
+        default=10 * SECOND_US, description="How often to look for new partitions, and for new topics that topic_pattern matches."
     )
     dead_letter_topic: Annotated[Topic, Kind('topic name; default: the ordered topic\'s name + ".dead"')] = Field(
         default_factory=_default_dead_letter_topic, description="Kafka topic for records that cannot be read, with the reason."
@@ -173,8 +174,8 @@ class InputSettings(Table):
     max_events_per_batch: Count = Field(default=1_000_000, description="Most events one batch reads, over all partitions of the input.")
     journal_outage: Literal["go_on", "pause"] = Field(
         default="go_on",
-        description="What happens while Redis does not answer; go_on: records nobody has judged before are ordered on, without idle "
-        "estimates; pause: nothing is. Where arrival is ingest nothing ever is.",
+        description="What happens while Redis does not answer; go_on: records that no run has judged before are still ordered, without "
+        "idle estimates; pause: none is. With arrival = ingest none ever is.",
     )
     record_bytes_max: Annotated[Size | None, Field(ge=1024), Kind("size; default: what the raw topics take at the first start")] = Field(
         default=None, description="Key and value of an ordered event have at most so many bytes together; larger ones are dead letters."
@@ -308,7 +309,7 @@ class InputSettings(Table):
 
     @property
     def span_kind(self) -> FactKind:
-        """What the moment at which a range is first planned means: its records' arrival, or what absurd ones are told by."""
+        """The fact that holds when a range was first planned: its records' arrival, or the clock that judges absurd timestamps."""
         return FactKind.STAMP if self.arrival == "ingest" else FactKind.VERDICT
 
     @property

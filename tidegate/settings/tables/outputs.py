@@ -40,15 +40,15 @@ class OutputSettings(Table):
         description="Topic for consumers who know nothing of Tidegate: results alone, a transaction for each span; made when missing.",
     )
     sink: Annotated[str | None, Kind("name; default: none")] = Field(
-        default=None, description="A further destination: console, or one that an installed package offers."
+        default=None, description="A further destination: console, or the name of a sink from an installed package."
     )
-    sink_options: dict[str, str] = Field(default_factory=dict, description="What that destination is told.")
+    sink_options: dict[str, str] = Field(default_factory=dict, description="Options of that destination.")
     cti_every_events: Annotated[Count | None, Kind("count; default: each CTI of the input")] = Field(
-        default=None, description="The query heeds a channel's CTI only after so many events of it; whatever its input's settings are."
+        default=None, description="The query acts on a channel's CTI only after so many of its events, whatever the settings of the input."
     )
     cti_every_us: Annotated[Duration | None, Kind("duration; default: each CTI of the input")] = Field(
         default=None,
-        description="The query heeds a channel's CTI only when it enters another span of this length, counted from 1970.",
+        description="The query acts on a channel's CTI only when it enters another span of this length, counted from 1970.",
     )
     cti_delay_us: Duration = Field(default=0, description="How far the query's progress stays behind the CTIs of its input.")
 

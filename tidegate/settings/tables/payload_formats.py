@@ -2,7 +2,7 @@
 How the payloads of an input are written: the settings beside ``format``, what they need of each other, and which fields
 are read.
 
-Law: settings that passed name only fields that a payload of that format can have, as far as the settings alone can tell.
+Law: settings that passed name only fields that a payload of that format can have, as far as the settings alone show.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tidegate.settings.kinds import Kind, NotAllowed
 from tidegate.settings.problems import nearest_word
 from tidegate.settings.tables.base import Conflict, FieldType
 
+# Settings that mean something for one format only.
 FORMATS_OF = {"csv_columns": "csv", "csv_delimiter": "csv", "avro_schema": "avro"}
-"""Settings that mean something for one format only."""
 
 
 def _parse_event_time(value: object) -> str:

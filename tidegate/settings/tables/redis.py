@@ -51,7 +51,7 @@ class RedisSettings(Table):
         return self.url.get_secret_value()
 
     def client_options(self) -> Secrets:
-        """Return what the client is told beside the URL, secrets included."""
+        """Return the client's options beside the URL, secrets included."""
         options = {
             "username": self.username,
             "password": _reveal_secret(self.password),
