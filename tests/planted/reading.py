@@ -24,7 +24,7 @@ READING = [
         "protocol/reader.py",
         "np.arange(start + last + 1 - first, start + length)",
         "np.arange(start, start + length)",
-        _ANY_LOG,
+        READER + "test_a_rewrite_after_a_gap_is_accepted_from_the_first_missing_event",
     ),
     Bug(
         "reader-cti-too-early",

@@ -222,6 +222,15 @@ def test_a_finished_channel_finishes_the_reader() -> None:
     assert [read(lines[:upto], 0, 1, None)[0].finished for upto in range(4)] == [False, False, False, True]
 
 
+def test_a_rewrite_after_a_gap_is_accepted_from_the_first_missing_event() -> None:
+    """Level 1: what lies beyond the gap is ignored, what was accepted before is skipped."""
+    lines: list[Line] = [(offset, Event(0, seq, 10 + seq)) for offset, seq in enumerate([0, 1, 5, 1, 2, 3])]
+    log, _ = log_columns(lines)
+    reader = PartitionReader(0, 1)
+    assert reader.accept(log).rows.tolist() == [0, 1, 4, 5]
+    assert (reader.last(0), reader.duplicates, reader.gaps) == (3, 1, 1)
+
+
 def test_a_state_of_another_version_is_refused() -> None:
     """A saved state that this program does not know is an error, never a guess."""
     for version in (b"0", b"2", b"99"):
