@@ -289,7 +289,7 @@ def test_stamps_follow_no_clock_that_goes_back(server: Server) -> None:
 def test_records_without_a_stamp_that_were_judged_are_refused(server: Server) -> None:
     """Nobody may stamp them a second time: the way out is to bring the stamps back."""
     driver = Driver(plan_of(server, arrival="ingest"))
-    RedisJournal.open(driver.plan.redis).close(driver.plan.journal_key(RAW), 30)
+    RedisJournal.open(driver.plan.redis).execute([Close(driver.plan.journal_key(RAW), 30)])
     with pytest.raises(RefusedError) as refusal:
         driver.plan_to(20)
     assert (refusal.value.code, refusal.value.example) == ("TG-JOURNAL-LOST", "tidegate journal rebuild raw")
