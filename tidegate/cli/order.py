@@ -25,26 +25,9 @@ if TYPE_CHECKING:  # numpy and Arrow are loaded only by a run, not by --help
     from tidegate.order.walk import FileWalk
 
 
-class Unit(StrEnum):
-    """How times are written."""
-
-    AUTO = "auto"
-    ISO = "iso"
-    S = "s"
-    MS = "ms"
-    US = "us"
-    NS = "ns"
-
-
-class InputFormat(StrEnum):
-    """How a file holds its records."""
-
-    NDJSON = "ndjson"
-    JSON = "json"
-    JSONL = "jsonl"
-    CSV = "csv"
-    TSV = "tsv"
-    PARQUET = "parquet"
+# How times are written, and how a file holds its records; the values are the names in small letters.
+Unit = StrEnum("Unit", "AUTO ISO S MS US NS")
+InputFormat = StrEnum("InputFormat", "NDJSON JSON JSONL CSV TSV PARQUET")
 
 
 def order(

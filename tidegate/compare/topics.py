@@ -192,7 +192,7 @@ def _compare_channel(comparison: Comparison, a: Side, b: Side, number: int, part
 
 
 def _shorter_has_ended(channels: list[Channel | None]) -> bool:
-    """Return whether the shorter channel has ended, so that it will never have what the longer one has."""
+    # What the longer channel has will then never come.
     shorter = min(channels, key=lambda channel: channel.digest.count if channel else 0)
     return shorter is not None and shorter.has_ended
 

@@ -12,8 +12,8 @@ from typing import Any
 from ordering.model.step import Counts
 from tidegate.order.blocks import Records
 
+# Takes how many records have been read of each file.
 Show = Callable[[Sequence[int]], None]
-"""Takes how many records have been read of each file."""
 
 
 @contextmanager
