@@ -74,6 +74,7 @@ class Block:
         line: Where each record begins.
         text: The record as JSON: of NDJSON the line's own bytes.
         fault: Why it cannot be read; None: it can.
+        is_plain: Whether no record has a fault, and their lines follow each other.
     """
 
     line: list[int] = field(default_factory=list)
@@ -81,11 +82,12 @@ class Block:
     fault: list[Fault | None] = field(default_factory=list)
     _fields: list[dict[str, Any] | None] | None = field(default_factory=list)
     _payloads: pa.Array | None = None
+    is_plain: bool = False
 
     @classmethod
     def of_plain(cls, first_line: int, text: list[bytes], payloads: pa.Array) -> Block:
         """Return a block of JSON objects that every parser reads alike, so that their fields need be read only if asked for."""
-        return cls(list(range(first_line, first_line + len(text))), text, [None] * len(text), None, payloads)
+        return cls(list(range(first_line, first_line + len(text))), text, [None] * len(text), None, payloads, is_plain=True)
 
     def __len__(self) -> int:
         return len(self.line)

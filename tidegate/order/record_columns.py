@@ -38,9 +38,14 @@ class RecordColumns:
 
     def __init__(self, block: Block, value: Payload) -> None:
         self.block, self.value = block, value
-        self.line: Ints = np.array(block.line, dtype=np.int64)
-        self.reason: list[str] = [fault.value if fault else "" for fault in block.fault]
-        self.is_bad: Mask = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
+        self.reason: list[str]
+        if block.is_plain:  # nothing need be looked at record by record
+            self.line: Ints = np.arange(block.line[0], block.line[0] + len(block))
+            self.reason, self.is_bad = [""] * len(block), np.zeros(len(block), dtype=np.bool_)
+        else:
+            self.line = np.array(block.line, dtype=np.int64)
+            self.reason = [fault.value if fault else "" for fault in block.fault]
+            self.is_bad = np.array([fault is not None for fault in block.fault], dtype=np.bool_)
         self.is_walked: Mask = ~self.is_bad
         self.arrival_us: Ints = np.full(len(block), NEVER, dtype=np.int64)
         self.event_us: Ints | None = None
