@@ -1,1 +1,5 @@
-"""Destinations of ordered events and results, each with its idempotence contract."""
+"""
+Destinations of final results, each with its idempotence contract (``base``); to add one, write a module and name it in ``registry``.
+
+Queries and commands may come in.
+"""

@@ -1,1 +1,1 @@
-"""What both jobs stand on, and the command line (cli, local, order, compare)."""
+"""The platform that both jobs stand on, from settings to Spark; and above the jobs the commands (cli, local, order, compare)."""

@@ -1,1 +1,5 @@
-"""What lies in a checkpoint's folder: settings it is bound to, known topics, spilled batches."""
+"""
+A job's checkpoint folder: the settings and topics it is bound to, its output start, and events that memory has no room for.
+
+Jobs and commands may come in.
+"""

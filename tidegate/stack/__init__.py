@@ -1,1 +1,5 @@
-"""The embedded stack: Kafka and Valkey started from here."""
+"""
+The embedded stack: a real Kafka and Valkey on this machine (``tidegate up``), their jars, processes, configuration and users.
+
+Settings look for its addresses here; commands and tests start it.
+"""
