@@ -194,7 +194,7 @@ def test_nothing_is_waited_for_that_comes_after_a_range(properties: dict[str, st
     producer.discard()
     library, own = native.usable_library(), {**properties, "group.id": "paths", "enable.auto.commit": "false"}
     source: Any = None if library is None else NativeSource(library, own)
-    consumer = MessageConsumer(own, topic, 0, False) if source is None else source.consumer(topic, 0, False, 100)
+    consumer = MessageConsumer(own, topic, 0, False) if source is None else source.open_consumer(topic, 0, False, 100)
     consumer.assign(0)
     since_s, taken = time.monotonic(), 0
     while taken < 3:
