@@ -42,7 +42,16 @@ def codes_in_code() -> set[str]:
                 if isinstance(node, ast.keyword) and node.arg == "code" and isinstance(node.value, ast.Constant):
                     code = str(node.value.value)
                     found.add(code if code.startswith("TG-") or not code else QUERY_PREFIX + code)
+                if isinstance(node, ast.Call) and (code := script_error(node)):
+                    found.add(QUERY_PREFIX + code)
     return found - {""}
+
+
+def script_error(call: ast.Call) -> str | None:
+    """Return the code that a call of ``Source.error`` gives to a script's error; None if it is another call."""
+    first = call.args[0] if call.args else None
+    is_error = isinstance(call.func, ast.Attribute) and call.func.attr == "error"
+    return first.value if is_error and isinstance(first, ast.Constant) and re.fullmatch(r"[A-Z-]+", str(first.value)) else None
 
 
 def codes_in_docs() -> set[str]:
@@ -66,6 +75,13 @@ def test_every_link_of_a_page_leads_to_a_file_or_heading(page: Path) -> None:
         if not there.exists() or (heading and heading not in _headings(there)):
             broken.append(target)
     assert not broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_of_a_page_is_there(page: Path) -> None:
+    """A page names files and folders of the repository as they are called now."""
+    named = re.findall(rf"`((?:{'|'.join(PACKAGES)}|tests|benchmarks|examples|docs|deploy|scripts)/[\w./*-]+)`", page.read_text("utf-8"))
+    assert not [path for path in named if not list(ROOT.glob(path.rstrip("/")))]
 
 
 def _headings(page: Path) -> set[str]:
