@@ -1,13 +1,12 @@
 """
 Common keys: expressions by whose values events can be split between buckets, so that rows that meet in a query stay together.
 
-Rows meet where a query groups, joins or looks back. Rows that meet have equal keys there. A key that follows from the event alone
-(:mod:`query.plan.origins`) gives, for each input that takes part, an expression over its events: a *candidate*. A common key is a
+Rows meet where a query groups, joins or looks back, and rows that meet have equal keys there. If a key follows from the event alone
+(:mod:`query.plan.origins`), it gives an expression over the events of each input that takes part: a *candidate*. A common key is a
 candidate at every place where rows of its inputs meet.
 
-Law: rows that meet in any node come from events with equal values of all common keys, and values that count as equal there have
-equal bytes (:mod:`query.columns.encode`). Keys of a join are compared by ``=``, across types, so both sides must have one known
-type.
+Law: rows that meet in any node come from events with equal values of all common keys, and values that count as equal there have equal bytes
+(:mod:`query.columns.encode`). A join compares keys by ``=``, across types, so both sides must have one known type.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class Meeting:
 
     Args:
         inputs: The inputs whose rows meet there.
-        candidates: Keys; rows that differ in one of them do not meet.
+        candidates: The keys: rows that differ in one of them do not meet.
         place: The place, for people.
         hint: Why there are no candidates, if the user can change that.
     """
@@ -51,7 +50,7 @@ class Meeting:
 
 
 def common_keys(plans: Sequence[Plan]) -> Keys | str:
-    """Return the common keys of all plans, or as text the place at which rows without a common key meet."""
+    """Return the common keys of all plans, or a text that names the place at which rows without a common key meet."""
     groups: list[Meeting] = []
     for plan in plans:
         for meeting in meetings(plan.root):
@@ -63,14 +62,14 @@ def common_keys(plans: Sequence[Plan]) -> Keys | str:
             groups = [group for group in groups if group not in overlapping] + [Meeting(inputs, candidates, meeting.place)]
     keys: dict[str, tuple[Expr, ...]] = {}
     for group in groups:
-        # A candidate that says nothing of some input would leave its rows without a bucket.
+        # A candidate without an expression for some input would leave the rows of this input without a bucket.
         complete = [candidate for candidate in group.candidates if candidate.keys() == group.inputs]
         keys |= {name: tuple(candidate[name] for candidate in complete) for name in sorted(group.inputs) if complete}
     return keys
 
 
 def meetings(node: Node) -> Iterator[Meeting]:
-    """Yield each place at which rows meet, those below first."""
+    """Yield each place at which rows meet, those of lower nodes first."""
     for child in node.children:
         yield from meetings(child)
     inputs = frozenset(below.input for below in walk(node) if isinstance(below, Scan))
@@ -96,7 +95,7 @@ def meetings(node: Node) -> Iterator[Meeting]:
 
 
 def _candidates(keys: Iterable[Origins]) -> tuple[Candidate, ...]:
-    """Return the candidates among keys: those that are one expression over the events of each input."""
+    """Return the candidates among keys: a key is one if it is a single expression over the events of each input."""
     candidates: list[Candidate] = []
     for key in keys:
         known = dict.fromkeys(origin for origin in key if origin is not None)
@@ -108,6 +107,7 @@ def _candidates(keys: Iterable[Origins]) -> tuple[Candidate, ...]:
 
 def _is_of_one_kind(pair: Origins) -> bool:
     kinds = {None if origin is None else static_kind(origin.expr) for origin in pair}
+    # If a type is unknown (None), = may convert values, and values that it finds equal may have different bytes.
     return len(kinds) == 1 and not kinds & {None, *_INCOMPARABLE}
 
 
@@ -118,7 +118,7 @@ def _obstacle(meeting: Meeting, groups: Sequence[Meeting]) -> str:
 
 
 def _shared_candidates(meeting: Meeting, groups: Sequence[Meeting]) -> tuple[Candidate, ...]:
-    """Return the candidates of a meeting that are candidates in *groups* too, joined with those."""
+    """Join the candidates of a meeting with those of *groups*; return the ones that agree with every group."""
     candidates = meeting.candidates
     for group in groups:
         pairs = [(left, right) for right in group.candidates for left in candidates]
@@ -128,6 +128,6 @@ def _shared_candidates(meeting: Meeting, groups: Sequence[Meeting]) -> tuple[Can
 
 
 def _agree(left: Candidate, right: Candidate) -> bool:
-    """Tell whether two candidates have inputs in common, and the same expression for each of these."""
+    """Return whether two candidates have inputs in common and the same expression for each of them."""
     shared = left.keys() & right.keys()
     return bool(shared) and all(left[name] == right[name] for name in shared)

@@ -1,8 +1,7 @@
 """
-The part of a plan's fingerprint that its text does not show: the declared types of the fields that it reads, and whether
-comparisons of texts ignore case.
+The part of a plan's fingerprint that its text does not show: declared types of fields, and whether comparisons of texts ignore case.
 
-Law: two scripts whose plans print alike and that agree in this compute the same.
+Law: two scripts whose plans print alike and that agree in this part compute the same.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from dataclasses import fields
 from query.plan.nodes import Column, Plan, walk
 from tidegate.expressions.tree import Call, Cast, Expr
 
-# The function that texts pass through to be compared without regard to case.
+# The function that folds the case of texts before they are compared.
 FOLD = "fold"
 
 
 def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
-    """Return both as text, by the names under which a checkpoint records them."""
+    """Return both parts as text, under the names by which a checkpoint records them."""
     nodes = dict.fromkeys(node for plan in plans for node in walk(plan.root))
     exprs = [expr for node in nodes for field in fields(node) for expr in _parts(getattr(node, field.name))]  # type: ignore[arg-type]
     types = dict.fromkeys(f"{expr.arg} {expr.kind.asa_name}" for expr in exprs if isinstance(expr, Cast) and expr.declared)
@@ -27,7 +26,7 @@ def types_and_case(plans: Sequence[Plan]) -> dict[str, str]:
 
 
 def _parts(value: object) -> Iterator[Expr]:
-    """Yield every expression that a field of a node holds, and every part of it."""
+    """Yield every expression in the value of a node's field, and every part of it."""
     if isinstance(value, Column):
         value = value.expr
     if isinstance(value, Expr):

@@ -2,10 +2,9 @@
 Time bounds of a join: how far apart in time matching rows may be.
 
 A bound holds for a left and a right row if ``low <= DATEDIFF(unit, left, right) <= high``. DATEDIFF counts crossed boundaries:
-``floor(right / unit) - floor(left / unit)``. So the right times that match one left time are whole units, and the other way round.
+``floor(right / unit) - floor(left / unit)``. So the right times that match one left time are whole units, and vice versa.
 
-Law: *right* lies in ``right_range(left)`` exactly if *left* lies in ``left_range(right)``, which is exactly if every bound
-holds.
+Law: *right* lies in ``right_range(left)`` if and only if *left* lies in ``left_range(right)``, and if and only if every bound holds.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ class Bound:
 
     Args:
         unit: The unit as DATEDIFF spells it.
-        unit_us: Its length, microseconds.
+        unit_us: Its length.
         offset_us: Added to a time before its units are counted, since weeks do not begin at the epoch.
-        low: Fewest boundaries from left to right; None: no lower end.
-        high: Most boundaries; None: no upper end.
+        low: The fewest boundaries from left to right; None: no lower end.
+        high: The most boundaries; None: no upper end.
     """
 
     unit: str
@@ -46,7 +45,7 @@ class Bound:
         return Bound(self.unit, self.unit_us, self.offset_us, _negate(self.high), _negate(self.low))
 
     def starts(self, units: Ticks) -> Ticks:
-        """Return where these units begin."""
+        """Return the instants at which these units begin."""
         return units * self.unit_us - self.offset_us
 
     def units(self, system_us: Ticks) -> Ticks:
@@ -61,29 +60,24 @@ class Bound:
 
 @dataclass(frozen=True)
 class Bounds:
-    """
-    All bounds of a join; at least one has a lower end and at least one an upper end.
-
-    Args:
-        parts: The bounds.
-    """
+    """All bounds of a join; at least one has a lower end and at least one has an upper end."""
 
     parts: tuple[Bound, ...]
 
     @property
     def after_us(self) -> int:
-        """A matching right row comes less than this after the left one, microseconds; 0 or less: it comes before it."""
+        """A matching right row is less than this after the left one, microseconds; if it is 0 or less, the right row is before it."""
         # n boundaries lie less than n + 1 units apart.
         return min((part.high + 1) * part.unit_us for part in self.parts if part.high is not None)
 
     @property
     def before_us(self) -> int:
-        """A matching right row comes less than this before the left one, microseconds; 0 or less: it comes after it."""
+        """A matching right row is less than this before the left one, microseconds; if it is 0 or less, the right row is after it."""
         return min((1 - part.low) * part.unit_us for part in self.parts if part.low is not None)
 
     @property
     def width_us(self) -> int:
-        """Length of the time in which all right rows lie that match one left row, microseconds."""
+        """The length of the time in which all right rows lie that match one left row, microseconds."""
         lengths = [(part.high - part.low + 1) * part.unit_us for part in self.parts if part.low is not None and part.high is not None]
         # Bounds of different units can leave less than each of them alone.
         return min([*lengths, self.after_us + self.before_us])
@@ -93,7 +87,7 @@ class Bounds:
         return _range(self.parts, left_us)
 
     def left_range(self, right_us: Ticks) -> Range:
-        """Return the instants between which left rows match each right one."""
+        """Return the range of instants at which left rows match each right one."""
         return _range([part.swap_sides() for part in self.parts], right_us)
 
     def __str__(self) -> str:

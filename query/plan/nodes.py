@@ -1,13 +1,12 @@
 """
-Plans: what a query computes, as frozen nodes that print themselves. The SQL binder builds them, :mod:`query.engine.program`
-executes them.
+Plans: what a query computes, as frozen nodes that print themselves. The SQL binder builds them, :mod:`query.engine.program` executes them.
 
-A node gives *rows*: each has a System.Timestamp, a place in the node's own fixed order among rows of the same instant, and
-columns. Expressions over a :class:`Scan` read payload fields; over any other node they read the columns of its rows
-(:class:`~tidegate.expressions.tree.Slot`). Nodes that are equal compute the same and are computed once.
+A node gives *rows*: each has a System.Timestamp, a place in the node's fixed order among the rows of its instant, and columns. Expressions
+over a :class:`Scan` read payload fields; over any other node they read the columns of its rows (:class:`~tidegate.expressions.tree.Slot`).
+Nodes that are equal compute the same and are computed once.
 
-The look-back of a plan is what a restart must read again: the time before an output instant in which events can still count for
-it, or ``UNBOUNDED`` if it must read from the beginning.
+The look-back of a plan is the time before an output instant in which events can still count for it, so a restart reads that much again. It
+is ``UNBOUNDED`` if the query must be read from the beginning.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tidegate.expressions.evaluation.static_kinds import static_kind
 from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Aggregate, Analytic, Call, Expr, Slot
 
-# The look-back of a query that can only be computed from the beginning.
+# The look-back of a query that can be computed only from the beginning.
 UNBOUNDED = INFINITY
 
 
@@ -40,7 +39,7 @@ class Column:
 
 
 class Node(Protocol):
-    """A node of a plan; without children, and without events that count later, if it does not say otherwise."""
+    """A node of a plan. By default it has no children and reads nothing of earlier events."""
 
     # Protocols make these class attributes of the nodes, which are dataclasses with slots.
     __slots__ = ()
@@ -56,7 +55,7 @@ class Node(Protocol):
         return 0
 
     def describe(self) -> str:
-        """Return one line; a checkpoint is bound to it."""
+        """Describe the node in one line; a checkpoint is bound to it."""
         ...
 
 
@@ -68,7 +67,6 @@ class SingleInputNode(Node, Protocol):
 
     @property
     def children(self) -> tuple[Node, ...]:
-        """The node below."""
         return (self.child,)
 
 
@@ -86,10 +84,8 @@ class Scan(Node):
     """
     Reads one input in order.
 
-    Args:
-        input: The input's name as it is configured.
-        timestamp_by: The event time of TIMESTAMP BY, or None: arrival, or a result's system timestamp.
-        over: The substream key along which time advances, or None: time advances by the floor.
+    *timestamp_by* is the event time of TIMESTAMP BY; None: arrival time, or a result's system timestamp. *over* is the substream key; None:
+    the watermark follows the floor.
     """
 
     input: str
@@ -103,7 +99,7 @@ class Scan(Node):
 
 @dataclass(frozen=True, slots=True)
 class Filter(SingleInputNode):
-    """Passes on the rows whose predicate is true."""
+    """Passes on the rows for which the predicate is true."""
 
     child: Scan | Filter | Rows
     predicate: Expr
@@ -129,13 +125,13 @@ class WindowedAggregate(SingleInputNode):
     One result per window and group that has rows, at the window's end.
 
     Args:
-        child: Where rows come from.
+        child: The node below.
         window: Which rows belong together in time.
         keys: The grouping keys, computed from a row.
         totals: The aggregates, over values computed from a row.
-        having: Computed from a group; only groups for which it is true give results. None: all.
+        having: Condition on a group, None without HAVING; only groups for which it is true give results.
         columns: The columns of a result, computed from keys, totals and the window's end.
-        over_key: Which key is the substream key; None without OVER.
+        over_key: The number of the key that is the substream key; None without OVER.
     """
 
     child: Scan | Filter | Rows
@@ -159,11 +155,9 @@ class WindowedAggregate(SingleInputNode):
 @dataclass(frozen=True, slots=True)
 class Union(Node):
     """
-    The rows of all parts, duplicates kept; of the same instant in the order of the parts.
+    The rows of all parts, duplicates kept; rows of one instant are in the order of the parts.
 
-    Args:
-        parts: The nodes whose rows are united; all have as many columns.
-        columns: Names of the first part, with a kind if all parts agree in it.
+    All parts have as many columns. *columns* has the names of the first part, and a kind if all parts agree in it.
     """
 
     parts: tuple[Rows, ...]
@@ -182,11 +176,8 @@ class Apply(SingleInputNode):
     """
     Each row below with each element of an array, or each member of a record, that it holds, in their order.
 
-    Args:
-        child: Where rows come from.
-        value: The array or record, as a call of ``array`` or ``record``.
-        outer: Whether a row without elements gives one row, with NULL.
-        name: What the script calls the elements.
+    *value* is the array or record, as a call of ``array`` or ``record``; with *outer* a row without elements gives one row, with NULL;
+    *name* is the script's name of the elements.
     """
 
     child: Rows
@@ -196,7 +187,6 @@ class Apply(SingleInputNode):
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the rows below, then the element's."""
         width = len(self.child.columns)
         added = (Column(f"{self.name}.{name}", Slot(width + i, name, kind)) for i, (name, kind) in enumerate(element_columns(self.value)))
         return (*self.child.columns, *added)
@@ -214,20 +204,13 @@ def element_columns(value: Call) -> tuple[tuple[str, Kind | None], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Analyze(SingleInputNode):
-    """
-    The rows below, each with one more column for each analytic function.
-
-    Args:
-        child: Where rows come from.
-        analytics: The functions, computed from the columns of the rows below.
-    """
+    """The rows below, each with one more column for each analytic function over their columns."""
 
     child: Rows
     analytics: tuple[Analytic, ...]
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Those of the rows below, then one for each function."""
         return (*self.child.columns, *(Column(str(analytic), analytic) for analytic in self.analytics))
 
     @property
@@ -246,7 +229,7 @@ class Join(Node):
     Args:
         left: Gives the left rows.
         right: Gives the right rows.
-        outer: Whether left rows without any match give a row too, with NULL on the right.
+        outer: Whether left rows without a match give a row too, with NULL on the right.
         bounds: How far apart in time matching rows may be.
         keys: Pairs that must be equal: an expression over the left row, and one over the right.
         residual: Another condition, over the columns of both; None: none.
@@ -272,7 +255,7 @@ class Join(Node):
     @property
     def reach_us(self) -> int:
         distance_us = max(0, self.bounds.after_us, self.bounds.before_us + self.left_spread_us)
-        # A left row has no match only if all right rows that could have matched it are known.
+        # A left row is known to be unmatched only when all right rows that could have matched it are known.
         return max(distance_us, self.bounds.width_us) if self.outer else distance_us
 
     def describe(self) -> str:
@@ -282,13 +265,13 @@ class Join(Node):
 
 @dataclass(frozen=True, slots=True)
 class Reference(Node):
-    """The records of a table of reference data; no operator reads them, :class:`ReferenceJoin` looks them up."""
+    """The records of a table of reference data. No operator reads them; :class:`ReferenceJoin` looks them up."""
 
     name: str
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """Records have fields, as events have, and no columns."""
+        """Always empty: records have fields, as events have, and no columns."""
         return ()
 
     def describe(self) -> str:
@@ -303,7 +286,7 @@ class ReferenceJoin(Node):
     Args:
         left: Gives the rows.
         reference: Gives the records: a projection of a :class:`Reference`, perhaps filtered.
-        outer: Whether rows without any match give a row too, with NULL on the right.
+        outer: Whether rows without a match give a row too, with NULL on the right.
         keys: Pairs that must be equal: an expression over the row, and one over the record's columns.
         residual: Another condition, over the columns of both; None: none.
         columns: The row's, then the record's.
@@ -336,21 +319,15 @@ class ReferenceJoin(Node):
 @dataclass(frozen=True, slots=True)
 class Custom(SingleInputNode):
     """
-    The rows of an operator that the script calls by name; see :mod:`query.plan.operator_extensions`.
-
-    Args:
-        child: Gives its input rows.
-        name: The name in the script.
-        arguments: The other arguments, as scripts write them.
-        columns: The columns of its rows.
-        operator: Computes the rows. Name and arguments identify it, so nodes are compared without it.
+    The rows of an operator that the script calls by name (:mod:`query.plan.operator_extensions`), with its other arguments as scripts write
+    them.
     """
 
     child: Rows
     name: str
     arguments: tuple[str, ...]
     columns: tuple[Column, ...]
-    # Two makings of one call are equal nodes and computed once, though their operators are different objects.
+    # Not compared: name and arguments identify the operator, so equal calls are equal nodes and are computed once.
     operator: Operator = field(compare=False, repr=False)
 
     @property
@@ -362,25 +339,25 @@ class Custom(SingleInputNode):
 
 
 def scan_of(node: Node) -> Scan | None:
-    """Return the scan whose events a node takes with nothing but a filter between, None where it takes other nodes' rows."""
+    """Return the scan whose events a node takes, with nothing but filters between; None if it takes rows of other nodes."""
     below = source_of(node) if len(node.children) == 1 else node
     return below if isinstance(below, Scan) else None
 
 
 def predicates_of(node: Node) -> tuple[Expr, ...]:
-    """Return the conditions that input rows of *node* must meet, in the order in which they are evaluated."""
+    """Return the conditions on the input rows of *node*, in the order in which they are evaluated."""
     child = node.children[0]
     return (*predicates_of(child), child.predicate) if isinstance(child, Filter) else ()
 
 
 def source_of(node: Node) -> Node:
-    """Return the node whose rows *node* takes, filters between them left out."""
+    """Return the node whose rows *node* takes, without the filters between them."""
     child = node.children[0]
     return source_of(child) if isinstance(child, Filter) else child
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it, each as often as it is used, the outermost first."""
+    """Yield a node and all nodes below it, each as often as it is used, the outermost first."""
     stack = [node]
     while stack:
         yield (top := stack.pop())
@@ -395,14 +372,14 @@ def lookback_of(node: Node) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One SELECT ... INTO as a whole: its last node and the name of its output."""
+    """One SELECT ... INTO: its last node and the name of its output."""
 
     root: Rows
     output: str
 
     @property
     def scans(self) -> tuple[Scan, ...]:
-        """The inputs it reads, each once, in the order in which the script names them."""
+        """The inputs it reads, each once, in the order of the script."""
         return tuple(dict.fromkeys(node for node in walk(self.root) if isinstance(node, Scan)))
 
     @property
@@ -411,17 +388,15 @@ class Plan:
 
     @property
     def references(self) -> tuple[str, ...]:
-        """The names of the reference tables that it looks rows up in."""
         return tuple(dict.fromkeys(node.name for node in walk(self.root) if isinstance(node, ReferenceJoin)))
 
     @property
     def over(self) -> Expr | None:
-        """The substream key of OVER, or None."""
         return self.scans[0].over
 
     @property
     def lookback_us(self) -> int:
-        """How long before an output instant events can still count for it, in microseconds."""
+        """How long before an output instant events can still count for it, microseconds."""
         return lookback_of(self.root)
 
     @property

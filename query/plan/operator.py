@@ -1,12 +1,12 @@
 """
 The operator: retained rows, and a computation over a finished slice of time.
 
-:meth:`Operator.prepare` turns input rows (events, or another operator's results) into the rows worth keeping,
-:meth:`Operator.rows` computes the results of a slice of time that has become final, :meth:`Operator.expire` drops the kept
-rows that no later result can need. An operator holds no state of its own: the caller keeps the rows.
+:meth:`Operator.prepare` turns input rows (events, or another operator's results) into the rows worth keeping, :meth:`Operator.rows`
+computes the results of a slice of time that has become final, :meth:`Operator.expire` drops the kept rows that no later result can need. An
+operator has no state of its own: the engine keeps the rows.
 
-Law: results depend on the input rows and on which instants are finished, never on how either was cut. Preparing batches and
-concatenating gives what preparing all rows at once gives, and finishing in many steps gives what finishing in one step gives.
+Law: results depend on the input rows and on which instants are finished, not on how either was cut. Preparing batches and concatenating
+gives what preparing all rows at once gives, and finishing in many steps gives what finishing in one step gives.
 """
 
 from __future__ import annotations
@@ -25,45 +25,45 @@ class Operator(ABC):
     """
     One operator of a query.
 
-    Only ``prepare``, ``rows`` and ``expire`` must be written. Everything else has a default that is right for every operator;
-    overriding it makes the engine look at fewer rows. Instances can be pickled.
+    A subclass must write ``prepare``, ``rows`` and ``expire``. Every other member has a default that is right for all operators; an
+    override lets the engine look at fewer rows. Instances can be pickled.
     """
 
     __slots__ = ()
 
     @property
     def sides(self) -> int:
-        """How many other operators' rows it takes; 1 too if it takes events."""
+        """The number of operators whose rows it takes; 1 too if it takes events."""
         return 1
 
     @property
     def reach_us(self) -> int:
-        """How long after an input row its last result can be, microseconds. A restart reads this much more."""
+        """The longest time from an input row to its last result, microseconds. A restart reads this much more."""
         return 0
 
     @property
     def ahead_us(self) -> int:
         """
-        How much later, at least, each result is than the input rows that it is made of, microseconds.
+        The least time from an input row to a result that depends on it, microseconds.
 
-        With all input rows below an instant c it knows its own rows below c + ``ahead_us``, and is asked for them then.
+        If all input rows below an instant c are known, its rows below c + ``ahead_us`` are known, and the engine asks for them.
         """
         return 0
 
     @property
     def key_columns(self) -> tuple[int, ...] | None:
-        """Numbers of input columns; rows that differ in one of them never meet. Empty: any may meet. None: no two rows meet."""
+        """Numbers of input columns; rows that differ in one of them never meet. Empty: any rows may meet. None: no two rows meet."""
         return ()
 
     @property
     def keeps_columns(self) -> bool:
-        """Whether its columns begin with those of the input rows, with the values they have there."""
+        """Whether its columns begin with those of the input rows, with unchanged values."""
         return False
 
     @abstractmethod
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
         """
-        Take rows of one side, in order; return the rows to retain, and the bad rows (``BAD_SCHEMA``).
+        Accept rows of one side, in order; return the rows to retain, and the bad rows (``BAD_SCHEMA``).
 
         Args:
             below: ``query.columns.events.EVENTS_SCHEMA``, or a table of rows (:mod:`query.plan.row_tables`) with ``position``.
@@ -76,8 +76,8 @@ class Operator(ABC):
         Return the results with ``from_us <= system_us < to_us`` of each substream in *closing*.
 
         Args:
-            retained: For each side the retained rows, in order, with ``position``: all that these results can need, and perhaps
-                more: rows that have expired, and rows of later times.
+            retained: The retained rows of each side, in order, with ``position``: all that these results can need, and perhaps more, such
+                as rows that have expired or rows of later times.
             closing: ``sub``, ``from_us``, ``to_us``.
         """
 
@@ -87,52 +87,44 @@ class Operator(ABC):
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
         """
-        Return the first and the last System.Timestamp of results that a retained row can have a part in.
+        Return the first and the last System.Timestamp of results that can depend on a retained row at *instant_us*.
 
-        The engine hands over no rows of other times, and does not ask which of them have expired.
+        The engine passes no rows of other times to :meth:`rows`, and does not ask which of them have expired.
         Law: neither end falls as instants rise; :meth:`expire` keeps no row whose last instant has passed.
-
-        Args:
-            instant_us: The row's ``system_us``.
-            side: Which side's row.
         """
         return instant_us, instant_us + self.reach_us
 
     def may_have_results(self, from_us: int, to_us: int) -> bool:
-        """Tell whether there may be results with ``from_us <= System.Timestamp < to_us``, whatever rows there are."""
+        """Return whether there can be results with ``from_us <= System.Timestamp < to_us``, whatever rows there are."""
         return True
 
     def compact(self, retained: pa.Table, side: int = 0) -> pa.Table:
         """
-        Return fewer rows that stand for those of a piece, or the piece as it is.
+        Return fewer rows that stand for those of a piece, or the piece unchanged.
 
         Law: whichever pieces are compacted, and how often, results are the same bytes.
         """
         return retained
 
-    # Rows on which all results of a slice of time depend alike: the engine computes what stands for them once.
+    # Rows on which all results of a slice depend in the same way: the engine computes once the rows that stand for them.
 
     @property
     def can_summarize(self) -> bool:
-        """Whether fewer rows can ever stand for those on which all results asked for depend alike."""
+        """Whether :meth:`summarize` can ever return fewer rows."""
         return False
 
     def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
         """
-        Tell whether all results with ``from_us <= System.Timestamp < to_us`` depend on some rows in the same way.
-
-        Args:
-            ends_us: The least and the greatest ``system_us`` of the rows.
-            from_us: The first instant of results asked for.
-            to_us: The end of the instants asked for, exclusive.
+        Return whether all results with ``from_us <= System.Timestamp < to_us`` depend in the same way on rows whose least and greatest
+        ``system_us`` are *ends_us*.
         """
         return False
 
     def summarize(self, retained: pa.Table) -> pa.Table:
-        """Return the rows that stand for others that are seen alike."""
+        """Return fewer rows that stand for rows that are seen alike."""
         return retained
 
-    # Many rows of one side, handed over in portions: memory then grows with the largest group only.
+    # Many rows of one side, passed in portions: memory then grows with the largest group only.
 
     @property
     def can_take_portions(self) -> bool:
@@ -140,14 +132,14 @@ class Operator(ABC):
         return False
 
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
-        """Return the portion of each row, 0 to *count* - 1 (255 at most); rows of different portions never meet in a result."""
+        """Return the portion of each row, 0 to *count* - 1 (*count* is 255 at most); rows of different portions never meet in a result."""
         raise NotImplementedError
 
     def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
         """Return what :meth:`rows` would return for the rows of all portions together."""
         raise NotImplementedError
 
-    # Two sides that meet by key: an old row matters only if a row that asks has its key.
+    # Two sides that meet by key: an old row matters only if an asking row of the other side has its key.
 
     @property
     def can_look_up(self) -> bool:
@@ -155,29 +147,31 @@ class Operator(ABC):
         return False
 
     def lookup_keys(self, retained: pa.Table, side: int) -> pa.Table:
-        """Return what rows must agree in to meet: columns of the same names, types and values. Rows that agree may still not meet."""
+        """
+        Return columns in which rows that meet agree, of the same names, types and values on both sides. Rows that agree may still not meet.
+        """
         raise NotImplementedError
 
     def asking_rows(self, retained: pa.Table, closing: pa.Table, side: int) -> Mask:
-        """Tell which rows ask for rows of the other side: those that are new in *closing*, or have their last chance in it."""
+        """Return which rows ask for rows of the other side: those that are new in *closing*, or have their last chance to match in it."""
         raise NotImplementedError
 
     def may_ask(self, instants_us: tuple[int, int], from_us: int, to_us: int, side: int) -> bool:
-        """Tell whether a row between two instants, both included, can ask for others when this slice of time is finished."""
+        """Return whether a row between two instants, both included, can ask for others when this slice of time is finished."""
         raise NotImplementedError
 
-    # Rows whose need shows only beside all others, such as the last of each group. The engine asks now and then.
+    # Rows that are known to be needless only beside all others, such as all but the last of each group. The engine asks now and then.
 
     @property
     def can_condense(self) -> bool:
-        """Whether :meth:`condense` finds rows that :meth:`expire` cannot."""
+        """Whether :meth:`condense` finds needless rows that :meth:`expire` cannot find."""
         return False
 
     def condense(self, pieces: Sequence[pa.Table], horizon: pa.Table, side: int = 0) -> Sequence[Mask]:
         """
-        Tell of each row of each piece whether a result at or after ``to_us`` of its substream can need it.
+        Return for each row of each piece whether a result at or after ``to_us`` of its substream can need it.
 
-        Dropped rows may come back when the caller is restored; they must then make no difference.
+        Dropped rows may come back when the engine is restored; they must then make no difference.
 
         Args:
             pieces: All rows retained of a side and not expired, in order; at least one piece.

@@ -1,11 +1,11 @@
 """
 Operators that scripts call by name in FROM, ``shift(flights, second, 5)``: Tidegate's own and those of other packages.
 
-An operator is made when a script is bound, from the columns of its input rows and the arguments of the call; the maker also says
-which columns come out.
+An operator is made when a script is bound, from the columns of its input rows and the arguments of the call. Its maker also returns the
+columns of its results.
 
-Law: results obey the law of all operators (:mod:`query.plan.operator`). Rows outside the slice of time that was asked for cannot
-be final, so they stop the query.
+Law: results obey the law of all operators (:mod:`query.plan.operator`). Rows outside the slice of time that was asked for are not final, so
+they stop the query.
 """
 
 from __future__ import annotations
@@ -24,11 +24,8 @@ from query.plan.row_tables import in_slice, ticks
 @dataclass(frozen=True, slots=True)
 class RowColumn:
     """
-    A column of rows.
-
-    Args:
-        name: Its name in scripts; ``*`` is a record whose members stand in its place in results.
-        kind: The ASA type of its values, or ``any`` if it differs.
+    A column of rows: its name in scripts (``*`` is a record whose members stand in its place in results), and the ASA type of its values,
+    or ``any`` if it differs.
     """
 
     name: str
@@ -37,40 +34,36 @@ class RowColumn:
 
 @dataclass(frozen=True, slots=True)
 class ColumnArgument:
-    """A column of the input rows, as an argument: its values are ``from_columns(rows, f"s{index}")``."""
+    """A column of the input rows as an argument: its values are ``from_columns(rows, f"s{index}")``."""
 
     index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Length:
-    """A length of time as an argument, written ``second, 5``; microseconds, above 0."""
+    """A length of time as an argument, written ``second, 5``; in microseconds, above 0."""
 
     us: int
 
 
 @dataclass(frozen=True, slots=True)
 class NamedColumn:
-    """A column given by name, written ``ends = column``; the name in lower case, each once."""
+    """A column given by name, written ``ends = column``; the name is in lower case and given once."""
 
     name: str
     index: int
 
 
 Argument = ColumnArgument | Length | NamedColumn | str | int | float | bool | None
+# Columns of the input rows, arguments -> the columns of the results, the operator. Raises ValueError if the arguments do not fit.
 MakeOperator = Callable[[Sequence[RowColumn], Sequence[Argument]], tuple[Sequence[RowColumn], Operator]]
-"""Columns of the input rows, arguments -> the columns that come out, the operator. Raises ValueError if the arguments do not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorExtension:
     """
-    An operator under its name in FROM.
-
-    Args:
-        make: Makes the operator.
-        example: A call of it, for messages.
-        named_columns: The names by which it takes columns, lower case.
+    An operator that FROM can call: its maker, an example call for messages, and the names (lower case) of the columns that it takes by
+    name.
     """
 
     make: MakeOperator
@@ -82,12 +75,12 @@ _REGISTERED: dict[str, OperatorExtension] = {}
 
 
 def register_operator(name: str, extension: OperatorExtension) -> None:
-    """Make an operator known by *name*, whatever its case; the last one registered under a name counts."""
+    """Register an operator under *name*, whatever its case; the last registration of a name counts."""
     _REGISTERED[name.lower()] = extension
 
 
 def find_operator(name: str) -> OperatorExtension | None:
-    """Return the operator that *name* stands for, whatever its case."""
+    """Return the operator called *name*, whatever its case."""
     return _REGISTERED.get(name.lower())
 
 
@@ -98,10 +91,10 @@ def operator_names() -> tuple[str, ...]:
 
 def check_rows_in_slice(name: str, rows: pa.Table, closing: pa.Table) -> None:
     """
-    Check that rows lie in the slice of time that was asked for, those of each substream in order of time.
+    Check that rows lie in the slice of time that was asked for, and that those of each substream are in order of time.
 
     Raises:
-        QueryError: They do not (TG-QUERY-EXTENSION).
+        QueryError: They do not, or are not (TG-QUERY-EXTENSION).
     """
     subs, system_us = ticks(rows, "sub"), ticks(rows, "system_us")
     is_outside = ~in_slice(subs, system_us, closing)

@@ -1,12 +1,12 @@
 """
 Origins: an expression over the rows of a node, traced back to expressions over the events from which the rows come.
 
-A row may come about in several ways, such as by each part of a union, so an expression has one origin for each way. The origin is
-unknown if the value is computed from more than one event or from a time that is not the event's own, or if it may be NULL
-whatever the event holds (the right side of a left join).
+If rows can come about in several ways, such as by each part of a union, an expression has one origin for each way. The origin is unknown if
+the value is computed from more than one event or from a time that is not the event's own, or if it can be NULL whatever the event holds
+(the right side of a left join).
 
-Law: if every origin is known, an expression's value in a row is the value of one of its origins in one of the events without
-which there would be no such row.
+Law: if every origin is known, an expression's value in a row is the value of one of its origins in one of the events from which the row
+comes.
 """
 
 from __future__ import annotations
@@ -34,18 +34,14 @@ from tidegate.expressions.tree import Expr, Key, Slot
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """
-    Args:
-        input: The name of an input.
-        expr: An expression over its events.
-    """
+    """An expression over the events of one input."""
 
     input: str
     expr: Expr
 
 
+# One for each way in which rows come about; None if it is unknown.
 Origins = tuple[Origin | None, ...]
-"""One for each way in which rows come about; None where there is none."""
 
 
 def origins(node: Node, expr: Expr) -> Origins:
@@ -88,7 +84,7 @@ def _of_joined(node: Join, expr: Expr, slots: Sequence[Slot]) -> Origins:
 
 
 def _node_with_same_columns(node: Node) -> Rows | None:
-    """Return the node below with whose columns those of *node* begin; None if there is none."""
+    """Return the node below if the columns of *node* begin with its columns, else None."""
     if isinstance(node, ReferenceJoin):
         return node.left
     if isinstance(node, (Analyze, Apply)) or (isinstance(node, Custom) and node.operator.keeps_columns):
@@ -97,14 +93,14 @@ def _node_with_same_columns(node: Node) -> Rows | None:
 
 
 def _substitute(expr: Expr, values: Sequence[Expr]) -> Expr:
-    """Return an expression over numbered columns with the expressions of the columns in their places."""
+    """Replace each numbered column in an expression by the expression in *values*."""
     if isinstance(expr, (Slot, Key)):
         return values[expr.index]
     return expr.with_parts(tuple(_substitute(part, values) for part in expr.parts))
 
 
 def _renumber(expr: Expr, by: int) -> Expr:
-    """Return an expression over columns that are numbered from *by* on, numbered from 0."""
+    """Renumber the columns of an expression: number *by* becomes 0."""
     if isinstance(expr, Slot):
         return Slot(expr.index - by, expr.title, expr.kind)
     return expr.with_parts(tuple(_renumber(part, by) for part in expr.parts))

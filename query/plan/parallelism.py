@@ -1,16 +1,16 @@
 """
-Spreading: how the work of a query without OVER is split between buckets, and why.
+Spreading: how the work of a query without OVER is split between buckets.
 
-Law: all buckets together give the results that one bucket would give, each row in its order. Three ways, the cheapest first:
+Law: all buckets together give the results that one bucket would give, each row in its order. There are three ways, the cheapest first:
 
-- **By partition.** An ordered topic with substreams is partitioned by their keys: all events of a key, from every input
-  partition, lie in one of its partitions, and each partition has the CTIs of every input partition. If every grouping, join and
-  look-back of a query keeps rows of different keys apart, each partition has a bucket of its own, and no row changes buckets.
-  Rows that the query takes for equal must have equal key bytes. A field without a declared type groups by kind and value, and so
-  do its bytes; but ``1 = 1.0`` in a join, while their bytes differ: there the key must be declared as text.
-- **By exchange.** If all of these have other keys in common (:mod:`query.plan.common_keys`), rows are split by their values. Each
-  bucket reads every partition, CTIs included, and keeps the events whose keys are its own (:mod:`query.engine.exchange`).
-- **Not at all**: one bucket merges everything.
+- **By partition.** An ordered topic with substreams is partitioned by their keys: all events of a key, from every input partition, are in
+  one of its partitions, and each partition has the CTIs of every input partition. If every grouping, join and look-back of a query keeps
+  rows of different keys apart, each partition has a bucket of its own, and no row changes buckets. Rows that the query treats as equal must
+  have equal key bytes. A field without a declared type groups by kind and value, and its bytes differ where these differ. But in a join ``1
+  = 1.0``, although their bytes differ: there the key must be declared as text.
+- **By exchange.** If all of these have other keys in common (:mod:`query.plan.common_keys`), rows are split by the values of these keys.
+  Each bucket reads every partition, CTIs included, and keeps the events of its own keys (:mod:`query.engine.exchange`).
+- **Not at all.** One bucket merges everything.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from tidegate.expressions.tree import Cast, Expr
 @dataclass(frozen=True, slots=True)
 class Spreading:
     """
-    Args:
-        is_by_partition: Whether each partition of the ordered topics can be a bucket of its own.
-        reason: The reason, for people.
-        keys: The keys by which rows can be exchanged, for each input whose rows meet; none if they cannot be.
+    How a query is spread: *is_by_partition* if each partition of the ordered topics can be a bucket of its own, *reason* for people, and
+    for each input whose rows meet the *keys* by which rows can be exchanged (empty: they cannot be).
     """
 
     is_by_partition: bool
@@ -44,8 +42,8 @@ def decide_spreading(plans: Sequence[Plan], overs: Mapping[str, Expr | None], pa
 
     Args:
         plans: The plans of the query.
-        overs: The substream key of each input, None where its topic has no substreams.
-        partitions: How many partitions the ordered topic of each input has.
+        overs: The substream key of each input, None if its topic has no substreams.
+        partitions: The number of partitions of the ordered topic of each input.
     """
     obstacle = _not_by_partition(plans, overs, partitions)
     keys = common_keys(plans)
@@ -59,7 +57,7 @@ def decide_spreading(plans: Sequence[Plan], overs: Mapping[str, Expr | None], pa
 
 
 def keys_text(keys: Keys) -> str:
-    """Return keys for people: ``city``, or ``city, street of a; town, road of b`` if there are several inputs."""
+    """Format keys for people: ``city``, or ``city, street of a; town, road of b`` if there are several inputs."""
     texts = {name: ", ".join(map(str, exprs)) for name, exprs in keys.items()}
     return "; ".join(f"{text} of {name}" for name, text in texts.items()) if len(texts) > 1 else "".join(texts.values())
 
@@ -79,7 +77,7 @@ def _not_by_partition(plans: Sequence[Plan], overs: Mapping[str, Expr | None], p
 
 
 def _are_keys(candidate: Candidate, overs: Mapping[str, Expr | None]) -> bool:
-    """Tell whether rows that are equal by a candidate have equal bytes of the substream keys."""
-    # A declared number is read: 07 and 7 are equal then, but not their bytes.
+    """Return whether rows that are equal by a candidate have equal bytes of the substream keys."""
+    # A declared number is parsed: 07 and 7 are equal then, but their bytes differ.
     is_read = (isinstance(expr, Cast) and expr.declared and expr.kind is not Kind.NVARCHAR for expr in candidate.values())
     return not any(is_read) and all(expr == overs[name] for name, expr in candidate.items())

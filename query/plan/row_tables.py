@@ -1,10 +1,10 @@
 """
-Tables of rows: what operators take and give, and the helpers with which they read and build them.
+Tables of rows, which operators take and give, and the helpers that read and build them.
 
-A table of rows holds ``sub`` (dense number of the substream, 0 for all without OVER), ``system_us``, ``key`` (bytes) and the
-columns: ``s0_i`` are the bigints of column 0, ``s0_s`` its texts, and so on; a kind that does not occur has no column. Within a
-substream rows stand in the order of the operator that gave them, which is one of ``system_us`` first. A column ``reason`` says
-why an expression of a row failed; such rows go no further (:func:`split_failed`).
+A table of rows has ``sub`` (dense number of the substream, 0 for all without OVER), ``system_us``, ``key`` (bytes) and the columns:
+``s0_i`` holds the bigints of column 0, ``s0_s`` its texts, and so on; a kind that does not occur has no column. The rows of a substream are
+in the order of the operator that gave them, which is by ``system_us`` first. A column ``reason`` says why an expression of a row failed;
+failed rows go no further (:func:`split_failed`).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from tidegate.expressions.variant import Variant, from_columns
 Ints = npt.NDArray[np.int64]
 Ticks = Ints
 Mask = npt.NDArray[np.bool_]
-# The retained rows of each side; None for a side without rows. At least one side has some.
+# The retained rows of each side, None for a side without rows. At least one side has rows.
 Retained = Sequence[pa.Table | None]
 
-# Rows that failed: the row's position and why, in the order of positions.
+# Rows that failed: position and reason, in the order of positions.
 BAD_SCHEMA = pa.schema([("position", pa.int64()), ("reason", pa.string())])
 # Results: substream id, System.Timestamp, key bytes, value bytes.
 RESULT_SCHEMA = pa.schema([("sub", pa.int64()), ("system_us", pa.int64()), ("key", pa.binary()), ("value", pa.binary())])
@@ -41,7 +41,7 @@ def only_side(retained: Retained) -> pa.Table:
 
 
 def rows_table(sub: pa.Array, system_us: pa.Array, key: pa.Array, columns: Sequence[Variant]) -> pa.Table:
-    """Return a table of rows with these columns."""
+    """Build a table of rows."""
     table: dict[str, pa.Array] = {"sub": sub, "system_us": system_us, "key": key}
     for number, column in enumerate(columns):
         table |= column.columns(f"s{number}")
@@ -49,14 +49,14 @@ def rows_table(sub: pa.Array, system_us: pa.Array, key: pa.Array, columns: Seque
 
 
 def append_values(rows: pa.Table, name: str, values: Variant) -> pa.Table:
-    """Return rows with a column of values of any kind: ``name_i`` holds the bigints, ``name_s`` the texts, and so on."""
+    """Append a column of values of any kind: ``name_i`` holds the bigints, ``name_s`` the texts, and so on."""
     for part_name, part in values.columns(name).items():
         rows = rows.append_column(part_name, part)
     return rows
 
 
 def with_reasons(rows: pa.Table, failures: Sequence[Failure]) -> pa.Table:
-    """Add a column with the first reason of each row in which an expression failed; no column if none did."""
+    """Append the first reason of each row in which an expression failed; no column if none failed."""
     if not failures:
         return rows
     reasons: list[str | None] = [None] * rows.num_rows
@@ -74,7 +74,7 @@ def split_failed(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 
 def first_reasons(failed: Sequence[pa.Table]) -> pa.Table:
-    """Return bad rows (``BAD_SCHEMA``) in order of positions, each with its first reason."""
+    """Merge bad rows (``BAD_SCHEMA``): in order of positions, each with its first reason."""
     if len(failed) == 1:
         return failed[0]
     reasons: dict[int, str] = {}
@@ -85,12 +85,12 @@ def first_reasons(failed: Sequence[pa.Table]) -> pa.Table:
 
 
 def no_rows() -> pa.Table:
-    """Return no rows."""
+    """Return a table without rows."""
     return RESULT_SCHEMA.empty_table().select(_HEAD)
 
 
 def encode_rows(rows: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return rows as ``RESULT_SCHEMA``, each value a JSON object with these members."""
+    """Encode rows as ``RESULT_SCHEMA``: each value is a JSON object with members *names*."""
     return pa.concat_tables([_encoded(part, names) for part in split_by_bytes(rows, AT_ONCE_BYTES)])
 
 
@@ -101,7 +101,7 @@ def _encoded(rows: pa.Table, names: Sequence[str]) -> pa.Table:
 
 
 def by_substream(subs: Ticks, table: pa.Table, column: str) -> Ticks:
-    """Return *column* of *table* (one row per ``sub``) for each substream in *subs*; 0 for those without a row."""
+    """Return *column* of *table* (one row per ``sub``) for each substream in *subs*, 0 if it has no row."""
     known = table["sub"].to_numpy()
     # Substreams are numbered densely, so an array by number is as large as it needs to be.
     size = max(int(subs.max(initial=0)), int(known.max(initial=0))) + 1
@@ -111,7 +111,7 @@ def by_substream(subs: Ticks, table: pa.Table, column: str) -> Ticks:
 
 
 def in_slice(subs: Ticks, system_us: Ticks, closing: pa.Table) -> Mask:
-    """Tell which instants lie in the slice of their substream: ``from_us <= system_us < to_us``."""
+    """Return which instants lie in the slice of their substream: ``from_us <= system_us < to_us``."""
     mask: Mask = system_us >= by_substream(subs, closing, "from_us")
     mask &= system_us < by_substream(subs, closing, "to_us")
     return mask
@@ -127,8 +127,8 @@ def concat_rows(tables: list[pa.Table]) -> pa.Table:
     """
     Concatenate retained tables in order.
 
-    They may differ in columns: a kind of value that no row of a batch has, has no column in it. The result has its
-    columns in one fixed order, whatever the order in which kinds came up.
+    Tables can differ in columns, since a kind that does not occur in a batch has no column. The result has its columns in one fixed order,
+    whatever the order in which kinds occurred.
     """
     joined = pa.concat_tables(tables, promote_options="default")
     fixed = [name for name in ("position", "sub", "system_us", "key", "value") if name in joined.column_names]

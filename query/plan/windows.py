@@ -1,18 +1,17 @@
 """
 Windows: which events belong together in time, and the instants at which they give results.
 
-A window is ``(start, end]``: it contains the events with start < s <= end, and its results carry System.Timestamp = end.
+A window is ``(start, end]``: it contains the events with start < s <= end, and its results have System.Timestamp = end.
 
-- :class:`Window`, of fixed size at fixed ends: the instants e with ``(e - offset) mod hop = 0``, aligned to the Unix epoch;
-  start is e - size. A tumbling window is one whose hop is its size. A *pane* is the longest piece of time that no window
-  start or end divides; every window is a whole number of panes. A window of one microsecond is a snapshot: the events of
-  one instant.
-- :class:`Sliding`, of fixed size, ending wherever an event of the group enters or leaves it.
-- :class:`Session`, as long as events keep coming (:mod:`query.operators.windows.sessions`).
-- :class:`WindowSet`, any of these side by side.
+- :class:`Window` has a fixed size and fixed ends: the instants e with ``(e - offset) mod hop = 0``, aligned to the Unix epoch; start is e -
+  size. If hop is size, it is tumbling. A *pane* is the longest piece of time that no window start or end divides; every window is a whole
+  number of panes. A window of one microsecond is a snapshot: the events of one instant.
+- :class:`Sliding` has a fixed size and ends wherever an event of the group enters or leaves it.
+- :class:`Session` lasts as long as events keep coming (:mod:`query.operators.windows.sessions`).
+- :class:`WindowSet` is any of these side by side.
 
-Law: every result that can depend on an event at s lies in :meth:`span` of s, both ends included. So results are computed from
-the events whose span meets their instants, and an event expires once its span has passed.
+Law: every result that can depend on an event at s lies in :meth:`span` of s, both ends included. So a slice's results are computed from the
+events whose span overlaps it, and an event expires when its span has passed.
 """
 
 from __future__ import annotations
@@ -32,14 +31,7 @@ Span = tuple[Ticks, Ticks]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """
-    A tumbling or hopping window. All lengths are microseconds.
-
-    Args:
-        size_us: Length of a window.
-        hop_us: Distance between two ends.
-        offset_us: Shift of all ends against the epoch.
-    """
+    """A tumbling or hopping window; *hop_us* is the distance between two ends, *offset_us* the shift of all ends against the epoch."""
 
     size_us: int
     hop_us: int
@@ -47,7 +39,6 @@ class Window:
 
     @property
     def is_tumbling(self) -> bool:
-        """Whether every instant belongs to exactly one window."""
         return self.hop_us == self.size_us
 
     @property
@@ -55,12 +46,12 @@ class Window:
         return self.size_us if self.size_us > 1 else 0
 
     def span(self, system_us: Ticks) -> Span:
-        """Return the instants of the results that events can have a part in."""
+        """Return the first and the last instant of the results that can depend on each event."""
         return self.first_end(system_us), self.last_end(system_us)
 
     def can_end_within(self, from_us: int, to_us: int) -> bool:
-        """Tell whether a window can end in [from_us, to_us)."""
-        # NEVER lies below the first tick; from there on some window ends before any to_us.
+        """Return whether a window can end in [from_us, to_us)."""
+        # NEVER, the start of a slice without a lower end, lies below the first tick: the first end after it cannot be computed.
         return from_us < TICK_MIN or int(self.first_end(np.array([from_us]))[0]) < to_us
 
     @property
@@ -69,11 +60,11 @@ class Window:
 
     @property
     def windows_per_event(self) -> int:
-        """The most windows one event can belong to."""
+        """The largest number of windows that one event can belong to."""
         return -(-self.size_us // self.hop_us)
 
     def first_end(self, system_us: Ticks) -> Ticks:
-        """Return the first window end at or after each instant; if hops are longer than windows, its window may not contain it."""
+        """Return the first window end at or after each instant; if hop > size, that window may not contain the instant."""
         return _next(system_us, self.offset_us, self.hop_us)
 
     def last_end(self, system_us: Ticks) -> Ticks:
@@ -102,10 +93,7 @@ class Sliding:
     """
     A sliding window ``(end - size, end]``: it ends at s and at s + size of each event of its group.
 
-    At s + size the event has just left. A group that has become empty then gives no result.
-
-    Args:
-        size_us: Length, microseconds.
+    At s + size the event has just left. If the group is empty then, it gives no result.
     """
 
     size_us: int
@@ -115,7 +103,6 @@ class Sliding:
         return self.size_us
 
     def span(self, system_us: Ticks) -> Span:
-        """Return the instants at which events enter and leave the window."""
         return system_us, system_us + self.size_us
 
     def __str__(self) -> str:
@@ -125,12 +112,12 @@ class Sliding:
 @dataclass(frozen=True, slots=True)
 class Session:
     """
-    A session: it begins with an event and lasts until nothing has come for the timeout, or the maximum duration cuts it.
+    A session begins with an event and lasts until no event has come for the timeout, or until the maximum duration cuts it.
 
     Args:
-        timeout_us: The longest gap between two of its events, microseconds.
-        duration_max_us: The maximum duration, microseconds; checked at each multiple of it since the epoch.
-        partition: The numbers of the grouping keys that have sessions of their own; one session serves all values of others.
+        timeout_us: The longest gap between two of its events.
+        duration_max_us: The maximum duration; checked at each multiple of it since the epoch.
+        partition: The numbers of the grouping keys that have sessions of their own; one session serves all values of the other keys.
         titles: The names of these keys.
     """
 
@@ -141,11 +128,11 @@ class Session:
 
     @property
     def reach_us(self) -> int:
-        """How long after an event a result can depend on it, microseconds; :mod:`query.operators.windows.sessions` says why."""
+        """How long after an event a result can depend on it; :mod:`query.operators.windows.sessions` gives the proof."""
         return 2 * self.duration_max_us + self.timeout_us
 
     def span(self, system_us: Ticks) -> Span:
-        """Return the instants at which a session can end that depends on an event."""
+        """Return the first and the last instant at which a session that depends on an event can end."""
         return system_us, system_us + (self.reach_us - 1)
 
     def __str__(self) -> str:
@@ -159,11 +146,9 @@ AnyWindow = Window | Sliding | Session
 @dataclass(frozen=True, slots=True)
 class WindowSet:
     """
-    Several windows side by side; each gives the results it would give alone.
+    Several windows side by side, in the order of the script; each gives the results that it would give alone.
 
-    Args:
-        windows: The windows, in the order of the script.
-        ids: The values of System.Window().Id in their results; empty: NULL.
+    *ids* are the values of System.Window().Id in their results; empty: NULL.
     """
 
     windows: tuple[AnyWindow, ...]
@@ -184,7 +169,7 @@ def windows_of(window: AnyWindow | WindowSet) -> tuple[AnyWindow, ...]:
 
 
 def window_id(window: AnyWindow | WindowSet, number: int) -> str | None:
-    """Return System.Window().Id of the results of one of the windows that *window* consists of."""
+    """Return System.Window().Id of the results of window *number* of *window*."""
     return window.ids[number] if isinstance(window, WindowSet) and window.ids else None
 
 
