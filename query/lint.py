@@ -57,41 +57,33 @@ _WILDCARDS = re.compile(r"[%_\[]")
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """
-    One place in a script to look at.
+    """One place in a script to look at."""
 
-    Args:
-        code: Stable identifier: ``TG-LINT-...``, or the error's own.
-        where: ``file:line:column``.
-        what: The problem.
-        fix: What to write instead.
-        is_error: Whether the script cannot be run.
-    """
-
+    # Stable identifier: ``TG-LINT-...``, or the error's own.
     code: str
+    # ``file:line:column``.
     where: str
+    # The problem.
     what: str
+    # What to write instead.
     fix: str
+    # Whether the script cannot be run.
     is_error: bool = False
 
 
 @dataclass(frozen=True)
 class LintContext:
-    """
-    What a linter must know beside the script.
+    """What a linter must know beside the script."""
 
-    Args:
-        schemas: The configured inputs; None: FROM may name any input.
-        references: The names in FROM and JOIN that are tables of reference data, if no inputs are configured.
-        retentions_us: How long the topic of each input keeps its events, microseconds; topics that keep them for ever are left out.
-        topics: The outputs that are topics, so that others may read them.
-        settings: Further arguments of :func:`query.sql.bind.bind_outputs`.
-    """
-
+    # The configured inputs; None: FROM may name any input.
     schemas: Sequence[InputSchema] | None = None
+    # The names in FROM and JOIN that are tables of reference data, if no inputs are configured.
     references: Sequence[str] = ()
+    # How long the topic of each input keeps its events, microseconds; topics that keep them for ever are left out.
     retentions_us: Mapping[str, int] = field(default_factory=dict)
+    # The outputs that are topics, so that others may read them.
     topics: frozenset[str] = frozenset()
+    # Further arguments of :func:`query.sql.bind.bind_outputs`.
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 

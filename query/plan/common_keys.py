@@ -33,19 +33,13 @@ _INCOMPARABLE = (Kind.RECORD, Kind.ARRAY, Kind.NULL)
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """
-    A place in a plan at which rows meet.
-
-    Args:
-        inputs: The inputs whose rows meet there.
-        candidates: The keys: rows that differ in one of them do not meet.
-        place: The place, for people.
-        hint: Why there are no candidates, if the user can change that.
-    """
+    """A place in a plan at which rows meet."""
 
     inputs: frozenset[str]
+    # The keys: rows that differ in one of them do not meet.
     candidates: tuple[Candidate, ...]
     place: str
+    # Why there are no candidates, if the user can change that.
     hint: str = ""
 
 

@@ -23,21 +23,17 @@ Range = tuple[Ticks, Ticks]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """
-    One condition on the distance in time.
+    """One condition on the distance in time."""
 
-    Args:
-        unit: The unit as DATEDIFF spells it.
-        unit_us: Its length.
-        offset_us: Added to a time before its units are counted, since weeks do not begin at the epoch.
-        low: The fewest boundaries from left to right; None: no lower end.
-        high: The most boundaries; None: no upper end.
-    """
-
+    # The unit as DATEDIFF spells it.
     unit: str
+    # Its length.
     unit_us: int
+    # Added to a time before its units are counted, since weeks do not begin at the epoch.
     offset_us: int = 0
+    # The fewest boundaries from left to right; None: no lower end.
     low: int | None = None
+    # The most boundaries; None: no upper end.
     high: int | None = None
 
     def swap_sides(self) -> Bound:

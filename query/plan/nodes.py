@@ -121,25 +121,20 @@ class Project(SingleInputNode):
 
 @dataclass(frozen=True, slots=True)
 class WindowedAggregate(SingleInputNode):
-    """
-    One result per window and group that has rows, at the window's end.
-
-    Args:
-        child: The node below.
-        window: Which rows belong together in time.
-        keys: The grouping keys, computed from a row.
-        totals: The aggregates, over values computed from a row.
-        having: Condition on a group, None without HAVING; only groups for which it is true give results.
-        columns: The columns of a result, computed from keys, totals and the window's end.
-        over_key: The number of the key that is the substream key; None without OVER.
-    """
+    """One result per window and group that has rows, at the window's end."""
 
     child: Scan | Filter | Rows
+    # Which rows belong together in time.
     window: AnyWindow | WindowSet
+    # The grouping keys, computed from a row.
     keys: tuple[Expr, ...]
+    # The aggregates, over values computed from a row.
     totals: tuple[Aggregate, ...]
+    # Condition on a group, None without HAVING; only groups for which it is true give results.
     having: Expr | None
+    # The columns of a result, computed from keys, totals and the window's end.
     columns: tuple[Column, ...]
+    # The number of the key that is the substream key; None without OVER.
     over_key: int | None = None
 
     @property
@@ -223,29 +218,23 @@ class Analyze(SingleInputNode):
 
 @dataclass(frozen=True, slots=True)
 class Join(Node):
-    """
-    Pairs of a left and a right row that match, each at the later of its two times; see :mod:`query.operators.joins.temporal_join`.
-
-    Args:
-        left: Gives the left rows.
-        right: Gives the right rows.
-        outer: Whether left rows without a match give a row too, with NULL on the right.
-        bounds: How far apart in time matching rows may be.
-        keys: Pairs that must be equal: an expression over the left row, and one over the right.
-        residual: Another condition, over the columns of both; None: none.
-        columns: The left row's, then the right row's.
-        left_time: The column of the left row whose time is compared; None: its System.Timestamp.
-        left_spread_us: How much older than its System.Timestamp that time may be, microseconds.
-    """
+    """Pairs of a left and a right row that match, each at the later of its two times; see :mod:`query.operators.joins.temporal_join`."""
 
     left: Rows
     right: Rows
+    # Whether left rows without a match give a row too, with NULL on the right.
     outer: bool
+    # How far apart in time matching rows may be.
     bounds: Bounds
+    # Pairs that must be equal: an expression over the left row, and one over the right.
     keys: tuple[tuple[Expr, Expr], ...]
+    # Another condition, over the columns of both; None: none.
     residual: Expr | None
+    # The left row's, then the right row's.
     columns: tuple[Column, ...]
+    # The column of the left row whose time is compared; None: its System.Timestamp.
     left_time: Slot | None = None
+    # How much older than its System.Timestamp that time may be, microseconds.
     left_spread_us: int = 0
 
     @property
@@ -280,23 +269,18 @@ class Reference(Node):
 
 @dataclass(frozen=True, slots=True)
 class ReferenceJoin(Node):
-    """
-    Rows, each with the records of a table that it matches, at its own time; see :mod:`query.operators.joins.reference_join`.
-
-    Args:
-        left: Gives the rows.
-        reference: Gives the records: a projection of a :class:`Reference`, perhaps filtered.
-        outer: Whether rows without a match give a row too, with NULL on the right.
-        keys: Pairs that must be equal: an expression over the row, and one over the record's columns.
-        residual: Another condition, over the columns of both; None: none.
-        columns: The row's, then the record's.
-    """
+    """Rows, each with the records of a table that it matches, at its own time; see :mod:`query.operators.joins.reference_join`."""
 
     left: Rows
+    # Gives the records: a projection of a :class:`Reference`, perhaps filtered.
     reference: Project
+    # Whether rows without a match give a row too, with NULL on the right.
     outer: bool
+    # Pairs that must be equal: an expression over the row, and one over the record's columns.
     keys: tuple[tuple[Expr, Expr], ...]
+    # Another condition, over the columns of both; None: none.
     residual: Expr | None
+    # The row's, then the record's.
     columns: tuple[Column, ...]
 
     @property

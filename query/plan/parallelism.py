@@ -5,9 +5,9 @@ Law: all buckets together give the results that one bucket would give, each row 
 
 - **By partition.** An ordered topic with substreams is partitioned by their keys: all events of a key, from every input partition, are in
   one of its partitions, and each partition has the CTIs of every input partition. If every grouping, join and look-back of a query keeps
-  rows of different keys apart, each partition has a bucket of its own, and no row changes buckets. Rows that the query treats as equal must
-  have equal key bytes. A field without a declared type groups by kind and value, and its bytes differ where these differ. But in a join ``1
-  = 1.0``, although their bytes differ: there the key must be declared as text.
+  rows of different keys apart, each partition has a bucket of its own, and no row changes buckets. This needs equal key bytes for rows that
+  the query treats as equal. Grouping by a field without a declared type meets it: both compare kind and value. A join does not, since ``1 =
+  1.0``: there the key must be declared as text.
 - **By exchange.** If all of these have other keys in common (:mod:`query.plan.common_keys`), rows are split by the values of these keys.
   Each bucket reads every partition, CTIs included, and keeps the events of its own keys (:mod:`query.engine.exchange`).
 - **Not at all.** One bucket merges everything.

@@ -51,7 +51,7 @@ class Window:
 
     def can_end_within(self, from_us: int, to_us: int) -> bool:
         """Return whether a window can end in [from_us, to_us)."""
-        # NEVER, the start of a slice without a lower end, lies below the first tick: the first end after it cannot be computed.
+        # From NEVER, which lies below the first tick, some window ends before any to_us.
         return from_us < TICK_MIN or int(self.first_end(np.array([from_us]))[0]) < to_us
 
     @property
@@ -111,19 +111,15 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """
-    A session begins with an event and lasts until no event has come for the timeout, or until the maximum duration cuts it.
+    """A session begins with an event and lasts until no event has come for the timeout, or until the maximum duration cuts it."""
 
-    Args:
-        timeout_us: The longest gap between two of its events.
-        duration_max_us: The maximum duration; checked at each multiple of it since the epoch.
-        partition: The numbers of the grouping keys that have sessions of their own; one session serves all values of the other keys.
-        titles: The names of these keys.
-    """
-
+    # The longest gap between two of its events.
     timeout_us: int
+    # The maximum duration; checked at each multiple of it since the epoch.
     duration_max_us: int
+    # The numbers of the grouping keys that have sessions of their own; one session serves all values of the other keys.
     partition: tuple[int, ...] = ()
+    # The names of these keys.
     titles: tuple[str, ...] = field(default=(), compare=False)
 
     @property

@@ -1,11 +1,11 @@
 """
-Analytic functions: each input row with the values of functions over itself and the rows of its group before it.
+Analytic functions: each input row with the values of functions over itself and the earlier rows of its group.
 
-A group is a substream and the values of PARTITION BY; NULL is a value of its own. Rows of one instant stand in the fixed order, so
-a later one sees an earlier one. A row exactly as old as LIMIT DURATION still counts. A row that does not meet WHEN is not seen, and
-its argument is not computed. LAG and LAST give NULL if the row they see has NULL, and the default, else NULL, only if they see no
-row. Aggregates are those of windows (:mod:`query.operators.windows.windowed_aggregate`); over no rows COUNT is 0, an array is empty
-and the others are NULL. ISFIRST is 0 in rows that do not meet WHEN.
+A group is a substream and the values of PARTITION BY; NULL is a value of its own. Rows of one instant have a fixed order, so a later one
+sees an earlier one. A row exactly as old as LIMIT DURATION still counts. A row that does not meet WHEN is not seen, and its argument is not
+computed. LAG and LAST return the value of the row they see, also if it is NULL; if they see no row, they return the default, else NULL.
+Aggregates are those of windows (:mod:`query.operators.windows.windowed_aggregate`); over no rows COUNT is 0, an array is empty and the
+others are NULL. ISFIRST is 0 in rows that do not meet WHEN.
 
 Rows that have had their results are kept as long as later rows can see them: for LAG and LAST the last few of each group.
 """
@@ -42,7 +42,6 @@ class Analysis(Operator):
     node: Analyze
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return the rows with the columns that the functions need, and the bad rows, which no other row sees."""
         return self._columns.prepare(below)
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
@@ -67,12 +66,10 @@ class Analysis(Operator):
         return with_reasons(results, failures)
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return when a row comes, and the last instant at which another row can see it."""
         instant = np.array([instant_us])
         return instant_us, max(instant_us, *(int(_until(analytic, instant)[0]) for analytic in self.node.analytics))
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us, and those that a row from to_us on can see."""
         system_us = ticks(retained, "system_us")
         to_us = by_substream(ticks(retained, "sub"), horizon, "to_us")
         needed = system_us >= to_us
@@ -83,11 +80,11 @@ class Analysis(Operator):
 
     @property
     def can_condense(self) -> bool:
-        """Whether some rows hide others; not if rows are summed up, since then all are needed."""
+        """Whether some rows hide others. If rows are summarized, all of them are needed."""
         return not self.can_summarize
 
     def condense(self, pieces: Sequence[pa.Table], horizon: pa.Table, side: int = 0) -> list[Mask]:
-        """Tell which rows of all pieces together are needed: of LAG and LAST the last of each group, of ISFIRST the first."""
+        """Return which rows of all pieces are needed: for LAG and LAST the last of each group, for ISFIRST the first."""
         rows = concat_rows(list(pieces))
         system_us = ticks(rows, "system_us")
         to_us = by_substream(ticks(rows, "sub"), horizon, "to_us")
@@ -168,7 +165,9 @@ class Analysis(Operator):
         return all(analytic.aggregate is not None and not is_holistic(analytic.aggregate) for analytic in self.node.analytics)
 
     def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
-        """Tell whether each function sees all or none of the rows between two instants, both included, from any row of the slice."""
+        """
+        Return whether from any row of the slice each function sees all or none of the rows whose least and greatest times are *ends_us*.
+        """
         low_us, high_us = ends_us
         limits_us = {analytic.limit_us for analytic in self.node.analytics}
         return high_us < from_us and all(low_us + limit_us >= to_us - 1 or high_us + limit_us < from_us for limit_us in limits_us)
@@ -186,7 +185,7 @@ class Analysis(Operator):
             return retained
         owners = retained.take(pa.array(groups.order[starts]))
         place = owners.schema.get_field_index("system_us")
-        # At the time of the latest: all of them are seen, or none.
+        # All of these rows are seen, or none is, so the time of the latest can stand for all.
         table = owners.set_column(place, "system_us", pa.array(np.maximum.reduceat(groups.system_us, starts)))
         table = table.append_column(ROW_COUNT, pa.array(np.diff(groups.starts)))
         for number, analytic in enumerate(self.node.analytics):
@@ -200,12 +199,12 @@ class Analysis(Operator):
 
 
 def _until(analytic: Analytic, system_us: Ints) -> Ints:
-    """Return the last instant at which rows can be seen."""
+    """Return the last instant at which each row can be seen."""
     return interval_ends(system_us, analytic.limit_us) if analytic.function == "isfirst" else system_us + analytic.limit_us
 
 
 def _visible_later(analytic: Analytic, candidates: Candidates) -> Mask:
-    """Tell of each place whether later rows can see it."""
+    """Return for each place whether later rows can see it."""
     if analytic.function in ("lag", "last"):
         return candidates.newest_mask(max(analytic.rows_back, 1))
     if analytic.function == "isfirst":

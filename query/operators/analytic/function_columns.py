@@ -1,8 +1,8 @@
 """
 The columns that analytic functions need beside those of a row: conditions, keys and arguments, computed once when the row comes.
 
-A function's argument is computed only in rows that meet its WHEN, so ``LAG(CAST(x AS bigint)) OVER (... WHEN ok = 1)`` fails in none
-of the others. A row is bad if any of these expressions fails.
+A function's argument is computed only in rows that meet its WHEN, so ``LAG(CAST(x AS bigint)) OVER (... WHEN ok = 1)`` cannot fail in other
+rows. A row is bad if any of these expressions fails.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.expressions.evaluation.evaluate import evaluate
 from tidegate.expressions.tree import Expr, Literal, Slot
 from tidegate.expressions.variant import Variant, from_columns, gather
 
-# The column with the number of rows for which a row of states stands; null in a row that stands for itself.
+# The number of rows that a row of states stands for; null in a row that stands for itself.
 ROW_COUNT = "n"
 # An expression, and the condition under which it is computed; None: always.
 _Value = tuple[Expr, Expr | None]
@@ -28,19 +28,13 @@ _Value = tuple[Expr, Expr | None]
 
 @dataclass(frozen=True)
 class AnalyticColumns:
-    """
-    Args:
-        node: The functions and the node below.
-    """
+    """The additional columns of one :class:`query.plan.nodes.Analyze`."""
 
     node: Analyze
 
     def prepare(self, below: pa.Table) -> tuple[pa.Table, pa.Table]:
         """
-        Compute the columns that the functions need.
-
-        Returns:
-            The rows with columns ``w0`` (whether the first condition is met), ..., and ``v0_i``, ... (the values), and the bad rows.
+        Return the rows with columns ``w0`` (whether the first condition is met), ..., and ``v0_i``, ... (the values), and the bad rows.
         """
         values, conditions = self._values, self._conditions
         always = [expr for expr, when in values if when is None]
@@ -66,19 +60,18 @@ class AnalyticColumns:
         return table, failed
 
     def input_columns(self, rows: pa.Table) -> list[str]:
-        """Return the names of the columns of the input rows."""
         # Conditions are w0, w1, ..., arguments v0_i, ..., states t0.n, ...; those of rows are s0_i, ... and sub, system_us, key.
         return [name for name in rows.column_names if name not in ("position", ROW_COUNT) and name[0] not in "vwt"]
 
     def condition_mask(self, rows: pa.Table, when: Expr | None) -> Mask | None:
-        """Return which rows meet a condition, None where all do."""
+        """Return which rows meet a condition, None if there is no condition."""
         if when is None:
             return None
         mask: Mask = rows[f"w{self._conditions.index(when)}"].to_numpy()
         return mask
 
     def value(self, rows: pa.Table, expr: Expr, when: Expr | None = None) -> Variant:
-        """Return the values of an expression; in rows that do not meet *when* they mean nothing."""
+        """Return the values of an expression; in rows that do not meet *when* they are meaningless."""
         if isinstance(expr, Slot):
             return from_columns(rows, f"s{expr.index}")
         if isinstance(expr, Literal):
@@ -102,5 +95,5 @@ class AnalyticColumns:
 
 
 def state_name(number: int, state: str) -> str:
-    """Return the name of the column of a state of function *number*."""
+    """Name the column of a state of function *number*."""
     return f"t{number}.{state}"

@@ -1,8 +1,7 @@
 """
-Joined rows, the keys of rows and the conditions on pairs: what both joins need.
+Joined rows, the keys of rows and the conditions on pairs, for both kinds of joins.
 
-A joined row has the substream and the key of its left row, the left row's columns, and after them the right row's. In a left row
-without a match the right row's columns are NULL.
+A joined row has the substream and the key of its left row, the left row's columns, then the right row's; these are NULL without a match.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _COLUMN = re.compile(r"s([0-9]+)_([a-z])")
 
 
 def add_keys(below: pa.Table, keys: Sequence[Expr]) -> tuple[pa.Table, pa.Table]:
-    """Return rows with their keys (``g0_s``, ...) but those that are columns already, and the bad rows."""
+    """Return rows with their keys (``g0_s``, ...) that are not columns already, and the bad rows."""
     computed = [(number, key) for number, key in enumerate(keys) if not isinstance(key, Slot)]
     kept, columns, bad = RowStage((), tuple(key for _, key in computed)).apply(below)
     for (number, _), column in zip(computed, columns, strict=True):
@@ -36,12 +35,12 @@ def add_keys(below: pa.Table, keys: Sequence[Expr]) -> tuple[pa.Table, pa.Table]
 
 
 def keys_of(table: pa.Table, keys: Sequence[Expr]) -> list[Variant]:
-    """Return the keys of rows that :func:`add_keys` gave."""
+    """Return the keys of rows that :func:`add_keys` returned."""
     return [from_columns(table, f"s{key.index}" if isinstance(key, Slot) else f"g{number}") for number, key in enumerate(keys)]
 
 
 def have_all_keys(table: pa.Table, keys: Sequence[Expr]) -> npt.NDArray[np.bool_]:
-    """Tell which rows have no NULL among their keys: NULL equals nothing."""
+    """Return which rows have no NULL among their keys: NULL equals nothing."""
     mask = np.ones(table.num_rows, dtype=np.bool_)
     for key in keys_of(table, keys):
         mask &= key.valid_mask()
@@ -60,7 +59,7 @@ def unmatched_rows(left: pa.Table, rows: Ticks, system_us: Ticks) -> pa.Table:
 
 
 def filter_pairs(residual: Expr | None, left: pa.Table, right: pa.Table, pairs: Pairs, width: int) -> Pairs:
-    """Return the pairs for which the condition is true; it is not if it fails on a pair."""
+    """Return the pairs for which the condition is true; if it fails on a pair, the pair does not match."""
     if residual is None:
         return pairs
     table = join_rows(left, right, pairs, width, pairs[0])

@@ -1,9 +1,9 @@
 """
 Matching: which rows of two sides have equal keys and lie near each other in time.
 
-Keys are compared by ``=``: values of different kinds are compared as the higher of the two kinds, a value that cannot be converted
-equals none, NULL equals nothing. Rows of different substreams never match. The cost grows with the rows and the pairs found: among
-rows with the same key only those within the range of time are looked at.
+Keys are compared by ``=``: values of different kinds are compared as the higher of the two kinds, a value that cannot be converted equals
+none, NULL equals nothing. Rows of different substreams never match. The cost grows with the rows and the pairs found: among rows with the
+same key only those within the range of time are compared.
 """
 
 from __future__ import annotations
@@ -35,15 +35,7 @@ _CODE_MAX = 2**31
 
 @dataclass(frozen=True)
 class KeyedRows:
-    """
-    Rows of one side.
-
-    Args:
-        rows: Their numbers, by which pairs name them.
-        sub: The substream of each.
-        time_us: The instant of each.
-        keys: Their keys, column by column.
-    """
+    """Rows of one side: their numbers, by which pairs name them, and of each the substream, the instant and the keys, column by column."""
 
     rows: Ints
     sub: Ints
@@ -58,19 +50,14 @@ class KeyedRows:
 
 @dataclass(frozen=True)
 class Matches:
-    """
-    For each asking row its matches: a run of the candidates.
-
-    Args:
-        asking: The numbers of the asking rows.
-        candidates: The rows of the other side, by key and time.
-        start: The place at which each run begins.
-        count: The length of each run.
-    """
+    """For each asking row its matches: a run of the candidates."""
 
     asking: Ints
+    # The rows of the other side, by key and time.
     candidates: Ints
+    # The place at which each run begins.
     start: Ints
+    # The length of each run.
     count: Ints
 
     def pairs(self, pairs_max: int = PAIRS_MAX) -> Iterator[Pairs]:
@@ -91,12 +78,7 @@ def find_matches(asking: KeyedRows, first_us: Ints, until_us: Ints, others: Keye
     """
     Find for each row of *asking* the rows of *others* with equal substream and keys and ``first_us <= time < until_us``.
 
-    Args:
-        asking: The rows to find matches for; as a rule the smaller side.
-        first_us: For each of them the first instant of a match.
-        until_us: For each of them the end of these instants, exclusive.
-        others: The rows among which to look.
-        eligible: Which of the others count.
+    *asking* should be the smaller side; *eligible* masks the others that count.
 
     Yields:
         The matches of each combination of kinds of keys; no pair comes twice.
@@ -115,7 +97,7 @@ def find_matches(asking: KeyedRows, first_us: Ints, until_us: Ints, others: Keye
 
 
 def _eligible_places(asking: KeyedRows, first_us: Ints, until_us: Ints, others: KeyedRows, eligible: Mask) -> Ints:
-    """Return the places of *others* that may match at all: of a substream that asks, at a time that is asked for."""
+    """Return the places of *others* that can match at all: of a substream that asks, at a time that is asked for."""
     if not len(asking.rows) or not len(others.rows):
         return np.empty(0, dtype=np.int64)
     asks = np.zeros(max(int(asking.sub.max()), int(others.sub.max())) + 1, dtype=np.bool_)
@@ -139,7 +121,7 @@ def _signatures(side: KeyedRows) -> list[_Signature]:
     combined = np.zeros(len(side.rows), dtype=np.int64)
     has_all_keys = np.ones(len(side.rows), dtype=np.bool_)
     for code in codes:
-        # Renumbered with each key, combinations are never more than there are rows.
+        # Renumbering after each key keeps the number of combinations below the number of rows.
         combined = np.unique(combined * len(Kind) + code, return_inverse=True)[1].astype(np.int64)
         has_all_keys &= code > 0
     signatures = []
@@ -159,7 +141,7 @@ def _common_kind(left: Kind, right: Kind) -> Kind | None:
 
 
 def _convert_keys(keys: Sequence[Variant], signature: _Signature, kinds: Sequence[Kind]) -> tuple[list[pa.Array], Ints]:
-    """Return the keys of a signature's rows as these kinds, and the rows: those in which every key could be converted."""
+    """Return the keys of a signature's rows as these kinds, and the rows in which every key could be converted."""
     columns = []
     is_converted = np.ones(len(signature.rows), dtype=np.bool_)
     for key, kind, common_kind in zip(keys, signature.kinds, kinds, strict=True):
@@ -168,7 +150,7 @@ def _convert_keys(keys: Sequence[Variant], signature: _Signature, kinds: Sequenc
             leaf = Slot(0, "key", kind)
             (key_column,), _ = evaluate([Cast(leaf, common_kind, lenient=True)], {leaf: key_column}, key_column.length)
         column = key_column.of_kind(common_kind)
-        # The two zeros are equal.
+        # -0.0 and 0.0 are equal, but not as dictionary values: adding 0.0 makes them one.
         columns.append(pc.add(column, 0.0) if common_kind is Kind.FLOAT else column)
         is_converted &= valid_mask(column)
     if is_converted.all():
@@ -178,26 +160,22 @@ def _convert_keys(keys: Sequence[Variant], signature: _Signature, kinds: Sequenc
 
 @dataclass(frozen=True)
 class _Groups:
-    """
-    Which rows have equal keys, as numbers.
+    """Rows with equal keys have equal group numbers."""
 
-    Args:
-        order: The asking rows by group.
-        group: The group of each of them, in that order.
-        other_rows: Which of the other rows have a key of an asking row.
-        other_group: The group of each of these.
-        count: An upper bound of the number of groups.
-    """
-
+    # The asking rows by group.
     order: Ints
+    # The group of each of them, in that order.
     group: Ints
+    # The other rows that have a key of an asking row.
     other_rows: Ints
+    # The group of each of these.
     other_group: Ints
+    # An upper bound of the number of groups.
     count: int
 
     @classmethod
     def of(cls, keys: Sequence[pa.Array], other_keys: Sequence[pa.Array]) -> _Groups:
-        """Number the distinct keys of the asking rows, and look the other rows' up among them."""
+        """Number the distinct keys of the asking rows, and find the keys of the other rows among them."""
         group, count = np.zeros(len(keys[0]), dtype=np.int64), 1
         other_rows, other_group = np.arange(len(other_keys[0])), np.zeros(len(other_keys[0]), dtype=np.int64)
         for key, other_key in zip(keys, other_keys, strict=True):
@@ -210,7 +188,7 @@ class _Groups:
             other_rows, other_group = other_rows[is_known[other_rows]], other_group[is_known[other_rows]]
             count *= len(distinct)
             if count > _CODE_MAX:
-                # Far fewer than all combinations occur.
+                # Renumber densely: far fewer than all combinations occur.
                 occurring = np.unique(group)
                 group, place = np.searchsorted(occurring, group), np.searchsorted(occurring, other_group)
                 is_known = occurring[np.minimum(place, len(occurring) - 1)] == other_group
@@ -220,13 +198,12 @@ class _Groups:
 
 
 def _match_within(groups: _Groups, asking: Ints, first_us: Ints, until_us: Ints, others: KeyedRows, other_rows: Ints) -> Matches:
-    """Find the matches of rows that are sorted by group."""
     candidates = other_rows[groups.other_rows]
     # Group and time as one number, so that one search finds both ends of each run.
     instants, rank = _rank_times(others.time_us[candidates])
     width = len(instants) + 1
     place = groups.other_group * width + rank
-    # As a rule rows come in the order of time: then sorting by group alone sorts them.
+    # Rows usually come in the order of time: then sorting by group alone sorts them.
     order = stable_order(groups.other_group, groups.count)
     if not _is_rising(place[order]):
         order = np.argsort(place)

@@ -1,12 +1,11 @@
 """
 Joins with reference data: each row with the records of a table that it matches, at the row's own time.
 
-A table has versions, each valid from an instant on until the next one is. Rows keep their order; the records that one row matches
-come in the order of their file. With LEFT JOIN a row without any match comes once, with NULL on the right. A record on which a
-condition or a key of ON fails matches nothing.
+A table has versions; each is valid until the next one is. Rows keep their order; the records that one row matches come in the order of
+their file. With LEFT JOIN a row without any match comes once, with NULL on the right. A record on which a condition or a key of ON fails
+matches nothing.
 
-Law: a row is looked up in the version that is valid at its System.Timestamp, so its matches depend on its time and not on when the
-table was read.
+Law: a row is matched with the version that is valid at its System.Timestamp, so its matches do not depend on when the table was read.
 """
 
 from __future__ import annotations
@@ -46,7 +45,6 @@ class ReferenceTableJoin(InstantRows):
         object.__setattr__(self, "_keyed", keyed)
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return the rows with their computed keys (``g0_s``, ...), without those that can give no result, and the bad rows."""
         kept, bad = add_keys(below, self._keys(0))
         if not self.node.outer:
             can_match = have_all_keys(kept, self._keys(0))
@@ -54,7 +52,7 @@ class ReferenceTableJoin(InstantRows):
         return kept, bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Return the rows with from_us <= system_us < to_us and what they match, ordered by (system_us, position, record)."""
+        """Return the rows with from_us <= system_us < to_us and their matches, ordered by (system_us, position, record)."""
         table = only_side(retained)
         system_us = ticks(table, "system_us")
         due = in_slice(ticks(table, "sub"), system_us, closing)
@@ -82,7 +80,7 @@ class ReferenceTableJoin(InstantRows):
     def _pairs(self, rows: pa.Table, version: Ticks) -> Iterator[Pairs]:
         """Yield the pairs (row, record) of equal keys in the valid version; conditions are not evaluated yet."""
         has_version = np.flatnonzero(version >= 0)
-        # The number of the version takes the place of the substream: rows match records of their version only.
+        # Versions take the place of substreams in find_matches: rows match only records of their version.
         asking = KeyedRows(np.arange(rows.num_rows), version, _zeros(rows.num_rows), keys_of(rows, self._keys(0))).select(has_version)
         first = _zeros(len(has_version))
         all_records = np.ones(self._records.num_rows, dtype=np.bool_)

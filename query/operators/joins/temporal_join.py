@@ -1,13 +1,13 @@
 """
 Temporal joins: pairs of rows that lie near each other in time and have equal keys.
 
-A pair comes at the later of its two times. With LEFT JOIN a left row without any match comes once, with NULL on the right, at the
-first instant from which no match of it can come (and not before its own time): the upper end of its range of time.
+A pair comes at the later of its two times. With LEFT JOIN a left row without any match comes once, with NULL on the right, at the first
+instant from which no match of it can come (and not before its own time): the upper end of its range of time.
 
-Rows of the same instant stand in a fixed order: pairs by their left row, then by their right row, each in the order of its side;
-after them the unmatched left rows. The work grows with the new rows: a new left row is matched with the right rows there are, a
-new right row with the left rows from before, and a left row whose time is over is checked once for any match. A row whose key
-cannot be computed is bad; a pair on which another condition of ON fails does not match.
+Rows of the same instant have a fixed order: pairs by their left row, then by their right row, each in the order of its side; after them the
+unmatched left rows. The work grows with the new rows: a new left row is matched with all right rows, a new right row with the left rows
+from before, and a left row whose time is over is checked once for any match. A row whose key cannot be computed is bad; a pair on which
+another condition of ON fails does not match.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Side:
 
     @property
     def timed(self) -> Mask:
-        """Which rows have the time that the other side's is compared with."""
+        """Which rows have a time to compare with the other side's."""
         mask: Mask = self.keyed.time_us != _NO_TIME
         return mask
 
@@ -68,7 +68,7 @@ class _Side:
 
 @dataclass(frozen=True)
 class _Pairs:
-    """Results as their left and right rows, -1 where there is none, and when each comes."""
+    """Results as their left and right rows, -1 if there is none, and the time of each."""
 
     left: Ticks
     right: Ticks
@@ -76,12 +76,12 @@ class _Pairs:
 
     @classmethod
     def sorted(cls, parts: Sequence[_Pairs], lefts: int, rights: int) -> _Pairs:
-        """Return all parts' results in the order of the module, with *lefts* and *rights* rows on the two sides."""
+        """Concatenate parts in the order of the module's docstring; *lefts* and *rights* are the numbers of rows on the two sides."""
         left, right, system_us = (np.concatenate([getattr(part, name) for part in parts]) for name in ("left", "right", "system_us"))
         low_us = system_us.min()
         instant = (system_us - low_us) * 2 + (right < 0)
         if (int(instant.max()) + 1) * lefts * (rights + 1) < _PACKED_MAX:
-            # Instant, left and right row as one number: sorting these takes a tenth of the time of sorting by several columns.
+            # Sorting instant, left and right row as one number takes a tenth of the time of sorting by several columns.
             packed = np.sort((instant * lefts + left) * (rights + 1) + right + 1)
             rest, right = np.divmod(packed, rights + 1)
             instant, left = np.divmod(rest, lefts)
@@ -106,7 +106,6 @@ class TemporalJoin(Operator):
 
     @property
     def reach_us(self) -> int:
-        """How far apart matches may be, and for LEFT JOIN the whole range of time of a left row."""
         return self.node.reach_us
 
     def prepare(self, below: pa.Table, side: int = LEFT) -> tuple[pa.Table, pa.Table]:
@@ -118,7 +117,6 @@ class TemporalJoin(Operator):
         return kept, bad
 
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
-        """Return pairs and unmatched left rows, in the order of the module."""
         left, right = (None if rows is None else self._side(rows, closing, side) for side, rows in enumerate(retained))
         if left is None:
             return no_rows()
@@ -133,8 +131,7 @@ class TemporalJoin(Operator):
         return join_rows(left.table, right.table, (pairs.left, pairs.right), self._width, pairs.system_us)
 
     def span_us(self, instant_us: int, side: int = LEFT) -> tuple[int, int]:
-        """Return when a row comes, and the last instant of a pair or an unmatched left row that depends on it."""
-        # A time that is compared instead of the row's own is never the later of the two.
+        # If another time than the row's own is compared, it is never the later of the two.
         instant = np.array([instant_us])
         return instant_us, int(self._last(instant, instant, side)[0])
 
@@ -143,14 +140,14 @@ class TemporalJoin(Operator):
         return True
 
     def lookup_keys(self, retained: pa.Table, side: int) -> pa.Table:
-        """Return the substream and the keys of rows; keys of different kinds may be equal, but then are in other columns."""
+        """Return the substream and the keys of rows; if keys of different kinds are equal, they are in different columns."""
         columns = {"sub": retained["sub"]}
         for number, key in enumerate(keys_of(retained, self._keys[side])):
             columns |= key.columns(f"k{number}")
         return pa.table(columns)
 
     def asking_rows(self, retained: pa.Table, closing: pa.Table, side: int) -> Mask:
-        """Tell which rows are new, and which left rows may turn out to have no match."""
+        """Return which rows are new, and which left rows may turn out to have no match."""
         sub, system_us = ticks(retained, "sub"), ticks(retained, "system_us")
         from_us, to_us = (by_substream(sub, closing, name) for name in ("from_us", "to_us"))
         mask: Mask = (system_us >= from_us) & (system_us < to_us)
@@ -160,7 +157,6 @@ class TemporalJoin(Operator):
         return mask
 
     def may_ask(self, instants_us: tuple[int, int], from_us: int, to_us: int, side: int) -> bool:
-        """Tell whether rows between two instants can be new, or left rows that may turn out to have no match."""
         if side == LEFT and self.node.outer and (self.node.left_time is not None or self.span_us(instants_us[0], side)[1] < to_us):
             return True
         return instants_us[1] >= from_us
@@ -210,7 +206,7 @@ class TemporalJoin(Operator):
         for matches in find_matches(fresh, *bounds.right_range(fresh.time_us), right.keyed, right.known):
             yield from matches.pairs()
         fresh = right.rows(right.fresh)
-        # Only with left rows from before: a pair of two new rows has come already.
+        # Only with left rows from before: pairs of two new rows have been yielded above.
         for matches in find_matches(fresh, *bounds.left_range(fresh.time_us), left.keyed, left.old & left.timed):
             yield from ((lefts, rights) for rights, lefts in matches.pairs())
 

@@ -1,12 +1,12 @@
 """
 Active: how many rows are alive. ``active(flights, minute, 5, origin)`` counts for each origin the flights of the last five minutes.
 
-A row lives from its time on: for a fixed time, until an end that a column says, or until an edge
-(:mod:`query.operators.lifetimes.lifetime_rules`). At its end it counts no more. A group is a substream and the values of the
-columns named; NULL is a value of its own.
+A row lives from its own time for a fixed time, until an end that a column holds, or until an edge
+(:mod:`query.operators.lifetimes.lifetime_rules`). At its end it no longer counts. A group is a substream and the values of the named
+columns; NULL is a value of its own.
 
-Law: a group has one row at each instant at which any of its rows begins or ends to live. It holds how many are alive then, 0 when
-the last one has ended. Rows of one instant are ordered by the values of the columns.
+Law: a group has one row at each instant at which a life of its rows begins or ends, with the number of rows alive then, which is 0 when the
+last one has ended. Rows of one instant are ordered by the values of the columns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Active(Operator):
         return self.lifetime.longest_us
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return position, substream, time, the grouping columns, and the columns of the lifetime."""
+        """Return position, substream, time, the grouping columns, the columns of the lifetime, and the bad rows."""
         below, marks, bad = self.lifetime.mark_rows(below)
         keys = [canonicalize(from_columns(below, f"s{index}")) for index in self.keys]
         rows = rows_table(below["sub"], below["system_us"], below["key"], keys)
@@ -82,13 +82,12 @@ class Active(Operator):
         return [from_columns(rows, f"s{place}") for place in range(len(self.keys))]
 
     def _owners(self, rows: pa.Table) -> pa.Table:
-        """Return substream, key and grouping columns of groups; rows of a group may have differed in their own keys."""
+        """Return substream, key and grouping columns of groups; rows of one group can have had different record keys."""
         keys = self._keys(rows)
         key = encode_keys(keys, rows.num_rows)
         return rows_table(rows["sub"], rows["system_us"], key, keys).drop_columns(["system_us"])
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows whose life may end at or after to_us."""
         ends = ticks(retained, "until_us") if "until_us" in retained.column_names else ticks(retained, "system_us") + self.reach_us
         return retained.filter(pa.array(ends >= by_substream(ticks(retained, "sub"), horizon, "to_us")))
 

@@ -2,11 +2,11 @@
 Lifetimes: from when until when rows live. A row lives from its System.Timestamp s on, for n at most: [s, s + n).
 
 ``ForLength``    all of n.
-``UntilColumn``  until the end in a column of the row; n if it is NULL. A row whose end is no later than s does not live.
-``UntilEdge``    until an edge: a row in which a column is not NULL. An edge does not live; it ends the lives of the rows of its group
-                 that began before it, or of those of them with the same value in another column.
+``UntilColumn``  until the end in a column of the row; n if it is NULL. A row whose end is not after s does not live.
+``UntilEdge``    until an edge: a row in which a column is not NULL. An edge does not live. It ends the lives of the rows of its
+                 group that began before it; if a second column is named, only of rows with its value there.
 
-Law: the end of a row's life depends on rows of its group in [s, s + n) alone, so a look-back of n is enough.
+Law: the end of a row's life depends only on rows of its group in [s, s + n), so a look-back of n is enough.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tidegate.expressions.kinds import Kind
 from tidegate.expressions.tree import Cast, Slot
 from tidegate.expressions.variant import Variant, from_columns
 
-# Additional columns from which the ends of lives are found.
+# Additional columns that determine the ends of lives.
 Marks = dict[str, pa.Array]
 
 
 class Lifetime(Protocol):
-    """A rule for how long rows live."""
+    """A rule for how long rows live; *longest_us* is the longest that a row can live."""
 
     @property
     def longest_us(self) -> int:
@@ -45,16 +45,7 @@ class Lifetime(Protocol):
         ...
 
     def find_ends(self, rows: pa.Table, keys: list[Variant]) -> tuple[npt.NDArray[np.bool_] | None, Ticks]:
-        """
-        Return when rows cease to live.
-
-        Args:
-            rows: Rows that count, with the columns kept beside them.
-            keys: The columns by which they are grouped.
-
-        Returns:
-            Which rows live (None: all), and the end of every row, microseconds.
-        """
+        """Return which of the marked rows live (None: all), and the end of every row, microseconds; *keys* are the grouping columns."""
         ...
 
 
@@ -95,7 +86,7 @@ class UntilColumn:
 
 @dataclass(frozen=True)
 class UntilEdge:
-    """Each row lives until an edge: a row whose *edge* is not NULL; with *span* one that has the same value there."""
+    """Each row lives until an edge, a row whose *edge* is not NULL; with *span* the edge must have the same value there."""
 
     longest_us: int
     edge: int
@@ -142,7 +133,7 @@ def count_alive(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
 
     Args:
         groups: The rows that live.
-        ends_us: The end of the life of the row at each place, after its own time.
+        ends_us: The end of the life of the row at each place; it is after the row's own time.
 
     Returns:
         The instants, the numbers of their groups, and how many rows are alive then.
@@ -152,7 +143,7 @@ def count_alive(groups: Groups, ends_us: Ticks) -> tuple[Ticks, Ticks, Ticks]:
     last_end = _last_places(ended_us, groups.group)
     begins, group = groups.system_us[last_start], groups.group[last_start]
     ends, end_group = ended_us[last_end], groups.group[last_end]
-    # Alive are those that have begun without those that have ended by then.
+    # Alive = the lives that have begun - the lives that have ended by then.
     alive = last_start + 1 - first_above(ended_us, groups.group, groups.starts, begins, group)
     begun = first_above(groups.system_us, groups.group, groups.starts, ends, end_group)
     # An end at which another row begins is an instant already.

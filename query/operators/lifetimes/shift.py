@@ -1,8 +1,8 @@
 """
 Shift: each row later by a fixed time. ``shift(flights, minute, 5)``.
 
-Law: a row at s comes once, at s + d, with the columns it has; rows of one instant keep their order. Rows can only be moved to later
-instants; so if all input rows below c are known, all results below c + d are.
+Law: a row at s comes once, at s + d, with unchanged columns; rows of one instant keep their order. Rows only move to later instants, so if
+all input rows below c are known, all results below c + d are known.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from query.plan.row_tables import BAD_SCHEMA
 
 @dataclass(frozen=True)
 class Shift(InstantRows):
-    """The operator; *shift_us* is by how much rows are moved, microseconds."""
+    """The operator that moves rows by *shift_us*."""
 
     shift_us: int
 

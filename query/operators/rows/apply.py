@@ -1,8 +1,8 @@
 """
 Apply: each row with each element of an array, or each member of a record, in one of its columns.
 
-Law: a row gives one row for each element, at its own System.Timestamp, in the order (row, element). If the array is empty or NULL,
-it gives no row, or with OUTER one in which the element's columns are NULL. Nothing depends on other rows.
+Law: a row gives one row for each element, at its own System.Timestamp, in the order (row, element), independently of other rows. If the
+array is empty or NULL, it gives no row, or with OUTER APPLY one in which the element's columns are NULL.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Expansion(InstantRows):
         return rows, bad
 
     def _elements(self, values: Variant) -> tuple[RowNumbers, tuple[Variant, Variant]]:
-        """Return for each row that comes out the number of its input row, and the element's columns."""
+        """Return the number of the input row of each output row, and the element's columns."""
         if self.node.value.name == "array":
             owner, index, contents = elements(values)
             names = Variant.of(len(owner), {Kind.BIGINT: pa.array(index)})
@@ -48,6 +48,6 @@ class Expansion(InstantRows):
         without = np.setdiff1d(np.arange(values.length, dtype=np.int64), owner)
         owners = np.concatenate([owner, without])
         order = np.argsort(owners, kind="stable")
-        # Where the elements stand among all rows that come out; at other places their columns are NULL.
+        # The places of the elements among all output rows; at other places their columns are NULL.
         places = np.argsort(order, kind="stable")[: len(owner)]
         return owners[order], (gather(len(owners), [(places, names)]), gather(len(owners), [(places, contents)]))

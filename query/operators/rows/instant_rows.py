@@ -1,4 +1,4 @@
-"""Instant rows: each gives results at its own instant and has a part in no others, as the rows of filters and projections."""
+"""Instant rows: each gives results at its own instant and counts for no others, such as the rows of filters and projections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from query.plan.row_tables import Retained, Ticks, by_substream, in_slice, only_
 
 
 class InstantRows(Operator):
-    """The part that operators over such rows share."""
+    """The common part of operators over instant rows."""
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
         return instant_us, instant_us
@@ -21,7 +21,6 @@ class InstantRows(Operator):
         return due_rows(only_side(retained), closing).drop_columns(["position"])
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows with system_us >= to_us of their substream."""
         return retained.filter(pa.array(ticks(retained, "system_us") >= by_substream(ticks(retained, "sub"), horizon, "to_us")))
 
 

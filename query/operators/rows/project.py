@@ -1,8 +1,7 @@
 """
 Projection without a window: each row that passes WHERE gives one result at its own system timestamp, in the order of rows.
 
-If it is the last operator and takes events, it encodes each result when the event comes, and keeps the bytes until their instant is
-final.
+If it is the last operator and takes events, it encodes each result when the event comes, and keeps the bytes until the result is final.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ class Projection(InstantRows):
     payloads: PayloadFormat = JSON
 
     def prepare(self, below: pa.Table, side: int = 0) -> tuple[pa.Table, pa.Table]:
-        """Return position and the rows that pass, and the bad rows."""
         kept, over, columns, bad = _compute_columns(self.node, self.payloads, below)
         key = kept["key"] if "key" in kept.column_names else encode_keys(over, kept.num_rows)
         rows = rows_table(kept["sub"], kept["system_us"], key, columns)
@@ -37,10 +35,7 @@ class Projection(InstantRows):
 
 @dataclass(frozen=True)
 class EncodedProjection(InstantRows):
-    """
-    The operator of a :class:`query.plan.nodes.Project` over events whose results leave the query; without columns it passes the
-    payload on unchanged.
-    """
+    """The operator of a last :class:`query.plan.nodes.Project` over events; without columns it passes the payload on unchanged."""
 
     node: Project
     payloads: PayloadFormat = JSON

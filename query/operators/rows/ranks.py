@@ -1,8 +1,8 @@
 """
 Ranks: the places of values in ORDER BY, as integers that are compared instead of the values.
 
-NULL comes first, then bit < number < datetime < nvarchar, as with MIN and MAX; text by its UTF-8 bytes. Numbers are compared
-exactly, a bigint with a float too.
+NULL comes first, then bit < number < datetime < nvarchar, as with MIN and MAX; texts are ordered by their UTF-8 bytes. Numbers are compared
+exactly, also a bigint with a float.
 
 Law: which of two rows comes first depends on these two rows alone.
 """
@@ -32,13 +32,12 @@ def order_places(keys: Sequence[tuple[Variant, bool]]) -> Ints:
     """
     Return an integer for each row: smaller for rows that come earlier in ORDER BY, equal for rows with equal values.
 
-    Args:
-        keys: The values to order by, and for each whether the largest come first (DESC).
+    *keys* are the values to order by, each with whether the largest come first (DESC).
     """
     places = _directed_ranks(*keys[0])
     for column, descending in keys[1:]:
         minor = _directed_ranks(column, descending)
-        # No place is beyond the number of rows, so two of them fit one integer.
+        # Both are below the number of rows, so their combination fits one integer.
         places = np.unique(places * (int(minor.max(initial=0)) + 1) + minor, return_inverse=True)[1].astype(np.int64, copy=False)
     return places
 
@@ -85,12 +84,12 @@ def nearest_floats(column: Variant) -> Floats:
 
 
 def remainders(column: Variant, floats: Floats) -> Ints:
-    """Return each bigint minus the float nearest to it; 0 for anything else."""
+    """Return each bigint minus the float nearest to it; 0 for other values."""
     if Kind.BIGINT not in column.parts:
         return np.zeros(column.length, dtype=np.int64)
     part = column.parts[Kind.BIGINT]
     integers = part.fill_null(0).to_numpy()
-    # 2**63 itself is no bigint, but may be the float nearest to one.
+    # 2**63 is not a bigint, but can be the float nearest to one: subtracting it would overflow.
     is_beyond = floats >= _TWO_63
     nearest = np.where(is_beyond | ~valid_mask(part), 0.0, floats).astype(np.int64)
     rest: Ints = np.where(is_beyond & valid_mask(part), integers + np.iinfo(np.int64).min, integers - nearest)

@@ -1,11 +1,11 @@
 """
 Groups of rows, and which earlier rows of its group a row sees.
 
-Rows are sorted by group, those of a group in their fixed order; those that meet a condition are *candidates*. The last candidate
-but n, those of the last hour, the first of an interval: each is found by counting the candidates before a row and by searching
-for the first one that is young enough.
+Rows are sorted by group, those of a group are in their fixed order; those that meet a condition are *candidates*. To find the nth candidate
+before a row, those of the last hour or the first of an interval, count the candidates before the row and search for the first one that is
+young enough.
 
-Law: which rows a row sees depends on the rows of its group up to it, not on where later rows were cut off.
+Law: which rows a row sees depends only on the rows of its group up to it.
 """
 
 from __future__ import annotations
@@ -45,21 +45,17 @@ def group_numbers(subs: Ints, keys: Sequence[Variant]) -> Ints:
 
 @dataclass(frozen=True)
 class Groups:
-    """
-    Rows sorted by group.
+    """Rows sorted by group."""
 
-    Args:
-        order: The number of the row at each place.
-        place: The place of each row.
-        group: The number of the group at each place: 0, 0, 1, 1, 1, 2, ...
-        starts: The place at which each group begins, and once more where the last one ends.
-        system_us: The time at each place.
-    """
-
+    # The number of the row at each place.
     order: Ints
+    # The place of each row.
     place: Ints
+    # The number of the group at each place: 0, 0, 1, 1, 1, 2, ...
     group: Ints
+    # The place at which each group begins, and the end of the last one.
     starts: Ints
+    # The time at each place.
     system_us: Ints
 
     @classmethod
@@ -84,37 +80,27 @@ class Groups:
 
 @dataclass(frozen=True)
 class Candidates:
-    """
-    The rows that other rows may see.
-
-    Args:
-        groups: All rows.
-        meets: Whether the row at each place is a candidate.
-        places: The place of each candidate.
-        counts_before: How many candidates stand before each place, and how many there are.
-    """
+    """The rows that other rows may see."""
 
     groups: Groups
+    # Whether the row at each place is a candidate.
     meets: Mask
+    # The place of each candidate.
     places: Ints
+    # How many candidates are before each place, and how many there are.
     counts_before: Ints
 
     @property
     def rows(self) -> Ints:
-        """The row number of each candidate."""
         return self.groups.order[self.places]
 
     def look_back(self, asked: Ints, offset: int, limit_us: int) -> tuple[Ints, Mask]:
         """
-        Look a number of candidates back.
-
-        Args:
-            asked: The places that look back.
-            offset: How many candidates before the row; 0 is the last one up to it, itself included.
-            limit_us: How much older the candidate may be.
+        Look *offset* candidates back from each of the places *asked*; offset 0 is the last candidate up to the row, itself included.
 
         Returns:
-            For each place the number of the candidate, and whether there is one; without one the number means nothing.
+            For each place the number of the candidate, and whether there is one at most *limit_us* older; if not, the number is
+                meaningless.
         """
         ends = self.counts_before[asked + 1] if offset == 0 else self.counts_before[asked] - (offset - 1)
         numbers = ends - 1
@@ -125,7 +111,7 @@ class Candidates:
         return numbers, exists
 
     def first_of_interval_mask(self, asked: Ints, interval_us: int) -> Mask:
-        """Tell of each place whether it is the first candidate of its group in its interval ``(start, end]``, aligned to 1970."""
+        """Return for each place whether it is the first candidate of its group in its interval ``(start, end]``, aligned to 1970."""
         before, exists = self.look_back(asked, 1, interval_us)
         interval = interval_ends(self.groups.system_us, interval_us)
         is_first = self.meets[asked]
@@ -142,7 +128,7 @@ class Candidates:
         return first, self.counts_before[asked + 1] - 1
 
     def newest_mask(self, count: int) -> Mask:
-        """Tell of each place whether it is one of the last *count* candidates of its group."""
+        """Return for each place whether it is one of the last *count* candidates of its group."""
         from_here_on = self.counts_before[self.groups.starts[self.groups.group + 1]] - self.counts_before[:-1]
         return self.meets & (from_here_on <= count)
 

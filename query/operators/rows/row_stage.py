@@ -1,8 +1,8 @@
 """
-The row stage with which operators begin: extract fields from payloads, apply WHERE, compute expressions over single rows once.
+The row stage, with which operators begin: extract fields from payloads, apply WHERE, compute expressions over single rows once.
 
-A row fails, and becomes a dead letter of the query, if its payload is unusable, if a condition fails on it, or if it passes all
-conditions and an expression fails on it. The first reason counts.
+A row fails, and becomes a dead letter of the query, if its payload is unusable, if a condition fails on it, or if it passes all conditions
+and an expression fails on it. The first reason counts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,7 @@ from tidegate.payloads.formats import JSON, PayloadFormat, reader_of
 
 @dataclass(frozen=True)
 class RowStage:
-    """
-    Args:
-        predicates: The conditions of WHERE, evaluated one after the other.
-        exprs: The expressions to compute for each row that passes.
-        payloads: The format of payloads.
-    """
+    """The conditions of WHERE, evaluated one after the other, and the expressions to compute for each row that passes all of them."""
 
     predicates: tuple[Expr, ...]
     exprs: tuple[Expr, ...]
@@ -91,7 +86,7 @@ class RowStage:
         return extracted.columns[_PAYLOAD]
 
     def _payload_fields(self) -> list[Field]:
-        """Return the fields of which a payload as a record consists: the values of a CSV record, else the value at the empty path."""
+        """Return the fields of a payload as a record: the values of a CSV record, else the value at the empty path."""
         return [Field((name,)) for name in self.payloads.csv_columns] or [_PAYLOAD]
 
     def _distinct_leaves(self) -> tuple[Expr, ...]:

@@ -28,6 +28,6 @@ class UnionOfRows(InstantRows):
     def rows(self, retained: Retained, closing: pa.Table) -> pa.Table:
         """Return the rows with from_us <= system_us < to_us, ordered by (system_us, side, position)."""
         rows = concat_rows([part for part in retained if part is not None]).drop_columns(["position"])
-        # Numbered anew, side after side, so that the order of positions is that of sides.
+        # Renumber side after side, so that the order of positions is the order of sides.
         rows = rows.append_column("position", pa.array(np.arange(rows.num_rows)))
         return due_rows(rows, closing).drop_columns(["position"])

@@ -1,8 +1,8 @@
 """
-The states of aggregates: how they are collected from rows in SQL, and the values they end as.
+The states of aggregates: how they are collected from rows in SQL, and the values computed from them.
 
-Every state is either an integer that adds up (counts; the two halves of 128-bit integer sums; the limbs of exact float sums) or an
-extreme. So states of cells make states of windows, exactly. Some rows may stand for many and have states in place of values
+Every state is either an integer that adds up (counts; the two halves of 128-bit integer sums; the limbs of exact float sums) or an extreme.
+So states of cells make states of windows, exactly. A row may stand for many rows; it has states in place of values
 (:mod:`query.operators.windows.compacting`).
 """
 
@@ -36,23 +36,17 @@ class State:
 
 @dataclass(frozen=True)
 class AggregateStates:
-    """
-    The aggregates of one query over rows that have been seen.
-
-    Args:
-        aggregates: The aggregates.
-        values: The number of the value of each aggregate, None for COUNT(*).
-        columns: The columns of the rows; a kind without a column does not occur. Rows that stand for many have states.
-        limbs: The limbs that the floats of each value need.
-    """
+    """The states that the aggregates of one query need, given the columns of rows."""
 
     aggregates: Sequence[Aggregate]
+    # The number of the value of each aggregate, None for COUNT(*).
     values: Sequence[int | None]
+    # The columns of the rows; a kind without a column does not occur. Rows that stand for many have states.
     columns: Sequence[str]
+    # The limbs that the floats of each value need.
     limbs: Mapping[int, Sequence[int]]
 
     def states(self) -> tuple[State, ...]:
-        """Return the states to keep, each once."""
         return tuple({state.name: state for state in self._states()}.values())
 
     def _states(self) -> Iterator[State]:

@@ -1,8 +1,8 @@
 """
 Runs of cells: which of a group's cells each window contains.
 
-A *cell* is the sum of the rows of a group at one instant, or in one pane if windows have fixed ends. The cells of a group are sorted
-by time, so every window is a run of them, from its first cell to its last.
+A *cell* is the sum of the rows of a group at one instant, or in one pane if windows have fixed ends. The cells of a group are sorted by
+time, so every window is a run of them, from its first cell to its last.
 """
 
 from __future__ import annotations
@@ -19,15 +19,7 @@ from query.plan.windows import Sliding, Window
 
 @dataclass(frozen=True)
 class Cells:
-    """
-    Cells, sorted by group, then instant.
-
-    Args:
-        group: The number of each cell's group.
-        instant: The cell's instant; of a pane its end.
-        from_us: The first instant of results asked for in the cell's substream.
-        to_us: The end of these instants, exclusive.
-    """
+    """Cells, sorted by group, then instant (of a pane its end); results are asked for in [from_us, to_us) of the cell's substream."""
 
     group: Ints
     instant: Ints
@@ -60,7 +52,7 @@ def hopping_runs(cells: Cells, window: Window, low: int, high: int) -> Runs:
     last_number = (window.last_end(panes) - low) // hop
     start = np.maximum(first_number, -((low - slice_from) // hop))
     stop = np.minimum(last_number, -((low - slice_to) // hop) - 1)
-    # Both rise within a group; a cell adds the ends its predecessor did not reach.
+    # Both rise within a group; a cell adds only the ends that the cell before it did not reach.
     start[1:] = np.where(group[1:] == group[:-1], np.maximum(start[1:], stop[:-1] + 1), start[1:])
     counts = np.maximum(stop - start + 1, 0)
     owner = np.repeat(np.arange(len(panes)), counts)

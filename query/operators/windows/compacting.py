@@ -1,11 +1,11 @@
 """
 Compacting: retained rows of an aggregate become fewer rows long before their windows end.
 
-A *cell* is the longest piece of time that no window start or end divides. Rows of one group in one cell belong to the same
-windows. If states make all aggregates (:mod:`query.operators.windows.aggregate_states`), these rows become one row at the end of
-the cell that has their states in place of their values.
+A *cell* is the longest piece of time that no window start or end divides, so rows of one group in one cell belong to the same windows. If
+states make all aggregates (:mod:`query.operators.windows.aggregate_states`), these rows become one row at the end of the cell, with their
+states in place of their values.
 
-Law: states add up exactly, so no result shows which rows were put together, or when.
+Law: states add up exactly, so no result depends on which rows were put together, or when.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from query.plan.row_tables import Ticks, ticks
 from query.plan.windows import AnyWindow, Window
 from tidegate.expressions.tree import Aggregate
 
-# Fewer rows are not worth the work.
+# Fewer rows are not compacted: it is not worth the work.
 COMPACTED_FROM = 4_096
-# So many rows must become one, on average: a row of states is larger than a row of values.
+# How many rows must become one, on average: a row of states is larger than a row of values.
 SAVING = 2
 
 
@@ -38,16 +38,7 @@ def cell_grid(windows: Sequence[AnyWindow]) -> Window | None:
 
 
 def compact_rows(rows: pa.Table, grid: Window, keys: int, totals: Sequence[Aggregate], numbers: Sequence[int | None]) -> pa.Table:
-    """
-    Put the rows of each group and cell together.
-
-    Args:
-        rows: Rows that :class:`query.operators.windows.windowed_aggregate.WindowAggregation` retains, some perhaps put together already.
-        grid: The cells.
-        keys: How many grouping keys rows have.
-        totals: The aggregates.
-        numbers: The number of the value of each aggregate, None for COUNT(*).
-    """
+    """Merge the rows of each group and cell of *grid*; some may be merged already. See :func:`merge_rows`."""
     if rows.num_rows < COMPACTED_FROM:
         return rows
     return merge_rows(rows, grid.pane_end(ticks(rows, "system_us")), keys, totals, numbers)

@@ -1,10 +1,10 @@
 """
 Exact sums of floats: the float nearest to the true sum, whatever the order and the grouping of the additions.
 
-Each float is an integer times a power of two. It is cut into three pieces of 18 bits, and each piece belongs to a *limb*, a multiple
-of sixteen binary places. Pieces of one limb are added as 64-bit integers, which is exact for 2**30 rows; only at the end are the
-limbs added and rounded, once. So sums of panes can be added to and subtracted from sums of windows, and no result depends on how
-rows were cut into batches or panes, as a plain sum of floats would.
+Each float is an integer times a power of two. It is cut into three pieces of 18 bits, and each piece belongs to a *limb*, a multiple of
+sixteen binary places. Pieces of one limb are added as 64-bit integers, which is exact for 2**30 rows. Only at the end are the limbs added
+and rounded, once. So sums of panes can be added to and subtracted from sums of windows, and unlike with a plain sum of floats, no result
+depends on how rows were cut into batches or panes.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ _ONES = SCALE // LIMB_BITS
 
 def split_floats(values: Floats, places: Ints | int = 0) -> list[tuple[npt.NDArray[np.int16], Ints]]:
     """
-    Cut finite floats into pieces: pairs (limb, piece), three per value, whose sum of ``piece * 2**(16 * limb - 1136)`` is it.
+    Cut finite floats into pieces: pairs (limb, piece), three per value. The value is the sum of ``piece * 2**(16 * limb - 1136)``.
 
-    Args:
-        values: The floats.
-        places: By how many binary places each float is shifted up first, so that it can stand for a number beyond all floats.
+    Each float is first shifted up by *places* binary places, so that it can stand for a number beyond all floats.
     """
     pieces = [(np.empty(len(values), dtype=np.int16), np.empty(len(values), dtype=np.int64)) for _ in range(PIECES)]
     # Block by block, because what fits the cache takes a tenth of the time.
@@ -66,17 +64,14 @@ def _split_block(values: Floats, shift: Ints | int) -> list[tuple[Ints, Ints]]:
 
 def round_sums(limbs: Mapping[int, Ints], high: Ints, low: Ints) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """
-    Add up sums of pieces and integers, and round each total once.
+    Add up sums of pieces and integers, and round each total once; return the nearest floats, and which of them are finite.
 
     Args:
         limbs: For each limb the sums of its pieces, one per total.
         high: The upper halves of the integers, one per total; an integer is ``high * 2**32 + low``.
         low: Their lower halves, 0 to ``2**32 - 1``.
-
-    Returns:
-        The nearest floats, and which of them are finite.
     """
-    # Four more below, so that five can be taken from any limb downwards.
+    # Four limbs more below, because _round_digits reads five limbs from the top one downwards.
     lowest = min([*limbs, _ONES]) - 4
     highest = max([*limbs, _ONES + 4]) + _CARRY_LIMBS
     totals = np.zeros(len(high))

@@ -1,9 +1,9 @@
 """
 Framing: from retained rows to windows, as tables of the states of each window and group.
 
-Rows are added up by (substream, group, cell). If an event belongs to one window only - tumbling windows, snapshots, sessions - the
-cell is the window, else windows are runs of cells. Every state is exact, so neither order nor cuts of rows matter. Aggregates that
-need the rows of a window get the rows, sorted as the cells are, and the numbers of each window's first and last row.
+Rows are added up by (substream, group, cell). If an event belongs to one window only (tumbling windows, snapshots, sessions), the cell is
+the window; otherwise windows are runs of cells. Every state is exact, so neither order nor cuts of rows matter. Aggregates that need the
+rows of a window get the rows, sorted as the cells are, and the numbers of each window's first and last row.
 """
 
 from __future__ import annotations
@@ -29,40 +29,29 @@ from tidegate.expressions.variant import from_columns
 
 @dataclass(frozen=True)
 class FramedWindows:
-    """
-    Windows, their groups, and the rows if aggregates need them.
+    """Windows, their groups, and the rows if aggregates need them."""
 
-    Args:
-        windows: Per window and group: system_us, the number of the ``group``, the states, and the numbers ``first_row`` and
-            ``last_row``.
-        groups: The sub and the keys of each group.
-        rows: The rows that are numbered, sorted by group, in their order within; None if no aggregate needs them.
-    """
-
+    # Per window and group: ``system_us``, the number of the ``group``, the states, ``first_row`` and ``last_row``.
     windows: pa.Table
+    # The sub and the keys of each group.
     groups: pa.Table
+    # The numbered rows, sorted by group, in their order within; None if no aggregate needs them.
     rows: pa.Table | None
 
 
 @dataclass(frozen=True)
 class Framing:
-    """
-    The windows of one kind over the rows of a :class:`query.operators.windows.windowed_aggregate.WindowAggregation`.
-
-    Args:
-        window: The window.
-        keys: How many grouping keys rows have.
-        totals: The aggregates that are made of states.
-        numbers: The number of the value of each aggregate, None for COUNT(*).
-        needs_rows: Whether some aggregate needs the rows themselves.
-        results_max: Most windows computed at once.
-    """
+    """The windows of one kind over the rows of a :class:`query.operators.windows.windowed_aggregate.WindowAggregation`."""
 
     window: AnyWindow
     keys: int
+    # The aggregates that are made of states.
     totals: Sequence[Aggregate]
+    # The number of the value of each aggregate, None for COUNT(*).
     numbers: Sequence[int | None]
+    # Whether some aggregate needs the rows themselves.
     needs_rows: bool
+    # The most windows computed at once.
     results_max: int
 
     def frame_windows(self, retained: pa.Table, closing: pa.Table) -> Iterator[FramedWindows]:
@@ -81,7 +70,7 @@ class Framing:
 
     @property
     def _disjoint(self) -> bool:
-        """Whether every event belongs to one window at most, so that cells are windows."""
+        """Whether every event belongs to at most one window, so that cells are windows."""
         return isinstance(self.window, Session) or (isinstance(self.window, Window) and self.window.is_tumbling)
 
     # Rows -> cells
@@ -97,7 +86,7 @@ class Framing:
         return rows.append_column("cell", pa.array(ends)).filter(pa.array(ended))
 
     def _cells(self, rows: pa.Table) -> tuple[pa.Table, Sequence[State]]:
-        """Return the states of cells, sorted by group and time if runs are made of them."""
+        # Runs and numbered rows need cells in the order of group and time; otherwise sorting would be wasted.
         return collect_states(rows, self.totals, self.numbers, '"group", cell' if self.needs_rows or not self._disjoint else None)
 
     # Cells -> windows
@@ -139,7 +128,7 @@ class Framing:
 
 
 def number_groups(rows: pa.Table, keys: int) -> tuple[Ticks, pa.Table]:
-    """Return the number of each row's group, counted from 0 in order of appearance, and the sub and the keys of each group."""
+    """Number the groups of rows from 0 in order of appearance; return each row's number, and the sub and the keys of each group."""
     group = pa.array(_group_numbers(rows, range(keys))).dictionary_encode().indices.to_numpy().astype(np.int64)
     # The first row of each group: assigned backwards, the first one is written last.
     owner = np.empty(int(group.max()) + 1, dtype=np.int64)
@@ -151,16 +140,9 @@ def collect_states(
     rows: pa.Table, totals: Sequence[Aggregate], numbers: Sequence[int | None], order: str | None
 ) -> tuple[pa.Table, Sequence[State]]:
     """
-    Add rows up by ``group`` and ``cell``.
+    Add rows up by ``group`` and ``cell``, sorted by the columns *order*; return the cells and the states they have.
 
-    Args:
-        rows: The rows, values and states, with these columns.
-        totals: The aggregates that are made of states.
-        numbers: The number of the value of each aggregate, None for COUNT(*).
-        order: The columns to sort the cells by.
-
-    Returns:
-        The cells, and the states they have.
+    *numbers* holds the number of the value of each aggregate, None for COUNT(*).
     """
     pairs = zip(totals, numbers, strict=True)
     summed = {number for total, number in pairs if total.function in ("sum", "avg") and number is not None}
@@ -172,7 +154,7 @@ def collect_states(
 
 
 def needed_rows(window: AnyWindow, retained: pa.Table, horizon: pa.Table) -> Mask:
-    """Tell of each row whether a result at or after ``to_us`` of its substream can depend on it."""
+    """Return for each row whether a result at or after ``to_us`` of its substream can depend on it."""
     first, last = window.span(ticks(retained, "system_us"))
     mask: Mask = (first <= last) & (last >= by_substream(ticks(retained, "sub"), horizon, "to_us"))
     return mask
@@ -183,7 +165,7 @@ def _group_numbers(rows: pa.Table, keys: Sequence[int]) -> Ticks:
 
 
 def _overlaps(span: Span, subs: Ticks, closing: pa.Table) -> Mask:
-    """Tell which spans overlap the slice of time of their substream."""
+    """Return which spans overlap the slice of time of their substream."""
     first, last = span
     mask: Mask = (first <= last) & (first < by_substream(subs, closing, "to_us")) & (last >= by_substream(subs, closing, "from_us"))
     return mask

@@ -1,14 +1,13 @@
 """
 Holistic aggregates: those that need the rows of a window, since states of its parts do not add up to their value.
 
-These are COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles and the aggregates of other packages; STDEV and VAR are counted
-among them, though they are made of exact sums (:mod:`query.operators.windows.variance`). Rows are sorted by (substream, group,
-system_us, position), so the rows of a window are a run of row numbers; runs may overlap.
+These are COUNT(DISTINCT x), COLLECT, CollectTop, TopOne, percentiles and the aggregates of other packages, and also STDEV and VAR, although
+exact sums make them (:mod:`query.operators.windows.variance`). Rows are sorted by (substream, group, system_us, position), so the rows of a
+window are a run of row numbers; runs may overlap.
 
-Law: a value depends on the rows of its run and their order alone.
+Law: a value depends only on the rows of its run and their order.
 
 Runs are expanded row by row, a bounded number of rows at a time, so time and memory grow with the rows if windows do not overlap.
-The places of rows in ORDER BY are computed once for all windows.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ ROWS_MAX = 4_000_000
 
 
 def is_holistic(aggregate: Aggregate) -> bool:
-    """Tell whether an aggregate is computed from rows rather than from states of cells."""
+    """Return whether an aggregate is computed from rows rather than from states of cells."""
     return aggregate.distinct or aggregate.function not in ("count", "sum", "avg", "min", "max")
 
 
 def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints) -> tuple[Variant, list[Failure]]:
     """
-    Compute a holistic aggregate, Tidegate's own or another package's; see :func:`compute_holistic`.
+    Compute a holistic aggregate, Tidegate's own or another package's (not called for windows without rows); see :func:`compute_holistic`.
 
     Returns:
-        One value per window, and the windows for which it could not be computed. A package is not called for windows without rows.
+        One value per window, and the windows for which it could not be computed.
     """
     own = extension_aggregates.find(aggregate.function)
     if own is None:
@@ -61,7 +60,7 @@ def compute_aggregate(aggregate: Aggregate, values: Sequence[Variant], first: In
 
 def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Ints, last: Ints, *, rows_max: int = ROWS_MAX) -> Variant:
     """
-    Compute a holistic aggregate of windows.
+    Compute a holistic aggregate; return one value per window.
 
     Args:
         aggregate: One for which :func:`is_holistic` is true.
@@ -69,9 +68,6 @@ def compute_holistic(aggregate: Aggregate, values: Sequence[Variant], first: Int
         first: For each window the number of its first row.
         last: For each window the number of its last row (inclusive); one below *first* for a window without rows.
         rows_max: Most rows expanded at once.
-
-    Returns:
-        One value per window.
     """
     if aggregate.function in ("stdev", "stdevp", "var", "varp"):
         return _spread(aggregate.function, values[0], first, last)
@@ -85,10 +81,8 @@ class _Runs:
     """
     The runs of some windows, expanded.
 
-    Args:
-        first: For each window the number of its first row.
-        starts: The place in *rows* at which each window begins, and the place at which the last one ends.
-        rows: The numbers of the rows, one window after the other.
+    *first* is the number of each window's first row, *rows* the row numbers window after window, *starts* where each window begins in
+    *rows*, and the end.
     """
 
     first: Ints
@@ -112,12 +106,13 @@ class _Runs:
         return _Runs(self.first, _starts(counts), self.rows[chosen])
 
     def ordered(self, place: Ints) -> _Runs:
-        """Return the runs with the rows of each window in the order of *place*, which has all rows there are; equals keep their order."""
+        """
+        Return the runs with the rows of each window in the order of *place*, which has all rows there are; equal rows keep their order.
+        """
         order = np.argsort(self.owners * (int(place.max(initial=0)) + 1) + place[self.rows], kind="stable")
         return _Runs(self.first, self.starts, self.rows[order])
 
     def top(self, count: int) -> _Runs:
-        """Return the first *count* rows of each window."""
         kept = np.arange(len(self.rows)) - np.repeat(self.starts[:-1], np.diff(self.starts)) < count
         return _Runs(self.first, _starts(np.minimum(np.diff(self.starts), count)), self.rows[kept])
 
@@ -207,7 +202,7 @@ def _percentile(pick: Callable[[Variant, _Runs, Decimal], Variant]) -> Callable[
 def _percentile_cont(values: Variant, runs: _Runs, part: Decimal) -> Variant:
     """Return the value *part* of the way from the first to the last; between two values it is interpolated."""
     some, counts = _nonempty_windows(runs)
-    # With the fraction as the script writes it: a tenth of ten steps is exactly one step.
+    # Integer arithmetic with the fraction as the script writes it: a tenth of ten steps is exactly one step.
     above, below = part.as_integer_ratio()
     distinct, which = np.unique(counts, return_inverse=True)
     steps = [divmod(above * (int(count) - 1), below) for count in distinct]
@@ -241,7 +236,6 @@ def _nonempty_windows(runs: _Runs) -> tuple[Ints, Ints]:
 
 
 def _arrays(texts: pa.Array, starts: Ints) -> Variant:
-    """Return the JSON arrays of the texts of each window."""
     lists = pa.ListArray.from_arrays(pa.array(starts, pa.int32()), texts)
     joined = pc.binary_join_element_wise(pa.scalar("["), pc.binary_join(lists, ","), pa.scalar("]"), pa.scalar(""))
     return Variant.of(len(lists), {Kind.ARRAY: joined})

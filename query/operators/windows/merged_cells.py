@@ -1,9 +1,8 @@
 """
 From cells to windows: the state of a window is that of a run of cells of its group (:mod:`query.operators.windows.cell_runs`).
 
-A sum over a run is the difference of two running sums, which is exact since all of them are sums of integers. An extreme over a run
-comes from a table of extremes over runs of 1, 2, 4, ... cells. So the cost grows with the cells and the results, not with the
-number of windows an event belongs to.
+A sum over a run is the difference of two running sums of integers, which is exact. An extreme over a run comes from a table of extremes
+over runs of 1, 2, 4, ... cells. So the cost grows with the cells and the results, not with the number of windows per event.
 """
 
 from __future__ import annotations
@@ -24,11 +23,7 @@ def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State],
     """
     Return for each run system_us, the groups, the states, and if cells have them the numbers of the first and the last row.
 
-    Args:
-        cells: The groups and the states of cells, sorted by group, then time.
-        groups: The columns that identify groups.
-        states: The state columns and how they merge.
-        runs: The windows.
+    *cells* have the columns *groups* and the states, and are sorted by group, then time; *runs* are the windows.
     """
     first = pa.array(runs.first)
     columns = {"system_us": pa.array(runs.end_us), **{name: cells[name].take(first) for name in groups}}
@@ -38,7 +33,7 @@ def merge_cells(cells: pa.Table, groups: Sequence[str], states: Sequence[State],
 
 
 def merge_states(cells: pa.Table, states: Sequence[State], runs: Runs) -> dict[str, pa.Array]:
-    """Return the states of each run; the last cell of a run without cells is one below its first."""
+    """Return the states of each run. A run without cells has last = first - 1."""
     return {
         state.name: _sum_runs(cells[state.name], runs) if state.merge == "add" else _extreme_of_runs(cells[state.name], runs, state.merge)
         for state in states
@@ -63,7 +58,7 @@ def _extreme_of_runs(column: pa.ChunkedArray, runs: Runs, function: str) -> pa.A
     valid = valid_mask(values)
     counts = np.concatenate([[0], np.cumsum(valid)])
     has_value = counts[runs.last + 1] > counts[runs.first]
-    # Ranks stand for values of any type: order is all that counts.
+    # Ranks work for values of any type: only their order matters.
     ranks = pc.rank(values, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
     cell_of_rank = np.zeros(int(ranks.max(initial=0)) + 1, dtype=np.int64)
     cell_of_rank[ranks] = np.arange(len(ranks))

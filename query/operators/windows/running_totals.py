@@ -1,9 +1,9 @@
 """
-Running aggregates: an aggregate for each of many runs of rows, each row being a cell of its own.
+Running aggregates: an aggregate for each of many runs of rows, in which each row is a cell of its own.
 
-A row's states are those that :mod:`query.operators.windows.aggregate_states` collects from a group of one row. As with windows,
-sums of runs are differences of running sums of integers, and extremes come from tables. So a value is exact and depends on the
-rows of its run alone. A row may stand for many rows of which every run holds all or none: it has their states instead of its own.
+A row's states are those that :mod:`query.operators.windows.aggregate_states` collects from a group of one row. As with windows, sums of
+runs are differences of running sums of integers, and extremes come from tables, so a value is exact and depends only on the rows of its
+run. A row may stand for many rows if every run holds all or none of them; it has their states instead of its own.
 """
 
 from __future__ import annotations
@@ -30,43 +30,19 @@ _HALF_BITS = 32
 
 
 def row_states(total: Aggregate, values: Sequence[Variant], count: int) -> Cells:
-    """
-    Return the states of single rows.
-
-    Args:
-        total: COUNT, SUM, AVG, MIN or MAX; values and results are those of windows.
-        values: The aggregated column; nothing for COUNT(*).
-        count: The number of rows.
-    """
+    """Return the states of single rows; *values* is the aggregated column, empty for COUNT(*)."""
     return dict(_cells(total.function, values[0] if values else None, count))
 
 
 def aggregate_runs(total: Aggregate, cells: Cells, first: Ints, last: Ints) -> Variant:
-    """
-    Aggregate runs of rows.
-
-    Args:
-        total: The aggregate.
-        cells: The states of the rows.
-        first: For each run the number of its first row.
-        last: For each run the number of its last row, inclusive; one below *first* for a run without rows.
-
-    Returns:
-        One value per run.
-    """
+    """Aggregate runs of rows, given by the numbers of their first and last rows (inclusive; last = first - 1 for a run without rows)."""
     merged = merge_states(pa.table(cells), _states(total, cells), Runs(first, last, first))
     return finish_aggregate(pa.table({"run": first, **merged}), Aggregate(total.function, None), 0 if total.parts else None)
 
 
 def sum_groups(total: Aggregate, cells: Cells, order: Ints, starts: Ints) -> Cells:
     """
-    Add up the states of groups of rows.
-
-    Args:
-        total: The aggregate.
-        cells: The states of the rows.
-        order: The numbers of the rows, one group after the other.
-        starts: The place in *order* at which each group begins; none is empty.
+    Add up the states of groups of rows: *order* holds the rows group after group, *starts* where each group (none is empty) begins in it.
     """
     if not cells:
         return {}

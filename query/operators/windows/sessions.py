@@ -1,19 +1,19 @@
 """
 Sessions: from the instants of events to the end of the session each belongs to.
 
-A *chain* is a longest sequence of events in which none comes later than the timeout after the one before it; a gap equal to the
-timeout is still inside. Sessions are chains, cut by the maximum duration D: at each multiple of D since the epoch, a session that
-has lasted D or longer ends, and a new one begins at the same instant. So the cuts of a chain that begins at b are the multiples of
-D from b + D on, and a session lasts less than 2 D. Sessions are ``(start, end]``: an event exactly at a cut belongs to the session
-that ends there. A session ends at its last event plus the timeout, or at the cut, whichever comes first.
+A *chain* is a longest sequence of events in which none comes later than the timeout after the one before it; a gap equal to the timeout is
+still inside. Sessions are chains, cut by the maximum duration D: at each multiple of D since the epoch, a session that has lasted D or
+longer ends, and a new one begins at the same instant. So the cuts of a chain that begins at b are the multiples of D from b + D on, and a
+session lasts less than 2 D. Sessions are ``(start, end]``: an event exactly at a cut belongs to the session that ends there. A session ends
+at its last event plus the timeout, or at the cut, whichever comes first.
 
-Worked example, D = 10, timeout 5: events at 3, 7, 12, 16, 20, 21, 33. The chain 3 ... 21 has lasted 7 by 10, so it is not cut there;
-by 20 it has lasted 17 and is cut. Sessions: {3, 7, 12, 16, 20} ends at 20, {21} ends at 26, {33} at 38.
+Example, D = 10, timeout 5: events at 3, 7, 12, 16, 20, 21, 33. At 10 the chain 3 ... 21 has lasted 7, so it is not cut; at 20 it has lasted
+17 and is cut. Sessions: {3, 7, 12, 16, 20} ends at 20, {21} ends at 26, {33} at 38.
 
-Law: the sessions that end at e, and their contents, follow from the events after e - 2 D - timeout alone. A multiple m is a cut if
-the chain reaches back to m - D, which the events after m - D - timeout decide. Let m be the last multiple before e, so m >= e - D.
-If it is a cut, the session begins after it. If not, the chain begins at some b > m - D >= e - 2 D, and the events after b - timeout
-show that none precedes b within the timeout.
+Law: the sessions that end at e, and their contents, follow from the events after e - 2 D - timeout alone. A multiple m is a cut if the
+chain reaches back to m - D, which the events after m - D - timeout decide. Let m be the last multiple before e, so m >= e - D. If it is a
+cut, the session begins after it. If not, the chain begins at some b > m - D >= e - 2 D, and the events after b - timeout show that none
+precedes b within the timeout.
 """
 
 from __future__ import annotations
@@ -26,14 +26,7 @@ from query.plan.windows import Session
 
 
 def session_ends(group: Ints, system_us: Ints, session: Session) -> Ints:
-    """
-    Return the end of the session of each row.
-
-    Args:
-        group: A number for each row, equal where rows share their sessions.
-        system_us: The time of each row.
-        session: The window.
-    """
+    """Return the end of the session of each row; rows share their sessions if they have the same number in *group*."""
     order = sort_places(group, system_us, np.arange(len(group)), len(group))
     ends = np.empty(len(order), dtype=np.int64)
     ends[order] = _ends(group[order], system_us[order], session)

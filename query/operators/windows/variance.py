@@ -1,9 +1,8 @@
 """
 Variances: the float nearest to the true variance of the values of a window.
 
-The sums of the values and of their squares are exact integers (:mod:`query.operators.windows.exact_sum`), so the sums of a window
-are differences of running sums, whose cost does not grow with its length. A variance is rounded once and does not depend on the
-order of rows.
+The sums of the values and of their squares are exact integers (:mod:`query.operators.windows.exact_sum`). So the sums of a window are
+differences of running sums, and a variance is rounded once and does not depend on the order of rows.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ def variances(values: Variant, first: Ints, last: Ints, *, sample: bool) -> pa.A
         values: Bigints, floats, and NULL, which does not count.
         first: For each window the number of its first row.
         last: For each window the number of its last row, inclusive.
-        sample: Whether to divide by one less than there are values (VAR), not by how many there are (VARP).
+        sample: Whether to divide by the number of values less one (VAR), or by the number of values (VARP).
     """
     counts = _of_runs(values.valid_mask(), first, last)
     windows = np.flatnonzero(counts > int(sample))

@@ -1,15 +1,15 @@
 """
 Aggregates over windows of every kind.
 
-Rows are first added up by (substream, group, cell), then runs of cells make windows (:mod:`query.operators.windows.framing`), so
-the cost does not grow with the number of windows an event belongs to. Every state is exact - counts, 128-bit integer sums, float
-sums (:mod:`query.operators.windows.exact_sum`), minima and maxima - so results do not depend on the order or the cuts of rows.
-Aggregates without such states are computed from the rows of each window (:mod:`query.operators.windows.holistic`).
+Rows are first added up by (substream, group, cell), then runs of cells make windows (:mod:`query.operators.windows.framing`), so the cost
+does not grow with the number of windows per event. Every state is exact: counts, 128-bit integer sums, float sums
+(:mod:`query.operators.windows.exact_sum`), minima and maxima. So results do not depend on the order or the cuts of rows. Aggregates without
+such states are computed from the rows of each window (:mod:`query.operators.windows.holistic`).
 
-COUNT, SUM, AVG, MIN and MAX ignore NULL; all but COUNT are NULL over no values. SUM of bigints is a bigint, NULL when
-it does not fit; with any float in the group it is the float nearest to the true sum. AVG is that float (or the nearest
-to the integer sum) divided by the count. Among values of several kinds MIN takes the lowest kind of bit < number <
-datetime < nvarchar, MAX the highest; of equal numbers the bigint.
+COUNT, SUM, AVG, MIN and MAX ignore NULL; all but COUNT are NULL over no values. SUM of bigints is a bigint, or NULL if it does not fit;
+with any float in the group it is the float nearest to the true sum. AVG is that float (or the float nearest to the integer sum) divided by
+the count. Among values of several kinds MIN takes the lowest kind of bit < number < datetime < nvarchar, MAX the highest; of equal numbers
+the bigint.
 """
 
 from __future__ import annotations
@@ -85,7 +85,6 @@ class WindowAggregation(Operator):
         return concat_rows(results) if results else no_rows()
 
     def rows_of_portions(self, portions: Iterable[pa.Table], closing: pa.Table) -> pa.Table:
-        """Return the same for rows given in portions: no group has rows in two of them."""
         results = [
             _with_sort_columns(*self._results(framed, number), number)
             for rows in portions
@@ -99,7 +98,6 @@ class WindowAggregation(Operator):
         return True
 
     def portion_of(self, retained: pa.Table, count: int) -> npt.NDArray[np.uint8]:
-        """Return which of *count* portions each row's group belongs to."""
         # One session may serve all groups that share some of their keys: only these keys may divide portions.
         sessions = [window for window in windows_of(self.node.window) if isinstance(window, Session)]
         keys = set(range(len(self.node.keys))).intersection(*(session.partition for session in sessions))
@@ -112,7 +110,6 @@ class WindowAggregation(Operator):
         return portion
 
     def span_us(self, instant_us: int, side: int = 0) -> tuple[int, int]:
-        """Return the first and the last end of windows that can contain a row of this time."""
         spans = [window.span(np.array([instant_us])) for window in windows_of(self.node.window)]
         return min(int(first[0]) for first, _ in spans), max(int(last[0]) for _, last in spans)
 
@@ -122,7 +119,6 @@ class WindowAggregation(Operator):
         return any(not isinstance(window, Window) or window.can_end_within(from_us, to_us) for window in windows)
 
     def expire(self, retained: pa.Table, horizon: pa.Table, side: int = 0) -> pa.Table:
-        """Return the rows that a result at or after to_us can depend on."""
         needed = np.zeros(retained.num_rows, dtype=np.bool_)
         for window in windows_of(self.node.window):
             needed |= needed_rows(window, retained, horizon)
@@ -142,9 +138,8 @@ class WindowAggregation(Operator):
         return isinstance(self.node.window, Sliding) and not any(map(is_holistic, self.node.totals))
 
     def is_seen_alike(self, ends_us: tuple[int, int], from_us: int, to_us: int) -> bool:
-        """Tell whether all sliding windows that end in the slice contain the rows between two instants, both included."""
         low_us, high_us = ends_us
-        # Before the first end all of them have come, and none leaves before the last one.
+        # All rows have come before the first end, and none leaves before the last one.
         return high_us < from_us and low_us + self.reach_us >= to_us
 
     def summarize(self, retained: pa.Table) -> pa.Table:
@@ -191,7 +186,7 @@ class WindowAggregation(Operator):
         return kept, [Failure(number[failure.rows], failure.reason) for failure in failures]
 
     def _leaves(self, framed: FramedWindows, number: int) -> tuple[dict[Expr, Variant], list[Failure]]:
-        """Return the columns from which results are computed, and the results of which an aggregate could not be computed."""
+        """Return the columns from which results are computed, and the results for which an aggregate failed."""
         windows = framed.windows
         leaves: dict[Expr, Variant] = {WindowEnd(): Variant.of(windows.num_rows, {Kind.DATETIME: windows["system_us"]})}
         leaves[WindowId()] = _constant(windows.num_rows, window_id(self.node.window, number))
@@ -237,7 +232,7 @@ def _key_columns(groups: pa.Table) -> list[str]:
 
 
 def _sort_windows(windows: pa.Table, groups: pa.Table) -> pa.Table:
-    """Return windows ordered by (system_us, key bytes, keys, sub)."""
+    # Order: (system_us, key bytes, keys, sub).
     places = _sort_indices(groups, ["key", *_key_columns(groups), "sub"]).to_numpy()
     rank = np.empty(len(places), dtype=np.int64)
     rank[places] = np.arange(len(places))
@@ -254,7 +249,7 @@ def _merge_results(results: list[pa.Table]) -> pa.Table:
 
 
 def _with_sort_columns(results: pa.Table, groups: pa.Table, group: pa.ChunkedArray, number: int) -> pa.Table:
-    """Return results with the columns that order them among those of other windows and portions."""
+    """Append the columns that order results among those of other windows and portions."""
     for name in _key_columns(groups):
         results = results.append_column(name, groups[name].take(group))
     return results.append_column("window", pa.array(np.full(results.num_rows, number)))
