@@ -1,8 +1,4 @@
-"""
-The parts written in C: whether they may be used, and where ``hatch_build.py`` puts them.
-
-Law: everything works without them, with the same results, only slower.
-"""
+"""The parts written in C, compiled by ``hatch_build.py``. Law: without them everything works with the same results, only slower."""
 
 from __future__ import annotations
 
@@ -15,12 +11,12 @@ NATIVE_SWITCH = "TIDEGATE_KAFKA__NATIVE"
 
 
 def is_enabled() -> bool:
-    """Return whether native parts may be used if they are there."""
+    """Return whether settings allow the native parts."""
     return os.environ.get(NATIVE_SWITCH, "auto").strip().lower() != "off"
 
 
 def open_part(folder: Path, name: str) -> ctypes.CDLL | None:
-    """Open the compiled part *name* in *folder*; None if it was not compiled or this machine cannot open it."""
+    """Open the compiled part *name* in *folder*; None if it is not compiled or cannot be loaded."""
     try:
         return ctypes.CDLL(str(folder / f"{name}.so"))
     except OSError:

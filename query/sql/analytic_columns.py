@@ -1,5 +1,5 @@
 """
-Analytic functions in a SELECT: they become columns of the rows below, before WHERE and GROUP BY.
+Analytic functions in a SELECT become columns of its input rows, before WHERE and GROUP BY.
 
 Law: an expression over these columns equals the expression with the functions in it. Each distinct function is computed once.
 """
@@ -23,7 +23,7 @@ def analytics_of(exprs: Iterable[Expr]) -> tuple[Analytic, ...]:
 
 
 def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: int = WINDOW_US_MAX) -> None:
-    """Refuse functions that look back further than a window may reach. Raises QueryError: one of them does."""
+    """Raise QueryError if a function looks back further than the longest window."""
     for analytic in analytics:
         if analytic.limit_us > window_us_max:
             raise source.error(
@@ -36,17 +36,17 @@ def refuse_long(analytics: Iterable[Analytic], source: Source, window_us_max: in
 
 @dataclass(frozen=True)
 class AnalyticColumns:
-    """The rows that a node gives, with a column for each analytic function."""
+    """The rows of a node with an extra column for each analytic function."""
 
     rows: Analyze
 
     @classmethod
     def add_to(cls, below: Rows, exprs: Iterable[Expr]) -> AnalyticColumns:
-        """Add the analytic functions in *exprs*, which are computed over rows of *below*, to those rows."""
+        """Add the analytic functions in *exprs*, computed over the rows of *below*, to those rows."""
         return cls(Analyze(below, analytics_of(exprs)))
 
     def over_columns(self, expr: Expr) -> Expr:
-        """Return *expr* with the columns in the places of the functions."""
+        """Return *expr* with each analytic function replaced by its column."""
         return replace_parts(expr, self._column)
 
     def _column(self, part: Expr) -> Expr | None:

@@ -1,8 +1,8 @@
 """
-Binding: trees -> plans. Every name finds its meaning here, or its error.
+Binding: trees -> plans, with every name resolved or refused.
 
-A script has steps (WITH) and one or more SELECT ... INTO; each SELECT becomes a plan. Plans that name the same step share its nodes,
-so the step is computed once. A construct that Stream Analytics has and this engine has not yet is refused as "not supported yet".
+A script has steps (WITH) and one or more SELECT ... INTO; each SELECT becomes a plan. Plans that use the same step share its nodes, so the
+step is computed once. A construct of Stream Analytics that is missing here is refused as "not supported yet".
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tidegate.expressions.binding.input_schema import InputSchema
 from tidegate.expressions.syntax.errors import Source, offset_of
 from tidegate.expressions.syntax.parse import Script
 
-# Most operators that the rows of one statement may stand for.
+# Most operators in the plan of one statement.
 OPERATORS_MAX = 400
-# Most of them one above the other.
+# Deepest chain of operators.
 OPERATORS_DEPTH_MAX = 100
 
 
@@ -32,13 +32,11 @@ def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | No
     Bind a script of one output to the configured inputs.
 
     Args:
-        script: The parsed script.
-        inputs: The inputs it may read.
-        into: The output given beside the script; INTO may then be absent, and must agree when it is not.
-        window_us_max: Longest window accepted, in microseconds.
+        into: The output given beside the script. INTO may then be absent; otherwise it must agree.
+        window_us_max: Longest window accepted, microseconds.
 
     Raises:
-        QueryError: Something in the script is wrong; with file, line, column, and what to write instead.
+        QueryError: The script is wrong; with file, line, column and fix.
     """
     plans = bind_outputs(script, inputs, into=into, window_us_max=window_us_max)
     if len(plans) == 1:
@@ -50,9 +48,7 @@ def bind_script(script: Script, inputs: Sequence[InputSchema], *, into: str | No
 def bind_outputs(
     script: Script, inputs: Sequence[InputSchema], *, into: str | None = None, window_us_max: int = WINDOW_US_MAX
 ) -> tuple[Plan, ...]:
-    """
-    Bind a script to the configured inputs; return a plan for each of its outputs, in the order of the script. See :func:`bind_script`.
-    """
+    """Bind a script; return a plan for each of its outputs, in the order of the script. See :func:`bind_script`."""
     inputs = apply_declarations(script.source, script.declarations, inputs)
     binding = _ScriptBinder(script.source, inputs, into, window_us_max)
     plans = tuple(binding.statement(statement) for statement in script.statements)
@@ -94,7 +90,7 @@ class _ScriptBinder:
         return rows
 
     def _size(self, node: Node) -> tuple[int, int]:
-        """Return how many operators a node stands for, those counted each time that are read in several places, and how deep they are."""
+        """Return the number of operators under a node (a shared node counts for each reader), and their depth."""
         size = self._sizes.get(id(node))
         if size is None:
             child_sizes = [self._size(child) for child in node.children]
@@ -107,7 +103,7 @@ class _ScriptBinder:
         clause = statement.args.get("with_")
         for step in clause.expressions if clause else []:
             name, offset = str(step.alias), offset_of(step)
-            # A step may well be called like an output: then the name means the step.
+            # A step may have the name of an output: then the name means the step.
             names_in_use = [schema.name for schema in self.inputs if not schema.is_result] + [known for known, _ in self.steps.values()]
             if name.lower() in map(str.lower, names_in_use):
                 raise self.source.error("NAME", offset, f"there is already an input or step {name}", fix="give the step another name")

@@ -1,7 +1,7 @@
 """
-Layout: where the expressions of a SELECT find their values.
+Layout: the source of each value in the expressions of a SELECT.
 
-Over one input alone they read its payload. Over a step, a join or rows with analytic columns they read columns by number: the named
+Over one input alone, expressions read its payload. Over a step, a join or rows with analytic columns they read columns by number: the named
 columns of an input, all columns of a step. The columns of joined relations follow each other in the order of the script.
 """
 
@@ -17,19 +17,19 @@ from tidegate.expressions.tree import Cast, Expr, Slot, SystemTimestamp, replace
 
 @dataclass(frozen=True)
 class Layout:
-    """For each relation the node that gives its rows, and the number of each named column by the expression that names it."""
+    """For each relation the node of its rows, and the number of each named column by the expression that names it."""
 
     rows: tuple[Scan | Filter | Rows, ...]
     places: dict[Expr, Slot]
 
     @classmethod
     def of_one(cls, relation: Relation) -> Layout:
-        """Lay out one relation that nothing stands between."""
+        """Lay out the only relation of a SELECT, which is read directly."""
         return cls((relation.rows,), {})
 
     @classmethod
     def of(cls, relations: Sequence[Relation], exprs: Iterable[Expr]) -> Layout:
-        """Lay out relations for all the expressions that will be computed over their rows."""
+        """Lay out relations for all the expressions over their rows."""
         named = list(dict.fromkeys(part for expr in exprs for part in _named_columns(expr)))
         rows: list[Rows] = []
         places: dict[Expr, Slot] = {}
@@ -45,12 +45,11 @@ class Layout:
         return cls(tuple(rows), places)
 
     def first_relations(self, count: int) -> Layout:
-        """Return what is laid out of the first *count* relations alone."""
+        """Return the layout of the first *count* relations alone."""
         width = sum(len(rows.columns) for rows in self.rows[:count] if not isinstance(rows, (Scan, Filter)))
         return Layout(self.rows[:count], {named: column for named, column in self.places.items() if column.index < width})
 
     def over_columns(self, expr: Expr) -> Expr:
-        """Return *expr* over the rows below."""
         return replace_parts(expr, self._leaf)
 
     def _leaf(self, part: Expr) -> Expr | None:
@@ -60,7 +59,7 @@ class Layout:
 
 
 def _named_columns(expr: Expr) -> Iterable[Expr]:
-    """Yield the columns that *expr* names: a leaf of a relation, together with the conversion to its declared type."""
+    """Yield the columns that *expr* names: leaves of relations, each with the conversion to its declared type."""
     if isinstance(expr, RelationLeaf) or (isinstance(expr, Cast) and expr.declared and isinstance(expr.arg, RelationLeaf)):
         yield expr
     else:
@@ -75,12 +74,11 @@ def _relation_of(named: Expr) -> int:
 
 
 def _over_own_rows(named: Expr) -> Expr:
-    """Return the column over the rows of its own relation."""
     return replace_parts(named, lambda part: part.leaf if isinstance(part, RelationLeaf) else None)
 
 
 def _lay_out_relation(index: int, relation: Relation, named: Sequence[Expr]) -> tuple[Rows, Sequence[Expr]]:
-    """Return the node that gives a relation's rows with the columns that are named, and the expression that names each column."""
+    """Return the node of a relation's rows with the named columns, and the expression that names each column."""
     if relation.schema is not None:
         # A projection without columns would pass whole payloads on.
         naming = named or [RelationLeaf(index, "System.Timestamp()", None, SystemTimestamp())]

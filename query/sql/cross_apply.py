@@ -1,9 +1,9 @@
 """
-Binding of CROSS APPLY and OUTER APPLY: each row with each element of its array, or with each member of its record.
+Binding of CROSS APPLY and OUTER APPLY: each row is paired with each element of its array, or each member of its record.
 
-``FROM x CROSS APPLY GetArrayElements(x.a) AS e`` brings the relation ``e`` with the columns ArrayIndex and ArrayValue,
-``GetRecordProperties(x.r) AS p`` one with PropertyName and PropertyValue. An APPLY may name everything before it: arrays in arrays are
-applied one after the other.
+``FROM x CROSS APPLY GetArrayElements(x.a) AS e`` adds the relation ``e`` with the columns ArrayIndex and ArrayValue,
+``GetRecordProperties(x.r) AS p`` one with PropertyName and PropertyValue. An APPLY may use everything before it, so nested arrays take one
+APPLY each.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EXAMPLE = "FROM i CROSS APPLY GetArrayElements(i.readings) AS r"
 
 @dataclass(frozen=True)
 class ApplyClause:
-    """One APPLY: the name of its columns, the array or record over what stands before, and whether a row without elements is kept."""
+    """One APPLY: the name of its columns, its array or record, and whether a row without elements is kept."""
 
     name: str
     value: Call
@@ -36,7 +36,6 @@ class ApplyClause:
 
     @property
     def relation(self) -> Relation:
-        """What it brings into scope."""
         columns = tuple(Column(name, Slot(place, name, kind)) for place, (name, kind) in enumerate(element_columns(self.value)))
         return Relation(self.name, frozenset({self.name.lower()}), Project(Scan(self.name), columns), is_applied=True)
 
@@ -49,16 +48,14 @@ class ApplyClauses:
 
     @property
     def relations(self) -> list[Relation]:
-        """What they bring into scope."""
         return [clause.relation for clause in self.clauses]
 
     @property
     def exprs(self) -> list[Expr]:
-        """All that has to be computed of the rows before."""
         return [clause.value for clause in self.clauses]
 
     def rows(self, child: Rows, layout: Layout) -> Rows:
-        """Return the node that gives the rows; *layout* is that of everything before, and of what they bring."""
+        """Return the node of the rows; *layout* covers the relations before and those that APPLY adds."""
         for clause in self.clauses:
             value = layout.over_columns(clause.value)
             assert isinstance(value, Call)
@@ -67,7 +64,7 @@ class ApplyClauses:
 
 
 def bind_applies(select: exp.Select, relations: Sequence[Relation], source: Source) -> ApplyClauses:
-    """Bind the APPLYs of a SELECT over what stands before them."""
+    """Bind the APPLYs of a SELECT over the relations before them."""
     clause = select.args.get("from_")
     table = clause.this if clause else None
     joins = [*((table.args.get("joins") if isinstance(table, exp.Table) else None) or []), *(select.args.get("joins") or [])]

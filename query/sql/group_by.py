@@ -37,13 +37,13 @@ class GroupByBinder:
     window_us_max: int = WINDOW_US_MAX
 
     def bind(self, group: exp.Expr, binder: ScalarBinder) -> tuple[AnyWindow | WindowSet, tuple[Expr, ...]]:
-        """Return the window and the keys, each once. Raises QueryError: there is no window, or a key is none."""
+        """Return the window and the distinct keys. Raises QueryError: there is no window, or a key is invalid."""
         for name, value in group.args.items():
             if value and name != "expressions":
                 raise self.source.not_yet(group, f"{name.replace('_', ' ').upper()} is")
         nodes = group.expressions
         windows = [node for node in nodes if is_window(node)]
-        # Without another window the instant is one; beside one it is a key like any other.
+        # System.Timestamp() is a snapshot window if there is no other window, and a key otherwise.
         instants = [node for node in nodes if is_timestamp(node)] if not windows else []
         others = [node for node in nodes if node not in (*windows, *instants) and not is_window_id(node)]
         keys = tuple(dict.fromkeys(self._key(node, binder) for node in others))
@@ -74,7 +74,7 @@ class GroupedExpressions:
     totals: tuple[Aggregate, ...]
 
     def over_groups(self, expr: Expr, alias: str = "") -> Expr:
-        """Return *expr* over keys, totals, the window's end and its id; *alias* is the name that SELECT gives it, for the message."""
+        """Return *expr* over keys, aggregates, the window's end and id; *alias* is its name in SELECT, for the message."""
         return replace_parts(expr, lambda part: self._of_group(part, alias))
 
     def _of_group(self, expr: Expr, alias: str) -> Expr | None:

@@ -1,8 +1,8 @@
 """
 Binding of an input after FROM: its name, TIMESTAMP BY and OVER.
 
-The event time and the substreams of an input in Kafka are configured, and a script must agree with them. For a *free* input (files)
-the script decides.
+The event time and the substreams of a Kafka input are configured, and a script must agree with them. For a *free* input (files) the script
+decides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.syntax.parse import Script
 from tidegate.expressions.tree import Expr, PartitionId, SystemTimestamp
 
-# Key in the meta of the table that stands for an operator call: the call as the script spells it, shortened.
+# Key in the meta of the table that replaces an operator call: the call's text, shortened.
 _SPELLED_CALL = "called"
 
 
@@ -34,7 +34,7 @@ class InputBinder:
     inputs: Sequence[InputSchema]
 
     def find_schema(self, table: exp.Table, steps: Sequence[str] = ()) -> InputSchema:
-        """Return the input that FROM names; *steps* are the names that could have been meant, for the message."""
+        """Return the input that FROM names; *steps* are further candidates for the message."""
         spelled = spelled_name(table)
         schema = next((schema for schema in self.inputs if schema.name.lower() == spelled.lower()), None)
         if schema is None:
@@ -46,7 +46,7 @@ class InputBinder:
         return schema
 
     def bind_rows(self, table: exp.Table, schema: InputSchema, names: frozenset[str]) -> Scan | Reference:
-        """Return what reads an input, its TIMESTAMP BY and OVER checked. Raises QueryError: they contradict the input's."""
+        """Return the node that reads an input. Raises QueryError: TIMESTAMP BY or OVER contradicts the input's."""
         if schema.is_reference:
             if table.args.get(TIMESTAMP_BY) or table.args.get(OVER):
                 fix = "leave TIMESTAMP BY and OVER out"
@@ -110,12 +110,12 @@ class InputBinder:
 
 
 def without_inputs(name: str) -> str:
-    """Return what to do where a script names an input and none is configured."""
+    """Return the fix for a script that names an input when none is configured."""
     return f"add [inputs.{name}] to tidegate.toml, or name another file by --config; tidegate lint and tidegate local need none"
 
 
 def names_in(script: Script) -> set[str]:
-    """Return all names that stand after FROM and JOIN, as the script spells them."""
+    """Return all names after FROM and JOIN, as the script spells them."""
     return {spelled_name(named_table(table)) for statement in script.statements for table in statement.find_all(exp.Table)}
 
 
@@ -125,7 +125,7 @@ def spelled_name(table: exp.Table) -> str:
 
 
 def named_table(table: exp.Table) -> exp.Table:
-    """Return the table whose rows a call after FROM takes, with the call's TIMESTAMP BY and OVER; of no call *table* itself."""
+    """Return the table argument of an operator call after FROM, with the call's TIMESTAMP BY and OVER; without a call *table* itself."""
     if not isinstance(table.this, exp.Anonymous):
         return table
     first = next(iter(table.this.expressions), None)

@@ -1,11 +1,11 @@
 """
-Binding of JOIN ... ON: which rows match.
+Binding of JOIN ... ON: the condition for rows to match.
 
-The condition of ON is split into the distance in time of two rows (DATEDIFF of two inputs, compared with constants), the keys that
-must be equal on both sides, and all other conditions. Law: a pair matches exactly if the condition as written is true of it.
-Conditions on the new input alone are checked before the join, so that rows which cannot match are not kept.
+The condition of ON is split into the distance in time of two rows (DATEDIFF of two inputs, compared with constants), the keys that must be
+equal on both sides, and all other conditions. Law: a pair matches exactly if the condition as written is true for it. Conditions on the new
+input alone are checked before the join, so that rows without any possible match are not retained.
 
-In ON the name of an input alone means the System.Timestamp of its row, but only in DATEDIFF and on a side of <, <=, > or >=. So
+In ON the bare name of an input means the System.Timestamp of its row, but only in DATEDIFF and on a side of <, <=, > or >=. So
 ``a < b.ends AND b < a.ends`` says that two lifetimes overlap.
 """
 
@@ -58,7 +58,7 @@ def joins_of(select: exp.Select, source: Source) -> list[exp.Join]:
 
 
 def name_sides(relations: Sequence[Relation], joins: Sequence[exp.Join], source: Source, offset: int) -> list[Relation]:
-    """Return the relations of FROM and JOIN, each with one name of its own; *offset* is the place of FROM."""
+    """Return the relations of FROM and JOIN, each with one unique name; *offset* is the place of FROM."""
     if _is_reference(relations[0]):
         name = relations[0].schema.name if relations[0].schema else ""
         message, fix = f"{name} is reference data, and FROM needs a stream", "name the stream in FROM and the reference data in JOIN"
@@ -76,15 +76,15 @@ def name_sides(relations: Sequence[Relation], joins: Sequence[exp.Join], source:
 @dataclass(frozen=True)
 class OnCondition:
     """
-    What ON says of the relation it brings in.
+    The condition of one ON, for the relation that its JOIN adds.
 
     Args:
-        is_outer: Whether rows before it without a match are kept.
+        is_outer: Whether earlier rows without a match are kept.
         bounds: The distance in time to the row of relation *time_of*; None for reference data.
         time_of: 0 for reference data.
-        keys: Pairs that must be equal: over the relations before, and over the new one.
+        keys: Pairs that must be equal: over the earlier relations, and over the new one.
         other_conditions: The other conditions on pairs of rows.
-        conditions_before: Conditions on one relation alone, by its number; they are asked before the join.
+        conditions_before: Conditions on one relation alone, by its number; they are checked before the join.
     """
 
     is_outer: bool
@@ -96,25 +96,23 @@ class OnCondition:
 
     @property
     def exprs(self) -> list[Expr]:
-        """All that has to be computed of the rows that meet."""
         return [*(part for pair in self.keys for part in pair), *self.other_conditions]
 
 
 @dataclass(frozen=True)
 class Joins:
-    """The joins of one SELECT: the relations, filtered by the conditions on each alone, and ON of each but the first."""
+    """The joins of one SELECT: the filtered relations, and the ON of each but the first."""
 
     relations: tuple[Relation, ...]
     on_conditions: tuple[OnCondition, ...]
 
     @property
     def exprs(self) -> list[Expr]:
-        """All that has to be computed of the rows that meet."""
         times = [_time_of(on.time_of) for number, on in enumerate(self.on_conditions) if number and on.bounds is not None]
         return [*times, *(expr for on in self.on_conditions for expr in on.exprs)]
 
     def rows(self, layout: Layout) -> Rows:
-        """Return the node that gives the joined rows: the first two are joined, then the third, and so on."""
+        """Return the node of the joined rows: the first two relations are joined, then the third, and so on."""
         all_columns = tuple(Column(column.title, column) for column in sorted(layout.places.values(), key=lambda column: column.index))
         joined, *right_sides = _sides(layout)
         width = len(joined.columns)
@@ -131,7 +129,7 @@ class Joins:
             spread = spreads[on.time_of]
             time = layout.places[_time_of(on.time_of)] if number else None
             joined = Join(joined, right, on.is_outer, on.bounds, keys, residual, all_columns[:width], time, spread)
-            # A joined row is stamped at its latest part; how much older each part may be decides how long others wait for it.
+            # A joined row gets the time of its latest part; how much older each part may be decides how long later joins wait.
             spreads = [older_us + max(0, on.bounds.after_us) for older_us in spreads] + [spread + max(0, on.bounds.before_us)]
         return joined
 
@@ -144,7 +142,7 @@ class OnBinder:
     window_us_max: int
 
     def bind(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> Joins:
-        """Bind the conditions of all joins of a SELECT; *relations* are one more than *joins*."""
+        """Bind the conditions of all joins of a SELECT; there is one relation more than *joins*."""
         self._check_over(joins, relations)
         ons = []
         for number, join in enumerate(joins, start=1):
@@ -169,7 +167,6 @@ class OnBinder:
         return OnCondition(join.args.get("side") == "LEFT", merged, time_of, tuple(key for _, key in keys), residual, before)
 
     def _conditions(self, node: exp.Expr, relations: Sequence[Relation]) -> list[Expr]:
-        """Return the conditions of ON that must all be true."""
         times = _times(node, relations)
         names = _OnNames(self.source, relations, {offset: index for offset, index in times.items() if index is not None}, frozenset(times))
         bound = ScalarBinder(self.source, names).bind_condition(node, "ON")
@@ -186,7 +183,7 @@ class OnBinder:
     # Time
 
     def _bounds(self, parts: Sequence[Expr], relations: Sequence[Relation], missing: str, offset: int) -> tuple[Bounds, int, list[Expr]]:
-        """Return the distance in time, the relation it is measured from, and the conditions that say so."""
+        """Return the distance in time, the relation it is measured from, and the conditions that define it."""
         bounds: dict[int, list[tuple[Expr, Bound]]] = {}
         for part in parts:
             if (bound_to := self._bound(part, len(relations) - 1)) is not None:
@@ -199,7 +196,7 @@ class OnBinder:
         return self._merged([bound for _, bound in used], used[0][0].offset), time_of, [part for part, _ in used]
 
     def _bound(self, part: Expr, new: int) -> tuple[int, Bound] | None:
-        """Return the relation whose time is compared with that of the new one, and how; None if *part* does not do that."""
+        """Return the relation whose time *part* compares with the new one's, and the bound; None if *part* compares no times."""
         ends = _ends(part)
         if ends is None:
             return None
@@ -251,7 +248,7 @@ class OnBinder:
     # OVER
 
     def _check_over(self, joins: Sequence[exp.Join], relations: Sequence[Relation]) -> None:
-        """Refuse to join relations that have their watermarks by different keys."""
+        """Refuse to join relations with different substream keys."""
         if not joins:
             return
         overs = [_overs(relation.rows) for relation in relations]
@@ -265,14 +262,13 @@ class OnBinder:
 
 @dataclass(frozen=True)
 class _OnNames(ScopeNames):
-    """Names in ON: at some places, within DATEDIFF and comparisons, the name of an input is its time."""
+    """Names in ON: at the given places the name of an input is its time."""
 
     times: Mapping[int, int] = field(default_factory=dict)
     bare: frozenset[int] = frozenset()
     """The places where DATEDIFF has a name alone."""
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """Return the column, or the time."""
         if offset in self.times:
             return replace(_time_of(self.times[offset], path[0]), offset=offset)
         hidden = next(
@@ -288,7 +284,7 @@ class _OnNames(ScopeNames):
 
 def _times(node: exp.Expr, relations: Sequence[Relation]) -> dict[int, int | None]:
     """
-    Return the places in ON where a name alone may be the time of an input, with the input, or None.
+    Return the places in ON where a bare name may be the time of an input, each with the input, or None.
 
     In DATEDIFF the name must be an input's; in a comparison it is one if no side has a column of that name.
     """
@@ -319,7 +315,7 @@ def _between(first: Relation, new: Relation) -> str:
 
 
 def _conjuncts(expr: Expr) -> Iterator[Expr]:
-    """Yield the conditions that must all be true for *expr* to be."""
+    """Yield the conditions whose conjunction is *expr*."""
     if isinstance(expr, Call) and expr.name in ("and", "condition"):
         for part in expr.args:
             yield from _conjuncts(part)
@@ -328,7 +324,7 @@ def _conjuncts(expr: Expr) -> Iterator[Expr]:
 
 
 def _ends(part: Expr) -> tuple[Call, int | None, int | None] | None:
-    """Return the DATEDIFF that *part* limits by constants, with the least and the greatest value it allows."""
+    """Return the DATEDIFF that *part* limits by constants, with its least and greatest allowed value."""
     if not isinstance(part, Call) or part.name not in ("between", *_MIRRORED):
         return None
     value, *limits = part.args
@@ -352,7 +348,7 @@ def _limits_both_directions(bounds: Sequence[Bound]) -> bool:
 
 
 def _key(part: Expr, new: int) -> tuple[Expr, Expr] | None:
-    """Return the expressions on the relations before and on the new one that *part* says are equal, or None."""
+    """Return the expressions over the earlier relations and the new one that *part* requires to be equal, or None."""
     if not isinstance(part, Call) or part.name != "=":
         return None
     left, right = part.args
@@ -377,7 +373,6 @@ def _sides(layout: Layout) -> list[Rows]:
 
 
 def _filter(relation: Relation, conditions: Sequence[Expr]) -> Relation:
-    """Return the relation without the rows that do not meet conditions on it alone."""
     if not conditions:
         return relation
     rows = relation.rows
@@ -399,7 +394,7 @@ def _all_of(conditions: Sequence[Expr]) -> Expr | None:
 
 
 def _shift_columns(expr: Expr, by: int) -> Expr:
-    """Return an expression over the columns of joined rows as one over those of their right part."""
+    """Renumber the columns of *expr* from joined rows to their right part alone."""
     return replace_parts(expr, lambda part: replace(part, index=part.index + by) if isinstance(part, Slot) else None)
 
 

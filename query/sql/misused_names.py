@@ -1,8 +1,8 @@
 """
-Names that mean something else than their author thinks: a text in double quotes, which is a name here; an alias of SELECT in WHERE.
+Names with another meaning than their author expects: a text in double quotes is a name here; WHERE cannot use an alias of SELECT.
 
-Law: a name that a relation is known to have is never refused. If a relation may have any field, a name in double quotes on the right
-of a comparison is refused, because a text is meant there; ``[name]`` always means the field.
+Law: a name that a relation is known to have is never refused. If a relation may have any field, a name in double quotes on the right of a
+comparison is refused, because the author meant a text; ``[name]`` always means the field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.Like)
 
 
 def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], source: Source) -> None:
-    """Refuse such names in one SELECT. Raises QueryError: one stands in it; with its place, and how to write what was meant."""
+    """Raise QueryError, with its place and a fix, if a SELECT contains such a name."""
     known = {name.lower() for relation in relations for name in relation.known_columns}
     for name in _right_sides(select):
         if is_quoted(name, source) and name.name.lower() not in known:
@@ -31,13 +31,13 @@ def refuse_misused_names(select: exp.Select, relations: Sequence[Relation], sour
 
 
 def is_quoted(column: exp.Column, source: Source) -> bool:
-    """Return whether a name stands in double quotes, alone."""
+    """Return whether *column* is a single name in double quotes."""
     offset = offset_of(column)
     return len(column.parts) == 1 and offset >= 0 and source.text[offset] == '"'
 
 
 def named_by_select(select: exp.Select) -> Iterator[exp.Column]:
-    """Yield the names in WHERE by which SELECT calls something else than the field of that name."""
+    """Yield the names in WHERE that SELECT uses as an alias for something other than the field of that name."""
     where = select.args.get("where")
     aliases = {
         node.alias.lower()
@@ -50,7 +50,6 @@ def named_by_select(select: exp.Select) -> Iterator[exp.Column]:
 
 
 def _right_sides(select: exp.Select) -> Iterator[exp.Column]:
-    """Yield the names on the right of comparisons."""
     for name in ("expressions", "where", "having", "group", "joins"):
         value = select.args.get(name)
         for node in value if isinstance(value, list) else [value] if value else []:

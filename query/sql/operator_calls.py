@@ -1,9 +1,9 @@
 """
 Binding of operators that FROM and JOIN call by name: ``FROM shift(flights, minute, 5) AS later``.
 
-The first argument is the name of a step or an input; TIMESTAMP BY and OVER of an input follow the call. The others are columns of its
-rows, by a word if the operator has words for them (``ends = lands``), constants, and lengths of time (a unit and a number). Over an
-input the rows are the events as records - a column ``*``, whose members have names - and the columns that the call names.
+The first argument is the name of a step or an input; TIMESTAMP BY and OVER of an input follow the call. Further arguments are columns of
+its rows (by keyword if the operator has keywords: ``ends = lands``), constants, and durations (a unit and a number). Over an input the rows
+are the columns that the call names, and a column ``*`` with the event as a record.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from tidegate.expressions.tree import Cast, Expr, Literal, Property, Slot
 
 # The operators that need no package.
 BUILT_IN_OPERATORS = {"active": ACTIVE, "shift": SHIFT}
-# An argument: a length of time, or what is bound over the rows below.
+# An argument: a duration, or an expression over the rows below.
 _BoundArgument = Expr | Length
 
 
 @dataclass(frozen=True)
 class OperatorCallBinder:
-    """Binds the calls of operators in one SELECT; *length_us_max* limits the times that a call names or looks back on."""
+    """Binds the operator calls in one SELECT; *length_us_max* limits the durations of a call and its look-back."""
 
     source: Source
     bind_relation: Callable[[exp.Table], Relation]
     length_us_max: int
 
     def bind(self, table: exp.Table) -> Custom:
-        """Return the rows that the operator gives. Raises QueryError: there is no such operator, or it cannot take its arguments."""
+        """Return the operator's rows. Raises QueryError: there is no such operator, or its arguments are wrong."""
         name = ".".join(part.name for part in table.parts)
         extension = BUILT_IN_OPERATORS.get(name.lower()) or find_operator(name)
         if extension is None:
@@ -107,7 +107,7 @@ class _OperatorCall:
         return relation
 
     def _separate_words(self, nodes: Sequence[exp.Expr]) -> tuple[list[exp.Expr], list[str]]:
-        """Return the arguments, those with a word last, and the words."""
+        """Return the arguments, keyword arguments last, and the keywords."""
         words: dict[str, exp.Expr] = {}
         others = []
         for node in nodes:
@@ -151,7 +151,7 @@ class _OperatorCall:
         return Length(us)
 
     def _with_members(self, rows: Rows, bound_arguments: Sequence[_BoundArgument]) -> tuple[Rows, list[_BoundArgument]]:
-        """Add a column to the rows for each argument that is a member of a record, a star's above all."""
+        """Add a column to the rows for each argument that is a member of a record, in particular of ``*``."""
         names_in_use = {"", *(column.name.lower() for column in rows.columns)}
         exprs = dict.fromkeys(argument for argument in bound_arguments if not isinstance(argument, Length))
         members = [expr for expr in exprs if _path(expr).lower() not in names_in_use]
@@ -214,7 +214,7 @@ class _OperatorCall:
 
 
 def _path(expr: Expr) -> str:
-    """Return the path of a member of a record, converted to its declared type or not; empty for all else."""
+    """Return the path of a member of a record, with or without conversion to its declared type; empty for anything else."""
     inner = expr.arg if isinstance(expr, Cast) and expr.declared else expr
     return ".".join(inner.path) if isinstance(inner, Property) and isinstance(inner.arg, Slot) else ""
 

@@ -1,8 +1,8 @@
 """
-Scopes: what the names in one SELECT mean.
+Scopes: the meaning of names in one SELECT.
 
-FROM and JOIN bring *relations*: an input, whose events may have any field, or a step (WITH), whose columns are known.
-A name that several relations may have must say which one it means.
+FROM and JOIN add *relations*: an input, whose events may have any field, or a step (WITH), whose columns are known. A name that several
+relations may have must be qualified.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tidegate.expressions.tree import Cast, Expr, Leaf, Numbered, Payload, Prope
 
 @dataclass(frozen=True, slots=True)
 class RelationLeaf(Numbered):
-    """A leaf of relation number ``index``, while a SELECT is being bound; no plan has one."""
+    """A leaf of relation number ``index``; it exists only during binding, never in a plan."""
 
     leaf: Expr
 
@@ -34,11 +34,11 @@ class Relation:
 
     Args:
         name: Its alias, else its own name.
-        names: What may stand before a column of it, in lower case.
+        names: The qualifiers that may stand before its columns, in lower case.
         rows: The input's events, or the step's rows.
         schema: The fields of an input; None for a step.
-        is_applied: Whether APPLY brings it.
-        star: The members that a step's column ``*`` may have; None without such a column.
+        is_applied: Whether APPLY adds it.
+        star: The possible members of a step's column ``*``; None without such a column.
     """
 
     name: str
@@ -50,26 +50,23 @@ class Relation:
 
     @property
     def known_columns(self) -> tuple[str, ...]:
-        """The names of its columns, as far as they are known."""
         if self.schema is not None:
             return tuple(name.split(".")[0] for name in self.schema.fields)
         assert not isinstance(self.rows, (Scan, Filter))
         return tuple(column.name for column in self.rows.columns)
 
     def all_columns(self, index: int) -> list[tuple[str, Expr]]:
-        """Return the name and the leaf of each column of a step that is relation number *index*."""
+        """Return the name and the leaf of each column of a step; the relation has number *index*."""
         assert not isinstance(self.rows, (Scan, Filter))
         return [(column.name, _relation_leaf(index, slot(self.rows, place))) for place, column in enumerate(self.rows.columns)]
 
     def whole_row(self, index: int) -> RelationLeaf:
-        """Return the leaf that is a whole row of relation number *index*, as a record."""
         if isinstance(self.rows, (Scan, Filter, Reference)):
             return RelationLeaf(index, self.name, Kind.RECORD, Payload())
         columns = tuple(slot(self.rows, place) for place in range(len(self.rows.columns)))
         return RelationLeaf(index, self.name, Kind.RECORD, Payload(self.known_columns, columns))
 
     def may_have(self, path: tuple[str, ...]) -> bool:
-        """Return whether it may have this column."""
         if self.schema is not None:
             return self.schema.may_have(path)
         return path[0].lower() in (name.lower() for name in self.known_columns) or (self.star is not None and self.star.may_have(path))
@@ -77,13 +74,13 @@ class Relation:
 
 @dataclass(frozen=True)
 class ScopeNames:
-    """Names of the rows of several relations, which stand in the order of the script."""
+    """The names of several relations, in the order of the script."""
 
     source: Source
     relations: Sequence[Relation]
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """Return the column, as a leaf of its relation. Raises QueryError: no relation has it, or several may."""
+        """Return the column as a leaf of its relation. Raises QueryError: no relation has it, or several may."""
         if len(path) > 1:
             for index, relation in enumerate(self.relations):
                 if path[0].lower() in relation.names:
@@ -106,7 +103,7 @@ class ScopeNames:
         return self._resolve_in(candidates[0] if candidates else 0, path, offset)
 
     def is_row_name(self, name: str) -> bool:
-        """Return whether *name* is that of the only relation and of no column of it."""
+        """Return whether *name* is that of the only relation and not of one of its columns."""
         relation = self.relations[0]
         if len(self.relations) > 1:
             return False
@@ -115,14 +112,13 @@ class ScopeNames:
         return InputNames(self.source, relation.schema, relation.names).is_row_name(name)
 
     def whole_row(self, offset: int) -> Expr:
-        """Return a row as a record, as SELECT * gives it: of several relations a record of each one's record."""
+        """Return a row as a record, as SELECT * does; for several relations a record of one record each."""
         if len(self.relations) == 1:
             return replace(self.relations[0].whole_row(0), title="*", offset=offset)
         records = tuple(record_of(relation, index) for index, relation in enumerate(self.relations))
         return Payload(tuple(relation.name for relation in self.relations), records, offset=offset)
 
     def _refuse_hidden(self, path: tuple[str, ...], offset: int) -> None:
-        """Refuse the name of an input that has an alias."""
         name = path[0].lower() if len(path) > 1 else None
         hidden = next((relation for relation in self.relations if relation.schema and relation.schema.name.lower() == name), None)
         if hidden is not None:
@@ -130,12 +126,12 @@ class ScopeNames:
             raise self.source.error("FIELD", offset, f"{path[0]} is called {hidden.name} here", fix="write that name", example=example)
 
     def _must_be_side(self, path: tuple[str, ...], relation: Relation) -> bool:
-        """Return whether a name before a point must be a side of a join: *relation* may have such a record, but is not known to."""
+        """Return whether a qualifier must be a side of a join, because *relation* may have a record of that name but is not known to."""
         is_join = sum(not side.is_applied for side in self.relations) > 1
         return is_join and len(path) > 1 and path[0].lower() not in map(str.lower, relation.known_columns)
 
     def _refuse_unknown(self, path: tuple[str, ...], offset: int) -> None:
-        """Refuse a name before a point that no input has, and that several may have as a record."""
+        """Refuse a qualifier that is no input, if several inputs may have a record of that name."""
         if len(path) > 1:
             names = [relation.name for relation in self.relations]
             meant = nearest(path[0], names)
@@ -169,7 +165,7 @@ class ScopeNames:
         return Property(column, path[1:], offset=offset) if len(path) > 1 else column
 
     def _resolve_in_star(self, index: int, relation: Relation, schema: InputSchema, path: tuple[str, ...], offset: int) -> Expr:
-        """Return what a star brings under this path, converted to the type that is declared for it."""
+        """Return a member of the column ``*``, converted to its declared type."""
         stars = [place for place, name in enumerate(relation.known_columns) if name == STAR]
         if len(stars) > 1:
             message = f"{'.'.join(path)} may be a member of each * of {relation.name}"
@@ -189,12 +185,12 @@ def record_of(relation: Relation, index: int) -> Expr:
 
 
 def of_relation(index: int, expr: Expr) -> Expr:
-    """Return an expression over the events of an input that is relation number *index*, its leaves saying so."""
+    """Return an expression over an input's events with its leaves assigned to relation number *index*."""
     return replace_parts(expr, lambda part: _relation_leaf(index, part) if isinstance(part, Leaf) else None)
 
 
 def slot(rows: Rows, place: int, offset: int = -1, shift: int = 0) -> Slot:
-    """Return the leaf that is column *place* of *rows*, where *shift* columns of others stand before them."""
+    """Return the leaf of column *place* of *rows*, which stand after *shift* columns of other rows."""
     column = rows.columns[place]
     return Slot(place + shift, column.name, static_kind(column.expr), offset=offset)
 

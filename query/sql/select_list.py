@@ -1,10 +1,9 @@
 """
-Binding of the list after SELECT: the columns of a result, their names, and what ``*`` stands for.
+Binding of the list after SELECT: the columns of a result, their names, and the meaning of ``*``.
 
-``*`` and ``name.*`` stand for the columns of a step. The members of an input and of a record (``place.*``) are
-known only when an event comes: such a star is a column named ``*`` that holds a record, whose members stand in its place in every
-result. Law: a name stands once in a result, ignoring case; one that the script writes counts before all that a star brings,
-and a later star before an earlier one.
+``*`` and ``name.*`` stand for the columns of a step. The members of an input and of a record (``place.*``) are known only when an event
+arrives: such a star is a column named ``*`` that holds a record, and each result shows the record's members in its place. Law: a name
+occurs once in a result, ignoring case; a name that the script writes wins over all names from stars, and a later star over an earlier one.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ COLUMNS_MAX = 1_000
 
 @dataclass(frozen=True)
 class SelectListBinder:
-    """Binds the list after SELECT; *relations* are what a star can stand for."""
+    """Binds the list after SELECT; *relations* are the candidates for a star."""
 
     source: Source
     binder: ScalarBinder
     relations: Sequence[Relation]
 
     def bind(self, select: exp.Select, *, grouped: bool = False) -> tuple[Column, ...]:
-        """Bind the columns of a SELECT. Raises QueryError: two have one name, a star stands where it cannot, or an expression is wrong."""
+        """Bind the columns of a SELECT. Raises QueryError: a name occurs twice, a star is misplaced, or an expression is wrong."""
         if len(select.expressions) > COLUMNS_MAX:
             message = f"SELECT has {len(select.expressions)} columns, more than {COLUMNS_MAX}"
             raise self.source.error("SIZE", select, message, fix="select fewer, or * and what is new")
@@ -58,7 +57,7 @@ class SelectListBinder:
         return [(STAR, self.binder.names.resolve(prefix, offset))]
 
     def _name(self, node: exp.Expr, number: int) -> str:
-        """Return the name of an output column: its alias, else the field's or function's own, else Column and its number."""
+        """Return the name of an output column: its alias, else the field's or function's name, else Column and its number."""
         if isinstance(node, exp.Alias):
             alias = node.args["alias"]
             if alias.args.get("quoted") and str(node.alias).isdigit() and not self._has_as(node):
@@ -77,7 +76,7 @@ class SelectListBinder:
 
 
 def star_of(node: exp.Expr) -> tuple[str, ...] | None:
-    """Return the names before a star: none of ``*``, ``a, b`` of ``a.b.*``; None of what is no star."""
+    """Return the names before a star: empty for ``*``, ``a, b`` for ``a.b.*``; None if *node* is no star."""
     if isinstance(node, exp.Star):
         return ()
     if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
@@ -95,7 +94,6 @@ class _SelectList:
         return tuple(Column(name, expr) for name, expr, _ in self._entries)
 
     def add(self, name: str, expr: Expr, node: exp.Expr) -> None:
-        """Add a column that the script writes."""
         if any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
             fix = f"rename it with AS, e.g. AS {name}_{len(self._entries) + 1}"
             raise self.source.error("NAME", node, f"two columns are named {name}", fix=fix)
@@ -103,7 +101,7 @@ class _SelectList:
         self._entries.append((name, expr, False))
 
     def spread(self, columns: Sequence[tuple[str, Expr]]) -> None:
-        """Add what a star stands for."""
+        """Add the columns of a star."""
         for name, expr in columns:
             if not any(name.lower() == other.lower() and not of_star for other, _, of_star in self._entries):
                 self._remove(name)

@@ -1,7 +1,7 @@
 """
-Binding of one SELECT, or of several joined by UNION -> the node of the plan that gives its rows.
+Binding of one SELECT, or of several joined by UNION -> the plan node of its rows.
 
-First all expressions are bound over the names of the relations. Only then is it known which columns the rows below must have
+All expressions are bound over the names of the relations first. They determine the columns that the rows below must have
 (:mod:`query.sql.column_layout`).
 """
 
@@ -38,7 +38,7 @@ from tidegate.expressions.tree import Aggregate, Expr, Payload, Slot, WindowId
 _CLAUSES = frozenset({"expressions", "into", "from_", "joins", "where", "group", "having", "with_", "kind"})
 _CLAUSE_NAMES = {"distinct": "DISTINCT", "limit": "LIMIT", "order": "ORDER BY", "laterals": "APPLY"}
 _FIRST_ROWS = "a stream has no end: take the first ones of each window", "CollectTop(5) OVER (ORDER BY delay DESC)"
-# What to write instead of a clause, and an example of it.
+# The fix for an unsupported clause, and an example.
 _INSTEAD = {
     "TOP": _FIRST_ROWS,
     "LIMIT": _FIRST_ROWS,
@@ -50,7 +50,7 @@ _INSTEAD = {
 
 @dataclass(frozen=True)
 class SelectBinder:
-    """Binds SELECTs; *steps* are the steps they may read, by name in lower case."""
+    """Binds SELECTs; *steps* are the readable steps, by name in lower case."""
 
     source: Source
     inputs: Sequence[InputSchema]
@@ -58,7 +58,6 @@ class SelectBinder:
     window_us_max: int = WINDOW_US_MAX
 
     def bind(self, query: exp.Expr) -> Rows:
-        """Bind a query. Raises QueryError: something in it is wrong."""
         query = query.unnest() if isinstance(query, exp.Subquery) else query
         if isinstance(query, exp.Union):
             return self._union(query)
@@ -110,14 +109,13 @@ class SelectBinder:
         return Project(child, settled.columns)
 
     def _add_analytic_columns(self, child: Scan | Filter | Rows, bound: _BoundSelect) -> tuple[Rows, _BoundSelect]:
-        """Add a column for each analytic function to the rows; return also the expressions over them."""
+        """Add a column for each analytic function to the rows; also return the expressions over these columns."""
         refuse_long(analytics_of(bound.exprs), self.source, self.window_us_max)
         assert not isinstance(child, (Scan, Filter))
         analyzed = AnalyticColumns.add_to(child, bound.exprs)
         return analyzed.rows, bound.transform(analyzed.over_columns)
 
     def _bind_expressions(self, select: exp.Select, relations: Sequence[Relation]) -> _BoundSelect:
-        """Bind every expression over the names of the relations."""
         refuse_misused_names(select, relations, self.source)
         binder = ScalarBinder(self.source, ScopeNames(self.source, relations))
         where, having, group = (select.args.get(name) for name in ("where", "having", "group"))
@@ -184,7 +182,6 @@ class SelectBinder:
         return Relation(table.alias or schema.name, names, reading.bind_rows(table, schema, names), schema)
 
     def _operator_call(self, table: exp.Table) -> Relation:
-        """Bind a call of an operator, built in or of an extension."""
         custom = OperatorCallBinder(self.source, self._relation, self.window_us_max).bind(table)
         names = frozenset(name.lower() for name in (custom.name, table.alias) if name)
         return Relation(table.alias or custom.name, names, custom, star=self._star(custom))
@@ -198,12 +195,12 @@ class SelectBinder:
         scan = scan_of(step) if isinstance(step, Project) and not step.columns else None
         if scan is None or not isinstance(step, Project):
             return Relation(table.alias or name, names, step, star=self._star(step))
-        # SELECT * of an input: its events pass as they are, and whatever fields they have can be asked for.
+        # The step is SELECT * of an input: its payloads pass unchanged, so every field of the input may be used.
         schema = next(schema for schema in self.inputs if schema.name == scan.input)
         return Relation(table.alias or name, names, step.child, schema)
 
     def _star(self, step: Rows) -> InputSchema | None:
-        """Return what is known of the members of a step's column ``*``."""
+        """Return the known members of a step's column ``*``."""
         star = next((column for column in step.columns if column.name == STAR), None)
         if star is None:
             return None
@@ -218,7 +215,7 @@ class SelectBinder:
     # SELECT and GROUP BY
 
     def _single(self, select: exp.Select, binder: ScalarBinder, relations: Sequence[Relation], *, looks_back: bool) -> tuple[Column, ...]:
-        """Bind the columns of a SELECT whose results are single rows; none for whole payloads, which pass where nothing looks back."""
+        """Bind the columns of a SELECT without groups; return none for SELECT * of one input, whose payloads then pass unchanged."""
         is_star = len(select.expressions) == 1 and isinstance(select.expressions[0], exp.Star)
         if is_star and len(relations) == 1 and relations[0].schema is not None and not looks_back:
             return ()
@@ -230,7 +227,7 @@ class SelectBinder:
         return chosen
 
     def _over(self, relations: Sequence[Relation], layout: Layout) -> Expr | None:
-        """Return the substream key over the rows below, None without OVER, over steps and joined rows."""
+        """Return the substream key over the rows below; None without OVER, over steps and over joined rows."""
         if len(relations) > 1:
             return None
         rows = relations[0].rows
@@ -277,12 +274,10 @@ class _BoundSelect:
 
     @property
     def exprs(self) -> tuple[Expr, ...]:
-        """All of them."""
         conditions = [condition for condition in (self.where, self.having) if condition is not None]
         return (*conditions, *self.keys, *(column.expr for column in self.columns))
 
     def transform(self, change: Callable[[Expr], Expr]) -> _BoundSelect:
-        """Return what *change* makes of each expression."""
         return replace(
             self,
             where=change(self.where) if self.where else None,
@@ -293,7 +288,7 @@ class _BoundSelect:
 
 
 def _aliases(columns: Sequence[Column], keys: Sequence[Expr]) -> dict[str, Expr]:
-    """Return what HAVING may call by the name that SELECT gives it; a key of that name counts before it."""
+    """Return the expressions that HAVING may use by their alias in SELECT; a key of that name takes precedence."""
     names_of_keys = {str(key).lower() for key in keys}
     return {column.name.lower(): column.expr for column in columns if column.name.lower() not in names_of_keys}
 

@@ -2,8 +2,8 @@
 Binding of window functions -> :mod:`query.plan.windows`.
 
 ``TumblingWindow(hour, 1)``, ``HoppingWindow(Duration(hour, 1), Hop(minute, 15))`` and their offsets, ``SlidingWindow(minute, 5)``,
-``SessionWindow(minute, 5, 60) OVER (PARTITION BY key)``, ``SnapshotWindow()`` or ``System.Timestamp()``, and ``Windows(...)`` of any
-of them. All may be written without the word Window, too: ``Tumbling(hour, 1)``.
+``SessionWindow(minute, 5, 60) OVER (PARTITION BY key)``, ``SnapshotWindow()`` or ``System.Timestamp()``, and ``Windows(...)`` of any of
+them. The word Window may be omitted: ``Tumbling(hour, 1)``.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def is_window(node: exp.Expr) -> bool:
 
 @dataclass(frozen=True)
 class WindowBinder:
-    """Binds the window of one GROUP BY; *keys* are its grouping keys, as *bind_key* binds them."""
+    """Binds the window of one GROUP BY, given its bound grouping keys."""
 
     source: Source
     window_us_max: int
@@ -82,7 +82,6 @@ class WindowBinder:
         return Session(lengths["Timeout"], lengths["MaxDuration"], partition, tuple(str(self.keys[index]) for index in partition))
 
     def _partition(self, over: exp.Expr) -> tuple[int, ...]:
-        """Return the numbers of the keys of OVER (PARTITION BY ...)."""
         nodes = over.args.get("partition_by") or []
         other = any(value for name, value in over.args.items() if name not in ("this", "over", "partition_by"))
         if other or not nodes:
@@ -136,6 +135,6 @@ class WindowBinder:
 
 
 def is_timestamp(node: exp.Expr) -> bool:
-    """Return whether *node* is ``System.Timestamp()``, which as a window is a snapshot."""
+    """Return whether *node* is ``System.Timestamp()``, which is a snapshot if used as a window."""
     parts = node.parts if isinstance(node, exp.Column) else [node.this, node.expression] if isinstance(node, exp.Dot) else []
     return [part.name.lower() for part in parts] == ["system", "timestamp"]

@@ -1,6 +1,4 @@
-"""
-Binding of a window's lengths: ``(minute, 60, 15)``, or by name ``(Duration(hour, 1), Hop(minute, 15))`` -> microseconds.
-"""
+"""Binding of a window's durations: ``(minute, 60, 15)``, or named ``(Duration(hour, 1), Hop(minute, 15))`` -> microseconds."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from tidegate.expressions.functions.dates import DATE_PARTS
 from tidegate.expressions.syntax.errors import Source, suggest
 from tidegate.expressions.tree import UNITS_US as FIXED_UNITS_US
 
-# Weeks, months and years are no lengths: a window's is fixed.
+# No weeks, months or years: the durations of windows are fixed.
 UNITS_US = {word: FIXED_UNITS_US[unit] for word, unit in DATE_PARTS.items() if unit in FIXED_UNITS_US}
 EXAMPLES = {
     "tumbling": "TumblingWindow(hour, 1)",
@@ -42,13 +40,13 @@ _PART_NAMES = {"Timeout": "a timeout", "MaxDuration": "a maximum duration"}
 
 @dataclass(frozen=True)
 class WindowLengths:
-    """Binds the lengths of windows."""
+    """Binds the durations of windows."""
 
     source: Source
     window_us_max: int
 
     def bind(self, call: exp.Expr, kind: str) -> dict[str, int]:
-        """Return the lengths of a window of this kind, in microseconds by the name of the part."""
+        """Return the durations of a window of this kind: microseconds by the name of the part."""
         args = call.expressions
         named = bool(args) and all(isinstance(arg, exp.Anonymous) for arg in args)
         lengths = self._named(call, kind) if named else self._positional(call, kind)

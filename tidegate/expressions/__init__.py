@@ -1,6 +1,6 @@
 """
-Expressions of the query language over rows: read, bound and evaluated alike by ingest and by queries.
+Expressions of the query language over rows: parsed, bound and evaluated alike by ingest and by queries.
 
-At the bottom: kinds, variants, expression trees, DuckDB, fields of JSON. Above them functions, then evaluation, then binding; syntax
-stands beside functions. An arrow runs only downwards. Settings, payloads and both jobs may import from here.
+Settings, payloads and both jobs may import from here. Inside, imports only go down: kinds, variants, expression trees, DuckDB and JSON
+members are at the bottom, above them functions (and syntax beside them), then evaluation, then binding.
 """

@@ -1,8 +1,8 @@
 """
-DuckDB as a calculator: one in-memory database per process and thread, with one thread and no access to files or the network.
+DuckDB as a calculator: one in-memory database per process and thread, with one DuckDB thread and no access to files or the network.
 
-Why one thread: results must be the same bytes on every machine, and DuckDB keeps the order of rows only without parallel scans. Only
-aggregates that do not depend on the order of rows are computed here (counts, exact integer sums, minima, maxima).
+Results must be the same bytes on every machine, and DuckDB keeps the order of rows only without parallel scans. Only aggregates that do not
+depend on row order are computed here (counts, exact integer sums, minima, maxima).
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ CREATE MACRO cast_json(x, type) AS CASE WHEN x IS NULL THEN NULL
 CREATE MACRO record_properties(x) AS CASE WHEN x IS NOT NULL THEN CAST(to_json(list_transform(
     list_zip(json_keys(x), json_extract(x, '$.*')), lambda m: {'PropertyName': m[1], 'PropertyValue': m[2]})) AS VARCHAR) END;
 """
-# How often each macro names its first argument: nested, they multiply.
+# How often each macro repeats its first argument: nested macros multiply.
 MACRO_USES = {"iso8601": 5, "spans": 3, "datetime_of": 2, "try_cast_json": 3, "cast_json": 4, "record_properties": 3}
 
 _local = threading.local()
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """Return this thread's connection; a forked process gets its own."""
+    """Return this thread's connection; a forked process opens its own."""
     if getattr(_local, "pid", None) != os.getpid():
         _local.connection = duckdb.connect(":memory:", config=_SETTINGS)
         _local.connection.execute("SET TimeZone = 'UTC'")
@@ -60,7 +60,7 @@ def connection() -> duckdb.DuckDBPyConnection:
 
 @contextmanager
 def register_tables(**tables: pa.Table) -> Iterator[None]:
-    """Make Arrow tables known by name for a while."""
+    """Register Arrow tables by name within a ``with`` block."""
     con = connection()
     for name, table in tables.items():
         con.register(name, table)
@@ -72,18 +72,15 @@ def register_tables(**tables: pa.Table) -> Iterator[None]:
 
 
 def run(sql: str, **tables: pa.Table) -> pa.Table:
-    """Run one SELECT over Arrow tables given by name; return its rows. Raises duckdb.Error: the statement failed on some row."""
+    """Run one SELECT over the named Arrow tables; return its rows. Raises duckdb.Error: the statement failed on some row."""
     with register_tables(**tables):
         return connection().sql(sql).to_arrow_table()
 
 
 def run_row_by_row(sql: str, **tables: pa.Table) -> pa.Table:
-    """
-    Run one SELECT whose expressions stand in TRY, so that what fails in a row fails in that row alone.
-
-    DuckDB would compute a repeated part once and outside of TRY, where a failure ends the statement.
-    """
+    """Run one SELECT whose expressions are wrapped in TRY, so that a failure affects its own row only."""
     con = connection()
+    # DuckDB would compute a repeated part once and outside of TRY, where a failure ends the whole statement.
     con.execute("SET disabled_optimizers = 'common_subexpressions'")
     try:
         return run(sql, **tables)
@@ -92,5 +89,5 @@ def run_row_by_row(sql: str, **tables: pa.Table) -> pa.Table:
 
 
 def quote(text: str) -> str:
-    """Write *text* as an SQL string literal."""
+    """Return *text* as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"

@@ -1,8 +1,8 @@
 """
 The fields of payloads as columns, whatever format the payloads have, and the payloads that cannot be read.
 
-Law: what is read from a payload depends on that payload alone, never on its neighbours in a batch. A payload that cannot be read
-is a result with a reason, never an exception, and NULL in every column.
+Law: what is read from a payload depends on that payload alone, never on its neighbours in a batch. A payload that cannot be read is a
+result with a reason, never an exception, and NULL in every column.
 """
 
 from __future__ import annotations
@@ -23,14 +23,7 @@ NOT_UTF8 = "payload is not UTF-8"
 
 @dataclass(frozen=True, slots=True)
 class FieldColumns:
-    """
-    Columns of fields.
-
-    Args:
-        columns: One column per field.
-        bad_rows: Rows without a usable payload.
-        reasons: One reason per bad row, in row order.
-    """
+    """A column for each field; *reasons* has one entry per bad row, in row order."""
 
     columns: dict[Field, Variant]
     bad_rows: npt.NDArray[np.int64]
@@ -38,13 +31,12 @@ class FieldColumns:
 
     @classmethod
     def of(cls, columns: dict[Field, Variant], reasons: Mapping[int, str]) -> FieldColumns:
-        """Put together *columns* and the reason of each bad row."""
         rows = sorted(reasons)
         return cls(columns, np.array(rows, dtype=np.int64), [reasons[row] for row in rows])
 
 
 def decode_texts(payloads: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, dict[int, str]]:
-    """Return payloads as strings, null if they are missing or no UTF-8, and the reason of each such row."""
+    """Return payloads as strings, null if missing or not UTF-8, and the reason for each such row."""
     column = payloads.combine_chunks() if isinstance(payloads, pa.ChunkedArray) else payloads
     column = column if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type) else column.cast(pa.binary())
     reasons = (

@@ -1,13 +1,13 @@
 """
 JSON objects -> columns of some of their members.
 
-Law: the value of a field depends on the payload and the path alone. The member with the exact spelling counts; if there is none, the
-first whose name matches ignoring case. A missing member and a JSON null are NULL. A number without point and exponent that fits 64
-bits is a bigint, any other a float (NULL if it is not finite); true and false are bit; an object is a record and an array an
-array, kept as compact JSON text. A payload that is missing, no UTF-8, no JSON or no object is bad: reported with a reason.
+Law: the value of a field depends on the payload and the path alone. The member with the exact spelling counts, else the first whose name
+matches ignoring case. A missing member and a JSON null are NULL. A number without point and exponent that fits 64 bits is a bigint, any
+other a float (NULL if not finite); true and false are bit; objects and arrays are kept as compact JSON text. A payload that is missing, not
+UTF-8, not JSON or not an object is bad and is reported with a reason.
 
-Plain objects are read by :mod:`tidegate.json_columns.plain_json` if it was compiled. All others of a block are parsed by one DuckDB
-call, and only those with names spelled otherwise one by one.
+:mod:`tidegate.json_columns.plain_json` reads plain objects if it was compiled. DuckDB parses all others in one call; only members spelled
+in another case are looked up in a second step.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ NOT_OBJECT = "payload is not a JSON object"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_ .:@-]+")
 # Every number of this many characters fits 64 bits.
 _INT64_DIGITS = 18
-# No number of more characters does.
+# No number of more characters does: 19 digits and a sign.
 _INT64_CHARACTERS = 20
-# So few rows are looked at one by one rather than by a pattern.
+# Up to this many rows are checked one by one instead of by a regular expression.
 _ROWS_ONE_BY_ONE_MAX = 64
 _LITERAL_KINDS = {ord('"'): Kind.NVARCHAR, ord("{"): Kind.RECORD, ord("["): Kind.ARRAY, ord("t"): Kind.BIT, ord("f"): Kind.BIT}
 Mask = npt.NDArray[np.bool_]
 
 
 def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns:
-    """Extract *fields* from *payloads* (binary). Without a field nothing is parsed, and nothing is bad."""
+    """Extract *fields* from *payloads* (binary). Without a field nothing is parsed, and no payload is bad."""
     length = len(payloads)
     if not fields or not length:
         return FieldColumns({field: Variant.of(length, {}) for field in fields}, np.zeros(0, dtype=np.int64), [])
@@ -54,7 +54,9 @@ def extract(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> Fi
 
 
 def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]) -> FieldColumns | None:
-    """Extract fields by the native part, and by the parser from payloads that are not plain; None if most are not, or it cannot be used."""
+    """
+    Extract fields by the native part, and by the parser for payloads that are not plain. None if it cannot be used, or most are not plain.
+    """
     library = plain_json.library() if native_parts.is_enabled() else None
     if library is None or isinstance(payloads, pa.ChunkedArray) or not all(map(_is_plain, fields)):
         return None
@@ -75,7 +77,7 @@ def _extract_plain(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field]
 
 
 def _is_plain(field: Field) -> bool:
-    """Return whether a field is a member of the payload itself, with a name that JSON writes in one way."""
+    """Return whether a field is a member of the payload itself and its name has only one spelling in JSON."""
     return len(field.path) == 1 and _PLAIN_NAME.fullmatch(field.path[0]) is not None
 
 
@@ -103,7 +105,10 @@ def _extract_parsed(payloads: pa.Array | pa.ChunkedArray, fields: Sequence[Field
 
 
 def _exact_members(texts: pa.Array, fields: Sequence[Field], reasons: dict[int, str]) -> tuple[pa.Array, list[pa.Array]]:
-    """Return the JSON text of each field's exactly spelled member, null where there is none; add what is bad to *reasons*."""
+    """
+    Return the JSON text of each field's exactly spelled member (null if absent) and the usable payloads; add bad payloads to *reasons*.
+    """
+    # Most payloads begin with a brace; the slower regular expression runs only if some do not.
     objects = pc.fill_null(pc.starts_with(texts, "{"), False)
     if not pc.all(objects).as_py():
         objects = pc.fill_null(pc.match_substring_regex(texts, r"^[ \t\r\n]*\{"), False)
@@ -133,13 +138,13 @@ def _rows(mask: pa.Array) -> list[int]:
 
 
 def _fill_other_spellings(texts: pa.Array, field: Field, members: pa.Array) -> pa.Array:
-    """Fill in members whose name differs from the field's in case only."""
+    """Fill in members whose name differs from the field's only in case."""
     if members.null_count == 0:
         return members
     absent = np.flatnonzero(pc.and_(members.is_null(), texts.is_valid()).to_numpy(zero_copy_only=False))
     if not len(absent):
         return members
-    # Each name must occur, in some case; an escape in a name (\\u0041) hides it from this quick test.
+    # A payload can only match if it contains the name in some case, or an escape (\\u0041) that hides it from this quick test.
     pattern = "(?i)" + re.escape(f'"{field.path[-1]}"') + r"|\\u"
     candidates = absent[pc.match_substring_regex(texts.take(pa.array(absent)), pattern).to_numpy(zero_copy_only=False)]
     if not len(candidates):
@@ -151,7 +156,7 @@ def _fill_other_spellings(texts: pa.Array, field: Field, members: pa.Array) -> p
 
 
 def _read_by_spelling(texts: pa.Array, field: Field) -> pa.Array:
-    """Return the member of each payload by the spelling it has there."""
+    """Return the member of each payload, read by the spelling that the payload itself uses."""
     members = pa.nulls(len(texts), pa.string())
     groups: dict[tuple[str, ...], npt.NDArray[np.int64]] = {(): np.arange(len(texts))}
     for name in field.path:
@@ -168,7 +173,7 @@ def _read_by_spelling(texts: pa.Array, field: Field) -> pa.Array:
 def _split_by_spelling(
     texts: pa.Array, groups: dict[tuple[str, ...], npt.NDArray[np.int64]], name: str
 ) -> dict[tuple[str, ...], npt.NDArray[np.int64]]:
-    """Split rows, grouped by the path so far, by how each spells the next *name*; rows without it are left out."""
+    """Split rows, grouped by the path so far, by their spelling of the next *name*; rows without it are left out."""
     rows_by_path: dict[tuple[str, ...], list[npt.NDArray[np.int64]]] = {}
     for path, rows in groups.items():
         sql = f"SELECT CAST(to_json(json_keys(v, {quote(_json_path(path))})) AS VARCHAR) AS k FROM input"
@@ -183,14 +188,14 @@ def _split_by_spelling(
 
 
 def parse_values(members: pa.Array) -> Variant:
-    """Turn JSON texts of values into a column of values; no text is NULL."""
+    """Turn the JSON texts of values into a column of values; null is NULL."""
     length = len(members)
     if not length:
         return Variant.of(0, {})
     first = _first_bytes(members)
     parts: dict[Kind, pa.Array] = {}
     numbers = (first == ord("-")) | ((first >= ord("0")) & (first <= ord("9")))
-    # NaN and Infinity are no JSON, yet the parser lets them pass; like every float that is not finite they are NULL.
+    # The parser accepts NaN and Infinity, which are not JSON; like every float that is not finite they become NULL.
     if numbers.any():
         parts |= _numbers(members, numbers)
     for kind in (Kind.NVARCHAR, Kind.RECORD, Kind.ARRAY, Kind.BIT):
@@ -222,13 +227,13 @@ def _keep_masked(values: pa.Array, mask: Mask) -> pa.Array:
 def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
     chosen = _keep_masked(members, mask)
     pointed = pc.match_substring(chosen, ".")
-    # A cast that fails is slow, so it is tried only where it should succeed.
+    # A failing cast is slow, so it is tried only where it should succeed.
     if not pc.any(pointed).as_py() and (bigints := _as_bigints(chosen)) is not None:
         return {Kind.BIGINT: bigints}
     is_integer = mask & ~pc.fill_null(pointed, True).to_numpy(zero_copy_only=False)
     for row in np.flatnonzero(is_integer).tolist() if is_integer.sum() < _ROWS_ONE_BY_ONE_MAX else _rows_to_check(chosen, is_integer):
         text = chosen[row].as_py()
-        # Python reads no integer of thousands of digits.
+        # Python refuses to parse integers of thousands of digits, so the length is checked first.
         is_integer[row] = len(text) <= _INT64_CHARACTERS and text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**63
     floats = _keep_masked(members, mask & ~is_integer)
     bigints = {Kind.BIGINT: _keep_masked(members, is_integer).cast(pa.int64())} if is_integer.any() else {}
@@ -236,7 +241,7 @@ def _numbers(members: pa.Array, mask: Mask) -> dict[Kind, pa.Array]:
 
 
 def _rows_to_check(numbers: pa.Array, rows: Mask) -> list[int]:
-    """Return those of *rows* whose number, though without a point, may be no bigint: it has an exponent or many digits."""
+    """Return which *rows* hold a number without a point that may still be no bigint: it has an exponent or many digits."""
     simple = pc.and_(pc.match_substring_regex(numbers, "^-?[0-9]+$"), pc.less_equal(pc.binary_length(numbers), _INT64_DIGITS))
     suspicious: list[int] = np.flatnonzero(rows & ~pc.fill_null(simple, True).to_numpy(zero_copy_only=False)).tolist()
     return suspicious
@@ -250,7 +255,6 @@ def _as_bigints(numbers: pa.Array) -> pa.Array | None:
 
 
 def _unquote(quotations: pa.Array) -> pa.Array:
-    """Remove the quotes of JSON strings, and resolve their escapes."""
     escaped = pc.fill_null(pc.match_substring(quotations, "\\"), False)
     bare = pc.binary_slice(quotations.cast(pa.binary()), 1, -1).cast(pa.string())
     if not pc.any(escaped).as_py():

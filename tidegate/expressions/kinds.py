@@ -1,9 +1,9 @@
 """
-The kinds of value a query knows: ASA's types, seen one value at a time.
+The kinds of value a query knows: the types of Azure Stream Analytics (ASA), decided one value at a time.
 
-A declared field or a CAST has one kind for ever. An undeclared JSON field has the kind each event gives it: a number
-without point and exponent that fits is a bigint, any other number a float. No kind is ever concluded from other rows
-(spec section 5), so how the stream was cut into batches cannot change a result.
+A declared field or a CAST always has one kind. An undeclared JSON field has the kind of each event's value: a number without point and
+exponent that fits 64 bits is a bigint, any other number a float. A kind is never inferred from other rows (spec section 5), so batch
+boundaries cannot change a result.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 
 class Kind(StrEnum):
-    """A kind of value; its letter is the suffix of the columns that hold such values."""
+    """A kind of value; its letter is the suffix of the names of columns of that kind."""
 
     NULL = "n"
     BIT = "b"
@@ -27,12 +27,11 @@ class Kind(StrEnum):
 
     @property
     def asa_name(self) -> str:
-        """The kind as ASA spells it."""
         return _FORMS[self][0]
 
     @property
     def arrow(self) -> pa.DataType:
-        """The Arrow type of its columns; a datetime is microseconds since 1970, a record or array its JSON text."""
+        """The Arrow type of its columns: int64 microseconds since 1970 for a datetime, JSON text for a record or array."""
         return _FORMS[self][1]
 
 
@@ -48,12 +47,12 @@ _FORMS: dict[Kind, tuple[str, pa.DataType]] = {
     Kind.ARRAY: ("array", pa.string()),
 }
 
-# Every kind a value that is not NULL can have, in the order in which values of different kinds are sorted.
+# Every kind of a value that is not NULL, in the sort order of values of different kinds.
 VALUE_KINDS = tuple(kind for kind in Kind if kind is not Kind.NULL)
 
-# Names of types as a script or a configuration may spell them (in lower case).
+# The names of types in scripts and settings, lower case.
 DECLARABLE = {kind.asa_name: kind for kind in VALUE_KINDS} | {"nvarchar": Kind.NVARCHAR}
 
 
 class KindMismatch(Exception):
-    """An operation met a kind of value it cannot work on; callers turn it into an error of the script or a failed row."""
+    """An operation cannot work on a kind of value; callers turn it into an error of the script or a failed row."""

@@ -1,9 +1,9 @@
 """
 Expression trees: what a query computes from one row, as frozen values that print themselves.
 
-Two expressions are equal if they mean the same: names are compared ignoring case, and places in the script do not count. A *leaf* is a
-value from outside the expression: before aggregation a payload field, a column of a step's rows, the event's system timestamp or its
-partition; after it a grouping key, an aggregate or the window's end.
+Two expressions are equal if they mean the same: names are compared ignoring case, positions in the script do not count. A *leaf* is a value
+from outside the expression: before aggregation a payload field, a column of a step's rows, the event's system timestamp or its partition;
+after aggregation a grouping key, an aggregate or the window's end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.expressions.kinds import VALUE_KINDS, Kind
 
 @dataclass(frozen=True, slots=True)
 class Expr:
-    """Root of all expressions. ``at`` is the offset in the script, or -1."""
+    """Root of all expressions; ``offset`` is the character offset in the script, or -1."""
 
     offset: int = field(default=-1, compare=False, repr=False, kw_only=True)
 
@@ -28,7 +28,7 @@ class Expr:
         return ()
 
     def with_parts(self, parts: tuple[Expr, ...]) -> Expr:
-        """Return this expression with other parts in the places of its own."""
+        """Return a copy of this expression with its parts replaced by *parts*."""
         assert not parts, f"{type(self).__name__} has no parts"
         return self
 
@@ -50,7 +50,7 @@ class Leaf(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Field(Leaf):
-    """A payload field by its path. ``path`` keeps the script's spelling, ``folded`` decides equality."""
+    """A payload field by its path. ``path`` keeps the script's spelling; ``folded`` (lower case) decides equality."""
 
     path: tuple[str, ...] = field(compare=False)
     folded: tuple[str, ...] = field(init=False, repr=False)
@@ -88,7 +88,7 @@ class Arrival(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Payload(Leaf):
-    """A whole row as a record: the names and values of its members; without names an event, which is its payload."""
+    """A whole row as a record of the members *names*; without names the payload of an event."""
 
     names: tuple[str, ...] = ()
     columns: tuple[Expr, ...] = ()
@@ -106,7 +106,9 @@ class Payload(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class Numbered(Leaf):
-    """Value number ``index`` of a row or group; prints as the expression it comes from; ``kind`` is None if its values differ in kind."""
+    """
+    Value number ``index`` of a row or group. It prints as ``title``, the expression it stands for; ``kind`` is None if rows differ in kind.
+    """
 
     index: int
     title: str = field(compare=False)
@@ -128,7 +130,7 @@ class Total(Numbered):
 
 @dataclass(frozen=True, slots=True)
 class Slot(Numbered):
-    """A column of the rows that another step of the query gives."""
+    """A column of the rows that another step of the query produces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class WindowEnd(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class ComputedCall(Leaf):
-    """The value of ``expr``, computed before the expression around it, while rows are evaluated; no plan has one."""
+    """The value of ``expr``, computed before the expression around it. It exists only during evaluation, never in a plan."""
 
     expr: Expr
 
@@ -151,7 +153,7 @@ class ComputedCall(Leaf):
 
 @dataclass(frozen=True, slots=True)
 class WindowId(Leaf):
-    """System.Window().Id of a window's result: the id that Windows(...) gives its window, NULL where it gives none."""
+    """System.Window().Id of a window's result: the id that Windows(...) gives the window, else NULL."""
 
     def __str__(self) -> str:
         return "System.Window().Id"
@@ -172,7 +174,7 @@ class Literal(Expr):
 
 @dataclass(frozen=True, slots=True)
 class DatePart(Expr):
-    """The unit that DATEADD, DATEDIFF and DATEPART take as a bare word; it has no value of its own."""
+    """The unit that DATEADD, DATEDIFF and DATEPART take as a bare word."""
 
     unit: str
 
@@ -225,7 +227,7 @@ class Call(Expr):
 
 @dataclass(frozen=True, slots=True)
 class Property(Expr):
-    """A member of a record by its path, found as a field of a payload is. Of a value that is no record it is NULL."""
+    """A member of a record by its path, matched like a field of a payload; NULL if the value is no record."""
 
     arg: Expr
     path: tuple[str, ...] = field(compare=False)
@@ -248,9 +250,9 @@ class Property(Expr):
 @dataclass(frozen=True, slots=True)
 class Cast(Expr):
     """
-    A conversion to ``kind``. One that fails makes the row fail; with ``lenient`` (TRY_CAST) it gives NULL instead.
+    A conversion to ``kind``; a value that cannot be converted fails the row, or is NULL if ``lenient`` (TRY_CAST).
 
-    ``declared`` marks the conversion of a field to its declared type, which prints as the field itself.
+    ``declared`` marks the conversion of a field to its declared type; it prints as the field alone.
     """
 
     arg: Expr
@@ -297,9 +299,9 @@ class Aggregate(Expr):
 
     Args:
         function: A name of :data:`tidegate.expressions.functions.catalog.AGGREGATES` or of an extension's aggregate.
-        arg: Its value in each row; None for COUNT(*) and for percentiles, whose value is in *order*.
+        arg: The argument; None for COUNT(*) and for percentiles, whose argument is in *order*.
         distinct: Whether equal values count once.
-        order: The keys that rows are ordered by, and whether the largest come first.
+        order: The sort keys of the rows, each with True if the largest come first.
         parameter: For CollectTop the number of rows, for percentiles the fraction.
         more_args: Further arguments of an extension's aggregate (``uda.name``).
     """
@@ -323,7 +325,6 @@ class Aggregate(Expr):
 
     @property
     def call(self) -> str:
-        """The function and its arguments."""
         parameter = [] if self.parameter is None else [str(self.parameter)]
         if self.arg is None:
             arg = [] if self.order else ["*"]
@@ -335,7 +336,6 @@ class Aggregate(Expr):
 
     @property
     def order_by(self) -> str:
-        """ORDER BY, if there is one."""
         keys = [f"{key} DESC" if descending else str(key) for key, descending in self.order]
         return f"ORDER BY {', '.join(keys)}" if keys else ""
 
@@ -346,14 +346,14 @@ class Aggregate(Expr):
 @dataclass(frozen=True, slots=True)
 class Analytic(Expr):
     """
-    What a row sees of itself and of rows before it: those of its *partition* that meet *when* and are at most *limit_us* older.
+    A function of this row and earlier rows: those of its *partition* that meet *when* and are at most *limit_us* older.
 
     Args:
-        function: ``lag``, ``last``, ``isfirst`` or that of an aggregate.
-        arg: The value of LAG and LAST.
+        function: ``lag``, ``last``, ``isfirst`` or an aggregate's name.
+        arg: The argument of LAG and LAST.
         limit_us: Microseconds; for ISFIRST the length of its intervals.
         rows_back: For LAG, how many rows back.
-        default: For LAG and LAST, the value if there is no such row; None: NULL.
+        default: For LAG and LAST, the value if there is no such row; None means NULL.
         aggregate: The aggregate over the rows; None for LAG, LAST and ISFIRST.
     """
 
@@ -368,7 +368,7 @@ class Analytic(Expr):
 
     @property
     def inputs(self) -> tuple[Expr, ...]:
-        """What is taken of the rows that count."""
+        """The expressions whose values are read from those rows."""
         if self.aggregate is not None:
             return self.aggregate.parts
         return () if self.arg is None else (self.arg,)
@@ -404,18 +404,17 @@ class Analytic(Expr):
         return f"{self.function.upper()}({', '.join(arguments)})"
 
 
-# How long the units of a duration are, microseconds; the largest first.
+# Length of each unit of a duration, microseconds; the largest first.
 UNITS_US = {"day": DAY_US, "hour": HOUR_US, "minute": MINUTE_US, "second": SECOND_US, "millisecond": MILLISECOND_US, "microsecond": 1}
 
 
 def _duration_arguments(duration_us: int) -> str:
-    """Write a duration as a script does, in the largest unit that divides it."""
     unit, unit_us = next((unit, us) for unit, us in UNITS_US.items() if duration_us % us == 0)
     return f"{unit}, {duration_us // unit_us}"
 
 
 def replace_parts(expr: Expr, change: Callable[[Expr], Expr | None]) -> Expr:
-    """Return *expr* with every outermost part for which *change* gives something replaced by it."""
+    """Return *expr* with each outermost part replaced by the result of *change*, unless that is None."""
     replacement = change(expr)
     if replacement is not None:
         return replacement

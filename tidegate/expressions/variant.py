@@ -1,8 +1,8 @@
 """
 Variants: columns whose values may differ in kind from row to row.
 
-A variant has one Arrow array per kind that occurs; in every row at most one of them is not null. A row in which all are
-null is NULL. A kind that no row has is left out, so a column of one kind costs no more than a plain Arrow array.
+A variant has one Arrow array per kind that occurs; in every row at most one of them is not null, and a row in which all are null is NULL.
+Kinds that do not occur are left out, so a column of one kind costs no more than a plain Arrow array.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Variant:
 
     @classmethod
     def of(cls, length: int, parts: Mapping[Kind, pa.Array | pa.ChunkedArray]) -> Variant:
-        """Build a variant; parts without values are left out, and kinds are put in their fixed order."""
+        """Build a variant: drop parts without values and put kinds in their fixed order."""
         filled_parts: dict[Kind, pa.Array] = {
             kind: _combine_chunks(parts[kind]) for kind in VALUE_KINDS if kind in parts and parts[kind].null_count < length
         }
@@ -40,41 +40,37 @@ class Variant:
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The kinds that occur."""
         return tuple(self.parts)
 
     def codes(self) -> Codes:
-        """Return the kind of each row as a number."""
+        """Return the kind of each row as a number (``KIND_CODES``)."""
         codes = np.zeros(self.length, dtype=np.int8)
         for kind, part in self.parts.items():
             codes[valid_mask(part)] = KIND_CODES[kind]
         return codes
 
     def of_kind(self, kind: Kind) -> pa.Array:
-        """Return the array of one kind, all null when it does not occur."""
+        """Return the array of one kind, all null if it does not occur."""
         part = self.parts.get(kind)
         return pa.nulls(self.length, kind.arrow) if part is None else part
 
     def valid_mask(self) -> npt.NDArray[np.bool_]:
-        """Return which rows are not NULL."""
         mask = np.zeros(self.length, dtype=np.bool_)
         for part in self.parts.values():
             mask |= valid_mask(part)
         return mask
 
     def take_rows(self, rows: npt.NDArray[np.int64]) -> Variant:
-        """Return the rows with these numbers."""
         return Variant.of(len(rows), {kind: part.take(pa.array(rows)) for kind, part in self.parts.items()})
 
     def filter_rows(self, mask: npt.NDArray[np.bool_]) -> Variant:
-        """Return the rows where *mask* is true."""
         row_count = int(mask.sum())
         if row_count == self.length:
             return self
         return Variant.of(row_count, {kind: part.filter(pa.array(mask)) for kind, part in self.parts.items()})
 
     def columns(self, name: str) -> dict[str, pa.Array]:
-        """Return the arrays as table columns, named *name* and the letter of the kind."""
+        """Return the arrays as table columns named ``{name}_{letter of the kind}``."""
         return {f"{name}_{kind.value}": part for kind, part in self.parts.items()}
 
 
@@ -86,7 +82,7 @@ def from_columns(table: pa.Table, name: str) -> Variant:
 
 
 def gather(length: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Variant]]) -> Variant:
-    """Put variants computed for disjoint sets of rows together; rows in none of them are NULL."""
+    """Combine variants computed for disjoint sets of rows; rows in no set are NULL."""
     if len(pieces) == 1 and len(pieces[0][0]) == length:
         return pieces[0][1]
     parts: dict[Kind, pa.Array] = {}
@@ -98,7 +94,7 @@ def gather(length: int, pieces: Sequence[tuple[npt.NDArray[np.int64], Variant]])
 
 
 def constant(length: int, kind: Kind, values: object) -> Variant:
-    """Build a variant of one kind from a numpy array or a sequence of *length* values."""
+    """Build a variant of one kind from *length* values."""
     return Variant.of(length, {kind: pa.array(values, kind.arrow)})
 
 
@@ -111,7 +107,7 @@ def valid_mask(part: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def finite(part: pa.Array) -> pa.Array:
-    """Return floats without infinities and NaN (they become null) and without negative zero."""
+    """Return floats with infinities and NaN replaced by null, and negative zero by zero."""
     positive_zero = pc.add(part, 0.0)
     fine = pc.is_finite(positive_zero)
     return positive_zero if pc.all(fine).as_py() in (True, None) else pc.if_else(fine, positive_zero, None)

@@ -1,5 +1,5 @@
 """
-JSON text <-> Arrow columns in C, each part with the Python module that calls it. Without a compiler nothing here is available.
+JSON text <-> Arrow columns in C, each part with the Python module that calls it; not available without a compiler.
 
-Expressions and payloads, and the fields and results of both jobs, import from here; it imports only ``native_parts``.
+Expressions, payloads and both jobs import from here; it imports only ``native_parts``.
 """

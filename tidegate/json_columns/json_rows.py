@@ -1,7 +1,8 @@
 """
-Columns into JSON text, a row at a time, by ``json_rows.c``.
+Columns -> JSON text, row by row, by ``json_rows.c``.
 
-Law: the bytes are those of any JSON writer. For a column with a float that C would write otherwise, the caller is asked for its text.
+Law: the bytes equal those of Python's JSON writer. If C would format a float of a column differently, the caller supplies that column's
+text.
 """
 
 from __future__ import annotations
@@ -17,25 +18,18 @@ import pyarrow as pa
 
 from tidegate.native_parts import open_part
 
-# How the values of a column are written: decimals; as ``repr`` does; as they are; between quotes.
+# Formats of a column: decimal integers, floats as ``repr`` writes them, text as it is, text in quotes.
 INTEGER, FLOAT, TEXT, QUOTED = range(4)
 # Offsets of a binary column have 32 bits.
 _BYTES_MAX = 2**31 - 1
 _NUMBER_BYTES = 24
-# Bytes a value takes besides its text at most: two quotes, or null.
+# Most bytes of a value besides its text: two quotes, or null.
 _TEXT_EXTRA_BYTES = 4
 
 
 @dataclass(slots=True)
 class JsonColumn:
-    """
-    A column of values.
-
-    Args:
-        prefix: What stands before each.
-        style: One of the constants.
-        values: int64, float64 or string; QUOTED ones need no escapes.
-    """
+    """A column of values: *prefix* stands before each value; *style* is INTEGER, FLOAT, TEXT or QUOTED (no value may need escapes)."""
 
     prefix: bytes
     style: int
@@ -43,7 +37,7 @@ class JsonColumn:
 
     @property
     def bytes_max(self) -> int:
-        """How many bytes all of them take at most."""
+        """An upper bound of the bytes of all values."""
         if self.style in (INTEGER, FLOAT):
             return len(self.values) * (len(self.prefix) + _NUMBER_BYTES)
         ends = np.frombuffer(self.values.buffers()[1], dtype=np.int32)[self.values.offset :] if len(self.values) else (0, 0)
@@ -64,7 +58,7 @@ class _CColumn(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return ``json_rows.c``, None if it was not compiled or this machine cannot open it."""
+    """Return ``json_rows.c``, or None if it is not compiled or cannot be loaded."""
     part = open_part(Path(__file__).parent, "_json_rows")
     if part is None:
         return None
@@ -82,10 +76,8 @@ def write_rows(
 
     Args:
         part: :func:`library`.
-        columns: What each row consists of.
-        suffix: What stands at the end of each row.
-        row_count: How many rows there are.
-        text_of: Returns the text of the column with this index; called if one of its floats is not plain.
+        suffix: The bytes at the end of each row.
+        text_of: Returns the text of the column with this index; called if C cannot write one of its floats.
     """
     columns = list(columns)
     while True:

@@ -1,8 +1,8 @@
 """
 Fields of plain JSON objects, a whole column at a time, by ``plain_json.c``.
 
-An object is plain if it is flat, printable ASCII and without escapes: all parsers agree on such an object. Law: what is read is
-what every parser would read; a payload that is not plain is only reported as such.
+An object is plain if it is flat, printable ASCII and without escapes: all parsers agree on such objects. Law: plain objects are read as
+every parser would read them; other payloads are only reported as not plain.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ from tidegate.native_parts import open_part
 _FIELDS_MAX, _VALUES_MAX = 8, 32
 _OTHER, _PLAIN, MISSING = 0, 1, 2
 _BYTES_MAX = 2**31 - 1
-# Kinds of values; 0: there is none, or it is null.
+# Kinds of values; 0 is a missing or null value.
 TEXT, BIGINT, FLOAT, FALSE, TRUE = 1, 2, 3, 4, 5
 
 
 @dataclass(frozen=True, slots=True)
 class PlainTexts:
     """
-    The fields of a column of payloads, as JSON text.
-
-    Args:
-        is_plain: Which payloads are plain objects.
-        other_rows: The rows of all other payloads.
-        texts: For each field the JSON text of its values; null where there is none.
+    The fields of a column of payloads as JSON text: one array per field, null if absent. *other_rows* are the rows that are not plain.
     """
 
     is_plain: NDArray[np.bool_]
@@ -46,12 +41,7 @@ class PlainTexts:
 @dataclass(frozen=True, slots=True)
 class PlainValues:
     """
-    The fields of a column of payloads, as values.
-
-    Args:
-        status: For each payload whether it is plain, missing (``MISSING``) or one of ``other_rows``.
-        other_rows: The rows of payloads that are not plain.
-        columns: Each field's values.
+    The fields of a column of payloads as values; *status* marks each payload as plain, ``MISSING`` or one of *other_rows* (not plain).
     """
 
     status: NDArray[np.uint8]
@@ -61,14 +51,7 @@ class PlainValues:
 
 @dataclass(frozen=True, slots=True)
 class PlainColumn:
-    """
-    The values of a field, one entry a row.
-
-    Args:
-        kinds: The kind of each value.
-        text: Texts; empty for the other kinds.
-        bits: The 64 bits of bigints and floats.
-    """
+    """The values of a field, one entry a row: *kinds* of values, *text* of TEXT values, *bits* (64) of bigints and floats."""
 
     kinds: NDArray[np.uint8]
     text: pa.Array
@@ -77,7 +60,7 @@ class PlainColumn:
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return ``plain_json.c``, None if it was not compiled or this machine cannot open it."""
+    """Return ``plain_json.c``, or None if it is not compiled or cannot be loaded."""
     part = open_part(Path(__file__).parent, "_plain_json")
     if part is None:
         return None
@@ -94,7 +77,7 @@ def library() -> ctypes.CDLL | None:
 
 def read_texts(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainTexts | None:
     """
-    Read the fields with these *names*; return None if they are too many, or the column is too large.
+    Read the JSON texts of fields; return None if there are too many fields or the column is too large.
 
     Args:
         part: :func:`library`.
@@ -114,11 +97,7 @@ def read_texts(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> P
 
 
 def read_values(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> PlainValues | None:
-    """
-    Read the values of the members with these *names*; if there is no member of that very name, of the first that differs in case.
-
-    Args and None as for :func:`read_texts`.
-    """
+    """Read the values of fields like :func:`read_texts`; a name without exact match takes the first member that differs in case only."""
     prepared = _c_arguments(payloads, names, _VALUES_MAX)
     if prepared is None:
         return None
@@ -137,7 +116,9 @@ def read_values(part: ctypes.CDLL, payloads: pa.Array, names: Sequence[str]) -> 
 
 
 def _c_arguments(payloads: pa.Array, names: Sequence[str], fields_max: int) -> tuple[tuple[Any, ...], int, int] | None:
-    """Return the first arguments of both C functions, the bytes of the payloads, and the number of rows; None: too many."""
+    """
+    Return the common first arguments of both C functions, the bytes of the payloads and the number of rows; None if C cannot read them.
+    """
     rows, wide = len(payloads), pa.types.is_large_binary(payloads.type)
     valid, ends, octets = payloads.buffers()
     if not rows or len(names) > fields_max or octets is None or octets.size > _BYTES_MAX:

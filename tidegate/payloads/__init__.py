@@ -1,1 +1,1 @@
-"""Payload bytes -> columns of the fields that an ingest job or a query needs: one module for each format."""
+"""Payload bytes -> columns of the fields that an ingest job or a query reads: one module for each format."""

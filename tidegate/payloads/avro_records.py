@@ -1,10 +1,9 @@
 """
 Avro: payload bytes -> fields, by a schema from a file or from a registry.
 
-Law: a payload is one value of the schema and nothing after it; anything else is bad. The names of a path are names of records or
-keys of maps; the exact spelling counts, else the first that differs in case only. Integers are bigints,
-dates and timestamps datetimes, floats and decimals floats; text, enumerations and UUIDs are text; bytes are text in
-hexadecimal digits; a record or map is a record and an array an array, kept as compact JSON.
+Law: a payload is exactly one value of the schema; anything else is bad. The names of a path are names of record fields or map keys; the
+exact spelling counts, else the first that differs in case only. Integers are bigints, dates and timestamps datetimes, floats and decimals
+floats; text, enumerations and UUIDs are text; bytes are text in hexadecimal digits; records, maps and arrays are kept as compact JSON.
 """
 
 from __future__ import annotations
@@ -28,13 +27,12 @@ NOT_AVRO = "payload is not one value of the Avro schema"
 
 
 class AvroReader:
-    """Reads payloads that are values of one schema, as :func:`~tidegate.payloads.avro_schema.parse_avro_schema` returns it."""
+    """Reads payloads that are values of one schema (:func:`~tidegate.payloads.avro_schema.parse_avro_schema`)."""
 
     def __init__(self, schema: Any) -> None:
         self._schema = schema
 
     def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
-        """Take *fields* out of *payloads*."""
         reasons: dict[int, str] = {}
         values: list[Any] = [None] * len(payloads)
         for row, payload in enumerate(payloads.to_pylist()):
@@ -48,7 +46,7 @@ class AvroReader:
 
 
 def read_value(schema: Any, payload: bytes, start: int = 0) -> tuple[Any] | None:
-    """Return the value that *payload* holds from *start* to its end; None where it holds none."""
+    """Return the value in *payload* from *start* to its end, in a tuple; None if the bytes are not one value of *schema*."""
     source = BytesIO(payload)
     source.seek(start)
     try:
@@ -59,7 +57,7 @@ def read_value(schema: Any, payload: bytes, start: int = 0) -> tuple[Any] | None
 
 
 def extract_columns(values: Sequence[Any], fields: Sequence[Field], reasons: Mapping[int, str]) -> FieldColumns:
-    """Take *fields* out of the values of all rows, None where a row is bad."""
+    """Extract *fields* from decoded rows; a bad row is None."""
     return FieldColumns.of({field: _variant(_members(values, field.path)) for field in fields}, reasons)
 
 
@@ -86,7 +84,7 @@ def _json_text(value: Any) -> str:
 
 
 def _json_value(value: Any) -> Any:
-    """Return what stands for a value inside a record or array."""
+    """Return *value* as it is written inside a record or array."""
     if isinstance(value, dict):
         return {name: _json_value(inner) for name, inner in value.items()}
     if isinstance(value, list):

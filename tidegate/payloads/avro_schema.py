@@ -1,12 +1,11 @@
 """
-Avro schemas as this program uses them: checked before a record is read, with its own reading of times.
+Avro schemas: checked before a record is read, with dates and timestamps read in microseconds.
 
-Law: a schema that was accepted reads every payload in time and memory that follow the payload's length. So two kinds are
-refused that Avro allows: a type that contains itself, whose values can be nested as deep as a payload is long, and an
-array of values that take no bytes, whose length is whatever a payload claims.
+Law: an accepted schema reads every payload in time and memory proportional to the payload's length. So two kinds of schema that Avro allows
+are refused: a type that contains itself, because its values can be nested as deep as a payload is long, and an array of values without
+bytes, because the payload alone claims its length.
 
-Dates and timestamps become :class:`Moment` (microseconds since 1970), decimals floats; other logical types count as what
-they are written as.
+Dates and timestamps become :class:`Moment` (microseconds since 1970), decimals floats; other logical types are ignored.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from ordering.ticks import DAY_US
 CHARACTERS_MAX = 1_048_576
 # Deepest nesting of types accepted.
 DEPTH_MAX = 64
-# Most types accepted that a schema may come to when names are spelled out.
+# Most types accepted with all names expanded.
 TYPES_MAX = 10_000
-# What needs more bytes is beyond every float; NULL.
+# A decimal of more bytes exceeds every float; it becomes NULL.
 _DECIMAL_BYTES_MAX = 128
 # Where a schema holds schemas.
 _INSIDE = frozenset({"type", "fields", "items", "values"})
@@ -39,11 +38,11 @@ _YEAR_1_US, _YEAR_9999_END_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 
 
 class Moment(int):
-    """A date or timestamp: microseconds since 1970-01-01T00:00:00Z. A local one is taken for UTC."""
+    """A date or timestamp: microseconds since 1970-01-01T00:00:00Z. A local timestamp is treated as UTC."""
 
 
 class UnusableSchema(ValueError):
-    """A text is no schema, or one that is refused; *place* is ``:line:column`` if it is known."""
+    """A text is no schema, or the schema is refused; *place* is ``:line:column`` if known."""
 
     def __init__(self, why: str, place: str = "") -> None:
         super().__init__(why)
@@ -75,12 +74,12 @@ _READERS: dict[tuple[str, str], Callable[..., Any]] = {
     ("bytes", "decimal"): _decimal,
     ("fixed", "decimal"): _decimal,
 }
-# Under names of our own, so that no one else's reading of Avro in this process changes.
+# Our own names, so that other users of fastavro in this process keep their reading of Avro.
 fastavro.read.LOGICAL_READERS.update({f"{written}-{_OWN}{logical}": reader for (written, logical), reader in _READERS.items()})
 
 
 def parse_avro_schema(text: str, named: Mapping[str, str] | None = None) -> Any:
-    """Check a schema (JSON) and return it for fastavro; *named* are schemas it refers to, each after those it refers to itself."""
+    """Check a schema (JSON) and return it for fastavro; *named* are the schemas it refers to, dependencies first."""
     named_types: dict[str, Any] = {}
     for other in (named or {}).values():
         _parse(other, named_types)
@@ -104,7 +103,7 @@ def _parse(text: str, named_types: dict[str, Any]) -> Any:
     except (SchemaParseException, UnknownType) as error:
         raise UnusableSchema(f"no Avro schema: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        # What fastavro does not expect in a schema it stumbles over.
+        # fastavro raises errors of any kind for malformed schemas.
         raise UnusableSchema(f"no Avro schema: {type(error).__name__} {error}") from None
 
 
@@ -119,7 +118,7 @@ def _refuse_deep(raw: Any) -> None:
 
 
 def _with_own_readers(raw: Any) -> Any:
-    """Return the schema with the logical types that are read here under names of our own, and without all others."""
+    """Return the schema with dates, times and decimals under our own logical types, and without other logical types."""
     if isinstance(raw, list):
         return [_with_own_readers(branch) for branch in raw]
     if not isinstance(raw, dict):
@@ -135,21 +134,21 @@ def _with_own_readers(raw: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """What a type may cost: whether a value may take no bytes at all, and how many types it is made of, names spelled out."""
+    """Whether a value may take no bytes, and the number of types with all names expanded."""
 
     empty: bool
     types: int
 
 
 class _Sizes:
-    """Works out the size of every type of a schema, and refuses the types that cannot be read safely."""
+    """Computes the size of every type of a schema, and refuses types that cannot be read safely."""
 
     def __init__(self, known: Mapping[str, Any]) -> None:
         self._known = known
         self._sizes: dict[str, _Size | None] = {}
 
     def size_of(self, schema: Any, depth: int = 0) -> _Size:
-        """Return the size of *schema*. Raises UnusableSchema: its values could need more time or memory than their length suggests."""
+        """Return the size of *schema*. Raises UnusableSchema: its values may need more time or memory than their length suggests."""
         if depth > DEPTH_MAX:
             raise UnusableSchema(f"types are nested more than {DEPTH_MAX} deep")
         if isinstance(schema, list):
@@ -196,7 +195,7 @@ class _Sizes:
 
 
 def schema_error(problem: UnusableSchema, where: str) -> SettingError:
-    """Return the error of a schema file that cannot be used."""
+    """Return the error for a schema file that cannot be used."""
     return SettingError(
         f"the Avro schema cannot be used: {problem}",
         code="TG-AVRO-SCHEMA",

@@ -1,12 +1,11 @@
 """
-CSV: one record a payload, as RFC 4180 writes it, with names for its columns from the configuration.
+CSV: one record a payload, as in RFC 4180, with column names from the configuration.
 
-Law: a record is values separated by the delimiter. A value in double quotes may hold anything, a quote in it is written
-twice; a value without quotes holds neither quote nor line end. One line end after the record is no part of it. A record
-with more or fewer values than there are columns is bad: its values cannot be matched to columns. A value is text; one
-that is empty and not quoted is NULL.
+Law: a record is values separated by the delimiter. A value in double quotes may contain anything, a quote doubled; a value without quotes
+contains neither quote nor line end. One line end after the record is ignored. A record with more or fewer values than columns is bad: its
+values cannot be matched to columns. A value is text; an empty value without quotes is NULL.
 
-Records without quotes are split all at once by Arrow; those with quotes or line ends are read one by one.
+Arrow splits records without quotes all at once; those with quotes or line ends are read one by one.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ WRONG_COUNT = "payload has not as many values as there are columns"
 
 
 class CsvReader:
-    """Reads payloads that are CSV records; *columns* are the names of the values in their order."""
+    """Reads payloads that are CSV records; *columns* are the names of the values in order."""
 
     def __init__(self, columns: Sequence[str], delimiter: str = ",") -> None:
         self._columns, self._delimiter = tuple(columns), delimiter
         plain = rf'[^"\r\n{re.escape(delimiter)}]*'
-        # Possessive: a payload of ten million quotes must not be remembered quote by quote.
+        # Possessive: otherwise the regular expression would store a backtracking state for each quote of a payload.
         self._value = re.compile(rf'"([^"]*+(?:""[^"]*+)*+)"|({plain}+)')
 
     def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
-        """Take *fields* out of *payloads*; a field that is no column is NULL."""
+        """Extract *fields* from *payloads*; a field that is no column is NULL."""
         texts, reasons = decode_texts(payloads)
         odd = pc.fill_null(pc.match_substring_regex(texts, '["\r\n]'), False).to_numpy(zero_copy_only=False)
         simple = np.flatnonzero(~odd & texts.is_valid().to_numpy(zero_copy_only=False))
@@ -48,14 +47,14 @@ class CsvReader:
         return FieldColumns.of({field: self._column(field, len(texts), rows, values, parsed) for field in fields}, reasons)
 
     def index_of(self, path: Sequence[str]) -> int | None:
-        """Return which column a field path means: the one of that spelling, else the first that differs in case only."""
+        """Return the column of a field path: the one of that spelling, else the first that differs in case only."""
         name = ".".join(path)
         if name in self._columns:
             return self._columns.index(name)
         return next((index for index, column in enumerate(self._columns) if column.lower() == name.lower()), None)
 
     def _split(self, texts: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array]:
-        """Return which of *texts* have the right number of values, and all values of these, one after the other."""
+        """Return the rows of *texts* with the right number of values, and all their values, one after the other."""
         width = len(self._columns)
         parts = pc.split_pattern(texts, self._delimiter, max_splits=width)
         fitting = pc.equal(pc.list_value_length(parts), width)
@@ -74,7 +73,7 @@ class CsvReader:
         return records
 
     def _record(self, text: str) -> list[str | None] | None:
-        """Return the values of one record, None where it is none."""
+        """Return the values of one record, or None if it is malformed."""
         text = text.removesuffix("\n").removesuffix("\r") if text.endswith("\n") else text
         values: list[str | None] = []
         position = 0

@@ -1,8 +1,8 @@
 """
-The format of an input's payloads, settled before a job starts, and the reader it asks for in each worker.
+The format of an input's payloads, fixed before a job starts, and the reader that each worker creates for it.
 
-A format travels pickled inside a job, so it holds the text of a schema, not the path of its file. What reads payloads is
-imported where it is asked for: a process that only plans needs none of it.
+A format travels pickled inside a job, so it holds the text of a schema, not the path of its file. Readers are imported only on use: a
+process that only plans needs none of them.
 """
 
 from __future__ import annotations
@@ -29,21 +29,20 @@ class PayloadReader(Protocol):
     """Reads the payloads of one input."""
 
     def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
-        """Extract *fields* from *payloads*, a binary column. Which payloads are bad does not depend on *fields*."""
+        """Extract *fields* from *payloads*, a binary column. Whether a payload is bad does not depend on *fields*."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class PayloadFormat:
     """
-    How the payloads of one input are written.
+    The format of one input's payloads.
 
     Args:
         name: json, csv, avro or avro_registry.
         csv_columns: Names of the values of a CSV record.
-        csv_delimiter: What separates them.
         avro_schema: The text of the schema file.
-        registry: Where schemas are asked for; it holds secrets.
+        registry: Settings of the schema registry; contains secrets.
     """
 
     name: str = "json"
@@ -54,7 +53,7 @@ class PayloadFormat:
 
     @classmethod
     def of(cls, settings: InputSettings, registry: SchemaRegistrySettings | None = None) -> PayloadFormat:
-        """Return the format of an input, its schema file read and checked; no registry is asked. Raises SettingError."""
+        """Return the format of an input, its schema file read and checked; no registry is contacted. Raises SettingError."""
         if settings.format == "avro":
             return cls("avro", avro_schema=_read_schema(settings))
         if settings.format == "avro_registry":
@@ -66,11 +65,11 @@ class PayloadFormat:
         return cls(settings.format, settings.csv_columns, settings.csv_delimiter)
 
     def fingerprint(self) -> dict[str, str]:
-        """Return what of files shapes events, to be bound to a checkpoint beside :meth:`InputSettings.fingerprint`."""
+        """Return the contents of files that shape events, for the checkpoint's binding (see :meth:`InputSettings.fingerprint`)."""
         return {"avro_schema": hashlib.sha256(self.avro_schema.encode()).hexdigest()} if self.name == "avro" else {}
 
 
-# JSON objects: what payloads are unless an input says otherwise, and what results of queries are.
+# The default of inputs, and the format of query results.
 JSON = PayloadFormat()
 
 
@@ -94,7 +93,7 @@ def _read_schema(settings: InputSettings) -> str:
 
 @lru_cache(maxsize=64)
 def reader_of(payloads: PayloadFormat) -> PayloadReader:
-    """Return the reader of a format; one for each in this process, with the schemas it has met."""
+    """Return this process's reader of a format, with the schemas it has cached."""
     if payloads.name == "csv":
         from tidegate.payloads.csv_records import CsvReader
 

@@ -12,8 +12,7 @@ from tidegate.expressions.tree import Field
 
 
 class JsonReader:
-    """Reads payloads that are JSON objects. Without a field to extract none is parsed, and none is bad."""
+    """Reads payloads that are JSON objects. Without a field to extract nothing is parsed, and no payload is bad."""
 
     def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
-        """Extract *fields* from *payloads*."""
         return extract(payloads, fields)

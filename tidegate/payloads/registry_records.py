@@ -1,9 +1,8 @@
 """
 Avro with schema-registry framing: a zero byte, the schema's id in four bytes (big-endian), then one value of that schema.
 
-Law: every payload is read by the schema it names, and is bad for one of these reasons: it has no such frame, the registry
-knows no such id, that schema cannot be used, or what follows is no value of it. See
-:mod:`tidegate.payloads.schema_registry` for a registry that does not answer.
+Law: every payload is read by the schema that it names. It is bad if it has no such frame, the registry does not know the id, the schema
+cannot be used, or the rest is not one value of it. See :mod:`tidegate.payloads.schema_registry` for a registry that does not answer.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class RegistryReader:
         self._registry = registry
 
     def extract(self, payloads: pa.Array, fields: Sequence[Field]) -> FieldColumns:
-        """Take *fields* out of *payloads*. Waits as long as the registry does not answer."""
+        """Extract *fields* from *payloads*. Waits as long as the registry does not answer."""
         reasons: dict[int, str] = {}
         values: list[Any] = [None] * len(payloads)
         schemas: dict[bytes, Any] = {}

@@ -1,10 +1,9 @@
 """
-Schemas from a schema registry, by the id that every payload carries.
+Schemas from a schema registry, by the id in every payload.
 
-Law: a schema under an id never changes, so each worker asks for it once. An id that the registry does not know makes the payload bad.
-If the registry does not answer, or refuses to, the caller waits and logs it: no record is lost to an outage.
-
-The client and its packages are imported only if a registry is used.
+Law: the schema of an id never changes, so each worker requests it once. An id that the registry does not know makes the payload bad. If the
+registry does not answer, or refuses, the caller logs this and waits: no record is lost to an outage. The client and its packages are
+imported only if a registry is used.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ _log = get_logger("schema_registry")
 
 @dataclass(frozen=True, slots=True)
 class NoSchema:
-    """Why there is no schema under an id."""
+    """The reason why an id has no schema."""
 
     reason: str
 
 
 @dataclass
 class SchemaRegistry:
-    """The schemas of one registry that one worker has asked for; *clock* and *pause* count seconds."""
+    """The schemas that one worker has requested from a registry; *clock* and *pause* use seconds."""
 
     settings: SchemaRegistrySettings
     clock: Callable[[], float] = time.monotonic
@@ -60,7 +59,7 @@ class SchemaRegistry:
         """Return the parsed schema with id *schema_id*, or :class:`NoSchema`. Waits as long as the registry does not answer."""
         schema = self._schemas.get(schema_id)
         if isinstance(schema, NoSchema) and schema_id in self._unknown_since_s:
-            # It may have been registered since, or not yet have reached the replica that was asked.
+            # The schema may have been registered since, or may not yet have reached the replica that answered.
             schema = schema if self.clock() - self._unknown_since_s[schema_id] < _FORGET_UNKNOWN_AFTER_S else None
         if schema is None:
             schema = self._ask_until_answered(schema_id)
@@ -100,7 +99,7 @@ class SchemaRegistry:
                 return schema
 
     def _ask(self, schema_id: int) -> Any:
-        """Return a schema or why there is none. Raises _NoAnswer: the registry does not say."""
+        """Return a schema, or NoSchema. Raises _NoAnswer: the registry gave no answer."""
         try:
             client = self._connect_once()
             schema = client.get_schema(schema_id)
@@ -122,7 +121,7 @@ class SchemaRegistry:
     def _collect_references(
         self, client: SchemaRegistryClient, schema: Schema, named: dict[str, str], above: tuple[tuple[str, int], ...]
     ) -> None:
-        """Add the schemas that *schema* refers to, each after those it refers to itself."""
+        """Add the schemas that *schema* refers to, dependencies first."""
         for reference in schema.references or ():
             key = (str(reference.subject), int(reference.version or 0))
             if key in above:
@@ -146,7 +145,7 @@ class _NoAnswer(Exception):
 
 
 def connect(settings: SchemaRegistrySettings) -> SchemaRegistryClient:
-    """Return a client of the registry; nothing is asked yet. Raises SettingError: packages are missing, or settings are refused."""
+    """Return a client of the registry, without contacting it. Raises SettingError: packages are missing, or settings are refused."""
     try:
         from confluent_kafka.schema_registry import SchemaRegistryClient
     except ImportError as error:
@@ -174,7 +173,7 @@ def _client_properties(settings: SchemaRegistrySettings) -> dict[str, Any]:
     properties: dict[str, Any] = {
         "url": settings.address,
         "timeout": settings.request_timeout_us / SECOND_US,
-        # Waiting and asking again is done here, where it is said.
+        # SchemaRegistry retries itself, because it logs each wait.
         "max.retries": 0,
     }
     if settings.username is not None:

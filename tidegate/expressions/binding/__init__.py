@@ -1,5 +1,5 @@
 """
-Binding: sqlglot's trees of words -> expressions, with every name resolved and every kind checked. What is wrong raises QueryError.
+Binding: sqlglot's syntax trees -> expressions, with every name resolved and every kind checked; errors are QueryError.
 
-Settings, ingest and queries import from here; it uses every other room of expressions.
+Settings, ingest and queries import from here; it imports every other room of expressions.
 """

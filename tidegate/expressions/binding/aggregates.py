@@ -2,9 +2,10 @@
 Binding of aggregates: their arguments and the order of their rows.
 
 ``COUNT(DISTINCT x)`` counts different values. ``COUNT(flights)``, with the name of an input, counts its events like ``COUNT(*)``.
-``COLLECT()``, ``TopOne() OVER (ORDER BY a DESC, b)`` and ``CollectTop(3) OVER (ORDER BY a)`` give whole rows as records, or the
-values of an argument. ``PERCENTILE_CONT(0.5) OVER (ORDER BY x)`` has its argument in ORDER BY. Law: ORDER BY compares values as
-MIN and MAX do; NULL is lowest, and of equal rows the earlier one comes first.
+``COLLECT()``, ``TopOne() OVER (ORDER BY a DESC, b)`` and ``CollectTop(3) OVER (ORDER BY a)`` return whole rows as records, or the values of
+an argument. ``PERCENTILE_CONT(0.5) OVER (ORDER BY x)`` has its argument in ORDER BY.
+
+Law: ORDER BY compares values as MIN and MAX do; NULL is lowest, and of equal rows the earlier one comes first.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tidegate.expressions.tree import Aggregate, Call, Expr
 
 # The aggregates that need OVER (ORDER BY ...).
 ORDERED_AGGREGATES = ("collecttop", "topone", "percentile_cont", "percentile_disc")
-# What OVER has where an aggregate is that of the rows before each row, not of a group (:mod:`tidegate.expressions.binding.analytic`).
+# Clauses that make an aggregate look back from each row (:mod:`tidegate.expressions.binding.analytic`) instead of summing up a group.
 LOOK_BACK_CLAUSES = ("partition_by", LIMIT, WHEN)
 _CLAUSES = frozenset({"this", "over", "order", *LOOK_BACK_CLAUSES})
 _NUMERIC = frozenset({"sum", "avg", "stdev", "stdevp", "var", "varp"})
@@ -42,20 +43,16 @@ _EXAMPLES = {
 
 
 class WholeRows(Protocol):
-    """What :class:`tidegate.expressions.binding.scalar_binder.Names` knows of whole rows."""
+    """The part of :class:`tidegate.expressions.binding.names.Names` that binds whole rows."""
 
-    def is_row_name(self, name: str) -> bool:
-        """Return whether *name* alone means a whole row and not a column."""
-        ...
+    def is_row_name(self, name: str) -> bool: ...
 
-    def whole_row(self, offset: int) -> Expr:
-        """Return a whole row as a record."""
-        ...
+    def whole_row(self, offset: int) -> Expr: ...
 
 
 @dataclass(frozen=True)
 class AggregateBinder:
-    """Binds one aggregate: *bind* binds an expression, *check_kinds* checks it, *rows* says what a whole row is."""
+    """Binds one aggregate: *bind* binds an expression, *check_kinds* checks its kinds, *rows* resolves whole rows."""
 
     source: Source
     bind: Callable[[exp.Expr], Expr]
@@ -63,7 +60,7 @@ class AggregateBinder:
     rows: WholeRows
 
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Aggregate:
-        """Bind a call; *name* is in lower case, *over* is None without OVER."""
+        """Bind a call; *name* is in lower case, *over* is None if there is no OVER."""
         offset, args = offset_of(call), call.expressions
         if (extension := extension_aggregates.find(name)) is not None:
             return self._extension(name, extension, call)
@@ -87,7 +84,6 @@ class AggregateBinder:
     # Arguments
 
     def _extension(self, name: str, extension: extension_aggregates.ExtensionAggregate, call: exp.Expr) -> Aggregate:
-        """Bind an aggregate of another package."""
         args, count = call.expressions, len(extension.argument_kinds)
         if len(args) != count:
             takes = f"{count} argument{'s' if count != 1 else ''}"
@@ -175,7 +171,7 @@ class AggregateBinder:
 
 
 def _number(node: exp.Expr) -> Decimal | None:
-    """Return the number that a literal of at most 18 characters is, else None."""
+    """Return the value of a number literal of at most 18 characters, else None."""
     if not isinstance(node, exp.Literal) or node.is_string or len(str(node.this)) > 18:
         return None
     return Decimal(str(node.this))

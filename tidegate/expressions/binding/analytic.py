@@ -1,12 +1,13 @@
 """
-Binding of analytic functions: what a row sees of itself and of the rows before it.
+Binding of analytic functions: functions of a row and the rows before it.
 
-``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` is x of the last row but one before this row that has its
-k, meets c and is at most an hour older. LAST is the same with this row counted; ``SUM(x) OVER (...)``, and every other aggregate,
-is that of all such rows, this one counted; ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first of them in each interval, else 0.
+``LAG(x, 2) OVER (PARTITION BY k LIMIT DURATION(hour, 1) WHEN c)`` considers the earlier rows with the same k that meet c and are at most an
+hour older, and returns x of the last but one of them. LAST counts the row itself too and returns the last value. ``SUM(x) OVER (...)``,
+like every other aggregate, covers all these rows and the row itself. ``ISFIRST(minute, 15) OVER (...)`` is 1 in the first such row of each
+interval, else 0.
 
-Law: an analytic function is computed of the rows of FROM, before WHERE and GROUP BY; so neither can change its value, and it
-may stand in both.
+Law: an analytic function is computed from the rows of FROM, before WHERE and GROUP BY. So neither can change its value, and both may
+contain it.
 """
 
 from __future__ import annotations
@@ -43,9 +44,8 @@ class AnalyticBinder:
     Binds one analytic function.
 
     Args:
-        bind: Binds an expression.
         bind_condition: Binds the condition of the clause with this name.
-        bind_aggregate: Binds an aggregate with its ORDER BY: the name, the call, OVER.
+        bind_aggregate: Binds an aggregate with its ORDER BY from the name, the call and OVER.
         whole_row: Returns a whole row as a record, for an offset in the script.
     """
 
@@ -56,7 +56,7 @@ class AnalyticBinder:
     whole_row: Callable[[int], Expr]
 
     def bind_call(self, name: str, call: exp.Expr, over: exp.Expr | None) -> Analytic:
-        """Bind a call; *name* is in lower case, *over* is None without OVER."""
+        """Bind a call; *name* is in lower case, *over* is None if there is no OVER."""
         clauses = over.args if over is not None else {}
         self._refuse_other_clauses(name, clauses, call)
         total = None
@@ -167,6 +167,6 @@ class AnalyticBinder:
 
 
 def _whole_number(node: exp.Expr) -> int | None:
-    """Return the whole number that a literal of at most 18 digits is, else None."""
+    """Return the value of an integer literal of at most 18 digits, else None."""
     text = str(node.this) if isinstance(node, exp.Literal) and not node.is_string else ""
     return int(text) if text.isdigit() and len(text) <= 18 else None

@@ -1,4 +1,4 @@
-"""CREATE TABLE: the types that a script declares, added to the inputs as they are configured."""
+"""CREATE TABLE: add the types that a script declares to the configured inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ def apply_declarations(source: Source, declarations: Sequence[Declaration], inpu
 
 
 def _apply(declaration: Declaration, source: Source, schema: InputSchema) -> InputSchema:
-    """Return *schema* with the declared types added to those of its configuration."""
     fields = dict(schema.fields)
     for path, kind, offset in declaration.fields:
         names = tuple(path.split("."))

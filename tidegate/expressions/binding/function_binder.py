@@ -1,8 +1,4 @@
-"""
-Binding of functions: a call by its name, with a check of the number and the kinds of its arguments.
-
-Which functions there are is written in :mod:`tidegate.expressions.functions.catalog`.
-"""
+"""Binding of function calls: the number and kinds of arguments are checked against :mod:`tidegate.expressions.functions.catalog`."""
 
 from __future__ import annotations
 
@@ -35,11 +31,11 @@ from tidegate.expressions.tree import (
 
 class FunctionBinder(ABC):
     """
-    Binds the calls in expressions; a subclass binds what stands in their arguments.
+    Binds function calls; a subclass binds the other expressions.
 
     Args:
-        aliases: Expressions by the names that the script gave them, in lower case. Outside of aggregates and of functions that look
-            back these count before *names*.
+        aliases: Expressions by the names that the script gave them, in lower case. They take precedence over *names*, except inside
+            aggregates and analytic functions.
     """
 
     def __init__(self, source: Source, names: Names, aliases: Mapping[str, Expr] | None = None) -> None:
@@ -108,7 +104,7 @@ class FunctionBinder(ABC):
         return call
 
     def _convert(self, node: exp.Expr) -> Expr:
-        """Bind CONVERT(type, x), which is CAST(x AS type); TRY_CONVERT is TRY_CAST."""
+        """Bind CONVERT(type, x) as CAST(x AS type), and TRY_CONVERT as TRY_CAST."""
         name, args = str(node.name), node.expressions
         if len(args) != 2:
             fix = "write CAST, and DATENAME or DATEPART for parts of a datetime"
@@ -133,7 +129,7 @@ class FunctionBinder(ABC):
         return self._check_kinds(Call(name, args, offset=offset_of(node)), node)
 
     def _pattern(self, name: str, node: exp.Expr) -> Expr:
-        """Bind the pattern of a function: a constant that can be matched."""
+        """Bind the pattern of a function, which must be a valid constant."""
         pattern = self._bind(node)
         if not isinstance(pattern, Literal):
             if self.source.text[max(offset_of(node), 0)] == '"':
@@ -192,7 +188,7 @@ class FunctionBinder(ABC):
         return self._check_kinds(Call(name, tuple(self._fold_case(self._bind(arg)) for arg in args), offset=offset_of(node)), node)
 
     def _fold_case(self, expr: Expr) -> Expr:
-        """Return what is compared instead of *expr* where the script ignores case."""
+        """Return the expression to compare instead of *expr*, if the script ignores case."""
         may_be_text = self.source.ignores_case and static_kind(expr) in (None, Kind.NVARCHAR)
         return Call("fold", (expr,), offset=expr.offset) if may_be_text else expr
 
@@ -219,7 +215,7 @@ def _argument_count(function: Function | column_functions.ColumnFunction) -> str
 
 
 def callee(node: exp.Expr) -> tuple[str, exp.Expr]:
-    """Return the name (lower case, perhaps with a dot) of the function that is called, and the call; no name where it is none."""
+    """Return the lower-case name (perhaps with a dot) of the called function, empty if *node* is no call, and the call."""
     if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
         return f"{node.this.name}.{node.expression.name}".lower(), node.expression
     return str(node.name).lower() if isinstance(node, exp.Anonymous) else "", node

@@ -1,4 +1,4 @@
-"""The inputs that a script may name, as they are configured."""
+"""The schema of a configured input, as scripts may use it."""
 
 from __future__ import annotations
 
@@ -9,27 +9,24 @@ from ordering.errors import SettingError
 from tidegate.expressions.kinds import DECLARABLE, Kind
 from tidegate.expressions.syntax.errors import suggest
 
-# A field that is known to exist but has the kind each event gives it.
+# The type of a field that exists, but whose kind each event decides.
 ANY = "any"
 
 
 @dataclass(frozen=True)
 class InputSchema:
     """
-    One input as the binder sees it.
+    One input as the binder sees it. Raises SettingError: a declared type is unknown.
 
     Args:
-        name: The name FROM gives it.
-        timestamp_by: The event time of its configuration, a field path or an expression; None: arrival time.
-        over: The substream key of its configuration; None: one timeline per input partition.
-        fields: Declared types by field path (``a.b``), as names of types, or ``any``. Others may occur.
-        is_result: It is the result of another query: event time is its system timestamp.
-        is_closed: No field occurs but those in ``fields``.
-        is_reference: It is reference data: a table that JOIN looks records up in, without time of its own.
-        is_free: Nothing has ordered it yet: the script decides on its event time and its substreams.
-
-    Raises:
-        SettingError: A declared type is unknown.
+        name: The name that FROM uses.
+        timestamp_by: The configured event time, a field path or an expression; None: arrival time.
+        over: The configured substream key; None: one timeline per input partition.
+        fields: Declared types by field path (``a.b``): names of types, or ``any``. Other fields may occur.
+        is_result: The input is the result of another query: event time is its system timestamp.
+        is_closed: No fields but those in ``fields`` occur.
+        is_reference: The input is reference data: a table without time, in which JOIN looks records up.
+        is_free: The input is not ordered yet: the script decides on its event time and its substreams.
     """
 
     name: str
@@ -53,12 +50,11 @@ class InputSchema:
                 )
 
     def declared_kind(self, path: tuple[str, ...]) -> Kind | None:
-        """Return the declared kind of a field, names compared ignoring case; None when it has none."""
+        """Return the declared kind of a field, ignoring case; None if it has none."""
         dotted = ".".join(path).lower()
         declared = next((kind for name, kind in self.fields.items() if name.lower() == dotted), ANY)
         return DECLARABLE.get(declared.lower())
 
     def may_have(self, path: tuple[str, ...]) -> bool:
-        """Return whether an event may have this field."""
         first = path[0].lower()
         return not self.is_closed or any(name.lower().split(".")[0] == first for name in self.fields)

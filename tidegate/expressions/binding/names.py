@@ -1,4 +1,4 @@
-"""What the names in an expression mean: the fields of one input here, the relations of a SELECT in :mod:`query.sql.scopes`."""
+"""The meaning of names in an expression: fields of one input here, relations of a SELECT in :mod:`query.sql.scopes`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tidegate.expressions.tree import (
 
 
 class Names(Protocol):
-    """What names mean where an expression stands."""
+    """The meaning of names at the place of an expression."""
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """Return what a dotted name means; *offset* is its place in the script. Raises QueryError: nothing, or more than one thing."""
+        """Resolve a dotted name; *offset* is its place in the script. Raises QueryError: it is unknown or ambiguous."""
         ...
 
     def is_row_name(self, name: str) -> bool:
@@ -31,7 +31,9 @@ class Names(Protocol):
         ...
 
     def whole_row(self, offset: int) -> Expr:
-        """Return a whole row as a record; *offset* is the place of the word that takes it. Raises QueryError: there are several rows."""
+        """
+        Return a whole row as a record; *offset* is the place of the function that takes it. Raises QueryError: there are several rows.
+        """
         ...
 
 
@@ -42,7 +44,7 @@ class InputNames:
 
     Args:
         aliases: Names that may stand before a field's (``f.origin``), in lower case.
-        reads_json_texts: Whether a declared record that is a text with JSON in it is read, too; a plain path reads records alone.
+        reads_json_texts: Whether a declared record may also be a text that holds JSON; otherwise only true records are read.
     """
 
     source: Source
@@ -51,7 +53,6 @@ class InputNames:
     reads_json_texts: bool = False
 
     def resolve(self, path: tuple[str, ...], offset: int) -> Expr:
-        """Return the field, perhaps behind an alias."""
         path = path[1:] if len(path) > 1 and path[0].lower() in self.aliases else path
         field = self.field(path, offset)
         record = next((path[:end] for end in range(len(path) - 1, 0, -1) if self.schema.declared_kind(path[:end]) is Kind.RECORD), ())
@@ -61,7 +62,7 @@ class InputNames:
         return member if kind is None else Cast(member, kind, declared=True, offset=offset)
 
     def is_row_name(self, name: str) -> bool:
-        """Return whether *name* is the input's and that of no known field."""
+        """Return whether *name* is the input's and not that of a known field."""
         return (
             name.lower() in self.aliases
             and self.schema.declared_kind((name,)) is None
@@ -69,7 +70,6 @@ class InputNames:
         )
 
     def whole_row(self, offset: int) -> Expr:
-        """Return the event's payload."""
         return Payload(offset=offset)
 
     def field(self, path: tuple[str, ...], offset: int = -1) -> Expr:

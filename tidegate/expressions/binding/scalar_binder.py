@@ -1,6 +1,4 @@
-"""
-Binding of expressions: sqlglot's tree of words -> :mod:`tidegate.expressions.tree`, names resolved, kinds checked.
-"""
+"""Binding of expressions: sqlglot's syntax tree -> :mod:`tidegate.expressions.tree`, names resolved, kinds checked."""
 
 from __future__ import annotations
 
@@ -44,7 +42,7 @@ _BINARY: dict[type[Any], str] = {
     exp.GT: ">",
     exp.GTE: ">=",
 }
-# The arguments of sqlglot's nodes that binding reads or may ignore; any other one is a construct of another SQL.
+# The arguments of sqlglot's nodes that binding reads or may ignore; any other is a construct of another SQL dialect.
 _READ_PARTS = frozenset(
     {
         *("this", "expression", "expressions", "negate", "low", "high", "ifs", "default", "to", "safe", "requires_string"),
@@ -68,10 +66,10 @@ _ROW_CLAUSES = frozenset({"WHERE", "GROUP BY"})
 
 
 class ScalarBinder(FunctionBinder):
-    """Binds expressions: names, constants and operators here, functions as its base class does."""
+    """Binds names, constants and operators; the base class binds functions."""
 
     def bind(self, node: exp.Expr, *, aggregates: str = "") -> Expr:
-        """Bind one expression; *aggregates* names the clause that forbids aggregates, empty if they may stand."""
+        """Bind one expression; *aggregates* names the clause if it forbids aggregates, else it is empty."""
         bound = self._bind(node)
         self._refuse_long(bound, node)
         refused_types = (Aggregate, WindowId) if aggregates in _ROW_CLAUSES else (Aggregate, WindowId, Analytic)
@@ -91,7 +89,6 @@ class ScalarBinder(FunctionBinder):
                 raise self.source.error("SIZE", node, str(problem), fix="write shorter expressions") from None
 
     def bind_condition(self, node: exp.Expr, clause: str) -> Expr:
-        """Bind the condition of WHERE, HAVING or ON."""
         bound = self.bind(node, aggregates=clause if clause in ("WHERE", "ON") else "")
         return self._check_kinds(Call("condition", (bound,), offset=bound.offset), node)
 
@@ -103,7 +100,7 @@ class ScalarBinder(FunctionBinder):
         raise self._not_yet(node, f"{self._spelled(node)} is")
 
     def _refuse_other_parts(self, node: exp.Expr) -> None:
-        """Refuse a construct with a part that no handler reads: it would be ignored."""
+        """Refuse a construct with a part that no handler reads: otherwise the part would be silently ignored."""
         part = next((name for name, value in node.args.items() if value and name not in _READ_PARTS), None)
         if part and not isinstance(node, (exp.Query, exp.Window)):
             raise self._not_yet(node, f"{part.upper()} in {self._spelled(node)} is")
@@ -139,14 +136,14 @@ class ScalarBinder(FunctionBinder):
         raise self.source.error("FUNCTION", node, message, fix=self._suggest_dotted(function_name, name))
 
     def _suggest_dotted(self, function_name: str, name: str) -> str:
-        """Return what to write instead of a dotted function that there is not."""
+        """Return the fix for an unknown dotted function."""
         if function_name.startswith(("udf.", "uda.")):
             known_names = (*extension_aggregates.names(), *(known_names for known_names in column_functions.names() if "." in known_names))
             return suggest(function_name, known_names, "install the package that offers it")
         return suggest(name, ["System.Timestamp()"])
 
     def _property(self, node: exp.Expr) -> Expr:
-        """Bind a dotted name, or a member of what is no name: ``f(x).a.b``."""
+        """Bind a dotted name, or a member of an expression: ``f(x).a.b``."""
         base, path = node, []
         while isinstance(base, exp.Dot) and isinstance(base.expression, exp.Identifier):
             path.append(str(base.expression.name))
@@ -249,7 +246,7 @@ class ScalarBinder(FunctionBinder):
         raise self.source.error("TYPE", node, message, fix=fix, example="CAST(delay AS bigint)")
 
     def _spelled_type(self, node: exp.Expr) -> str:
-        """Return the type as the script spells it, which the tree has forgotten."""
+        """Return the type as the script spells it, which sqlglot's tree does not keep."""
         end = max((part.meta["end"] for part in node.this.walk() if "end" in part.meta), default=0)
         match = re.search(r"\bAS\s+(\w+(?:\s*\([^)]*\))?)", self.source.text[end:], re.IGNORECASE)
         return match[1] if match else str(node.args["to"])

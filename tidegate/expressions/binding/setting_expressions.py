@@ -1,9 +1,9 @@
 """
-Expressions that stand in settings: the ``timestamp_by`` of an input.
+Expressions in settings: the ``timestamp_by`` of an input.
 
-A plain path (:mod:`tidegate.expressions.syntax.plain_path`) is a field, even if its words are keywords of SQL. Anything else is read
-as in a query: ``[event time]`` is a field too, ``DATEADD(second, delay, base)`` an expression. Law: ingest and queries bind the same
-tree from the same text, so they evaluate alike and can be compared.
+A plain path (:mod:`tidegate.expressions.syntax.plain_path`) is a field, even if its words are SQL keywords. Anything else is parsed as in a
+query: ``[event time]`` is a field too, ``DATEADD(second, delay, base)`` an expression. Law: ingest and queries bind the same tree from the
+same text, so they evaluate alike and can be compared.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def bind_setting(text: str, where: str, schema: InputSchema, aliases: frozenset[
 
 
 def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:
-    """Bind the event time of an input as ingest computes it, from the payload alone. Raises QueryError: it needs more, or no field."""
+    """Bind an input's event time as ingest computes it. Raises QueryError: it reads more than the payload, or no field at all."""
     path = plain_path(text)
     if path:
         return Field(path)
@@ -43,18 +43,18 @@ def bind_event_time(text: str, where: str, schema: InputSchema) -> Expr:
 
 
 def path_of(bound: Expr) -> tuple[str, ...] | None:
-    """Return the path of an expression that is a field and nothing more, else None."""
+    """Return the path if the expression is just a field, else None."""
     inner = bound.arg if isinstance(bound, Cast) and bound.declared else bound
     return inner.path if isinstance(inner, Field) else None
 
 
 def field_paths(bound: Expr) -> tuple[tuple[str, ...], ...]:
-    """Return the paths of the fields that an expression reads."""
+    """Return the paths of all fields in an expression."""
     return tuple(leaf.path for leaf in bound.leaves() if isinstance(leaf, Field))
 
 
 def canonical_text(text: str, where: str, schema: InputSchema) -> str:
-    """Return one text for all spellings of an event time that mean the same: a dotted path, or ``=`` and the expression."""
+    """Return the same text for all spellings of an event time that mean the same: a dotted path, or ``=`` and the expression."""
     bound = bind_event_time(text, where, schema)
     path = path_of(bound)
     if path and not any("." in name for name in path):
@@ -64,7 +64,7 @@ def canonical_text(text: str, where: str, schema: InputSchema) -> str:
 
 
 def event_time_problem(text: str) -> str:
-    """Return what is wrong with an event time whatever its input is, with the column; empty when nothing is."""
+    """Return the problem of an event time that no input could make valid, with its column; empty if there is none."""
     try:
         bind_event_time(text, "", InputSchema("input"))
     except QueryError as error:

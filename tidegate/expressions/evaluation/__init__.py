@@ -1,5 +1,5 @@
 """
-Evaluating expressions over whole columns: translation to DuckDB, the kinds known beforehand, calls of column functions.
+Evaluating expressions over whole columns: translation to DuckDB, kinds known before any row, calls of column functions.
 
-Binding, and the fields and operators of both jobs, import from here. It imports functions and values, and knows no SQL text.
+Binding and both jobs import from here. It imports functions and values, and does not know the SQL syntax.
 """

@@ -1,8 +1,8 @@
 """
-Column functions inside an expression: they are computed first, innermost first, and stand in the expression as leaves.
+Column functions inside an expression: they are computed first, innermost first, and replaced by leaves.
 
-Law: a column function is computed for exactly those rows in which its value is used. What stands behind a CASE or IIF that
-takes another branch, or behind a value of COALESCE or ISNULL that is not NULL, is not computed and cannot fail.
+Law: a column function is computed for exactly those rows in which its value is used. It is not computed, and cannot fail, in a branch of
+CASE or IIF that is not chosen, or after a value of COALESCE or ISNULL that is not NULL.
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ Compute = Callable[[Expr, Mapping[Expr, Variant], int], tuple[Variant, list[Fail
 @dataclass
 class ColumnCalls:
     """
-    The column functions of one expression.
+    The column functions of one expression over *length* rows.
 
     Args:
         leaves: The column of every leaf; each computed call is added.
-        length: Number of rows.
         compute: Evaluates an expression without column functions.
-        computed_everywhere: Calls that were computed in every row, for this and the other expressions over the same rows.
+        computed_everywhere: Calls computed in every row, shared by all expressions over the same rows.
     """
 
     leaves: dict[Expr, Variant]
@@ -45,7 +44,7 @@ class ColumnCalls:
     _computed_rows: dict[Expr, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def replace_calls(self, expr: Expr, rows: RowNumbers) -> Expr:
-        """Return *expr* with leaves for its column functions, computed in *rows*."""
+        """Return *expr* with its column functions computed in *rows* and replaced by leaves."""
         if expr in self.leaves or not column_functions.has_column_calls(expr):
             return expr
         if isinstance(expr, Case):
@@ -79,7 +78,7 @@ class ColumnCalls:
         return call.with_parts(tuple(args))
 
     def _evaluate(self, expr: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
-        """Return an expression without calls in *rows*, and where it fails, numbered as in *rows*."""
+        """Evaluate an expression without calls in *rows*; failures are numbered within *rows*."""
         leaves = {leaf: self._leaf_rows(leaf, rows) for leaf in expr.leaves()}
         return (leaves[expr], []) if expr in leaves else self.compute(expr, leaves, len(rows))
 
@@ -109,7 +108,7 @@ class ColumnCalls:
         return leaf
 
     def _call_function(self, expr: Expr, rows: RowNumbers) -> tuple[Variant, list[Failure]]:
-        """Compute the outermost operation of *expr* in *rows*; return also where it or its arguments fail."""
+        """Compute the outermost operation of *expr* in *rows*; also return the failures of it and of its arguments."""
         outer = self._replace_in_parts(expr, rows)
         args, failures = [], []
         for part in outer.parts:

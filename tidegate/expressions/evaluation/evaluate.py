@@ -3,12 +3,11 @@ Evaluating row-level expressions over whole columns.
 
 Law: the value of an expression in a row depends on that row alone.
 
-Rows are grouped by *signature*: the kind that each leaf has in the row. Each signature gets its own statically typed DuckDB
-statement; nearly always there is one. A row in which a leaf is NULL joins the rows of another signature only if that cannot
-change its value.
+Rows are grouped by *signature*: the kind of each leaf in the row. Each signature gets its own statically typed DuckDB statement; nearly
+always there is one. A row with a NULL leaf joins the rows of another signature only if that cannot change its value.
 
-A row *fails* if a conversion in it fails or an operation meets a kind it cannot work on. A failure is a result: the caller
-decides whether the row becomes a dead letter or the value NULL.
+A row *fails* if a conversion in it fails or an operation meets a kind it cannot work on. A failure is a result: the caller decides whether
+the row becomes a dead letter or the value NULL.
 """
 
 from __future__ import annotations
@@ -33,15 +32,14 @@ from tidegate.expressions.tree import Call, Case, Cast, Expr, Literal
 from tidegate.expressions.variant import Variant, finite, gather
 
 _KINDS = tuple(Kind)
-# The kinds of so many leaves fit 30 bits, which leaves more than 30 bits for the number of a row.
+# The codes of this many leaves fit 30 bits; the rest of an int64 has room for row numbers.
 _CODES_IN_INT64 = 10
 
 
 def evaluate(exprs: Sequence[Expr], leaves: Mapping[Expr, Variant], length: int) -> tuple[list[Variant], list[Failure]]:
     """
-    Evaluate expressions over columns of *length* rows, given the column of every leaf in them.
-
-    Returns one column per expression, NULL where it failed, and the failures.
+    Evaluate expressions over *length* rows, given the column of every leaf; return a column per expression (NULL in failed rows) and the
+    failures.
     """
     columns: list[Variant] = []
     failures: list[Failure] = []
@@ -68,7 +66,7 @@ def _evaluate_with_column_calls(expr: Expr, lifting: ColumnCalls) -> tuple[Varia
 
 
 def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> tuple[Variant, list[Failure]]:
-    """Evaluate an expression that has no column functions."""
+    """Evaluate an expression without column functions."""
     if expr in leaves:
         return leaves[expr], []
     pieces: list[tuple[RowNumbers, Variant]] = []
@@ -82,7 +80,7 @@ def _evaluate_plain(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> 
 
 
 def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iterator[tuple[RowNumbers, tuple[Kind, ...]]]:
-    """Yield the rows of each signature with the kinds of the leaves in them, in a fixed order."""
+    """Yield each signature's rows and its kinds, one per leaf, in a fixed order."""
     columns = [leaves[leaf] for leaf in expr.leaves()]
     everything = np.arange(length, dtype=np.int64)
     if all(len(column.kinds) <= 1 for column in columns):
@@ -95,7 +93,7 @@ def _signatures(expr: Expr, leaves: Mapping[Expr, Variant], length: int) -> Iter
     for number, code in enumerate(codes, start=1):
         combined = combined * len(_KINDS) + code
         if number % _CODES_IN_INT64 == 0:
-            # There are no more numbers than rows: renumbered, they leave room for the columns that follow.
+            # There are no more distinct numbers than rows, so renumbering them makes room for the next columns.
             combined = np.unique(combined, return_inverse=True)[1].astype(np.int64)
     for number, first in zip(*np.unique(combined, return_index=True), strict=True):
         yield np.flatnonzero(combined == number).astype(np.int64), tuple(_KINDS[code[first]] for code in codes)
@@ -115,10 +113,10 @@ def _can_merge_nulls(expr: Expr, signature: tuple[Kind, ...]) -> bool:
 
 
 def _skips_conversions(expr: Expr) -> bool:
-    """Return whether a NULL may save another value of the row from a conversion: ``NULL - 'x'`` is NULL, ``1 - 'x'`` fails."""
+    """Return whether a NULL may spare another value of the row a failing conversion: ``NULL - 'x'`` is NULL, ``1 - 'x'`` fails."""
     nodes, leaves = list(expr.walk()), set(expr.leaves())
     has_other_values = len(leaves) > 1 or any(isinstance(node, Literal) and node.kind is Kind.NVARCHAR for node in nodes)
-    # What is cast has its kind even where it is NULL.
+    # A CAST gives even NULL its kind.
     return has_other_values and any(part in leaves for node in nodes if not isinstance(node, Cast) for part in node.parts)
 
 
@@ -129,7 +127,7 @@ def _mixes_kinds(call: Call) -> bool:
 
 @lru_cache(maxsize=4096)
 def _statement(expr: Expr, signature: tuple[Kind, ...]) -> TypedSql | str:
-    """Return the DuckDB expression over columns c0, c1, ... or, when the kinds do not fit, why."""
+    """Return the DuckDB expression over columns c0, c1, ..., or the reason if the kinds do not fit."""
     columns = {leaf: TypedSql(f"c{index}", kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
     try:
         return translate(expr, columns)
@@ -155,7 +153,7 @@ def _evaluate_signature(
     try:
         values = run(f"SELECT {sql} AS v FROM input", input=table)["v"]
     except duckdb.Error:
-        # Some row fails, and DuckDB does not say which: compute again row by row. A failed row gives no struct, NULL a struct with NULL.
+        # Some row fails, and DuckDB does not say which: compute again with TRY. A failed row is a null struct, NULL a struct with null.
         structs = _row_by_row(expr, signature, table)
         values = pc.struct_field(structs, "v")
         rows = np.flatnonzero(structs.is_null().to_numpy(zero_copy_only=False)).astype(np.int64)
@@ -166,9 +164,9 @@ def _evaluate_signature(
 
 
 def _row_by_row(expr: Expr, signature: tuple[Kind, ...], table: pa.Table) -> pa.StructArray:
-    """Return ``{'v': value}`` for each row, and nothing for one that fails."""
+    """Return ``{'v': value}`` for each row, null for a row that fails."""
     known = {leaf: TypedSql(f"c{index}", kind) for index, (leaf, kind) in enumerate(zip(expr.leaves(), signature, strict=True))}
-    # DuckDB folds constants before the first row: as columns, they fail inside of TRY and only in the rows that use them.
+    # DuckDB folds constants before the first row. As columns they fail inside of TRY, and only in the rows that use them.
     texts = dict.fromkeys(part for part in expr.walk() if isinstance(part, Literal) and part.kind is Kind.NVARCHAR)
     for index, literal in enumerate(texts):
         known[literal] = replace(translate_literal(literal), sql=f"t{index}")

@@ -1,4 +1,4 @@
-"""What is known of an expression before any row is seen: the kind of its values, whether its operations fit, whether it is too long."""
+"""What is known of an expression before any row is read: the kind of its values, whether its operations fit, and its size."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidegate.expressions.tree import (
 
 
 def static_kind(expr: Expr) -> Kind | None:
-    """Return the one kind the values of *expr* have, or None if it differs from row to row."""
+    """Return the kind of all values of *expr*, or None if it may differ from row to row."""
     if isinstance(expr, (Literal, Cast, Numbered)):
         return expr.kind
     if isinstance(expr, (SystemTimestamp, WindowEnd, Arrival)):
@@ -80,7 +80,7 @@ def _analytic_kind(expr: Analytic) -> Kind | None:
 
 
 def check_kinds(expr: Expr) -> None:
-    """Check the outermost operation of *expr* as far as its arguments have one kind. Raises KindMismatch: it cannot work on them."""
+    """Check the outermost operation of *expr* for arguments of known kind. Raises KindMismatch: it cannot work on them."""
     kinds = {part: static_kind(part) for part in expr.parts if not isinstance(part, DatePart)}
     if isinstance(expr, Property):
         return
@@ -94,7 +94,7 @@ def check_kinds(expr: Expr) -> None:
 
 
 def _stand_ins(kinds: Mapping[Expr, Kind | None]) -> dict[Expr, TypedSql]:
-    """Return a NULL of its kind for each part but constants, whose value may matter."""
+    """Return a typed NULL for each part of known kind, except constants, whose value may matter."""
     return {part: TypedSql("NULL", kind) for part, kind in kinds.items() if kind is not None and not _is_constant(part)}
 
 
@@ -103,7 +103,7 @@ def _is_constant(expr: Expr) -> bool:
 
 
 def check_size(expr: Expr) -> None:
-    """Check that *expr* can be computed whatever kinds its leaves turn out to have. Raises TooLong: it would become too long a text."""
+    """Check the size of *expr* for any kinds of its leaves. Raises TooLong: its SQL would be too long."""
     for kind in (Kind.FLOAT, Kind.NVARCHAR):
         columns: dict[Expr, TypedSql] = {
             part: TypedSql("c0", static_kind(part) or kind)

@@ -13,9 +13,7 @@ from tidegate.expressions.tree import Call, Case, Cast, DatePart, Expr, Literal
 
 
 def translate(expr: Expr, known: Mapping[Expr, TypedSql]) -> TypedSql:
-    """
-    Translate *expr*, with what is *known* in the places of its leaves. Raises KindMismatch: an operation cannot work on its arguments.
-    """
+    """Translate *expr*; *known* has the SQL of its leaves. Raises KindMismatch: an operation cannot work on its arguments."""
     if expr in known:
         return known[expr]
     if isinstance(expr, Literal):
@@ -32,7 +30,7 @@ def translate(expr: Expr, known: Mapping[Expr, TypedSql]) -> TypedSql:
 
 
 def translate_literal(literal: Literal) -> TypedSql:
-    """Translate a constant; a text is remembered as one."""
+    """Translate a constant; the result keeps the text of a text constant, which patterns need."""
     if literal.kind is Kind.NULL:
         return TypedSql("NULL", Kind.NULL)
     text = str(literal.value) if literal.kind is Kind.NVARCHAR else None

@@ -1,9 +1,9 @@
 """
 Column functions: functions whose result differs in kind from row to row, or that are written in Python.
 
-A column function takes whole columns (:class:`~tidegate.expressions.variant.Variant`) and returns one. A script calls it by the
-name under which it is registered, which may have a dot (``udf.name``). Law: its value in a row depends on the arguments in that
-row alone. A row that it cannot compute is reported as a :class:`Failure`, never raised.
+A column function takes whole columns (:class:`~tidegate.expressions.variant.Variant`) and returns one. A script calls it by its registered
+name, which may have a dot (``udf.name``). Law: its value in a row depends on the arguments in that row alone. A row that it cannot compute
+is reported as a :class:`Failure`, never raised.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RowNumbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Rows in which one expression failed, and why; the reason is the same for every cut of the stream into batches."""
+    """Rows in which one expression failed, and the reason, which must not depend on batch boundaries."""
 
     rows: RowNumbers
     reason: str
@@ -39,8 +39,8 @@ class ColumnFunction:
     One column function.
 
     Args:
-        result_kind: The kind of its values if they have one.
-        argument_kinds: The kind that each argument must have if it is not NULL; None, or beyond the last: any.
+        result_kind: The kind of its values if it is always the same.
+        argument_kinds: The kind that each argument must have unless it is NULL; None, or an index beyond the tuple, allows any.
     """
 
     args_min: int
@@ -54,17 +54,17 @@ _REGISTERED: dict[str, ColumnFunction] = {}
 
 
 def register(name: str, function: ColumnFunction) -> None:
-    """Make a function known by *name*, whatever its case; the last one registered under a name counts."""
+    """Register a function under *name*, ignoring case; a later registration replaces an earlier one."""
     _REGISTERED[name.lower()] = function
 
 
 def find(name: str) -> ColumnFunction | None:
-    """Return the column function of that name (lower case)."""
+    """Return the column function with this lower-case name."""
     return _REGISTERED.get(name)
 
 
 def names() -> tuple[str, ...]:
-    """Return the names (lower case) of all column functions."""
+    """Return the lower-case names of all column functions."""
     return tuple(_REGISTERED)
 
 
@@ -79,13 +79,13 @@ def has_column_calls(expr: Expr) -> bool:
 
 
 def mismatch_reason(expected: Kind, kind: Kind) -> str:
-    """Return the reason why an argument of kind *kind* will not do."""
+    """Return the reason why an argument of kind *kind* is refused."""
     article = "an" if expected is Kind.ARRAY else "a"
     return f"{article} {expected.asa_name} is needed, not {kind.asa_name}"
 
 
 def wrong_kinds(args: Sequence[Variant], takes: Sequence[Kind | None]) -> list[Failure]:
-    """Return the rows in which an argument has another kind than the function takes."""
+    """Return the rows in which an argument has another kind than the function accepts."""
     failures = []
     for column, expected in zip(args, takes, strict=False):
         for kind in column.kinds if expected is not None else ():

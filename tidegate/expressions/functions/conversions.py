@@ -1,9 +1,9 @@
 """
-Conversions between kinds, as DuckDB expressions: CAST, TRY_CAST, and what T-SQL converts by itself.
+Conversions between kinds, as DuckDB expressions: CAST, TRY_CAST and T-SQL's implicit conversions.
 
-Text is read strictly: ``'12'`` is a bigint, ``'12.5'`` is not; a float loses its fraction on its way to bigint. Where
-two kinds meet, the lower one of nvarchar < bit < bigint < float < datetime is converted to the higher, as in T-SQL.
-Records and arrays are converted to nothing but their JSON text, and by CAST from it.
+Text is read strictly: ``'12'`` is a bigint, ``'12.5'`` is not; a float loses its fraction when it becomes a bigint. Where two kinds meet,
+the lower one of nvarchar < bit < bigint < float < datetime is converted to the higher, as in T-SQL. Records and arrays convert only to
+their JSON text, and by CAST from it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from tidegate.expressions.duckdb_pool import MACRO_USES
 from tidegate.expressions.kinds import Kind, KindMismatch
 
-# Longest text one expression may become.
+# Longest SQL of one expression.
 SQL_CHARACTERS_MAX = 50_000
-# Longest text it may become once macros stand in it in full.
+# Longest SQL of one expression with all macros expanded.
 EXPANDED_CHARACTERS_MAX = 500_000
 
 DUCK_TYPES = {
@@ -61,19 +61,19 @@ _TEMPLATES = {
     (Kind.NVARCHAR, Kind.RECORD): "{cast}_json({x}, 'OBJECT')",
     (Kind.NVARCHAR, Kind.ARRAY): "{cast}_json({x}, 'ARRAY')",
 }
-# A regular expression holds braces of its own.
+# Double the braces of the regular expressions, which str.format would otherwise read as fields.
 _TEMPLATES = {pair: re.sub(r"(\{[0-9]\})", r"{\1}", text) for pair, text in _TEMPLATES.items()}
-# How the conversions begin that may fail.
+# The beginnings of conversions that may fail.
 _STRICT = re.compile(r"(?<!TRY_)CAST(?:_json\(|\((?:regexp_extract|trunc)\()")
 
 
 class TooLong(KindMismatch):
-    """An expression would become too long a text."""
+    """The SQL of an expression would be too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class TypedSql:
-    """A DuckDB expression and the kind of its values; of a constant text also the text."""
+    """A DuckDB expression and the kind of its values; for a constant text also the text."""
 
     sql: str
     kind: Kind
@@ -86,7 +86,7 @@ class TypedSql:
 
 
 def refuse_long(sql: str) -> None:
-    """Check that a DuckDB expression is not too long once macros stand in it in full. Raises TooLong: it is."""
+    """Raise TooLong if a DuckDB expression is too long with all macros expanded."""
     factors, length = [1], 0
     for word in re.finditer(r"'(?:[^']|'')*'|(\w*)\(|\)|[^'()]", sql):
         if word[0] == ")":
@@ -100,8 +100,7 @@ def refuse_long(sql: str) -> None:
 
 def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
     """
-    Return the DuckDB expression that converts *value* to kind *to*. One value that cannot be converted makes it fail, or is NULL if it is
-    *lenient*.
+    Return the DuckDB expression that converts *value* to kind *to*; a value that cannot be converted fails, or is NULL if *lenient*.
 
     Raises:
         KindMismatch: No value of this kind can be converted to *to*.
@@ -119,7 +118,7 @@ def convert(value: TypedSql, to: Kind, *, lenient: bool = False) -> str:
 
 
 def can_fail(sql: str) -> bool:
-    """Return whether a DuckDB expression holds a conversion that may fail; it may be wrong about one inside a text constant."""
+    """Return whether a DuckDB expression contains a conversion that may fail; a text constant may cause a false positive."""
     return _STRICT.search(sql) is not None
 
 

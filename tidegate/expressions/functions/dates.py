@@ -1,9 +1,9 @@
 """
 Functions over datetimes, as DuckDB expressions over int64 microseconds since 1970 (UTC).
 
-DATEADD adds calendar months, quarters and years by the calendar (the last day of a month is the limit) and all else by
-a fixed length; a result outside the years 1 to 9999 is NULL. DATEDIFF counts the unit boundaries between two instants,
-as T-SQL does: one microsecond over midnight is a day. Weeks begin on Sunday, whatever the locale.
+DATEADD adds months, quarters and years by the calendar (limited to the last day of the month) and other units by a fixed length; a result
+outside the years 1 to 9999 is NULL. DATEDIFF counts the unit boundaries between two instants, as T-SQL does: one microsecond across
+midnight is a day. Weeks begin on Sunday in every locale.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _FIXED_US = {
     "microsecond": 1,
 }
 _MONTHS = {"year": 12, "quarter": 3, "month": 1}
-# More months than this lead out of the years 1 to 9999 from any of them.
+# Adding more months than this leaves the years 1 to 9999 from anywhere.
 _MONTHS_MAX = 120_000
-# The units that DATENAME has English names for; of others it writes the number.
+# The units that DATENAME writes as English names; others are written as numbers.
 _NAMED = {"month": "%B", "weekday": "%A"}
 # 1970-01-01 was a Thursday: four days after a Sunday.
 _SUNDAY_US = 4 * DAY_US
@@ -59,7 +59,7 @@ def _datetime(value: TypedSql) -> str:
 
 def _dateadd(args: Sequence[TypedSql]) -> TypedSql:
     unit, amount, moment = args[0].sql, number(args[1]), _datetime(args[2])
-    # A fraction counts for nothing, as in T-SQL; 128 bits hold every product of a bigint and a unit.
+    # A fraction is ignored, as in T-SQL; 128 bits hold every product of a bigint and a unit.
     count = f"TRY_CAST(trunc({amount.sql}) AS BIGINT)" if amount.kind is Kind.FLOAT else amount.sql
     if unit in _FIXED_US:
         return TypedSql(f"datetime_of({moment} + CAST({count} AS HUGEINT) * {_FIXED_US[unit]})", Kind.DATETIME)
@@ -73,14 +73,14 @@ def _months(moment: str) -> str:
 
 
 def _boundaries(unit: str, moment: str) -> str:
-    """Return how many boundaries of *unit* lie between an instant before all others and *moment*."""
+    """Return the number of boundaries of *unit* from a fixed early instant to *moment*."""
     if unit in _MONTHS:
         return f"spans({_months(moment)}, {_MONTHS[unit]})"
     return f"spans({moment} + {_SUNDAY_US if unit == 'week' else 0}, {_FIXED_US[unit]})"
 
 
 def fixed_unit(unit: str) -> tuple[int, int] | None:
-    """Return a unit's length and how far before 1970 one of them begins, microseconds; None where lengths differ."""
+    """Return a unit's length and the distance from 1970 back to the start of such a unit, microseconds; None if its length varies."""
     return None if unit in _MONTHS else (_FIXED_US[unit], _SUNDAY_US if unit == "week" else 0)
 
 
@@ -119,7 +119,7 @@ def _named_part(unit: str) -> Rule:
 def _from_parts(args: Sequence[TypedSql]) -> TypedSql:
     year, month, day, hour, minute, second, millisecond = map(integer, args)
     timestamp = f"make_timestamp({year}, {month}, {day}, {hour}, {minute}, CAST({second} AS DOUBLE))"
-    # The range of a year and of milliseconds is not make_timestamp's affair, that of all others is.
+    # make_timestamp checks the range of the other parts, but not of the year, the second and the millisecond.
     is_valid = f"{year} BETWEEN 1 AND 9999 AND {millisecond} BETWEEN 0 AND 999 AND {second} BETWEEN 0 AND 59"
     failure = "CAST('' AS BIGINT)"
     all_known = " AND ".join(f"{part} IS NOT NULL" for part in (year, month, day, hour, minute, second, millisecond))

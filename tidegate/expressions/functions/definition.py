@@ -1,7 +1,7 @@
 """
-How one scalar function is defined: its number of arguments, and the rule that writes it as a DuckDB expression.
+The definition of a scalar function: its number of arguments, and the rule that writes it as a DuckDB expression.
 
-The rules that most functions are made of are here: :func:`float_rule`, :func:`text_rule` and :func:`kind_rule` take a template.
+:func:`float_rule`, :func:`text_rule` and :func:`kind_rule` build most rules from a template.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ class Function:
     One function or operator.
 
     Args:
-        args_min: Fewest arguments.
-        args_max: Most arguments.
-        rule: What writes it.
-        result_kind: The kind of its values if that depends on no argument.
-        mixes_kinds: Its kind depends on arguments whose value it does not use. Rows in which an argument is NULL are then
-            evaluated apart: that NULL must not get the kind that the argument has in other rows.
+        rule: Writes the call as a DuckDB expression.
+        result_kind: The kind of its values if it depends on no argument.
+        mixes_kinds: The kind depends on arguments whose value is not used. Rows with a NULL argument are then evaluated apart: that NULL
+            must not get the kind that the argument has in other rows.
     """
 
     args_min: int
@@ -39,12 +37,14 @@ class Function:
 
 
 def as_text(value: TypedSql) -> str:
-    """Return *value* as text."""
+    """Return *value* converted to text."""
     return convert(value, Kind.NVARCHAR)
 
 
 def number(value: TypedSql, least: Kind = Kind.BIGINT) -> TypedSql:
-    """Return *value* as a number of kind *least* or float; text becomes a float. Raises KindMismatch: no value of this kind can be one."""
+    """
+    Return *value* as a number of kind *least* or float; text becomes a float. Raises KindMismatch: a value of its kind cannot be a number.
+    """
     if value.kind in (Kind.BIGINT, Kind.FLOAT):
         return TypedSql(convert(value, Kind.FLOAT), Kind.FLOAT) if least is Kind.FLOAT else value
     if value.kind in (Kind.NULL, Kind.BIT):
@@ -62,24 +62,24 @@ def integer(value: TypedSql) -> str:
 
 
 def condition(value: TypedSql) -> str:
-    """Return *value* as a DuckDB condition. Raises KindMismatch: it is no bit."""
+    """Return *value* as a DuckDB condition. Raises KindMismatch: it is not a bit."""
     if value.kind not in (Kind.BIT, Kind.NULL):
         raise KindMismatch(f"a condition is needed, not {value.kind.asa_name}")
     return convert(value, Kind.BIT)
 
 
 def bigint_or_null(sql: str) -> TypedSql:
-    """Return a DuckDB expression of any integer type as a bigint; NULL if it does not fit 64 bits."""
+    """Return an integer expression as a bigint; NULL if the value does not fit 64 bits."""
     return TypedSql(f"TRY_CAST({sql} AS BIGINT)", Kind.BIGINT)
 
 
 def float_rule(template: str) -> Rule:
-    """Return the rule that computes a float from floats."""
+    """Return a rule that computes a float from floats."""
     return lambda args: TypedSql(template.format(*(number(arg, Kind.FLOAT).sql for arg in args)), Kind.FLOAT)
 
 
 def text_rule(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...] = ()) -> Rule:
-    """Return the rule that computes a value of *kind* from texts; the arguments with an index in *numbers* are bigints."""
+    """Return a rule that computes a value of *kind* from texts; the arguments at the indexes in *numbers* are bigints."""
 
     def rule(args: Sequence[TypedSql]) -> TypedSql:
         return TypedSql(template.format(*(integer(arg) if index in numbers else as_text(arg) for index, arg in enumerate(args))), kind)
@@ -88,7 +88,7 @@ def text_rule(template: str, kind: Kind = Kind.NVARCHAR, numbers: tuple[int, ...
 
 
 def kind_rule(kind: Kind, template: str, result_kind: Kind) -> Rule:
-    """Return the rule that computes a value of *result_kind* from one argument, which must be of *kind*."""
+    """Return a rule that computes a value of *result_kind* from one argument of *kind*."""
 
     def rule(args: Sequence[TypedSql]) -> TypedSql:
         if args[0].kind not in (kind, Kind.NULL):

@@ -1,8 +1,8 @@
 """
-Aggregates that installed packages provide, by the name that scripts call them by (``uda.name``).
+Aggregates of installed extensions, by the name that scripts use (``uda.name``).
 
-Law: a value depends on the rows of its own group and window, in their order, and on nothing else. A group that cannot be computed
-is reported as a :class:`Failure`, never raised.
+Law: a value depends only on the rows of its own group and window, in their order. A group that cannot be computed is reported as a
+:class:`Failure`, never raised.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _REGISTERED: dict[str, ExtensionAggregate] = {}
 
 
 def register(name: str, aggregate: ExtensionAggregate) -> None:
-    """Make an aggregate known by *name*, whatever its case; the last one registered under a name counts."""
+    """Register an aggregate under *name*, ignoring case; a later registration replaces an earlier one."""
     _REGISTERED[name.lower()] = aggregate
 
 
 def find(name: str) -> ExtensionAggregate | None:
-    """Return the aggregate of that name (lower case)."""
+    """Return the aggregate with this lower-case name."""
     return _REGISTERED.get(name)
 
 
 def names() -> tuple[str, ...]:
-    """Return the names (lower case) of all aggregates of extensions."""
+    """Return the lower-case names of all registered aggregates."""
     return tuple(_REGISTERED)
 
 
 def require_kind(arg: Expr, kind: Kind) -> Expr:
-    """Return *arg* as a value of one kind; a row in which it has another fails, NULL is null."""
+    """Return *arg* restricted to one kind: a row with another kind fails, NULL stays NULL."""
     return Call(f"only {kind.value}", (arg,), offset=arg.offset)
 
 

@@ -1,6 +1,4 @@
-"""
-Functions of numbers and angles (radians). Outside its domain a function has no value, which is NULL (``ACOS(2)``, ``COT(0)``).
-"""
+"""Functions of numbers and angles (radians). Outside its domain a function is NULL (``ACOS(2)``, ``COT(0)``)."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from tidegate.expressions.kinds import Kind
 
 
 def _same_kind(float_template: str, bigint_template: str = "") -> Rule:
-    """Return the rule of a function that keeps the kind of its argument; without *bigint_template* a bigint stays as it is."""
+    """Return the rule of a function whose result has the argument's kind; without *bigint_template* a bigint stays unchanged."""
 
     def rule(args: Sequence[TypedSql]) -> TypedSql:
         value = number(args[0])

@@ -1,7 +1,7 @@
 """
 Operators, and the checks that binding puts around expressions; a script cannot call any of them by name.
 
-``7 / 2`` of bigints is 3, rounded towards zero. Two texts are joined by ``+``.
+``7 / 2`` of bigints is 3, rounded towards zero. ``+`` joins two texts.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _fold(args: Sequence[TypedSql]) -> TypedSql:
 
 
 def fold_case(text: str) -> str:
-    """Return *text* in lower case as DuckDB writes it: a character whose lower case is several characters stays as it is."""
+    """Return *text* in lower case as DuckDB writes it: a character whose lower case is longer stays unchanged."""
     return "".join(low if len(low := character.lower()) == 1 else character for character in text)
 
 
@@ -104,6 +104,6 @@ OPERATORS: dict[str, Function] = {
     "comparable": Function(1, 1, _require_comparable),
     "array": Function(1, 1, kind_rule(Kind.ARRAY, "CAST({} AS VARCHAR)", Kind.ARRAY), Kind.ARRAY),
     "record": Function(1, 1, kind_rule(Kind.RECORD, "CAST({} AS VARCHAR)", Kind.RECORD), Kind.RECORD),
-    # What comparisons compare instead of a text in a script that ignores case.
+    # Replaces texts in comparisons if the script ignores case.
     "fold": Function(1, 1, _fold),
 }

@@ -1,9 +1,9 @@
 """
 Patterns: LIKE, PATINDEX and REGEXMATCH.
 
-A pattern is a constant of the script, checked before anything starts, so no event can bring one. All are matched in time
-linear in the text (RE2): there is no pattern that explodes. Positions count from 1; 0 says that nothing matches. As in
-Stream Analytics REGEXMATCH ignores case and ``.`` matches line ends too. Look-ahead and back references are refused.
+A pattern is a constant of the script and is checked before the job starts, so an event cannot supply one. RE2 matches in time linear in the
+text, so no pattern explodes. Positions count from 1; 0 means no match. As in Stream Analytics, REGEXMATCH ignores case and ``.`` matches
+line ends too. Look-ahead and back references are refused.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATTERN_CHARACTERS_MAX = 1_000
 
 
 def like_to_regex(pattern: str) -> str:
-    """Translate a LIKE pattern of T-SQL (``%``, ``_``, ``[a-c]``, ``[^x]``) to a regular expression over the whole value."""
+    """Translate a LIKE pattern of T-SQL (``%``, ``_``, ``[a-c]``, ``[^x]``) to a regular expression for the whole value."""
     out, rest = "", pattern
     while rest:
         bracket = re.match(r"\[(\^?)(\]?[^\]]*)\]", rest)
@@ -37,7 +37,7 @@ def like_to_regex(pattern: str) -> str:
 
 
 def regex_of(name: str, pattern: str) -> str:
-    """Return the regular expression that the function *name* (lower case) makes of its pattern."""
+    """Return the regular expression for the pattern of function *name* (lower case)."""
     if name == "like":
         return like_to_regex(pattern)
     if name == "regexmatch":
@@ -48,11 +48,11 @@ def regex_of(name: str, pattern: str) -> str:
 
 
 def pattern_problem(name: str, pattern: str) -> str:
-    """Return what is wrong with the pattern of a function; empty when nothing is."""
+    """Return what is wrong with the pattern of a function; empty if it is valid."""
     if len(pattern) > PATTERN_CHARACTERS_MAX:
         return f"has {len(pattern)} characters, more than {PATTERN_CHARACTERS_MAX}"
     try:
-        # By itself first: what closes a bracket of ours would not be noticed inside it.
+        # The pattern alone first: an unbalanced bracket would go unnoticed inside the brackets that regex_of adds.
         for regex in (pattern if name == "regexmatch" else "", regex_of(name, pattern)):
             run(f"SELECT regexp_matches('', {quote(regex)}, 's')")
     except duckdb.Error as error:
@@ -94,7 +94,7 @@ PATTERN_FUNCTIONS: dict[str, Function] = {
     "patindex": Function(2, 2, _position("patindex", 1, "s"), Kind.BIGINT),
     "regexmatch": Function(2, 2, _position("regexmatch", 0, "si"), Kind.BIGINT),
 }
-# Which argument the pattern is.
+# Index of the pattern among the arguments.
 PATTERN_PLACES = {"like": 1, "patindex": 0, "regexmatch": 1}
-# How a script writes each.
+# An example of each, for error messages.
 PATTERN_EXAMPLES = {"like": "origin LIKE 'A%'", "patindex": "PATINDEX('%[0-9]%', origin)", "regexmatch": "REGEXMATCH(origin, '[0-9]+')"}

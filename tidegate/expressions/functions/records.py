@@ -1,9 +1,9 @@
 """
 Records and arrays: their members and elements.
 
-A record is the text of a JSON object, an array that of a JSON array. Law: a member of a record is read as a field of a payload is
-(:mod:`tidegate.expressions.json_members`): by its exact name, else ignoring case, with the kind that its own text shows. A missing
-member or element, and a member of a value that is no record, is NULL. Elements are counted from 0.
+A record is the text of a JSON object, an array that of a JSON array. Law: a member of a record is read like a field of a payload
+(:mod:`tidegate.expressions.json_members`): by its exact name, else ignoring case, with the kind of its own text. A missing member or
+element, and a member of a value that is no record, is NULL. Elements are counted from 0.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.expressions.variant import Variant, gather, valid_mask
 
 
 def member(column: Variant, path: tuple[str, ...]) -> Variant:
-    """Return the member with this path of each record; NULL where there is none, or no record."""
+    """Return the member with this path of each record; NULL if there is none, or the value is no record."""
     records = column.of_kind(Kind.RECORD)
     rows = np.flatnonzero(valid_mask(records)).astype(np.int64)
     if not len(rows) or not all(map(_is_readable_name, path)):
@@ -35,17 +35,17 @@ def member(column: Variant, path: tuple[str, ...]) -> Variant:
 
 
 def _is_readable_name(name: str) -> bool:
-    # The parser of paths knows no way to write these.
+    # DuckDB's JSON paths cannot express these names.
     return name not in ("", "*") and "\0" not in name
 
 
 def elements(column: Variant) -> tuple[RowNumbers, RowNumbers, Variant]:
-    """Return of all elements of the arrays in *column*, in order: the row, the index in its array, and the value."""
+    """Return all elements of the arrays in *column*, in order, as three columns: row, index in the array, value."""
     return _flatten(run("SELECT json_extract(v, '$[*]') AS m FROM input", input=pa.table({"v": column.of_kind(Kind.ARRAY)}))["m"])
 
 
 def properties(column: Variant) -> tuple[RowNumbers, Variant, Variant]:
-    """Return of all members of the records in *column*, in order: the row, the name, and the value."""
+    """Return all members of the records in *column*, in order, as three columns: row, name, value."""
     texts = pa.table({"v": column.of_kind(Kind.RECORD)})
     lists = run("SELECT json_keys(v) AS k, json_extract(v, '$.*') AS m FROM input", input=texts)
     rows, _, values = _flatten(lists["m"])
@@ -70,7 +70,7 @@ def _element(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Fa
 
 
 def _property_value(args: Sequence[Variant], length: int) -> tuple[Variant, Sequence[Failure]]:
-    """Look up members whose names differ from row to row: each distinct name once."""
+    """Read members whose names differ from row to row: one call for each distinct name."""
     record, name = args
     names = name.of_kind(Kind.NVARCHAR).dictionary_encode()
     numbers = pc.fill_null(names.indices, -1).to_numpy(zero_copy_only=False)

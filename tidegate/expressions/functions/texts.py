@@ -1,7 +1,7 @@
 """
 Functions of text. Text is a sequence of characters (Unicode code points), counted from 1.
 
-Texts are compared by their code points: ``'B' < 'a'`` and ``'é' > 'z'``, whatever the language of the machine is.
+Texts are compared by code point: ``'B' < 'a'`` and ``'é' > 'z'``, regardless of the machine's locale.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from tidegate.expressions.kinds import Kind
 # A longer text made by REPLICATE or SPACE is NULL.
 REPEATED_CHARACTERS_MAX = 1_000_000
 
-# DuckDB's greatest and least pass over NULL, and its texts have fewer characters than a count may say.
+# DuckDB's greatest and least ignore NULL, hence the NULL checks; its texts are shorter than 2**31 characters, hence the bound.
 _CHARACTERS_MAX = 2**31 - 1
 _FIRST = f"CAST(least(greatest({{1}}, 0), {_CHARACTERS_MAX}) AS BIGINT)"
 _LEFT = f"CASE WHEN {{1}} IS NOT NULL THEN substring({{0}}, 1, {_FIRST}) END"
 _RIGHT = f"CASE WHEN {{1}} IS NOT NULL THEN right({{0}}, {_FIRST}) END"
-# What lies before the first character counts for the length, and is not there.
+# Positions below 1 use up part of the length, but have no characters.
 _SUBSTRING = (
     "CASE WHEN {1} IS NOT NULL AND {2} IS NOT NULL THEN "
     f"substring({{0}}, CAST(least(greatest({{1}}, 1), {_CHARACTERS_MAX}) AS BIGINT), "
@@ -34,6 +34,7 @@ _STUFF = (
     "left({0}, {1} - 1) || coalesce({3}, '') || substring({0}, {1} + least({2}, length({0}))) END"
 )
 _SPACE = f"CASE WHEN {{0}} BETWEEN 0 AND {REPEATED_CHARACTERS_MAX} THEN repeat(' ', {{0}}) END"
+# The cast of '' to BIGINT always fails: texts of unequal length are an error, as in T-SQL.
 _TRANSLATE = "CASE WHEN length({1}) = length({2}) THEN translate({0}, {1}, {2}) WHEN {0} || {1} || {2} IS NOT NULL THEN " + (
     "CAST(CAST('' AS BIGINT) AS VARCHAR) END"
 )

@@ -1,8 +1,8 @@
 """
 Common mistakes in scripts: superfluous commas, typographic quotes, operators of other languages.
 
-They are refused before parsing, because the parser would ignore some of them and misread others. Law: only what cannot be meant in
-this dialect is refused, at its place.
+They are refused before parsing, because the parser would ignore some and misread others. Law: only text that cannot be valid in this
+dialect is refused, at its place.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _INSTEAD = {
     "=>": "write >=",
     "<=>": "write =, and IS NULL where NULL counts",
 }
-# Signs that editors write instead of quotes, and the invisible NUL: the parser would read them as parts of a name.
+# Typographic quotes and the invisible NUL: the parser would read them as parts of a name.
 _CURLY = dict.fromkeys("\u201c\u201d\u201e\u2018\u2019\u201a", "write ' around a text, [ and ] around a name") | {"\0": "leave it out"}
-# What cannot be the name of an output.
+# Tokens that cannot be the name of an output.
 _NO_OUTPUTS = {TokenType.FROM, TokenType.WHERE, TokenType.SEMICOLON, TokenType.L_PAREN, TokenType.NUMBER, TokenType.STRING}
-# What cannot begin a member of a list.
+# Tokens that cannot begin an item of a list.
 _PAST_A_LIST = {
     *(TokenType.FROM, TokenType.INTO, TokenType.WHERE, TokenType.GROUP_BY, TokenType.HAVING, TokenType.SELECT, TokenType.UNION),
     *(TokenType.COMMA, TokenType.R_PAREN, TokenType.SEMICOLON),
@@ -33,7 +33,7 @@ _PAST_A_LIST = {
 
 
 def refuse_common_mistakes(tokens: Sequence[Token], source: Source) -> None:
-    """Refuse a script that holds one. Raises QueryError: it does; with what to write instead."""
+    """Raise QueryError, with a fix, if the script contains a common mistake."""
     for token, following in zip_longest(tokens, tokens[1:]):
         if token.token_type is TokenType.COMMA and (following is None or following.token_type in _PAST_A_LIST):
             message = "nothing stands behind the comma" if following is None else f"nothing stands between the comma and {following.text}"

@@ -1,11 +1,10 @@
 """
-The dialect: T-SQL as Stream Analytics writes it, read by sqlglot.
+The dialect: T-SQL as Stream Analytics writes it, parsed by sqlglot.
 
-It differs from T-SQL in three ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` says what event time is, and along which
-key time advances. ``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` says on which events a function
-looks back; the clauses may stand in any order. Every function is read as it is spelled:
-:mod:`tidegate.expressions.functions.catalog` gives the meaning, and an error shows the script's own words. Only CAST and TRY_CAST
-have a grammar of their own.
+It differs from T-SQL in three ways. ``FROM input TIMESTAMP BY expr [OVER key, ...]`` defines event time and the substream key.
+``f(x) OVER (PARTITION BY key, ... LIMIT DURATION(unit, n) WHEN condition)`` defines the earlier events that a function reads; its clauses
+may stand in any order. Every function keeps its spelling, so that errors show the script's own words;
+:mod:`tidegate.expressions.functions.catalog` defines its meaning. Only CAST and TRY_CAST have a grammar of their own.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ WHEN = "when"
 
 
 def refuse_compiled() -> None:
-    """Refuse a sqlglot whose modules are compiled. Raises QueryError: the ``sqlglotc`` distribution (``sqlglot[c]``) is installed."""
+    """Raise QueryError if the compiled sqlglot (``sqlglotc``, ``sqlglot[c]``) is installed: its classes cannot be extended."""
     core = importlib.import_module("sqlglot.tokenizer_core")
     if getattr(tokens, "SQLGLOTC_INSTALLED", False) or not str(getattr(core, "__file__", ".py")).endswith(".py"):
         raise QueryError(
@@ -49,16 +48,16 @@ refuse_compiled()
 
 class AsaParser(TSQLParser):
     """
-    T-SQL's parser with TIMESTAMP BY, and functions left as they are spelled.
+    T-SQL's parser with TIMESTAMP BY, and with functions left as they are spelled.
 
-    All overrides of sqlglot's private methods are in this class: ``_parse_table``, ``_parse_table_alias`` and ``_parse_window``. A
-    new minor version may change them, so pyproject.toml caps sqlglot, and ``test_dialect.py`` names the version they were tried with.
+    Only this class overrides private methods of sqlglot: ``_parse_table``, ``_parse_table_alias`` and ``_parse_window``. A new minor
+    version may change them, so pyproject.toml caps sqlglot, and ``test_dialect.py`` names the tested version.
     """
 
     FUNCTIONS: ClassVar[dict[str, Any]] = {}
-    # Session(...) is a window, not a word about connections.
+    # Session(...) is a window; T-SQL reads the word as a keyword.
     FUNC_TOKENS: ClassVar[set[Any]] = {*TSQLParser.FUNC_TOKENS, TokenType.SESSION}
-    # CASE is the only word that is read as a function without brackets.
+    # CASE is the only function without brackets.
     NO_PAREN_FUNCTIONS: ClassVar[dict[Any, Any]] = {}
     NO_PAREN_FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {"CASE": lambda self: self._parse_case()}
     FUNCTION_PARSERS: ClassVar[dict[str, Any]] = {
@@ -76,12 +75,12 @@ class AsaParser(TSQLParser):
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         if self._curr and self._curr.text.upper() == "ROWS" and self._next and self._next.token_type is TokenType.FROM:
-            # `INTO rows FROM input` is no list of functions.
+            # In `INTO rows FROM input`, `rows` is a name; sqlglot expects ROWS FROM (a list of functions).
             self._advance()
             name = self.expression(exp.Identifier(this=self._prev.text, quoted=False), self._prev)
             return self.expression(exp.Table(this=name))
         table = super()._parse_table(*args, **kwargs)
-        # What follows a table in T-SQL - an alias, joins - follows TIMESTAMP BY here, so it is read once more.
+        # In T-SQL an alias and joins follow the table; here they may follow TIMESTAMP BY, so they are parsed once more.
         if isinstance(table, exp.Table) and self._is_at_timestamp_by():
             self._advance(2)
             table.set(TIMESTAMP_BY, self._parse_timestamp_by())
@@ -106,7 +105,7 @@ class AsaParser(TSQLParser):
         return expression
 
     def _parse_window(self, this: exp.Expr | None, alias: bool = False) -> exp.Expr | None:
-        # `TIMESTAMP BY f(x) OVER key` is no window function.
+        # In `TIMESTAMP BY f(x) OVER key` OVER belongs to TIMESTAMP BY, not to f.
         if self._is_in_timestamp_by:
             return this
         if not self._match_pair(TokenType.OVER, TokenType.L_PAREN):
@@ -118,7 +117,7 @@ class AsaParser(TSQLParser):
         return window
 
     def _parse_over_clause(self, window: exp.Window) -> bool:
-        """Read one clause of OVER ( ... ); return whether there was one."""
+        """Parse one clause of OVER ( ... ) into *window*; return False if there is none."""
         readers: dict[str, Any] = {
             "partition_by": self._parse_partition_by,
             "order": self._parse_order,

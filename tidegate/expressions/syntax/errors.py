@@ -1,8 +1,7 @@
 """
 Errors of scripts: each names its place, what to write instead, and the nearest correct spelling.
 
-Inside the program a place is an offset into the script; a message shows it as ``file:line:column``, counted from 1. The stable
-codes:
+Inside the program a place is an offset into the script; a message shows it as ``file:line:column``, counted from 1. The stable codes:
 
 ========================  ==========================================================================================
 ``TG-QUERY-SYNTAX``       the text is no SQL of this dialect
@@ -43,8 +42,8 @@ class Source:
     A script's text and its name in messages.
 
     Args:
-        prefix_length: How many characters at its beginning are not the author's; columns are counted after them.
-        ignores_case: Whether it asks for comparisons of texts that ignore case.
+        prefix_length: Characters at the beginning that the author did not write; columns are counted after them.
+        ignores_case: Whether the script asks for comparisons of texts that ignore case.
     """
 
     text: str
@@ -53,38 +52,38 @@ class Source:
     ignores_case: bool = False
 
     def location(self, offset: int) -> str:
-        """Return ``file:line:column`` of a character offset, both counted from 1; the file alone when it is negative."""
+        """Return ``file:line:column`` of a character offset, counted from 1; the file alone if *offset* is negative."""
         if offset < 0:
             return self.file
         before = self.text[self.prefix_length : offset]
         return f"{self.file}:{before.count(chr(10)) + 1}:{len(before) - (before.rfind(chr(10)) + 1) + 1}"
 
     def error(self, code: str, place: exp.Expr | int, message: str, *, fix: str = "", example: str = "") -> QueryError:
-        """Return the error of what stands at *place*: a part of the script's tree, or an offset (-1: the script as a whole)."""
+        """Return the error at *place*: a node of the script's tree, or an offset (-1: the script as a whole)."""
         offset = place if isinstance(place, int) else offset_of(place)
         return QueryError(message, code=f"TG-QUERY-{code}", where=self.location(offset), fix=fix, example=example)
 
     def not_yet(self, place: exp.Expr | int, construct: str, *, fix: str = "", example: str = "") -> QueryError:
-        """Return the error of a construct that Stream Analytics has and this engine has not yet; *construct* ends with its verb."""
+        """Return the error for a construct of Stream Analytics that is not supported yet; *construct* ends with its verb."""
         fix = fix or "leave it out, or compute it in a stage of its own"
         return self.error("NOT-YET", place, f"{construct} not supported yet", fix=fix, example=example)
 
 
 def offset_of(node: exp.Expr) -> int:
-    """Return the offset of the first word of *node* in its script, or -1 if the tree does not say."""
+    """Return the offset of the first word of *node* in its script, or -1 if the tree does not have it."""
     offsets = [start for part in node.walk() if isinstance(start := part.meta.get("start"), int)]
     return min(offsets, default=-1)
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """Return the candidate spelled most like *name*, ignoring case, or an empty string when none is close."""
+    """Return the candidate most like *name*, ignoring case, or an empty string if none is close."""
     by_folded_name = {candidate.lower(): candidate for candidate in candidates}
     matches = get_close_matches(name.lower(), by_folded_name, n=1, cutoff=0.6)
     return by_folded_name[matches[0]] if matches else ""
 
 
 def similarity(name: str, other: str) -> float:
-    """Return how alike two names are, ignoring case: 1 the same, 0 no letter in common."""
+    """Return how alike two names are, ignoring case: 1 if equal, 0 without a common letter."""
     return SequenceMatcher(None, other.lower(), name.lower()).ratio()
 
 
@@ -107,7 +106,7 @@ _INSTEAD = {
 
 
 def suggest_type(spelled: str) -> str:
-    """Return what to write instead of a type that there is not."""
+    """Return the fix for an unknown type."""
     word = spelled.lower().partition("(")[0].strip()
     instead = "nvarchar(max)" if word == "text" or "char" in word else _INSTEAD.get(word)
     return f"write {instead}" if instead else suggest(spelled, _TYPE_NAMES, f"types are {', '.join(_TYPE_NAMES)}")

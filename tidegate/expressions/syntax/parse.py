@@ -1,7 +1,7 @@
 """
 Text -> tree: one script, its statements, and the place of each word.
 
-Text that is no SQL of this dialect is refused. So is text that is too long or nested too deeply, before the parser could run out of
+Text that is not SQL of this dialect is refused. Text that is too long or nested too deeply is refused before the parser could run out of
 memory or stack.
 """
 
@@ -25,7 +25,7 @@ SCRIPT_CHARACTERS_MAX = 262_144
 SCRIPT_WORDS_MAX = 30_000
 # Deepest nesting of brackets and CASE accepted.
 NESTING_MAX = 100
-# Deepest tree accepted: a chain of operators nests it though no bracket shows.
+# Deepest tree accepted: a chain of operators nests the tree without brackets.
 TREE_DEPTH_MAX = 120
 
 _SELECT_PREFIX = "SELECT "
@@ -33,16 +33,16 @@ _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
 _PREFIXES = {TokenType.NOT, TokenType.DASH, TokenType.PLUS, TokenType.TILDE}
 _KEYWORDS = ("SELECT", "INTO", "FROM", "TIMESTAMP BY", "OVER", "WHERE", "GROUP BY", "HAVING", "CASE", "WHEN", "THEN", "ELSE", "END", "AS")
-# Words that are spelled right, and mean no keyword that looks like them.
+# Correct words that must not be taken for a misspelled keyword.
 _OTHER_WORDS = (
     *("AND", "OR", "NOT", "IN", "IS", "NULL", "LIKE", "BETWEEN", "ON", "BY", "WITH", "UNION", "JOIN", "LEFT", "INNER", "OUTER", "CROSS"),
     *("APPLY", "PARTITION", "PARTITION BY", "LIMIT", "ORDER BY", "BIGINT", "FLOAT", "NVARCHAR", "DATETIME", "BIT", "RECORD", "ARRAY"),
 )
-# The text before a place where an array's element ends that is written as other languages do: ``a[0]``.
+# The text before a position right after an array index of other languages: ``a[0]``.
 _ELEMENT_BEFORE = re.compile(r"[\w\])]\[\d+\]\s*$")
-# The text before a place where such an index begins.
+# The text before a position where such an index begins.
 _ELEMENT_OF = re.compile(r"[\w\])]$")
-# How alike a keyword must be to what may be a name after all.
+# Least similarity of a name to a keyword for a suggestion.
 _SIMILARITY_MIN = 0.7
 _REASONS = {
     "Invalid expression / Unexpected token": "unexpected word",
@@ -55,7 +55,7 @@ _EXAMPLE = "SELECT origin, COUNT(*) AS n INTO out FROM flights TIMESTAMP BY sche
 
 @dataclass(frozen=True)
 class Script:
-    """A parsed script: its source, its queries as sqlglot trees, and what it declares of its inputs."""
+    """A parsed script: its source, its queries as sqlglot trees, and its declarations of inputs."""
 
     source: Source
     statements: tuple[exp.Expr, ...]
@@ -63,8 +63,8 @@ class Script:
 
 
 def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -> Script:
-    """Parse a script; errors name *file* and count columns after the first *prefix_length* characters, which are not the author's."""
-    # Some editors begin a file with a mark of its encoding.
+    """Parse a script. Errors name *file* and count columns after the first *prefix_length* characters, which the author did not write."""
+    # Some editors begin a file with a byte order mark.
     text = text.replace("\ufeff", " ", 1) if text.startswith("\ufeff") else text
     source = Source(text, file, prefix_length)
     if len(text) > SCRIPT_CHARACTERS_MAX:
@@ -91,7 +91,7 @@ def parse_script(text: str, file: str = "<script>", *, prefix_length: int = 0) -
 
 
 def parse_expression(text: str, where: str) -> tuple[Source, exp.Expr]:
-    """Parse one expression, such as ``timestamp_by`` of an input, called *where* in errors; return also the source of its offsets."""
+    """Parse one expression, such as ``timestamp_by`` of an input, called *where* in errors; also return the source of its offsets."""
     script = parse_script(f"{_SELECT_PREFIX}{text}", where, prefix_length=len(_SELECT_PREFIX))
     statement = script.statements[0]
     chosen = statement.expressions
@@ -147,7 +147,7 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
     line, column, word = first.get("line"), first.get("col"), first.get("highlight") or ""
     offset = -1
     if isinstance(line, int) and isinstance(column, int):
-        # sqlglot counts columns at the last character of a word.
+        # sqlglot reports the column of a word's last character.
         offset = sum(len(text) + 1 for text in source.text.split("\n")[: line - 1]) + column - max(len(word), 1)
     reason = str(first.get("description") or "this is no SQL").partition(" but got <")[0].rstrip(".")
     reason = next((ours for theirs, ours in _REASONS.items() if reason.startswith(theirs)), reason)
@@ -164,7 +164,7 @@ def _syntax_error(error: ParseError, source: Source) -> Exception:
 
 
 def _suggest_keyword(before: str, word: str) -> str:
-    """Return which keyword was meant: by *word*, at which the parser stopped, or by the last word *before* it, read as a name."""
+    """Return the keyword that was probably meant by *word*, where the parser stopped, or by the last word *before* it."""
     if word.upper() == "INTO":
         first_word = re.search(r"(\w{3,})[^;]*$", before)
         if first_word and _nearest_keyword(first_word[1]) == "SELECT":

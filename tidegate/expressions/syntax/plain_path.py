@@ -1,7 +1,5 @@
 """
-PlainTexts paths: names joined by dots, such as ``payload.at``.
-
-A plain path is recognized without a parser of SQL, even if its words are keywords.
+Plain paths: names joined by dots, such as ``payload.at``. They are recognized without the SQL parser, even if their words are keywords.
 """
 
 from __future__ import annotations
@@ -12,5 +10,5 @@ _PLAIN = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def plain_path(text: str) -> tuple[str, ...] | None:
-    """Return the names of a plain path, None when *text* is none."""
+    """Return the names of a plain path, or None if *text* is not one."""
     return tuple(text.split(".")) if _PLAIN.fullmatch(text) else None

@@ -1,10 +1,9 @@
 """
-The statements of a script: where one ends and the next begins, and the two that are no queries.
+The statements of a script: where one ends and the next begins, and the two kinds that are not queries.
 
-Statements need no semicolon between them. A query ends at a word outside of all brackets that can only begin another statement:
-SELECT that follows no UNION, WITH that names steps, CREATE TABLE, SET. Two statements apply to the whole script:
-``CREATE TABLE input (path type, ...)`` declares types of an input's fields, and ``SET CASE_INSENSITIVE ON`` lets comparisons of
-texts ignore case.
+Statements need no semicolon between them. A query ends at a word outside of all brackets that can only begin another statement: SELECT that
+does not follow UNION, WITH that names steps, CREATE TABLE, SET. ``CREATE TABLE input (path type, ...)`` declares types of an input's
+fields, and ``SET CASE_INSENSITIVE ON`` makes comparisons of texts ignore case.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _CREATE_EXAMPLE = "CREATE TABLE flights (delay bigint, plane.model nvarchar(max)
 _JOINING = {TokenType.UNION, TokenType.ALL, TokenType.EXCEPT, TokenType.INTERSECT, TokenType.DISTINCT}
 _OPENING = {TokenType.L_PAREN, TokenType.CASE}
 _CLOSING = {TokenType.R_PAREN, TokenType.END}
-# Words that begin statements of other SQLs.
+# Tokens that begin statements which this dialect does not have.
 _REFUSED = {
     *(TokenType.INSERT, TokenType.UPDATE, TokenType.DELETE, TokenType.MERGE, TokenType.TRUNCATE, TokenType.CREATE, TokenType.ALTER),
     *(TokenType.DROP, TokenType.EXECUTE, TokenType.DECLARE, TokenType.USE, TokenType.GRANT),
@@ -32,7 +31,7 @@ _NO_NAMES = {TokenType.L_PAREN, TokenType.R_PAREN, TokenType.COMMA, TokenType.DO
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """One CREATE TABLE: the input, the offset of its name, and path, type and offset of each field."""
+    """One CREATE TABLE: the input, the offset of its name, and (path, type, offset) of each field."""
 
     name: str
     offset: int
@@ -41,7 +40,7 @@ class Declaration:
 
 @dataclass
 class ScriptParts:
-    """The tokens of a script's queries, and what its other statements say."""
+    """The tokens of a script's queries, and the contents of its other statements."""
 
     queries: list[list[Token]] = field(default_factory=list)
     declarations: list[Declaration] = field(default_factory=list)
@@ -49,7 +48,7 @@ class ScriptParts:
 
 
 def split_statements(tokens: Sequence[Token], source: Source) -> ScriptParts:
-    """Take a script's tokens apart. Raises QueryError: A statement that is no query is wrong."""
+    """Split a script's tokens into statements. Raises QueryError: a statement that is not a query is wrong."""
     parts = ScriptParts()
     for statement in _statements(tokens):
         first = statement[0]
@@ -112,8 +111,6 @@ def _read_case_setting(statement: list[Token], source: Source) -> bool:
 
 
 class _DeclarationReader:
-    """Reads one CREATE TABLE."""
-
     def __init__(self, statement: list[Token], source: Source) -> None:
         self._tokens, self._source, self._at = statement, source, 2
 
